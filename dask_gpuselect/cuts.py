@@ -1,0 +1,443 @@
+"""What a load teaches: the cuts of load 1, the brackets they prove, the tally of load 2.
+
+Everything here is frozen, pure and plain NumPy on the host: no dask, no GPU. Counts and ranks are int64.
+
+The objective of an order statistic, f(y) = sum |x - y|, is a sum over chunks, and so is what a chunk knows
+of it at a pivot p: its slope there (how many elements are below p, and how many up to p) and its value
+(the distances to p of the elements below). These are the *cuts* of Kelley's method (Beliakov 2011, section
+IV); every chunk contributing its own bundle of cuts is its multicut form (Birge & Louveaux 1988). Their sum
+bounds the number of elements up to any y from both sides, which is all a bracket needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+# Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand quantiles of
+# ten thousand chunks) it would take longer than the candidates it saves, and counts alone decide.
+NARROW_AT_MOST = 1 << 26
+
+
+class ChunksChangedError(RuntimeError):
+    """A chunk differed between two loads, so no exact answer exists.
+
+    Raised while computing, by the task that read the chunk. The source is not reproducible (an unseeded
+    random function, a file that is being written). ``x.persist()`` or ``x.to_zarr(...)`` fixes the data.
+    """
+
+
+class _Arrays:
+    """Bundles of arrays: their size in bytes, for the schedulers' accounts."""
+
+    __slots__ = ()
+
+    def __sizeof__(self) -> int:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return 64 + sum(int(getattr(value, "nbytes", 8)) for value in values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cuts(_Arrays):
+    """The cuts of one chunk, or of several, chunk after chunk.
+
+    The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a pivot and those
+    in the open cells before, between and behind the pivots. Nothing else of the data is kept.
+
+    Parameters
+    ----------
+    pivots : ndarray, shape (P,), dtype of the chunks
+        Ascending and distinct within a chunk. No NaN.
+    below, upto : ndarray of int64, shape (P,)
+        How many valid elements of the chunk are < and <= the pivot. Exact.
+    distance : ndarray of float64, shape (P,)
+        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot, to a relative error of
+        at most ``(c + 8) * 2**-53`` for c elements. All terms are positive, so the bound is relative however
+        far from zero the data lies. NaN or inf (the first cell, infinite or overflowing data): unknown.
+    sizes : ndarray of int64, shape (B,)
+        Number of pivots of each chunk; a chunk without valid elements has none, others at least one.
+    n_valid, n_missing : ndarray of int64, shape (B,)
+        Number of valid elements, and of NaN or NaT, of each chunk.
+    """
+
+    pivots: NDArray[Any]
+    below: IntArray
+    upto: IntArray
+    distance: FloatArray
+    sizes: IntArray
+    n_valid: IntArray
+    n_missing: IntArray
+
+    @classmethod
+    def of_chunk(
+        cls,
+        pivots: NDArray[Any],
+        below: IntArray,
+        upto: IntArray,
+        distance: FloatArray,
+        n_valid: int,
+        n_missing: int,
+    ) -> Self:
+        """The cuts of a single chunk."""
+        counts = (len(pivots), n_valid, n_missing)
+        sizes, valid, missing = (np.array([count], np.int64) for count in counts)
+        return cls(pivots, below, upto, distance, sizes, valid, missing)
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """The cuts of all chunks of `parts`, in their order."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(np.concatenate(column) for column in columns))
+
+    def bounds(self, ends: NDArray[Any]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """What these cuts, of one chunk, prove of the chunk's counts at any values `ends`.
+
+        Returns
+        -------
+        least_below, most_below, least_upto, most_upto : ndarray of int64, shape (len(ends),)
+            At a pivot of the chunk its exact counts; elsewhere none or all of the cell around.
+        """
+        after = np.searchsorted(self.pivots, ends, side="right")
+        is_pivot = after != np.searchsorted(self.pivots, ends, side="left")
+        below = np.append(self.below, self.n_valid)
+        upto = np.append(np.int64(0), self.upto)
+        pivot = np.maximum(after - 1, 0)
+        least_below = np.where(is_pivot, below[pivot], upto[after])
+        most_below = np.where(is_pivot, below[pivot], below[after])
+        most_upto = np.where(is_pivot, upto[after], below[after])
+        return least_below, most_below, upto[after], most_upto
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Brackets(_Arrays):
+    """Intervals proven to hold the wanted order statistics, as cells between counted values.
+
+    A bracket (lo, hi] of DESIGN's words is a run of neighbouring cells and their ends. Overlapping brackets share
+    cells; values known to be tied are ends, so they are counted and never gathered.
+
+    Parameters
+    ----------
+    ends : ndarray, shape (E,), dtype of the chunks
+        Ascending and distinct: values at which load 2 counts exactly.
+    wanted : ndarray of bool, shape (E + 1,)
+        Whether the elements of open cell j, between ``ends[j - 1]`` and ``ends[j]``, are candidates. The first
+        cell is open below, the last one above.
+    """
+
+    ends: NDArray[Any]
+    wanted: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally(_Arrays):
+    """What load 2 finds at some brackets, in one chunk or in several together.
+
+    Parameters
+    ----------
+    below, upto : ndarray of int64, shape (E,)
+        How many valid elements are < and <= each end. Exact.
+    candidates : ndarray, dtype of the chunks
+        The elements of the wanted cells, in no particular order.
+    n_valid, n_missing : int
+        Number of valid elements, and of NaN or NaT.
+    """
+
+    below: IntArray
+    upto: IntArray
+    candidates: NDArray[Any]
+    n_valid: int
+    n_missing: int
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """The tally of all parts together."""
+        return cls(
+            below=np.sum([part.below for part in parts], axis=0, dtype=np.int64),
+            upto=np.sum([part.upto for part in parts], axis=0, dtype=np.int64),
+            candidates=np.concatenate([part.candidates for part in parts]),
+            n_valid=sum(part.n_valid for part in parts),
+            n_missing=sum(part.n_missing for part in parts),
+        )
+
+
+def most_candidates(cuts: Cuts, brackets: Brackets) -> int:
+    """The most candidates that the one chunk of `cuts` can have in `brackets`."""
+    _, most_below, least_upto, _ = cuts.bounds(brackets.ends)
+    most = np.append(most_below, cuts.n_valid) - np.append(np.int64(0), least_upto)
+    return int(most[brackets.wanted].sum())
+
+
+def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
+    """The tally, if a chunk's second load agrees with what its first one proved.
+
+    Parameters
+    ----------
+    cuts : Cuts
+        Of this one chunk, from load 1.
+    tally : Tally or None
+        Of the same chunk, from load 2; None if it had more candidates than `most_candidates` allows.
+    brackets : Brackets
+        Those of the tally.
+    chunk : str
+        How to name the chunk in the message, for example ``"(3, 0)"``.
+
+    Raises
+    ------
+    ChunksChangedError
+        Naming the chunk and what differs.
+    """
+    advice = "The source is not reproducible: `.persist()` the array first."
+    if tally is None:
+        raise ChunksChangedError(
+            f"chunk {chunk} holds more elements between the brackets' ends on the second load than on the first. "
+            f"{advice}"
+        )
+    for kind, first, second in (
+        ("valid", int(cuts.n_valid[0]), tally.n_valid),
+        ("missing (NaN or NaT)", int(cuts.n_missing[0]), tally.n_missing),
+    ):
+        if first != second:
+            raise ChunksChangedError(
+                f"chunk {chunk} held {first} {kind} elements on the first load and {second} on the second. {advice}"
+            )
+    least_below, most_below, least_upto, most_upto = cuts.bounds(brackets.ends)
+    agrees = (least_below <= tally.below) & (tally.below <= most_below)
+    agrees &= (least_upto <= tally.upto) & (tally.upto <= most_upto)
+    if not agrees.all():
+        end = int(np.argmin(agrees))
+        raise ChunksChangedError(
+            f"chunk {chunk} held {least_upto[end]} to {most_upto[end]} elements up to {brackets.ends[end]!s} on the "
+            f"first load and {tally.upto[end]} on the second. {advice}"
+        )
+    return tally
+
+
+def find_brackets(cuts: Cuts, first: IntArray, last: IntArray, *, use_distances: bool = True) -> Brackets:
+    """Bracket the order statistics of ranks ``first[i]`` to ``last[i]``, for every i.
+
+    Parameters
+    ----------
+    cuts : Cuts
+        Of all chunks.
+    first, last : ndarray of int64, shape (n_q,)
+        Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours of a quantile.
+    use_distances : bool
+        Whether distances may narrow what counts alone prove. They never widen it.
+
+    Returns
+    -------
+    Brackets
+        Of every rank named. With n elements in all and m evenly spaced pivots in every chunk, each bracket
+        has at most about 1.09 n/m candidates by counts alone.
+
+    Notes
+    -----
+    O(P log P) in the number P of pivots, and O(B log B) for each narrowed bracket of B chunks. Distances save
+    a quarter to a half of the candidates on continuous data (measured in ``asv_bench/RESULTS.md``).
+    """
+    if len(first) == 0:
+        return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
+    envelope = Envelope.of(cuts)
+    # lo: the last pivot that certainly leaves `first` above it. hi: the first that certainly has `last` below or at it.
+    lo = np.searchsorted(envelope.upper, first, side="right") - 1
+    hi = np.searchsorted(envelope.lower, last + 1, side="left")
+    if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
+        distances = Distances.of(cuts, envelope)
+        narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
+        lo, hi = np.array(narrowed, dtype=np.int64).T
+    return _cells(envelope, lo, hi)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Envelope:
+    """Bounds of #{x <= y} at every distinct pivot y of all chunks, by counts alone.
+
+    Parameters
+    ----------
+    values : ndarray, shape (K,)
+        The distinct pivots, ascending.
+    lower, upper : ndarray of int64, shape (K,)
+        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending.
+    ties : ndarray of int64, shape (K,)
+        Elements known to equal the value.
+    position : ndarray of int64, shape (P,)
+        Where each pivot of the cuts stands in `values`.
+    inside : ndarray of int64, shape (P,)
+        Elements of the open cell that ends at each pivot.
+    """
+
+    values: NDArray[Any]
+    lower: IntArray
+    upper: IntArray
+    ties: IntArray
+    position: IntArray
+    inside: IntArray
+
+    @classmethod
+    def of(cls, cuts: Cuts) -> Envelope:
+        order = np.argsort(cuts.pivots, kind="stable")
+        ordered = cuts.pivots[order]
+        is_last = np.append(ordered[1:] != ordered[:-1], np.True_)  # of its value
+        group = np.cumsum(is_last) - is_last
+        position = np.empty(len(order), np.int64)
+        position[order] = group
+
+        before = _previous(cuts, cuts.upto, 0)
+        inside = cuts.below - before
+        behind = _next(cuts, cuts.below, cuts.n_valid) - cuts.upto
+        # A cell is open at y if it begins before y and ends after it: its elements may be up to y, or not.
+        lower = np.cumsum((cuts.upto - before)[order])[is_last]
+        opened = np.cumsum(behind[order])[is_last]
+        closed = np.cumsum(inside[order])[is_last]
+        open_below = int(cuts.below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
+        upper = lower + open_below + np.append(np.int64(0), opened[:-1]) - closed
+        ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
+        ties = np.diff(ties, prepend=np.int64(0))
+        return cls(ordered[is_last], lower, upper, ties, position, inside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distances:
+    """The cells whose distances say more than their counts, and what they say.
+
+    A cell (a, b) with c elements of distance d to b, and a < y < b: were j of them up to y, then d would be at
+    least j (b - y), and at most j (y - a) + c (b - y). So j is at most d / (b - y) and at least
+    (d - c (b - y)) / (y - a): the two cutting planes at a and b, seen from y.
+
+    Parameters
+    ----------
+    envelope : Envelope
+        What counts alone prove.
+    begin, end : ndarray of int64, shape (C,)
+        Positions of a and b among the distinct pivots; there is a pivot between them.
+    inside : ndarray of int64, shape (C,)
+        c.
+    distance : ndarray of float64, shape (C,)
+        d, finite, as is the width b - a.
+    """
+
+    envelope: Envelope
+    begin: IntArray
+    end: IntArray
+    inside: IntArray
+    distance: FloatArray
+
+    @classmethod
+    def of(cls, cuts: Cuts, envelope: Envelope) -> Distances:
+        begin = _previous(cuts, envelope.position, -1)
+        width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
+        informs = np.isfinite(cuts.distance) & np.isfinite(width) & (envelope.inside > 0)
+        informs &= (begin >= 0) & (envelope.position > begin + 1)
+        columns = (begin, envelope.position, envelope.inside, cuts.distance)
+        return cls(envelope, *(column[informs] for column in columns))
+
+    def narrow(self, lo: int, hi: int, first: int, last: int) -> tuple[int, int]:
+        """The narrowest bracket of ranks `first` to `last` within positions (lo, hi], by bisection."""
+        if hi - lo <= 1:
+            return lo, hi
+        overlaps = np.flatnonzero((self.begin < hi - 1) & (self.end > lo + 1))
+        columns = (self.begin, self.end, self.inside, self.distance)
+        cells = Distances(self.envelope, *(column[overlaps] for column in columns))
+        low, high = lo, hi - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if cells.most(middle) <= first else (low, middle - 1)
+        lo, low, high = low, low + 1, hi
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if cells.least(middle) > last else (middle + 1, high)
+        return lo, low
+
+    def most(self, y: int) -> int:
+        """At most how many elements of all chunks are up to pivot `y` (a position)."""
+        is_open, inside, distance, _, to_end = self._open(y)
+        # 2**-53 for each operation, and (c + 8) 2**-53 in d: twice that, rounded up, is certainly enough.
+        with np.errstate(over="ignore"):
+            most = np.floor(distance / to_end * (1 + (inside + 16) * 2.0**-52))
+        certain = np.minimum(most, inside).astype(np.int64)
+        return int(self.envelope.upper[y]) - int((self.inside[is_open] - certain).sum())
+
+    def least(self, y: int) -> int:
+        """At least how many elements of all chunks are up to pivot `y` (a position)."""
+        _, inside, distance, to_begin, to_end = self._open(y)
+        slack = (inside + 16) * 2.0**-52
+        with np.errstate(over="ignore"):
+            least = (distance * (1 - slack) - inside * to_end * (1 + slack)) / to_begin
+        least = np.clip(np.ceil(least * (1 - slack)), 0, inside)
+        return int(self.envelope.lower[y]) + int(least.astype(np.int64).sum())
+
+    def _open(self, y: int) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The cells open at y: which, their counts and distances, and y's own distances to their ends."""
+        values = self.envelope.values
+        is_open = np.flatnonzero((self.begin < y) & (y < self.end))
+        to_begin = exact_gap(values[self.begin[is_open]], values[y])
+        to_end = exact_gap(values[y], values[self.end[is_open]])
+        inside = self.inside[is_open].astype(np.float64)
+        return is_open, inside, self.distance[is_open], to_begin, to_end
+
+
+def exact_gap(low: Any, high: Any) -> FloatArray:
+    """``high - low`` as float64 to a relative error of 2**-53, for any ``low <= high`` of a real dtype."""
+    low, high = np.asarray(low), np.asarray(high)
+    if low.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(high.astype(np.float64) - low.astype(np.float64))
+    # Modulo 2**64 the difference is exact even where int64 would overflow.
+    return np.asarray((high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64))
+
+
+def _cells(envelope: Envelope, lo: IntArray, hi: IntArray) -> Brackets:
+    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and above)."""
+    # Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most one such pivot
+    # holds more ties than the cells open there, and it is the first: any later one has all ties of those between
+    # it and the first above the first's lower bound and below the rank. So making the first an end is enough
+    # to keep candidates bounded on any data.
+    tied = lo + 1
+    tied = tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
+    n_values = len(envelope.values)
+    ends = np.unique(np.concatenate([lo[lo >= 0], tied, hi[hi < n_values]]))
+
+    # Count, at each cell, the brackets that begin and end there: covered if more have begun than ended.
+    covered = np.zeros(len(ends) + 2, np.int64)
+    np.add.at(covered, np.searchsorted(ends, lo, side="right"), 1)
+    np.add.at(covered, np.searchsorted(ends, hi, side="left") + 1, -1)
+    wanted = np.cumsum(covered)[:-1] > 0
+    return Brackets(envelope.values[ends], wanted & (_most_inside(envelope, ends) > 0))
+
+
+def _most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
+    """The most elements that can lie in each open cell between neighbouring ends (positions)."""
+    n_valid = np.int64(np.iinfo(np.int64).max)
+    most_below = np.append(envelope.upper[ends] - envelope.ties[ends], n_valid)
+    least_upto = np.append(np.int64(0), envelope.lower[ends])
+    return np.asarray(most_below - least_upto)
+
+
+def _firsts(cuts: Cuts) -> IntArray:
+    """Index of the first pivot of every chunk that has any."""
+    starts = np.cumsum(cuts.sizes) - cuts.sizes
+    return np.asarray(starts[cuts.sizes > 0])
+
+
+def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
+    """A column of the cuts, one pivot earlier in the same chunk; `at_first` for a chunk's first pivot."""
+    previous = np.empty_like(column)
+    previous[1:] = column[:-1]
+    previous[_firsts(cuts)] = at_first
+    return previous
+
+
+def _next(cuts: Cuts, column: IntArray, at_last: IntArray) -> IntArray:
+    """A column of the cuts, one pivot later in the same chunk; a chunk's `at_last` for its last pivot."""
+    following = np.empty_like(column)
+    following[:-1] = column[1:]
+    has_pivots = cuts.sizes > 0
+    following[(np.cumsum(cuts.sizes) - 1)[has_pivots]] = at_last[has_pivots]
+    return following

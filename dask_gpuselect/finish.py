@@ -1,0 +1,57 @@
+"""From the candidates to the order statistics: the proof that each answer is exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import Brackets, ChunksChangedError, IntArray, Tally
+
+
+def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
+    """The elements of the given ranks.
+
+    Parameters
+    ----------
+    brackets : Brackets
+        Of all these ranks.
+    tally : Tally
+        Of all chunks, at these brackets.
+    ranks : ndarray of int64, any shape
+        0-based, ``0 <= rank < tally.n_valid``.
+
+    Returns
+    -------
+    ndarray, shape of `ranks`, dtype of the chunks
+
+    Raises
+    ------
+    ChunksChangedError
+        If a rank lies outside its bracket: load 2 read other data than load 1.
+
+    Notes
+    -----
+    The counts are load 2's alone, so an answer that is returned is exact for the data as load 2 read it.
+    """
+    candidates = np.sort(tally.candidates)
+    # Boundaries of the sorted whole, in order: cell 0, the elements equal to end 0, cell 1, those equal to end 1, ...
+    stops = np.stack([tally.below, tally.upto], axis=1).ravel()
+    stops = np.append(stops, np.int64(tally.n_valid))
+    segment = np.searchsorted(stops, ranks, side="right")
+    is_end = segment % 2 == 1
+    cell = segment // 2
+
+    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
+    held = np.where(brackets.wanted, inside, 0)
+    if held.sum() != len(candidates) or not (is_end | brackets.wanted[cell]).all():
+        raise ChunksChangedError(
+            "the wanted ranks left the brackets that the first load proved. The source is not reproducible: "
+            "`.persist()` the array first."
+        )
+    offset = np.cumsum(held) - held - np.append(np.int64(0), tally.upto)
+    answers = np.empty(ranks.shape, candidates.dtype)
+    answers[is_end] = brackets.ends[cell[is_end]]
+    answers[~is_end] = candidates[(ranks + offset[cell])[~is_end]]
+    return answers

@@ -1,0 +1,101 @@
+"""What happens to one chunk: the kernels for its kind of array, imported when the first such chunk is met.
+
+A kernel module offers ``cuts(values, n_pivots)`` and ``tally(values, brackets, most)`` on flat arrays of a real
+floating or integer dtype; `generic` is the reference that the others are pinned to.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.kernels import generic
+from dask_gpuselect.strategies import pivot_count
+
+
+class Kernels(Protocol):
+    """The functions of a kernel module."""
+
+    def cuts(self, values: Any, n_pivots: int) -> Cuts: ...
+
+    def tally(self, values: Any, brackets: Brackets, most: int) -> Tally | None: ...
+
+
+def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which elements of `dtype` are compared: the same order, and exact both ways."""
+    substitutes = {"b": np.uint8, "M": np.int64, "m": np.int64}
+    if dtype == np.float16:
+        return np.dtype(np.float32)
+    return np.dtype(substitutes.get(dtype.kind, dtype.newbyteorder("=")))
+
+
+def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Selected elements, of `selection_dtype`, as elements of `dtype` again."""
+    return values.view(dtype.newbyteorder("=")) if dtype.kind in "bMm" else values.astype(dtype.newbyteorder("="))
+
+
+def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
+    """The cuts of a chunk of any shape.
+
+    Parameters
+    ----------
+    chunk : array
+        A chunk of a dask array, or a whole array.
+    dtype : dtype
+        What the array says its chunks are.
+    share : int
+        See `strategies.pivot_count`.
+    """
+    values, n_nat = _flat(chunk, dtype)
+    found = _kernels_for(values).cuts(values, pivot_count(values.shape[0], share))
+    return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
+
+
+def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
+    """The tally of a chunk of any shape; None if it has more than `most` candidates."""
+    values, n_nat = _flat(chunk, dtype)
+    found = _kernels_for(values).tally(values, brackets, most)
+    return replace(found, n_missing=found.n_missing + n_nat) if n_nat and found else found
+
+
+def _kernels_for(values: Any) -> Kernels:
+    if isinstance(values, np.ndarray):
+        return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cpu"))
+    return generic
+
+
+def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
+    """The elements of a chunk as a flat array of `selection_dtype`, without NaT, and the number of NaT.
+
+    A view where the chunk allows it: a contiguous one of a dtype that is compared as it is.
+    """
+    if isinstance(chunk, np.generic | int | float):
+        chunk = np.asarray(chunk)
+    if isinstance(chunk, np.ma.MaskedArray):
+        raise TypeError("masked arrays are not supported: fill the masked elements with NaN and use a nan function")
+    if isinstance(chunk, np.ndarray):
+        return _flat_numpy(chunk, dtype)
+    if not hasattr(chunk, "__array_namespace__"):
+        raise TypeError(f"chunks of type {type(chunk).__name__} are not supported: neither NumPy nor array API")
+    xp = generic.namespace(chunk)
+    flat = xp.reshape(chunk, (-1,))
+    return (xp.astype(flat, xp.uint8), 0) if xp.isdtype(flat.dtype, "bool") else (flat, 0)
+
+
+def _flat_numpy(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    if chunk.dtype != dtype and not np.can_cast(chunk.dtype, dtype, "safe"):
+        raise TypeError(f"a chunk has dtype {chunk.dtype}, but its array says {dtype}: give the array the right dtype")
+    flat = chunk.astype(dtype, copy=False).ravel(order="K")
+    if dtype.kind in "bMm":
+        flat = flat.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))
+    values = np.require(flat, selection_dtype(dtype), ["C", "A"])
+    if dtype.kind not in "Mm":
+        return values, 0
+    is_valid = values != np.iinfo(np.int64).min  # NaT
+    n_nat = len(values) - int(np.count_nonzero(is_valid))
+    return (values[is_valid], n_nat) if n_nat else (values, 0)

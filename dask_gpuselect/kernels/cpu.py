@@ -1,0 +1,394 @@
+"""NumPy chunks: compiled by Numba, one compilation for each dtype, without the GIL.
+
+Load 1 classifies every element among the pivots as super-scalar sample sort does (Sanders & Winkel 2004): the
+pivots form a binary tree in the order of its levels (Eytzinger), walked level by level over runs of elements that
+stay in the first-level cache, so that each level is one vectorised loop of gathers and no branch depends on data.
+1e8 float64 in 10 chunks on 2 threads take 0.38 s at 2,047 pivots whatever the distribution (constant: 0.16 s); a
+table linear in value took 0.3 s on a normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import overload, register_jitable
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.kernels.generic import even_positions
+
+RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
+SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
+OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
+HEAVY = 4  # a cell of more than this many times its share is split again
+FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
+FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
+
+
+def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
+    """The cuts of a chunk at sampled pivots; see `generic.cuts`.
+
+    Reads the chunk once. Scratch: about 100 bytes for each pivot; as much as the heavy cells hold where the sample
+    missed the distribution (which hashed positions make unlikely on any data).
+    """
+    if values.size <= SORT_AT_MOST:
+        ordered, n_missing = _sort_valid(values)
+        return _cuts_of_sorted(ordered, n_pivots, n_missing)
+    pivots = _sample_pivots(values, n_pivots)
+    total, equal, distance, n_missing = _compiled(_classify, values.dtype)(values, *_tree(pivots))
+    total[0] -= n_missing  # NaN compares as if below all pivots
+    upto = np.cumsum(total[: len(pivots)])
+    below = upto - equal[: len(pivots)]
+    distance = distance[: len(pivots)]
+    distance[:1] = np.nan  # the first cell has no lower end: unknown
+    sampled = Cuts.of_chunk(pivots, below, upto, distance, values.size - n_missing, n_missing)
+    return _split_heavy(sampled, values, n_pivots)
+
+
+def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
+    """Counts at the ends and candidates; see `generic.tally`. Scratch: `most` elements."""
+    out = np.empty(most + RUN, values.dtype)
+    ends, wanted = brackets.ends, brackets.wanted
+    if len(ends) <= FEW_ENDS:
+        below, upto, n_missing, found = _compiled(_tally_few, values.dtype)(values, ends, wanted, most, out)
+    else:
+        total, equal, n_missing, found = _compiled(_tally_many, values.dtype)(
+            values, *_tree(ends), len(ends), wanted, most, out
+        )
+        total[0] -= n_missing
+        upto = np.cumsum(total[: len(ends)])
+        below = upto - equal[: len(ends)]
+    if found < 0:
+        return None
+    return Tally(below, upto, out[:found].copy(), values.size - n_missing, n_missing)
+
+
+# --- Choosing pivots ------------------------------------------------------------------------------------------
+
+
+def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
+    """About `n_pivots` distinct pivots, at even steps through a sorted sample of the chunk."""
+    # The tree has 2**levels - 1 nodes: use them all.
+    n_pivots = 2 ** max(1, round(np.log2(n_pivots + 1))) - 1
+    n_sampled = min(OVERSAMPLING * (n_pivots + 1), values.size)
+    sample, _ = _sort_valid(_compiled(_sample, values.dtype)(values, n_sampled))
+    steps = np.arange(1, n_pivots + 1) * len(sample) // (n_pivots + 1)
+    return np.unique(sample[steps]) if len(sample) else sample
+
+
+def _sample(x: Any, n_sampled: int) -> Any:
+    """One element from each of `n_sampled` equal stretches of x, at a hashed place of the stretch.
+
+    A fixed stride would see one phase of periodic data. Stretches make the sample of sorted data nearly even.
+    """
+    sample = np.empty(n_sampled, x.dtype)
+    for i in range(n_sampled):
+        start = i * x.size // n_sampled
+        length = (i + 1) * x.size // n_sampled - start
+        sample[i] = x[start + np.int64(_hash(np.uint64(i)) % np.uint64(length))]
+    return sample
+
+
+@register_jitable
+def _hash(i: Any) -> Any:
+    """SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
+    i = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
+    i = (i ^ (i >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    i = (i ^ (i >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return i ^ (i >> np.uint64(31))
+
+
+def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
+    """Divide the cells that hold more than `HEAVY` times their share, at exactly even steps."""
+    n_valid = int(sampled.n_valid[0])
+    share = max(n_valid // n_pivots, 1)
+    before = np.append(np.int64(0), sampled.upto)
+    inside = np.append(sampled.below, n_valid) - before
+    heavy = np.flatnonzero(inside > HEAVY * share)
+    if len(heavy) == 0:
+        return sampled
+    held = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))
+
+    pieces = []
+    done = taken = 0
+    for cell in heavy:
+        size = int(inside[cell])
+        within = _cuts_of_sorted(held[taken : taken + size], -(-size // share) + 1, 0)
+        pieces.append((done, cell, within, before[cell]))
+        done, taken = int(cell), taken + size
+    return _splice(sampled, pieces)
+
+
+def _gather_cells(pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int) -> NDArray[Any]:
+    """The elements of some open cells between the pivots."""
+    around = np.unique(np.concatenate([cells - 1, cells]))
+    around = around[(around >= 0) & (around < len(pivots))]
+    wanted = np.zeros(len(around) + 1, np.bool_)
+    wanted[np.searchsorted(around, cells)] = True
+    gathered = tally(values, Brackets(pivots[around], wanted), size)
+    if gathered is None:
+        raise RuntimeError("the chunk changed while it was read: another thread writes to it")
+    return gathered.candidates
+
+
+def _splice(sampled: Cuts, pieces: list[tuple[int, int, Cuts, np.int64]]) -> Cuts:
+    """Put the cuts within some cells in front of the pivot that ends each cell."""
+    columns: dict[str, list[NDArray[Any]]] = {"pivots": [], "below": [], "upto": [], "distance": []}
+    outer_distance = sampled.distance.copy()
+    for _, cell, _, _ in pieces:
+        outer_distance[cell : cell + 1] = 0.0  # all its elements are up to the last of the new pivots
+    done = 0
+    for start, cell, within, before in pieces:
+        columns["pivots"] += [sampled.pivots[start:cell], within.pivots]
+        columns["below"] += [sampled.below[start:cell], within.below + before]
+        columns["upto"] += [sampled.upto[start:cell], within.upto + before]
+        columns["distance"] += [outer_distance[start:cell], within.distance]
+        done = cell
+    columns["pivots"].append(sampled.pivots[done:])
+    columns["below"].append(sampled.below[done:])
+    columns["upto"].append(sampled.upto[done:])
+    columns["distance"].append(outer_distance[done:])
+    joined = {name: np.concatenate(column) for name, column in columns.items()}
+    return Cuts.of_chunk(**joined, n_valid=int(sampled.n_valid[0]), n_missing=int(sampled.n_missing[0]))
+
+
+# --- A sorted chunk, or the sorted elements of a cell ---------------------------------------------------------
+
+
+def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The elements that are no NaN, ascending, and the number of those that are."""
+    ordered = np.sort(values)  # NaN last
+    n_valid = len(ordered)
+    if ordered.dtype.kind == "f" and n_valid and np.isnan(ordered[-1]):
+        n_valid = int(np.searchsorted(ordered, np.nan))
+    return ordered[:n_valid], len(ordered) - n_valid
+
+
+def _cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts:
+    positions = even_positions(len(ordered), n_pivots)
+    measured = _compiled(_measure_sorted, ordered.dtype)(ordered, positions)
+    return Cuts.of_chunk(*measured, len(ordered), n_missing)
+
+
+def _measure_sorted(x: Any, positions: Any) -> Any:
+    """Pivots, below, upto and distance of the distinct elements at ascending positions of the sorted x."""
+    pivots = np.empty(positions.size, x.dtype)
+    below = np.empty(positions.size, np.int64)
+    upto = np.empty(positions.size, np.int64)
+    distance = np.empty(positions.size, np.float64)
+    m = 0
+    k = 0  # elements up to the pivots so far
+    for position in positions:
+        if position < k:  # equal to the pivot before
+            continue
+        pivot = x[position]
+        sum_ = 0.0
+        while x[k] < pivot:
+            sum_ += _gap(x[k], pivot)
+            k += 1
+        below[m] = k
+        while k < x.size and x[k] == pivot:
+            k += 1
+        pivots[m], upto[m], distance[m] = pivot, k, sum_
+        m += 1
+    distance[:1] = np.nan
+    return pivots[:m].copy(), below[:m].copy(), upto[:m].copy(), distance[:m].copy()
+
+
+# --- One pass over the chunk ----------------------------------------------------------------------------------
+
+
+def _tree(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """The pivots as an Eytzinger tree of 2**levels - 1 nodes, and ascending, both padded with the largest value.
+
+    A walk from node 1 to ``2 * node + (x > tree[node])``, `levels` times, ends at ``2**levels + (number of
+    pivots < x)``. Padding catches what is above all pivots.
+    """
+    levels = len(pivots).bit_length()
+    n_cells = 1 << levels
+    largest = np.inf if pivots.dtype.kind == "f" else np.iinfo(pivots.dtype).max
+    padded = np.full(n_cells, largest, pivots.dtype)
+    padded[: len(pivots)] = pivots
+    tree = padded.copy()
+    for level in range(levels):
+        step = n_cells >> level
+        tree[1 << level : 2 << level] = padded[step // 2 - 1 : -1 : step]
+    return tree, padded, levels
+
+
+@register_jitable
+def _walk(run: Any, tree: Any, levels: Any, cell: Any) -> None:
+    """The leaf of every element of a run, level by level: each inner loop vectorises to gathers."""
+    for k in range(run.size):
+        cell[k] = np.uint32(1)
+    for _ in range(levels):
+        for k in range(run.size):
+            node = cell[k]
+            cell[k] = np.uint32(2) * node + np.uint32(run[k] > tree[node])
+
+
+def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
+    """Count and sum the cells of x: elements in (pivot before, pivot], those equal to it, distances to it."""
+    n_cells = pivots.size
+    total = np.zeros(n_cells, np.int64)
+    equal = np.zeros(n_cells, np.int64)
+    # Two copies, for even and odd elements: on constant data each addition would wait for the one before.
+    # A word counts all elements in its low half and the equal ones in its high half: one addition for both.
+    counts = np.zeros((2, n_cells), np.int64)
+    distance = np.zeros((2, n_cells), np.float64)
+    cell = np.empty(RUN, np.uint32)
+    leaf = np.uint32(n_cells)
+    n_missing = 0
+    for begin in range(0, x.size, FLUSH):
+        end = min(begin + FLUSH, x.size)
+        for start in range(begin, end, RUN):
+            run = x[start : min(start + RUN, end)]
+            _walk(run, tree, levels, cell)
+            for k in range(run.size):
+                n_missing += _is_missing(run[k])
+            for k in range(0, run.size - 1, 2):
+                i = cell[k] - leaf
+                counts[0, i] += 1 + (np.int64(run[k] == pivots[i]) << 32)
+                distance[0, i] += _gap(run[k], pivots[i])
+                i = cell[k + 1] - leaf
+                counts[1, i] += 1 + (np.int64(run[k + 1] == pivots[i]) << 32)
+                distance[1, i] += _gap(run[k + 1], pivots[i])
+            if run.size % 2:
+                k = run.size - 1
+                i = cell[k] - leaf
+                counts[0, i] += 1 + (np.int64(run[k] == pivots[i]) << 32)
+                distance[0, i] += _gap(run[k], pivots[i])
+        for i in range(n_cells):
+            for copy in range(2):
+                total[i] += counts[copy, i] & 0xFFFFFFFF
+                equal[i] += counts[copy, i] >> 32
+                counts[copy, i] = 0
+    return total, equal, distance[0] + distance[1], n_missing
+
+
+def _tally_few(x: Any, ends: Any, wanted: Any, most: int, out: Any) -> Any:
+    """Compare every element with every end. A run is looked through only where a wanted cell has elements in it."""
+    n_ends = ends.size
+    below = np.zeros(n_ends, np.int64)
+    upto = np.zeros(n_ends, np.int64)
+    n_missing = 0
+    found = 0
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        missing = 0
+        for k in range(run.size):
+            missing += _is_missing(run[k])
+        n_missing += missing
+        before = 0  # elements of the run up to the previous end
+        for j in range(n_ends + 1):
+            is_last = j == n_ends
+            less = run.size - missing
+            at_most = less
+            if not is_last:
+                end = ends[j]
+                less = 0
+                at_most = 0
+                for k in range(run.size):
+                    less += run[k] < end
+                    at_most += run[k] <= end
+                below[j] += less
+                upto[j] += at_most
+            if wanted[j] and less > before:
+                if found > most:
+                    return below, upto, n_missing, -1
+                for k in range(run.size):
+                    out[found] = run[k]
+                    above = j == 0 or run[k] > ends[j - 1]
+                    under = not _is_missing(run[k]) if is_last else run[k] < ends[j]
+                    found += above and under
+                    if found > most:
+                        return below, upto, n_missing, -1
+            before = at_most
+    return below, upto, n_missing, found
+
+
+def _tally_many(x: Any, tree: Any, ends: Any, levels: Any, n_ends: int, wanted: Any, most: int, out: Any) -> Any:
+    """Classify every element among the ends, as `_classify` does among the pivots."""
+    n_cells = ends.size
+    total = np.zeros(n_cells, np.int64)
+    equal = np.zeros(n_cells, np.int64)
+    is_wanted = np.zeros(n_cells, np.bool_)
+    for i in range(n_cells):
+        is_wanted[i] = wanted[min(i, n_ends)]
+    cell = np.empty(RUN, np.uint32)
+    leaf = np.uint32(n_cells)
+    n_missing = 0
+    found = 0
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        _walk(run, tree, levels, cell)
+        for k in range(run.size):
+            n_missing += _is_missing(run[k])
+        for k in range(run.size):
+            i = cell[k] - leaf
+            is_end = run[k] == ends[i] and i < n_ends
+            total[i] += 1
+            equal[i] += is_end
+            out[found] = run[k]
+            found += is_wanted[i] and not is_end and not _is_missing(run[k])
+        if found > most:
+            return total, equal, n_missing, -1
+    return total, equal, n_missing, found
+
+
+def _gap(low: Any, high: Any) -> Any:
+    """``high - low`` as float64, to a relative error of 2**-53; see `cuts.exact_gap`."""
+    raise NotImplementedError("compiled only")
+
+
+@overload(_gap, strict=False)
+def _gap_overload(low: Any, high: Any) -> Any:
+    if isinstance(low, types.Float):
+        return lambda low, high: np.float64(high) - np.float64(low)
+    return lambda low, high: np.float64(np.uint64(high) - np.uint64(low))
+
+
+def _is_missing(value: Any) -> Any:
+    """Whether a value is NaN."""
+    raise NotImplementedError("compiled only")
+
+
+@overload(_is_missing, strict=False)
+def _is_missing_overload(value: Any) -> Any:
+    if isinstance(value, types.Float):
+        return lambda value: value != value
+    return lambda value: False
+
+
+# --- Compilation ----------------------------------------------------------------------------------------------
+
+
+def _signatures(values: types.Array, values_out: types.Array) -> dict[Callable[..., Any], tuple[Any, ...]]:
+    flags = types.Array(types.boolean, 1, "C", readonly=True)
+    positions = types.Array(types.int64, 1, "C", readonly=True)
+    return {
+        _sample: (values, types.int64),
+        _measure_sorted: (values, positions),
+        _classify: (values, values, values, types.int64),
+        _tally_few: (values, values, flags, types.int64, values_out),
+        _tally_many: (values, values, values, types.int64, types.int64, flags, types.int64, values_out),
+    }
+
+
+@cache
+def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
+    """A kernel compiled for one dtype: once in a process, and kept on disk for the next.
+
+    Read-only arrays are another type to Numba; a signature that asks for no more than reading accepts both.
+    """
+    scalar = numba.from_dtype(dtype)
+    values = types.Array(scalar, 1, "C", readonly=True)
+    signature = _signatures(values, types.Array(scalar, 1, "C"))[kernel]
+    compiled: Callable[..., Any] = numba.njit(signature, nogil=True, cache=True)(kernel)
+    return compiled
+

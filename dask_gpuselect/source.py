@@ -1,0 +1,259 @@
+"""Private copies of a source: the same tasks under other keys, made to wait for something.
+
+Dask keeps a chunk in memory until its last user is done. Were both loads of one graph, or a load and the user's own
+``x - median(x)``, to share their source's keys, every chunk would wait in memory for the later user. So each load
+reads a copy of the source's tasks under keys of its own, and the copy of load 2 starts when the bracket is known.
+
+Three things are not copied, because a copy could only cost:
+
+- data that is in memory already: data nodes and futures (persisted arrays, NumPy arrays);
+- results of reductions that are no larger as a whole than one chunk: ``x.mean()`` in ``median(x - x.mean())``, or a
+  median of ours in ``median(abs(x - median(x)))``. They are computed once and shared, with all that they depend on;
+- what only these need.
+
+``dask.graph_manipulation.clone`` renames nothing inside `Task` objects (dask 2026.8), so this is written on `Task.substitute`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import dask.array as da
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, convert_legacy_task
+from dask.base import clone_key, get_name_from_key
+from dask.blockwise import Blockwise, blockwise_token
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+
+Key = Any
+Seed = Hashable
+
+# Where no chunk's size is known, this many bytes count as small.
+SMALL_RESULT = 1024
+
+
+class AnswerLayer(MaterializedLayer):
+    """A layer that holds the answer of a reduction of ours."""
+
+
+def private_copy(x: da.Array, seed: Seed, *, after: Key | None = None, after_layer: str = "") -> da.Array:
+    """The same array from tasks of its own.
+
+    Parameters
+    ----------
+    x : dask array
+        The source. Nothing is computed.
+    seed : hashable
+        Copies of one array with the same seed have the same keys, and so share their work.
+    after : key, optional
+        Of a task that every first task of the copy waits for.
+    after_layer : str
+        The layer that holds `after`. It is not part of the copy's graph: the caller adds it.
+
+    Returns
+    -------
+    dask array
+        `x` itself if all its chunks are in memory already.
+    """
+    layers, dependencies = x.dask.layers, x.dask.dependencies
+    in_place, copied = _divide(x)
+    if not copied:
+        return x
+    renaming = _Renaming(layers, copied, seed, after)
+    new_layers: dict[str, Layer] = {name: layers[name] for name in in_place}
+    new_dependencies: dict[str, set[str]] = {name: set(dependencies[name]) for name in in_place}
+    for name in copied:
+        layer, waits = renaming.copy(name, dependencies[name])
+        new_name = clone_key(name, seed)
+        new_layers[new_name] = layer
+        new_dependencies[new_name] = {clone_key(d, seed) if d in copied else d for d in dependencies[name]}
+        # A copied layer may name its own data in place.
+        new_dependencies[new_name] |= {name} & set(in_place)
+        new_dependencies[new_name] |= {after_layer} if waits else set()
+    graph = HighLevelGraph(new_layers, new_dependencies)
+    return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
+
+
+def _divide(x: da.Array) -> tuple[list[str], list[str]]:
+    """The layers that stay in place, and those to copy, as far as `x` needs them.
+
+    A layer can be both: to copy, with data nodes or futures among its tasks that stay.
+    """
+    layers, dependencies = x.dask.layers, x.dask.dependencies
+    small = _largest_chunk(x)
+    copied: list[str] = []
+    shared: list[str] = []
+    seen = set[str]()
+    stack = list(x.__dask_layers__())
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        layer = layers[name]
+        if _is_data(layer) or (_is_reduction(name, layer) and _size(layer) <= small):
+            shared.append(name)
+            continue
+        copied.append(name)
+        if _holds_data(layer):
+            shared.append(name)
+        stack += dependencies[name]
+    return _closure(shared, dependencies), copied
+
+
+def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str]:
+    """The layers of these names, and all that they depend on."""
+    closed: dict[str, None] = {}
+    stack = list(names)
+    while stack:
+        name = stack.pop()
+        if name not in closed:
+            closed[name] = None
+            stack += dependencies[name]
+    return list(closed)
+
+
+def _is_reduction(name: str, layer: Layer) -> bool:
+    """Whether a layer holds what a reduction, ours or dask's, makes in the end."""
+    return isinstance(layer, AnswerLayer) or "-aggregate-" in name
+
+
+def _largest_chunk(x: da.Array) -> float:
+    """Bytes of the largest chunk; `SMALL_RESULT` if unknown."""
+    elements = math.prod(max(sizes, default=0) for sizes in x.chunks)
+    return SMALL_RESULT if math.isnan(elements) else elements * x.dtype.itemsize
+
+
+def _size(layer: Layer) -> float:
+    """Bytes of all chunks of the array that a layer makes; infinite if it does not say."""
+    says = layer.collection_annotations or {}
+    if "shape" not in says or "dtype" not in says or says["dtype"] is None:
+        return math.inf
+    size = math.prod(says["shape"]) * says["dtype"].itemsize
+    return math.inf if math.isnan(size) else size
+
+
+def _is_data(layer: Layer) -> bool:
+    """Whether a layer holds data nodes and futures only."""
+    return not isinstance(layer, Blockwise) and layer.is_materialized() and all(map(_is_datum, layer.values()))
+
+
+def _holds_data(layer: Layer) -> bool:
+    return not isinstance(layer, Blockwise) and layer.is_materialized() and any(map(_is_datum, layer.values()))
+
+
+def _is_datum(value: Any) -> bool:
+    """Whether the value of a graph is data: neither a task nor another key's name."""
+    if isinstance(value, GraphNode):
+        return isinstance(value, DataNode)
+    if isinstance(value, TaskRef) or getattr(value, "__dask_future__", False):
+        return True  # a future
+    return not isinstance(value, tuple | list | dict | str | int | float)
+
+
+class _Renaming:
+    """The new names of copied keys, and tasks that use them."""
+
+    def __init__(self, layers: Mapping[str, Layer], copied: list[str], seed: Seed, after: Key | None) -> None:
+        self.layers = layers
+        self.seed = seed
+        self.after = after
+        # By the name in front of a key's indices: one entry for a layer of any number of chunks.
+        self.names = set[str]()
+        for name in copied:
+            layer = layers[name]
+            self.names |= {layer.output} if isinstance(layer, Blockwise) else set(map(get_name_from_key, layer))
+
+    def copy(self, name: str, dependencies: set[str]) -> tuple[Layer, bool]:
+        """The copy of a layer, and whether any of its tasks waits."""
+        layer = self.layers[name]
+        if isinstance(layer, Blockwise):
+            return self._copy_blockwise(layer)
+        return self._copy_tasks(layer, dependencies)
+
+    def _is_copied(self, key: Key) -> bool:
+        return get_name_from_key(key) in self.names
+
+    def _new_key(self, key: Key) -> Key:
+        return clone_key(key, self.seed) if self._is_copied(key) else key
+
+    def _copy_blockwise(self, layer: Blockwise) -> tuple[Layer, bool]:
+        """A blockwise layer stays symbolic, so that dask can still fuse it with its neighbours."""
+        output = clone_key(layer.output, self.seed)
+        task = layer.task.substitute({}, key=output)
+        indices: list[tuple[Any, Any]] = []
+        is_first = True
+        for source, index in layer.indices:
+            key = source.key if isinstance(source, TaskRef) else source
+            if index is None and not isinstance(source, TaskRef):
+                indices.append((source, index))  # a literal
+            elif self._is_copied(key):
+                is_first = False
+                new_key = self._new_key(key)
+                indices.append((TaskRef(new_key) if isinstance(source, TaskRef) else new_key, index))
+            else:
+                indices.append((source, index))
+        waits = is_first and self.after is not None
+        if waits:
+            turn = TaskRef(blockwise_token(len(indices)))
+            task = Task(output, _in_turn, task, turn, _data_producer=task.data_producer)
+            indices.append((TaskRef(self.after), None))
+        numblocks = {self._new_key(name): blocks for name, blocks in layer.numblocks.items()}
+        copy = Blockwise(
+            output=output,
+            output_indices=layer.output_indices,
+            task=task,
+            indices=indices,
+            numblocks=numblocks,
+            concatenate=layer.concatenate,
+            new_axes=layer.new_axes,
+            output_blocks=layer.output_blocks,
+            annotations=layer.annotations,
+            io_deps=layer.io_deps,
+        )
+        return copy, waits
+
+    def _copy_tasks(self, layer: Layer, dependencies: set[str]) -> tuple[Layer, bool]:
+        tasks: dict[Key, GraphNode] = {}
+        waits = False
+        for key, value in _as_tasks(layer, self.layers, dependencies).items():
+            new_key = self._new_key(key)
+            task, is_first = self._copy_task(new_key, key, value)
+            if is_first and self.after is not None:
+                task = Task(new_key, _in_turn, task, TaskRef(self.after), _data_producer=task.data_producer)
+                waits = True
+            tasks[new_key] = task
+        return MaterializedLayer(tasks, annotations=layer.annotations), waits
+
+    def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
+        """A task under its new key, and whether it needs no other copied task."""
+        if task is None:
+            return Alias(new_key, key), True  # data stays where it is; the copy has another name for it
+        renamed = {dep: clone_key(dep, self.seed) for dep in task.dependencies if self._is_copied(dep)}
+        if isinstance(task, Alias):  # whose own substitute keeps its key if the target stays
+            return Alias(new_key, renamed.get(task.target, task.target)), not renamed
+        return task.substitute(renamed, key=new_key), not renamed
+
+
+def _as_tasks(layer: Layer, layers: Mapping[str, Layer], dependencies: set[str]) -> dict[Key, GraphNode | None]:
+    """The tasks of a layer as task objects; None for its data."""
+    values = dict(layer)
+    if any(not isinstance(value, GraphNode) and not _is_datum(value) for value in values.values()):
+        known = set(values).union(*(layers[name].get_output_keys() for name in dependencies))
+    else:
+        known = set()
+    tasks: dict[Key, GraphNode | None] = {}
+    for key, value in values.items():
+        if _is_datum(value):
+            tasks[key] = None
+            continue
+        task = convert_legacy_task(key, value, known)
+        tasks[key] = task if isinstance(task, GraphNode) else DataNode(key, task)
+    return tasks
+
+
+def _in_turn(value: Any, turn: object) -> Any:
+    """Hand on a value; the second argument only makes the task wait."""
+    del turn
+    return value
