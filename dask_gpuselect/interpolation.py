@@ -196,7 +196,7 @@ def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
         np.isfinite(b - a), _numpy_lerp(a, b, weight), 2 * _numpy_lerp(a / 2, b / 2, weight)
     )
     mixed = np.where(np.isfinite(a) & np.isfinite(b), inner, a + b)
-    return np.where((a == b) | (weight == 0), a, np.where(weight == 1, b, mixed))
+    return np.where(weight == 0, a, np.where(weight == 1, b, mixed))
 
 
 def _numpy_lerp(a: Reals, b: Reals, weight: Reals) -> Reals:

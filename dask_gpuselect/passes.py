@@ -78,9 +78,8 @@ def ask(x: da.Array, question: Question, label: str, shape: tuple[int, ...], dty
     return _answer(tally, bracket, question, label, shape, meta_from_array(x._meta, ndim=len(shape), dtype=dtype))
 
 
-def ask_now(values: Any, question: Question) -> np.ndarray[Any, Any]:
+def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
-    dtype = np.dtype(str(values.dtype).rpartition(".")[2]) if not isinstance(values, np.ndarray) else values.dtype
     cuts = kernels.cuts(values, dtype, question.share)
     brackets = _find_brackets([cuts], question)
     tally = _tally_chunk(values, brackets, cuts, (), dtype=dtype)

@@ -182,7 +182,7 @@ def _quantile(
     shape += (1,) * a.ndim if keepdims else ()
     if isinstance(a, da.Array):
         return passes.ask(a, question, name, shape, dtype)
-    answer = passes.ask_now(a, question).reshape(shape)
+    answer = passes.ask_now(a, source_dtype, question).reshape(shape)
     if isinstance(a, np.ndarray):
         return answer[()]
     return generic.namespace(a).asarray(answer, device=a.device)
