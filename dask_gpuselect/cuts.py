@@ -1,12 +1,14 @@
 """What a load teaches: the cuts of load 1, the brackets they prove, the tally of load 2.
 
-Everything here is frozen, pure and plain NumPy on the host: no dask, no GPU. Counts and ranks are int64.
+Everything here is frozen, pure and plain NumPy on the host: no dask, no GPU. Counts and ranks are
+int64.
 
-The objective of an order statistic, f(y) = sum |x - y|, is a sum over chunks, and so is what a chunk knows
-of it at a pivot p: its slope there (how many elements are below p, and how many up to p) and its value
-(the distances to p of the elements below). These are the *cuts* of Kelley's method (Beliakov 2011, section
-IV); every chunk contributing its own bundle of cuts is its multicut form (Birge & Louveaux 1988). Their sum
-bounds the number of elements up to any y from both sides, which is all a bracket needs.
+The objective of an order statistic, f(y) = sum |x - y|, is a sum over chunks, and so is what a
+chunk knows of it at a pivot p: its slope there (how many elements are below p, and how many up to
+p) and its value (the distances to p of the elements below). These are the *cuts* of Kelley's
+method (Beliakov 2011, section IV); every chunk contributing its own bundle of cuts is its multicut
+form (Birge & Louveaux 1988). Their sum bounds the number of elements up to any y from both sides,
+which is all a bracket needs.
 """
 
 from __future__ import annotations
@@ -21,16 +23,18 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-# Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand quantiles of
-# ten thousand chunks) it would take longer than the candidates it saves, and counts alone decide.
+# Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand
+# quantiles of ten thousand chunks) it would take longer than the candidates it saves, and counts
+# alone decide.
 NARROW_AT_MOST = 1 << 26
 
 
 class ChunksChangedError(RuntimeError):
     """A chunk differed between two loads, so no exact answer exists.
 
-    Raised while computing, by the task that read the chunk. The source is not reproducible (an unseeded
-    random function, a file that is being written). ``x.persist()`` or ``x.to_zarr(...)`` fixes the data.
+    Raised while computing, by the task that read the chunk. The source is not reproducible (an
+    unseeded random function, a file that is being written). ``x.persist()`` or ``x.to_zarr(...)``
+    fixes the data.
     """
 
 
@@ -48,8 +52,9 @@ class _Arrays:
 class Cuts(_Arrays):
     """The cuts of one chunk, or of several, chunk after chunk.
 
-    The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a pivot and those
-    in the open cells before, between and behind the pivots. Nothing else of the data is kept.
+    The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a
+    pivot and those in the open cells before, between and behind the pivots. Nothing else of the
+    data is kept.
 
     Parameters
     ----------
@@ -58,11 +63,13 @@ class Cuts(_Arrays):
     below, upto : ndarray of int64, shape (P,)
         How many valid elements of the chunk are < and <= the pivot. Exact.
     distance : ndarray of float64, shape (P,)
-        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot, to a relative error of
-        at most ``(c + 8) * 2**-53`` for c elements. All terms are positive, so the bound is relative however
-        far from zero the data lies. NaN or inf (the first cell, infinite or overflowing data): unknown.
+        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot, to a
+        relative error of at most ``(c + 8) * 2**-53`` for c elements. All terms are positive, so
+        the bound is relative however far from zero the data lies. NaN or inf (the first cell,
+        infinite or overflowing data): unknown.
     sizes : ndarray of int64, shape (B,)
-        Number of pivots of each chunk; a chunk without valid elements has none, others at least one.
+        Number of pivots of each chunk; a chunk without valid elements has none, others at least
+        one.
     n_valid, n_missing : ndarray of int64, shape (B,)
         Number of valid elements, and of NaN or NaT, of each chunk.
     """
@@ -119,16 +126,16 @@ class Cuts(_Arrays):
 class Brackets(_Arrays):
     """Intervals proven to hold the wanted order statistics, as cells between counted values.
 
-    A bracket (lo, hi] of DESIGN's words is a run of neighbouring cells and their ends. Overlapping brackets share
-    cells; values known to be tied are ends, so they are counted and never gathered.
+    A bracket (lo, hi] of DESIGN's words is a run of neighbouring cells and their ends. Overlapping
+    brackets share cells; values known to be tied are ends, so they are counted and never gathered.
 
     Parameters
     ----------
     ends : ndarray, shape (E,), dtype of the chunks
         Ascending and distinct: values at which load 2 counts exactly.
     wanted : ndarray of bool, shape (E + 1,)
-        Whether the elements of open cell j, between ``ends[j - 1]`` and ``ends[j]``, are candidates. The first
-        cell is open below, the last one above.
+        Whether the elements of open cell j, between ``ends[j - 1]`` and ``ends[j]``, are
+        candidates. The first cell is open below, the last one above.
     """
 
     ends: NDArray[Any]
@@ -182,7 +189,8 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
     cuts : Cuts
         Of this one chunk, from load 1.
     tally : Tally or None
-        Of the same chunk, from load 2; None if it had more candidates than `most_candidates` allows.
+        Of the same chunk, from load 2; None if it had more candidates than `most_candidates`
+        allows.
     brackets : Brackets
         Those of the tally.
     chunk : str
@@ -196,8 +204,8 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
     advice = "The source is not reproducible: `.persist()` the array first."
     if tally is None:
         raise ChunksChangedError(
-            f"chunk {chunk} holds more elements between the brackets' ends on the second load than on the first. "
-            f"{advice}"
+            f"chunk {chunk} holds more elements between the brackets' ends on the second load "
+            f"than on the first. {advice}"
         )
     for kind, first, second in (
         ("valid", int(cuts.n_valid[0]), tally.n_valid),
@@ -205,7 +213,8 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
     ):
         if first != second:
             raise ChunksChangedError(
-                f"chunk {chunk} held {first} {kind} elements on the first load and {second} on the second. {advice}"
+                f"chunk {chunk} held {first} {kind} elements on the first load and {second} on "
+                f"the second. {advice}"
             )
     least_below, most_below, least_upto, most_upto = cuts.bounds(brackets.ends)
     agrees = (least_below <= tally.below) & (tally.below <= most_below)
@@ -213,13 +222,16 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
     if not agrees.all():
         end = int(np.argmin(agrees))
         raise ChunksChangedError(
-            f"chunk {chunk} held {least_upto[end]} to {most_upto[end]} elements up to {brackets.ends[end]!s} on the "
-            f"first load and {tally.upto[end]} on the second. {advice}"
+            f"chunk {chunk} held {least_upto[end]} to {most_upto[end]} elements up to "
+            f"{brackets.ends[end]!s} on the first load and {tally.upto[end]} on the second. "
+            f"{advice}"
         )
     return tally
 
 
-def find_brackets(cuts: Cuts, first: IntArray, last: IntArray, *, use_distances: bool = True) -> Brackets:
+def find_brackets(
+    cuts: Cuts, first: IntArray, last: IntArray, *, use_distances: bool = True
+) -> Brackets:
     """Bracket the order statistics of ranks ``first[i]`` to ``last[i]``, for every i.
 
     Parameters
@@ -227,25 +239,28 @@ def find_brackets(cuts: Cuts, first: IntArray, last: IntArray, *, use_distances:
     cuts : Cuts
         Of all chunks.
     first, last : ndarray of int64, shape (n_q,)
-        Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours of a quantile.
+        Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours
+        of a quantile.
     use_distances : bool
         Whether distances may narrow what counts alone prove. They never widen it.
 
     Returns
     -------
     Brackets
-        Of every rank named. With n elements in all and m evenly spaced pivots in every chunk, each bracket
-        has at most about 1.09 n/m candidates by counts alone.
+        Of every rank named. With n elements in all and m evenly spaced pivots in every chunk, each
+        bracket has at most about 1.09 n/m candidates by counts alone.
 
     Notes
     -----
-    O(P log P) in the number P of pivots, and O(B log B) for each narrowed bracket of B chunks. Distances save
-    a quarter to a half of the candidates on continuous data (measured in ``asv_bench/RESULTS.md``).
+    O(P log P) in the number P of pivots, and O(B log B) for each narrowed bracket of B chunks.
+    Distances save a quarter to a half of the candidates on continuous data (measured in
+    ``asv_bench/RESULTS.md``).
     """
     if len(first) == 0:
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     envelope = Envelope.of(cuts)
-    # lo: the last pivot that certainly leaves `first` above it. hi: the first that certainly has `last` below or at it.
+    # lo: the last pivot that certainly leaves `first` above it. hi: the first that certainly has
+    # `last` below or at it.
     lo = np.searchsorted(envelope.upper, first, side="right") - 1
     hi = np.searchsorted(envelope.lower, last + 1, side="left")
     if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
@@ -292,7 +307,8 @@ class Envelope:
         before = _previous(cuts, cuts.upto, 0)
         inside = cuts.below - before
         behind = _next(cuts, cuts.below, cuts.n_valid) - cuts.upto
-        # A cell is open at y if it begins before y and ends after it: its elements may be up to y, or not.
+        # A cell is open at y if it begins before y and ends after it: its elements may be up to y,
+        # or not.
         lower = np.cumsum((cuts.upto - before)[order])[is_last]
         opened = np.cumsum(behind[order])[is_last]
         closed = np.cumsum(inside[order])[is_last]
@@ -307,9 +323,9 @@ class Envelope:
 class Distances:
     """The cells whose distances say more than their counts, and what they say.
 
-    A cell (a, b) with c elements of distance d to b, and a < y < b: were j of them up to y, then d would be at
-    least j (b - y), and at most j (y - a) + c (b - y). So j is at most d / (b - y) and at least
-    (d - c (b - y)) / (y - a): the two cutting planes at a and b, seen from y.
+    A cell (a, b) with c elements of distance d to b, and a < y < b: were j of them up to y, then d
+    would be at least j (b - y), and at most j (y - a) + c (b - y). So j is at most d / (b - y) and
+    at least (d - c (b - y)) / (y - a): the two cutting planes at a and b, seen from y.
 
     Parameters
     ----------
@@ -335,16 +351,16 @@ class Distances:
         width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
         informs = np.isfinite(cuts.distance) & np.isfinite(width) & (envelope.inside > 0)
         informs &= (begin >= 0) & (envelope.position > begin + 1)
-        columns = (begin, envelope.position, envelope.inside, cuts.distance)
-        return cls(envelope, *(column[informs] for column in columns))
+        every = cls(envelope, begin, envelope.position, envelope.inside, cuts.distance)
+        return every._select(np.flatnonzero(informs))
 
     def narrow(self, lo: int, hi: int, first: int, last: int) -> tuple[int, int]:
-        """The narrowest bracket of ranks `first` to `last` within positions (lo, hi], by bisection."""
+        """The narrowest bracket of ranks `first` to `last` within positions (lo, hi], by
+        bisection."""
         if hi - lo <= 1:
             return lo, hi
         overlaps = np.flatnonzero((self.begin < hi - 1) & (self.end > lo + 1))
-        columns = (self.begin, self.end, self.inside, self.distance)
-        cells = Distances(self.envelope, *(column[overlaps] for column in columns))
+        cells = self._select(overlaps)
         low, high = lo, hi - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -358,7 +374,8 @@ class Distances:
     def most(self, y: int) -> int:
         """At most how many elements of all chunks are up to pivot `y` (a position)."""
         is_open, inside, distance, _, to_end = self._open(y)
-        # 2**-53 for each operation, and (c + 8) 2**-53 in d: twice that, rounded up, is certainly enough.
+        # 2**-53 for each operation, and (c + 8) 2**-53 in d: twice that, rounded up, is certainly
+        # enough.
         with np.errstate(over="ignore"):
             most = np.floor(distance / to_end * (1 + (inside + 16) * 2.0**-52))
         certain = np.minimum(most, inside).astype(np.int64)
@@ -373,8 +390,18 @@ class Distances:
         least = np.clip(np.ceil(least * (1 - slack)), 0, inside)
         return int(self.envelope.lower[y]) + int(least.astype(np.int64).sum())
 
+    def _select(self, cells: IntArray) -> Distances:
+        return Distances(
+            self.envelope,
+            self.begin[cells],
+            self.end[cells],
+            self.inside[cells],
+            self.distance[cells],
+        )
+
     def _open(self, y: int) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The cells open at y: which, their counts and distances, and y's own distances to their ends."""
+        """The cells open at y: which, their counts and distances, and y's own distances to their
+        ends."""
         values = self.envelope.values
         is_open = np.flatnonzero((self.begin < y) & (y < self.end))
         to_begin = exact_gap(values[self.begin[is_open]], values[y])
@@ -384,7 +411,8 @@ class Distances:
 
 
 def exact_gap(low: Any, high: Any) -> FloatArray:
-    """``high - low`` as float64 to a relative error of 2**-53, for any ``low <= high`` of a real dtype."""
+    """``high - low`` as float64 to a relative error of 2**-53, for any ``low <= high`` of a real
+    dtype."""
     low, high = np.asarray(low), np.asarray(high)
     if low.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
@@ -394,17 +422,19 @@ def exact_gap(low: Any, high: Any) -> FloatArray:
 
 
 def _cells(envelope: Envelope, lo: IntArray, hi: IntArray) -> Brackets:
-    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and above)."""
-    # Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most one such pivot
-    # holds more ties than the cells open there, and it is the first: any later one has all ties of those between
-    # it and the first above the first's lower bound and below the rank. So making the first an end is enough
-    # to keep candidates bounded on any data.
+    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and
+    above)."""
+    # Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most
+    # one such pivot holds more ties than the cells open there, and it is the first: any later one
+    # has all ties of those between it and the first above the first's lower bound and below the
+    # rank. So making the first an end is enough to keep candidates bounded on any data.
     tied = lo + 1
     tied = tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
     n_values = len(envelope.values)
     ends = np.unique(np.concatenate([lo[lo >= 0], tied, hi[hi < n_values]]))
 
-    # Count, at each cell, the brackets that begin and end there: covered if more have begun than ended.
+    # Count, at each cell, the brackets that begin and end there: covered if more have begun than
+    # ended.
     covered = np.zeros(len(ends) + 2, np.int64)
     np.add.at(covered, np.searchsorted(ends, lo, side="right"), 1)
     np.add.at(covered, np.searchsorted(ends, hi, side="left") + 1, -1)
@@ -427,7 +457,8 @@ def _firsts(cuts: Cuts) -> IntArray:
 
 
 def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
-    """A column of the cuts, one pivot earlier in the same chunk; `at_first` for a chunk's first pivot."""
+    """A column of the cuts, one pivot earlier in the same chunk; `at_first` for a chunk's first
+    pivot."""
     previous = np.empty_like(column)
     previous[1:] = column[:-1]
     previous[_firsts(cuts)] = at_first
@@ -435,7 +466,8 @@ def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
 
 
 def _next(cuts: Cuts, column: IntArray, at_last: IntArray) -> IntArray:
-    """A column of the cuts, one pivot later in the same chunk; a chunk's `at_last` for its last pivot."""
+    """A column of the cuts, one pivot later in the same chunk; a chunk's `at_last` for its last
+    pivot."""
     following = np.empty_like(column)
     following[:-1] = column[1:]
     has_pivots = cuts.sizes > 0

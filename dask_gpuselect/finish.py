@@ -33,10 +33,12 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
 
     Notes
     -----
-    The counts are load 2's alone, so an answer that is returned is exact for the data as load 2 read it.
+    The counts are load 2's alone, so an answer that is returned is exact for the data as load 2
+    read it.
     """
     candidates = np.sort(tally.candidates)
-    # Boundaries of the sorted whole, in order: cell 0, the elements equal to end 0, cell 1, those equal to end 1, ...
+    # Boundaries of the sorted whole, in order: cell 0, the elements equal to end 0, cell 1, those
+    # equal to end 1, ...
     stops = np.stack([tally.below, tally.upto], axis=1).ravel()
     stops = np.append(stops, np.int64(tally.n_valid))
     segment = np.searchsorted(stops, ranks, side="right")
@@ -47,8 +49,8 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     held = np.where(brackets.wanted, inside, 0)
     if held.sum() != len(candidates) or not (is_end | brackets.wanted[cell]).all():
         raise ChunksChangedError(
-            "the wanted ranks left the brackets that the first load proved. The source is not reproducible: "
-            "`.persist()` the array first."
+            "the wanted ranks left the brackets that the first load proved. "
+            "The source is not reproducible: `.persist()` the array first."
         )
     offset = np.cumsum(held) - held - np.append(np.int64(0), tally.upto)
     answers = np.empty(ranks.shape, candidates.dtype)

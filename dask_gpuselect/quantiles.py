@@ -17,7 +17,7 @@ from dask_gpuselect import passes
 from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
-from dask_gpuselect.kernels import as_dtype, generic
+from dask_gpuselect.kernels import as_dtype, check_not_masked, generic
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, check_method, ranks
 from dask_gpuselect.strategies import pivot_share
 
@@ -80,7 +80,7 @@ def nanpercentile(
     return _quantile("nanpercentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
-# --- What is asked --------------------------------------------------------------------------------------------
+# --- What is asked
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,9 @@ class Quantiles:
         if tally.n_valid == tally.n_missing == 0:
             check_not_empty(self._method, skips_missing=self.skips_missing)
             if self.dtype.kind in "biu":
-                raise IndexError(f"an empty array has no quantiles, and {self.dtype} has no NaN to say so")
+                raise IndexError(
+                    f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
+                )
             warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
             return True
         if tally.n_valid == 0 and self.skips_missing:
@@ -145,12 +147,13 @@ class Quantiles:
 
 
 def check_not_empty(method: Method, *, skips_missing: bool) -> None:
-    """Raise for an empty array where NumPy does: a quantile proper; medians and nan functions are NaN."""
+    """Raise for an empty array where NumPy does: a quantile proper; medians and nan functions are
+    NaN."""
     if method is not MEDIAN and not skips_missing:
         raise IndexError("an empty array has no quantiles")
 
 
-# --- Checking arguments ---------------------------------------------------------------------------------------
+# --- Checking arguments
 
 
 def _quantile(
@@ -176,7 +179,9 @@ def _quantile(
     if a.size == 0 and len(probabilities):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
-    question = Quantiles(tuple(probabilities.tolist()), chosen.name, skips_missing, source_dtype, dtype)
+    question = Quantiles(
+        tuple(probabilities.tolist()), chosen.name, skips_missing, source_dtype, dtype
+    )
 
     shape = () if is_scalar else (len(probabilities),)
     shape += (1,) * a.ndim if keepdims else ()
@@ -193,11 +198,12 @@ def _as_array(a: Any) -> Any:
     if isinstance(a, da.Array | np.ndarray) or hasattr(a, "__array_namespace__"):
         array = a
     elif is_dask_collection(a):
-        raise TypeError(f"expected a dask array, not a {type(a).__name__}: pass its array (for example x.data)")
+        raise TypeError(
+            f"expected a dask array, not a {type(a).__name__}: pass its array (for example x.data)"
+        )
     else:
         array = np.asarray(a)
-    if isinstance(getattr(array, "_meta", array), np.ma.MaskedArray):
-        raise TypeError("masked arrays are not supported: fill the masked elements with NaN and use a nan function")
+    check_not_masked(getattr(array, "_meta", array))
     return array
 
 
@@ -228,6 +234,6 @@ def _check_axis(axis: Axis, ndim: int) -> None:
     """Raise unless `axis` is None or names all axes once."""
     if axis is not None and len(normalize_axis_tuple(axis, ndim)) < ndim:
         raise NotImplementedError(
-            f"a reduction along axis={axis!r} alone of an array of {ndim} dimensions is not implemented yet: only "
-            "axis=None, over all elements"
+            f"a reduction along axis={axis!r} alone of an array of {ndim} dimensions is not "
+            "implemented yet: only axis=None, over all elements"
         )

@@ -1,17 +1,20 @@
 """Private copies of a source: the same tasks under other keys, made to wait for something.
 
-Dask keeps a chunk in memory until its last user is done. Were both loads of one graph, or a load and the user's own
-``x - median(x)``, to share their source's keys, every chunk would wait in memory for the later user. So each load
-reads a copy of the source's tasks under keys of its own, and the copy of load 2 starts when the bracket is known.
+Dask keeps a chunk in memory until its last user is done. Were both loads of one graph, or a load
+and the user's own ``x - median(x)``, to share their source's keys, every chunk would wait in
+memory for the later user. So each load reads a copy of the source's tasks under keys of its own,
+and the copy of load 2 starts when the bracket is known.
 
 Three things are not copied, because a copy could only cost:
 
 - data that is in memory already: data nodes and futures (persisted arrays, NumPy arrays);
-- results of reductions that are no larger as a whole than one chunk: ``x.mean()`` in ``median(x - x.mean())``, or a
-  median of ours in ``median(abs(x - median(x)))``. They are computed once and shared, with all that they depend on;
+- results of reductions that are no larger as a whole than one chunk: ``x.mean()`` in ``median(x -
+  x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are computed once and
+  shared, with all that they depend on;
 - what only these need.
 
-``dask.graph_manipulation.clone`` renames nothing inside `Task` objects (dask 2026.8), so this is written on `Task.substitute`.
+``dask.graph_manipulation.clone`` renames nothing inside `Task` objects (dask 2026.8), so this is
+written on `Task.substitute`.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class AnswerLayer(MaterializedLayer):
     """A layer that holds the answer of a reduction of ours."""
 
 
-def private_copy(x: da.Array, seed: Seed, *, after: Key | None = None, after_layer: str = "") -> da.Array:
+def private_copy(
+    x: da.Array, seed: Seed, *, after: Key | None = None, after_layer: str = ""
+) -> da.Array:
     """The same array from tasks of its own.
 
     Parameters
@@ -67,7 +72,9 @@ def private_copy(x: da.Array, seed: Seed, *, after: Key | None = None, after_lay
         layer, waits = renaming.copy(name, dependencies[name])
         new_name = clone_key(name, seed)
         new_layers[new_name] = layer
-        new_dependencies[new_name] = {clone_key(d, seed) if d in copied else d for d in dependencies[name]}
+        new_dependencies[new_name] = {
+            clone_key(d, seed) if d in copied else d for d in dependencies[name]
+        }
         # A copied layer may name its own data in place.
         new_dependencies[new_name] |= {name} & set(in_place)
         new_dependencies[new_name] |= {after_layer} if waits else set()
@@ -136,11 +143,11 @@ def _size(layer: Layer) -> float:
 
 def _is_data(layer: Layer) -> bool:
     """Whether a layer holds data nodes and futures only."""
-    return not isinstance(layer, Blockwise) and layer.is_materialized() and all(map(_is_datum, layer.values()))
+    return isinstance(layer, MaterializedLayer) and all(map(_is_datum, layer.values()))
 
 
 def _holds_data(layer: Layer) -> bool:
-    return not isinstance(layer, Blockwise) and layer.is_materialized() and any(map(_is_datum, layer.values()))
+    return isinstance(layer, MaterializedLayer) and any(map(_is_datum, layer.values()))
 
 
 def _is_datum(value: Any) -> bool:
@@ -155,7 +162,9 @@ def _is_datum(value: Any) -> bool:
 class _Renaming:
     """The new names of copied keys, and tasks that use them."""
 
-    def __init__(self, layers: Mapping[str, Layer], copied: list[str], seed: Seed, after: Key | None) -> None:
+    def __init__(
+        self, layers: Mapping[str, Layer], copied: list[str], seed: Seed, after: Key | None
+    ) -> None:
         self.layers = layers
         self.seed = seed
         self.after = after
@@ -163,7 +172,10 @@ class _Renaming:
         self.names = set[str]()
         for name in copied:
             layer = layers[name]
-            self.names |= {layer.output} if isinstance(layer, Blockwise) else set(map(get_name_from_key, layer))
+            if isinstance(layer, Blockwise):
+                self.names.add(layer.output)
+            else:
+                self.names.update(map(get_name_from_key, layer))
 
     def copy(self, name: str, dependencies: set[str]) -> tuple[Layer, bool]:
         """The copy of a layer, and whether any of its tasks waits."""
@@ -191,11 +203,13 @@ class _Renaming:
             elif self._is_copied(key):
                 is_first = False
                 new_key = self._new_key(key)
-                indices.append((TaskRef(new_key) if isinstance(source, TaskRef) else new_key, index))
+                is_reference = isinstance(source, TaskRef)
+                indices.append((TaskRef(new_key) if is_reference else new_key, index))
             else:
                 indices.append((source, index))
-        waits = is_first and self.after is not None
-        if waits:
+        waits = False
+        if is_first and self.after is not None:
+            waits = True
             turn = TaskRef(blockwise_token(len(indices)))
             task = Task(output, _in_turn, task, turn, _data_producer=task.data_producer)
             indices.append((TaskRef(self.after), None))
@@ -221,7 +235,8 @@ class _Renaming:
             new_key = self._new_key(key)
             task, is_first = self._copy_task(new_key, key, value)
             if is_first and self.after is not None:
-                task = Task(new_key, _in_turn, task, TaskRef(self.after), _data_producer=task.data_producer)
+                turn = TaskRef(self.after)
+                task = Task(new_key, _in_turn, task, turn, _data_producer=task.data_producer)
                 waits = True
             tasks[new_key] = task
         return MaterializedLayer(tasks, annotations=layer.annotations), waits
@@ -229,14 +244,20 @@ class _Renaming:
     def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
         """A task under its new key, and whether it needs no other copied task."""
         if task is None:
-            return Alias(new_key, key), True  # data stays where it is; the copy has another name for it
-        renamed = {dep: clone_key(dep, self.seed) for dep in task.dependencies if self._is_copied(dep)}
+            return Alias(
+                new_key, key
+            ), True  # data stays where it is; the copy has another name for it
+        renamed = {
+            dep: clone_key(dep, self.seed) for dep in task.dependencies if self._is_copied(dep)
+        }
         if isinstance(task, Alias):  # whose own substitute keeps its key if the target stays
             return Alias(new_key, renamed.get(task.target, task.target)), not renamed
         return task.substitute(renamed, key=new_key), not renamed
 
 
-def _as_tasks(layer: Layer, layers: Mapping[str, Layer], dependencies: set[str]) -> dict[Key, GraphNode | None]:
+def _as_tasks(
+    layer: Layer, layers: Mapping[str, Layer], dependencies: set[str]
+) -> dict[Key, GraphNode | None]:
     """The tasks of a layer as task objects; None for its data."""
     values = dict(layer)
     if any(not isinstance(value, GraphNode) and not _is_datum(value) for value in values.values()):

@@ -1,4 +1,4 @@
-"""The data that breaks quantile algorithms, as one list, and data that does not depend on its chunks."""
+"""The data that breaks quantile algorithms, as one list, independent of any chunking."""
 
 from __future__ import annotations
 
@@ -36,8 +36,14 @@ def _mixed(n: int, share: float, special: float) -> NDArray[np.float64]:
 
 def _integers(n: int, dtype: str) -> NDArray[Any]:
     """All of an integer dtype's range."""
-    bits = (uniform(n) * 2**32).astype(np.uint64) << np.uint64(32) | (normal(n) * 2**20).astype(np.int64).view(np.uint64)
-    return bits.astype(dtype) if np.dtype(dtype).itemsize == 8 else (bits >> np.uint64(32)).astype(dtype)
+    bits = (uniform(n) * 2**32).astype(np.uint64) << np.uint64(32) | (normal(n) * 2**20).astype(
+        np.int64
+    ).view(np.uint64)
+    return (
+        bits.astype(dtype)
+        if np.dtype(dtype).itemsize == 8
+        else (bits >> np.uint64(32)).astype(dtype)
+    )
 
 
 FLOATS: Mapping[str, Maker] = {
@@ -54,7 +60,9 @@ FLOATS: Mapping[str, Maker] = {
     "half tied": lambda n: _mixed(n, 0.5, 0.25),
     "zipf": lambda n: np.floor(np.minimum((1 - uniform(n)) ** -2.0, 1e15)),
     "outliers": lambda n: _mixed(n, 0.01, 1e20),
-    "huge": lambda n: np.where(uniform(n) < 0.5, -1.0, 1.0) * (1.5 + hashed(np.arange(n) + 7) / 4) * 1e308,
+    "huge": lambda n: (
+        np.where(uniform(n) < 0.5, -1.0, 1.0) * (1.5 + hashed(np.arange(n) + 7) / 4) * 1e308
+    ),
     "denormal": lambda n: np.floor(normal(n) * 1000) * 5e-324,
     "offset": lambda n: 1e9 + normal(n),
     "bucket killer": lambda n: 2.0 ** (uniform(n) * 64 - 32),
@@ -62,7 +70,9 @@ FLOATS: Mapping[str, Maker] = {
     "infinite": lambda n: np.where(uniform(n) < 0.3, np.inf, _mixed(n, 0.3, -np.inf)),
     "all inf": lambda n: np.full(n, np.inf),
     "signed zeros": lambda n: np.where(uniform(n) < 0.5, -0.0, 0.0),
-    "zero and denormal": lambda n: np.where(uniform(n) < 0.5, -0.0, np.where(uniform(n) < 0.7, 0.0, 5e-324)),
+    "zero and denormal": lambda n: np.where(
+        uniform(n) < 0.5, -0.0, np.where(uniform(n) < 0.7, 0.0, 5e-324)
+    ),
 }
 """Floating-point data without NaN: from a number of elements to float64 of that shape."""
 
@@ -78,8 +88,12 @@ INTEGERS: Mapping[str, Callable[[int, str], NDArray[Any]]] = {
     "whole range": _integers,
     "least": lambda n, dtype: np.full(n, np.iinfo(dtype).min, dtype),
     "largest": lambda n, dtype: np.full(n, np.iinfo(dtype).max, dtype),
-    "ends": lambda n, dtype: np.where(uniform(n) < 0.5, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype),
-    "mostly largest": lambda n, dtype: np.where(uniform(n) < 0.9, np.iinfo(dtype).max, _integers(n, dtype)).astype(dtype),
+    "ends": lambda n, dtype: np.where(
+        uniform(n) < 0.5, np.iinfo(dtype).min, np.iinfo(dtype).max
+    ).astype(dtype),
+    "mostly largest": lambda n, dtype: np.where(
+        uniform(n) < 0.9, np.iinfo(dtype).max, _integers(n, dtype)
+    ).astype(dtype),
     "few": lambda n, dtype: (uniform(n) * 10).astype(dtype),
 }
 """Integer data: from a number of elements and a dtype."""

@@ -1,7 +1,9 @@
-"""What happens to one chunk: the kernels for its kind of array, imported when the first such chunk is met.
+"""What happens to one chunk: the kernels for its kind of array, imported when the first such chunk
+is met.
 
-A kernel module offers ``cuts(values, n_pivots)`` and ``tally(values, brackets, most)`` on flat arrays of a real
-floating or integer dtype; `generic` is the reference that the others are pinned to.
+A kernel module offers ``cuts(values, n_pivots)`` and ``tally(values, brackets, most)`` on flat
+arrays of a real floating or integer dtype; `generic` is the reference that the others are pinned
+to.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Selected elements, of `selection_dtype`, as elements of `dtype` again."""
-    return values.view(dtype.newbyteorder("=")) if dtype.kind in "bMm" else values.astype(dtype.newbyteorder("="))
+    return (
+        values.view(dtype.newbyteorder("="))
+        if dtype.kind in "bMm"
+        else values.astype(dtype.newbyteorder("="))
+    )
 
 
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
@@ -63,6 +69,15 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat and found else found
 
 
+def check_not_masked(array: Any) -> None:
+    """Raise for a masked array: NumPy's own functions ignore the mask."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            "masked arrays are not supported: "
+            "fill the masked elements with NaN and use a nan function"
+        )
+
+
 def _kernels_for(values: Any) -> Kernels:
     if isinstance(values, np.ndarray):
         return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cpu"))
@@ -70,18 +85,20 @@ def _kernels_for(values: Any) -> Kernels:
 
 
 def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
-    """The elements of a chunk as a flat array of `selection_dtype`, without NaT, and the number of NaT.
+    """The elements of a chunk as a flat array of `selection_dtype`, without NaT, and the number of
+    NaT.
 
     A view where the chunk allows it: a contiguous one of a dtype that is compared as it is.
     """
     if isinstance(chunk, np.generic | int | float):
         chunk = np.asarray(chunk)
-    if isinstance(chunk, np.ma.MaskedArray):
-        raise TypeError("masked arrays are not supported: fill the masked elements with NaN and use a nan function")
+    check_not_masked(chunk)
     if isinstance(chunk, np.ndarray):
         return _flat_numpy(chunk, dtype)
     if not hasattr(chunk, "__array_namespace__"):
-        raise TypeError(f"chunks of type {type(chunk).__name__} are not supported: neither NumPy nor array API")
+        raise TypeError(
+            f"chunks of type {type(chunk).__name__} are not supported: neither NumPy nor array API"
+        )
     xp = generic.namespace(chunk)
     flat = xp.reshape(chunk, (-1,))
     return (xp.astype(flat, xp.uint8), 0) if xp.isdtype(flat.dtype, "bool") else (flat, 0)
@@ -89,7 +106,10 @@ def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 
 def _flat_numpy(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     if chunk.dtype != dtype and not np.can_cast(chunk.dtype, dtype, "safe"):
-        raise TypeError(f"a chunk has dtype {chunk.dtype}, but its array says {dtype}: give the array the right dtype")
+        raise TypeError(
+            f"a chunk has dtype {chunk.dtype}, but its array says {dtype}: "
+            "give the array the right dtype"
+        )
     flat = chunk.astype(dtype, copy=False).ravel(order="K")
     if dtype.kind in "bMm":
         flat = flat.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))

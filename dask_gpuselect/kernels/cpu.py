@@ -1,15 +1,17 @@
 """NumPy chunks: compiled by Numba, one compilation for each dtype, without the GIL.
 
-Load 1 classifies every element among the pivots as super-scalar sample sort does (Sanders & Winkel 2004): the
-pivots form a binary tree in the order of its levels (Eytzinger), walked level by level over runs of elements that
-stay in the first-level cache, so that each level is one vectorised loop of gathers and no branch depends on data.
-1e8 float64 in 10 chunks on 2 threads take 0.38 s at 2,047 pivots whatever the distribution (constant: 0.16 s); a
-table linear in value took 0.3 s on a normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
+Load 1 classifies every element among the pivots as super-scalar sample sort does (Sanders & Winkel
+2004): the pivots form a binary tree in the order of its levels (Eytzinger), walked level by level
+over runs of elements that stay in the first-level cache, so that each level is one vectorised loop
+of gathers and no branch depends on data. 1e8 float64 in 10 chunks on 2 threads take 0.38 s at
+2,047 pivots whatever the distribution (constant: 0.16 s); a table linear in value took 0.3 s on a
+normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -33,8 +35,8 @@ FEW_ENDS = 24  # up to here comparing every element with every end beats the tre
 def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
     """The cuts of a chunk at sampled pivots; see `generic.cuts`.
 
-    Reads the chunk once. Scratch: about 100 bytes for each pivot; as much as the heavy cells hold where the sample
-    missed the distribution (which hashed positions make unlikely on any data).
+    Reads the chunk once. Scratch: about 100 bytes for each pivot; as much as the heavy cells hold
+    where the sample missed the distribution (which hashed positions make unlikely on any data).
     """
     if values.size <= SORT_AT_MOST:
         ordered, n_missing = _sort_valid(values)
@@ -55,7 +57,9 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     out = np.empty(most + RUN, values.dtype)
     ends, wanted = brackets.ends, brackets.wanted
     if len(ends) <= FEW_ENDS:
-        below, upto, n_missing, found = _compiled(_tally_few, values.dtype)(values, ends, wanted, most, out)
+        below, upto, n_missing, found = _compiled(_tally_few, values.dtype)(
+            values, ends, wanted, most, out
+        )
     else:
         total, equal, n_missing, found = _compiled(_tally_many, values.dtype)(
             values, *_tree(ends), len(ends), wanted, most, out
@@ -68,7 +72,7 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     return Tally(below, upto, out[:found].copy(), values.size - n_missing, n_missing)
 
 
-# --- Choosing pivots ------------------------------------------------------------------------------------------
+# --- Choosing pivots
 
 
 def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
@@ -84,7 +88,8 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
 def _sample(x: Any, n_sampled: int) -> Any:
     """One element from each of `n_sampled` equal stretches of x, at a hashed place of the stretch.
 
-    A fixed stride would see one phase of periodic data. Stretches make the sample of sorted data nearly even.
+    A fixed stride would see one phase of periodic data. Stretches make the sample of sorted data
+    nearly even.
     """
     sample = np.empty(n_sampled, x.dtype)
     for i in range(n_sampled):
@@ -114,17 +119,30 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
         return sampled
     held = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))
 
-    pieces = []
-    done = taken = 0
-    for cell in heavy:
-        size = int(inside[cell])
-        within = _cuts_of_sorted(held[taken : taken + size], -(-size // share) + 1, 0)
-        pieces.append((done, cell, within, before[cell]))
-        done, taken = int(cell), taken + size
-    return _splice(sampled, pieces)
+    parts = [sampled]
+    taken = 0
+    for size, start in zip(inside[heavy], before[heavy], strict=True):
+        within = _cuts_of_sorted(held[taken : taken + size], -(-int(size) // share) + 1, 0)
+        parts.append(replace(within, below=within.below + start, upto=within.upto + start))
+        taken += size
+    merged = Cuts.merge(parts)
+    # A heavy cell now ends at the last of its own pivots, and nothing is left to the old end.
+    merged.distance[heavy[heavy < len(sampled.pivots)]] = 0.0
+    order = np.argsort(merged.pivots)
+    n_missing = int(sampled.n_missing[0])
+    return Cuts.of_chunk(
+        merged.pivots[order],
+        merged.below[order],
+        merged.upto[order],
+        merged.distance[order],
+        n_valid,
+        n_missing,
+    )
 
 
-def _gather_cells(pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int) -> NDArray[Any]:
+def _gather_cells(
+    pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int
+) -> NDArray[Any]:
     """The elements of some open cells between the pivots."""
     around = np.unique(np.concatenate([cells - 1, cells]))
     around = around[(around >= 0) & (around < len(pivots))]
@@ -136,28 +154,7 @@ def _gather_cells(pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], s
     return gathered.candidates
 
 
-def _splice(sampled: Cuts, pieces: list[tuple[int, int, Cuts, np.int64]]) -> Cuts:
-    """Put the cuts within some cells in front of the pivot that ends each cell."""
-    columns: dict[str, list[NDArray[Any]]] = {"pivots": [], "below": [], "upto": [], "distance": []}
-    outer_distance = sampled.distance.copy()
-    for _, cell, _, _ in pieces:
-        outer_distance[cell : cell + 1] = 0.0  # all its elements are up to the last of the new pivots
-    done = 0
-    for start, cell, within, before in pieces:
-        columns["pivots"] += [sampled.pivots[start:cell], within.pivots]
-        columns["below"] += [sampled.below[start:cell], within.below + before]
-        columns["upto"] += [sampled.upto[start:cell], within.upto + before]
-        columns["distance"] += [outer_distance[start:cell], within.distance]
-        done = cell
-    columns["pivots"].append(sampled.pivots[done:])
-    columns["below"].append(sampled.below[done:])
-    columns["upto"].append(sampled.upto[done:])
-    columns["distance"].append(outer_distance[done:])
-    joined = {name: np.concatenate(column) for name, column in columns.items()}
-    return Cuts.of_chunk(**joined, n_valid=int(sampled.n_valid[0]), n_missing=int(sampled.n_missing[0]))
-
-
-# --- A sorted chunk, or the sorted elements of a cell ---------------------------------------------------------
+# --- A sorted chunk, or the sorted elements of a cell
 
 
 def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
@@ -171,12 +168,13 @@ def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
 
 def _cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts:
     positions = even_positions(len(ordered), n_pivots)
-    measured = _compiled(_measure_sorted, ordered.dtype)(ordered, positions)
-    return Cuts.of_chunk(*measured, len(ordered), n_missing)
+    pivots, below, upto, distance = _compiled(_measure_sorted, ordered.dtype)(ordered, positions)
+    return Cuts.of_chunk(pivots, below, upto, distance, len(ordered), n_missing)
 
 
 def _measure_sorted(x: Any, positions: Any) -> Any:
-    """Pivots, below, upto and distance of the distinct elements at ascending positions of the sorted x."""
+    """Pivots, below, upto and distance of the distinct elements at ascending positions of the
+    sorted x."""
     pivots = np.empty(positions.size, x.dtype)
     below = np.empty(positions.size, np.int64)
     upto = np.empty(positions.size, np.int64)
@@ -200,14 +198,15 @@ def _measure_sorted(x: Any, positions: Any) -> Any:
     return pivots[:m].copy(), below[:m].copy(), upto[:m].copy(), distance[:m].copy()
 
 
-# --- One pass over the chunk ----------------------------------------------------------------------------------
+# --- One pass over the chunk
 
 
 def _tree(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """The pivots as an Eytzinger tree of 2**levels - 1 nodes, and ascending, both padded with the largest value.
+    """The pivots as an Eytzinger tree of 2**levels - 1 nodes, and ascending, both padded with the
+    largest value.
 
-    A walk from node 1 to ``2 * node + (x > tree[node])``, `levels` times, ends at ``2**levels + (number of
-    pivots < x)``. Padding catches what is above all pivots.
+    A walk from node 1 to ``2 * node + (x > tree[node])``, `levels` times, ends at ``2**levels +
+    (number of pivots < x)``. Padding catches what is above all pivots.
     """
     levels = len(pivots).bit_length()
     n_cells = 1 << levels
@@ -233,12 +232,14 @@ def _walk(run: Any, tree: Any, levels: Any, cell: Any) -> None:
 
 
 def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
-    """Count and sum the cells of x: elements in (pivot before, pivot], those equal to it, distances to it."""
+    """Count and sum the cells of x: elements in (pivot before, pivot], those equal to it,
+    distances to it."""
     n_cells = pivots.size
     total = np.zeros(n_cells, np.int64)
     equal = np.zeros(n_cells, np.int64)
-    # Two copies, for even and odd elements: on constant data each addition would wait for the one before.
-    # A word counts all elements in its low half and the equal ones in its high half: one addition for both.
+    # Two copies, for even and odd elements: on constant data each addition would wait for the one
+    # before. A word counts all elements in its low half and the equal ones in its high half: one
+    # addition for both.
     counts = np.zeros((2, n_cells), np.int64)
     distance = np.zeros((2, n_cells), np.float64)
     cell = np.empty(RUN, np.uint32)
@@ -272,7 +273,8 @@ def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
 
 
 def _tally_few(x: Any, ends: Any, wanted: Any, most: int, out: Any) -> Any:
-    """Compare every element with every end. A run is looked through only where a wanted cell has elements in it."""
+    """Compare every element with every end. A run is looked through only where a wanted cell has
+    elements in it."""
     n_ends = ends.size
     below = np.zeros(n_ends, np.int64)
     upto = np.zeros(n_ends, np.int64)
@@ -312,7 +314,9 @@ def _tally_few(x: Any, ends: Any, wanted: Any, most: int, out: Any) -> Any:
     return below, upto, n_missing, found
 
 
-def _tally_many(x: Any, tree: Any, ends: Any, levels: Any, n_ends: int, wanted: Any, most: int, out: Any) -> Any:
+def _tally_many(
+    x: Any, tree: Any, ends: Any, levels: Any, n_ends: int, wanted: Any, most: int, out: Any
+) -> Any:
     """Classify every element among the ends, as `_classify` does among the pivots."""
     n_cells = ends.size
     total = np.zeros(n_cells, np.int64)
@@ -365,10 +369,12 @@ def _is_missing_overload(value: Any) -> Any:
     return lambda value: False
 
 
-# --- Compilation ----------------------------------------------------------------------------------------------
+# --- Compilation
 
 
-def _signatures(values: types.Array, values_out: types.Array) -> dict[Callable[..., Any], tuple[Any, ...]]:
+def _signatures(
+    values: types.Array, values_out: types.Array
+) -> dict[Callable[..., Any], tuple[Any, ...]]:
     flags = types.Array(types.boolean, 1, "C", readonly=True)
     positions = types.Array(types.int64, 1, "C", readonly=True)
     return {
@@ -376,7 +382,16 @@ def _signatures(values: types.Array, values_out: types.Array) -> dict[Callable[.
         _measure_sorted: (values, positions),
         _classify: (values, values, values, types.int64),
         _tally_few: (values, values, flags, types.int64, values_out),
-        _tally_many: (values, values, values, types.int64, types.int64, flags, types.int64, values_out),
+        _tally_many: (
+            values,
+            values,
+            values,
+            types.int64,
+            types.int64,
+            flags,
+            types.int64,
+            values_out,
+        ),
     }
 
 
@@ -384,11 +399,11 @@ def _signatures(values: types.Array, values_out: types.Array) -> dict[Callable[.
 def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
     """A kernel compiled for one dtype: once in a process, and kept on disk for the next.
 
-    Read-only arrays are another type to Numba; a signature that asks for no more than reading accepts both.
+    Read-only arrays are another type to Numba; a signature that asks for no more than reading
+    accepts both.
     """
     scalar = numba.from_dtype(dtype)
     values = types.Array(scalar, 1, "C", readonly=True)
     signature = _signatures(values, types.Array(scalar, 1, "C"))[kernel]
     compiled: Callable[..., Any] = numba.njit(signature, nogil=True, cache=True)(kernel)
     return compiled
-

@@ -1,7 +1,7 @@
 """The reference kernels: any array of the array API standard, no compiled code.
 
-Every fast kernel is pinned to these by one shared test. They sort the chunk, so they are slower than the kernels
-written for a kind of chunk, and need scratch of two chunks.
+Every fast kernel is pinned to these by one shared test. They sort the chunk, so they are slower
+than the kernels written for a kind of chunk, and need scratch of two chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ Array = Any  # an array-API array
 
 
 def cuts(values: Array, n_pivots: int) -> Cuts:
-    """The cuts of a chunk at pivots spread evenly over its own order statistics, extremes among them.
+    """The cuts of a chunk at pivots spread evenly over its own order statistics, extremes among
+    them.
 
     Parameters
     ----------
@@ -38,7 +39,8 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
 
 
 def measure(values: Array, pivots: Array) -> tuple[IntArray, IntArray, FloatArray]:
-    """Counts below and up to each of the ascending `pivots`, and the distances of its cell: see `Cuts`."""
+    """Counts below and up to each of the ascending `pivots`, and the distances of its cell: see
+    `Cuts`."""
     return _measure(_sort_valid(values)[0], pivots)
 
 
@@ -75,7 +77,8 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
 
 
 def even_positions(n: int, count: int) -> IntArray:
-    """At most `count` distinct positions spread evenly over ``range(n)``, its first and last among them."""
+    """At most `count` distinct positions spread evenly over ``range(n)``, its first and last among
+    them."""
     if n <= count:
         return np.arange(n, dtype=np.int64)
     # Exact in Python's integers, whatever n.
@@ -105,7 +108,8 @@ def _measure(ordered: Array, pivots: Array) -> tuple[IntArray, IntArray, FloatAr
 
 
 def _distance(cell: Array, pivot: Array) -> float:
-    """Sum of ``pivot - x`` over the elements of a sorted cell, to the accuracy that `Cuts` states."""
+    """Sum of ``pivot - x`` over the elements of a sorted cell, to the accuracy that `Cuts`
+    states."""
     if cell.shape[0] == 0:
         return 0.0
     xp = namespace(cell)

@@ -1,0 +1,89 @@
+# Each target sets itself up: all it needs is make and a Python >= 3.11 with its venv module.
+#   make demo                        exact quartiles of 336,776 flights
+#   make test ARGS="-k bracket -x"   ARGS goes to pytest (or to asv)
+#   make test PYTHON=python3.13 VENV=.venv-313
+
+PYTHON ?= python3
+VENV ?= .venv
+VENV_PINNED ?= .venv-pinned
+# The version of dask that dask-cuda 26.10 pins.
+DASK_PINNED ?= 2026.7.1
+ARGS ?=
+
+SHELL := /bin/sh
+PIP_FLAGS := -qq --disable-pip-version-check
+PYTEST := -m pytest -n 2 --dist worksteal
+
+.PHONY: help demo test test-pinned lint format mypy bench clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo         exact quartiles of 336,776 flights, checked against NumPy"
+	@echo "make test         the tests, with the newest dask"
+	@echo "make test-pinned  the tests, with dask $(DASK_PINNED)"
+	@echo "make lint         ruff and mypy"
+	@echo "make format       let ruff mend what it can"
+	@echo "make bench        the benchmarks (asv)"
+	@echo "make clean        remove environments, caches and builds"
+
+demo: $(VENV)/.demo
+	@$(VENV)/bin/python examples/flights.py
+
+# worksteal: each process starts with its own contiguous half, so that files and their fixtures
+# (a cluster, a compiled kernel) mostly stay in one process, and the first to finish helps out.
+test: $(VENV)/.test
+	$(VENV)/bin/python $(PYTEST) $(ARGS)
+
+test-pinned: $(VENV_PINNED)/.test
+	$(VENV_PINNED)/bin/python $(PYTEST) $(ARGS)
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+mypy: $(VENV)/.dev
+	$(VENV)/bin/mypy
+
+bench: $(VENV)/.dev
+	cd asv_bench && $(abspath $(VENV))/bin/asv machine --yes
+	cd asv_bench && $(abspath $(VENV))/bin/asv run --show-stderr \
+		--environment existing:$(abspath $(VENV))/bin/python $(ARGS)
+
+clean:
+	rm -rf $(VENV) $(VENV_PINNED) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf asv_bench/env asv_bench/html asv_bench/results
+	find dask_gpuselect tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} + \
+		2>/dev/null || true
+
+# Environments. A stamp is younger than pyproject.toml when its extras are installed.
+
+$(VENV)/.made $(VENV_PINNED)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: '$(PYTHON)' is missing or older than Python 3.11;" \
+			"name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "make: '$(PYTHON)' has no venv module (Debian, Ubuntu: apt-get install python3-venv)" \
+			>&2; exit 1; }
+	@echo "making $(@D) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(@D)
+	@touch $@
+
+$(VENV)/.demo: EXTRAS := demo
+$(VENV)/.test: EXTRAS := test
+$(VENV)/.dev: EXTRAS := dev,test,demo
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	@echo "installing dask_gpuselect[$(EXTRAS)] into $(@D)"
+	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV_PINNED)/.test: pyproject.toml | $(VENV_PINNED)/.made
+	@echo "installing dask_gpuselect[test] and dask $(DASK_PINNED) into $(@D)"
+	@$(VENV_PINNED)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test]' \
+		dask==$(DASK_PINNED) distributed==$(DASK_PINNED)
+	@touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks for airspeed velocity (asv)."""

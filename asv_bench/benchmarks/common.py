@@ -1,0 +1,165 @@
+"""What all measurements share: sizes, data, and a source that counts its loads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Values = NDArray[Any]
+Floats = NDArray[np.float64]
+
+QUARTILES = (0.25, 0.5, 0.75)
+THREADS = 2
+
+
+def shrunk(size: int) -> int:
+    """A size, divided by the environment variable ``BENCH_SHRINK`` where that is set."""
+    return max(1, size // int(os.environ.get("BENCH_SHRINK", "1")))
+
+
+def compute(lazy: da.Array, threads: int = THREADS, **options: Any) -> Any:
+    """The value of a lazy array, computed on some threads of this process."""
+    return lazy.compute(scheduler="threads", num_workers=threads, **options)
+
+
+def optimized(lazy: da.Array) -> da.Array:
+    """The same array with the graph that the scheduler sees."""
+    (result,) = dask.optimize(lazy)
+    return result
+
+
+# --- Data
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of an array of `total` elements, and the random numbers it is made of."""
+
+    start: int
+    size: int
+    total: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rng", np.random.default_rng([2011, self.start]))
+
+    rng: np.random.Generator = None  # type: ignore[assignment]
+
+    def normal(self) -> Floats:
+        return self.rng.standard_normal(self.size)
+
+    def uniform(self) -> Floats:
+        return self.rng.random(self.size)
+
+    def position(self) -> Floats:
+        """Increasing from 0 to 1 over the whole array, in uneven steps."""
+        return (np.arange(self.start, self.start + self.size) + self.uniform()) / self.total
+
+
+DISTRIBUTIONS: Mapping[str, Callable[[Part], Floats]] = {
+    "normal": Part.normal,
+    "lognormal": lambda part: np.exp(3 * part.normal()),
+    "integers": lambda part: part.rng.integers(0, 10, part.size).astype(np.float64),
+    "constant": lambda part: np.full(part.size, 3.25),
+    "sorted": Part.position,
+    "outliers": lambda part: np.where(part.uniform() < 0.01, 1e20, part.normal()),
+    "uniform": Part.uniform,
+    "trended": lambda part: part.normal() + 20 * part.position(),
+    "scales": lambda part: part.normal() * 10.0 ** part.rng.integers(0, 31, part.size),
+    "zipf": lambda part: np.floor(np.minimum((1 - part.uniform()) ** -2.0, 1e15)),
+}
+"""How the elements of a stretch are distributed, and in which order they come."""
+
+SPEED = ("normal", "lognormal", "integers", "constant", "sorted", "outliers")
+"""The distributions that times are quoted for."""
+
+
+def make(distribution: str, part: Part, dtype: DTypeLike = np.float64) -> Values:
+    """The elements of a stretch; for integer dtypes scaled to fill a good part of the range."""
+    values = DISTRIBUTIONS[distribution](part)
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "iu":
+        return values.astype(dtype, copy=False)
+    info = np.iinfo(dtype)
+    middle = (info.min + info.max + 1) // 2
+    spread = float(info.max - middle) / 8
+    return (np.clip(values, -7.9, 7.9) * spread + middle).astype(dtype)
+
+
+def in_memory(distribution: str, size: int, dtype: DTypeLike = np.float64) -> Values:
+    """An array of `size` elements, made in stretches, so that nothing else of its size is."""
+    stretch = 1 << 20
+    values = np.empty(size, dtype)
+    for start in range(0, size, stretch):
+        part = Part(start, min(stretch, size - start), size)
+        values[start : start + part.size] = make(distribution, part, dtype)
+    values.flags.writeable = False
+    return values
+
+
+# --- Sources
+
+
+class Source:
+    """A one-dimensional array that dask loads chunk by chunk; every load is counted.
+
+    To dask it is like a file: what it holds is not in memory, and each of the two loads asks for
+    it anew.
+
+    Parameters
+    ----------
+    size, n_chunks : int
+        Number of elements and, unless they are fewer, of chunks, all of one size but the last.
+    dtype : dtype
+        Of the elements.
+    load : callable
+        From the start and the stop of a stretch to its elements.
+    """
+
+    ndim = 1
+
+    def __init__(
+        self, size: int, n_chunks: int, dtype: DTypeLike, load: Callable[[int, int], Values]
+    ) -> None:
+        self.shape = (size,)
+        self.dtype = np.dtype(dtype)
+        self.chunk = -(-size // n_chunks)
+        self.loads = [0] * -(-size // self.chunk)
+        self._load = load
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, values: Values, n_chunks: int) -> Self:
+        """A source whose loads cost nothing: views of an array."""
+        return cls(values.size, n_chunks, values.dtype, lambda start, stop: values[start:stop])
+
+    @classmethod
+    def generated(
+        cls, distribution: str, size: int, n_chunks: int, dtype: DTypeLike = np.float64
+    ) -> Self:
+        """A source that makes a chunk whenever it is asked for it, and keeps none."""
+        return cls(
+            size,
+            n_chunks,
+            dtype,
+            lambda start, stop: make(distribution, Part(start, stop - start, size), dtype),
+        )
+
+    def __getitem__(self, key: Any) -> Values:
+        (stretch,) = key if isinstance(key, tuple) else (key,)
+        start, stop, _ = stretch.indices(self.shape[0])
+        if start < stop:
+            with self._lock:
+                self.loads[start // self.chunk] += 1
+        return self._load(start, stop)
+
+    def lazy(self) -> da.Array:
+        """The lazy array. Its name is random: to hash 0.8 GB would take longer than to sum it."""
+        return da.from_array(self, chunks=self.chunk, name=False)

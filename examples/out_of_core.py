@@ -1,0 +1,328 @@
+"""Exact quartiles of a Zarr store larger than memory, with what they cost.
+
+    python examples/out_of_core.py --gigabytes 32 --store /data/normal.zarr
+
+generates 32 GB of float64 (a store that is there already, of the same size and distribution, is
+used as it is), sums it, computes its quartiles, sums it again, and prints the quartiles, how often
+each chunk was loaded, the times, and the peak memory of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import zarr
+from dask.diagnostics import ProgressBar
+
+from dask_gpuselect import quantile
+
+QUARTILES = [0.25, 0.5, 0.75]
+SPEC = "out_of_core"  # the attribute that says what a store holds, and that we made it
+
+Floats = npt.NDArray[np.float64]
+
+
+class StoreError(Exception):
+    """The store cannot be used or made."""
+
+
+# What a store holds
+
+
+def outliers(rng: np.random.Generator, start: int, size: int) -> Floats:
+    """Draw normal values, one in a thousand of them blown up to about 1e20."""
+    return rng.standard_normal(size) * np.where(rng.random(size) < 1e-3, 1e20, 1.0)
+
+
+# Each takes a generator, the position of the chunk's first element, and the chunk's size.
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {
+    "normal": lambda rng, start, size: rng.standard_normal(size),
+    "uniform": lambda rng, start, size: rng.random(size),
+    "lognormal": lambda rng, start, size: rng.lognormal(sigma=3.0, size=size),
+    "integers": lambda rng, start, size: rng.integers(0, 10, size).astype(np.float64),
+    "constant": lambda rng, start, size: np.full(size, 42.0),
+    "sorted": lambda rng, start, size: np.arange(start, start + size, dtype=np.float64),
+    "outliers": outliers,
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that decides the content of a store; sizes in elements."""
+
+    distribution: str
+    size: int
+    chunk: int
+    seed: int
+
+    @property
+    def chunks(self) -> int:
+        """Return the number of chunks."""
+        return -(-self.size // self.chunk)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the room that the store needs; Zarr writes the last chunk in full."""
+        return self.chunks * self.chunk * 8
+
+    def attributes(self, *, complete: bool) -> dict[str, Any]:
+        """Return what the store says of itself."""
+        return {**asdict(self), "complete": complete}
+
+    def __str__(self) -> str:
+        return f"{self.size * 8 / 1e9:g} GB of {self.distribution} float64 in {self.chunks} chunks"
+
+
+# Making it
+
+
+def make_chunk(block_id: tuple[int], spec: Spec) -> Floats:
+    """Return one chunk's values, which depend on nothing but the spec and its position."""
+    start = block_id[0] * spec.chunk
+    rng = np.random.default_rng([spec.seed, block_id[0]])
+    return DISTRIBUTIONS[spec.distribution](rng, start, min(spec.chunk, spec.size - start))
+
+
+def generate(path: Path, spec: Spec, threads: int) -> None:
+    """Write the store chunk by chunk: one chunk per thread is in memory at a time.
+
+    Without compression: random mantissas do not shrink, and so the bytes read are the bytes asked
+    for, the room needed is known beforehand, and the times are those of the disk and of the
+    selection rather than of a decoder.
+    """
+    target = zarr.create_array(
+        path, shape=(spec.size,), chunks=(spec.chunk,), dtype="float64", compressors=None
+    )
+    target.attrs[SPEC] = spec.attributes(complete=False)
+    lazy = da.map_blocks(
+        make_chunk,
+        spec=spec,
+        dtype=np.float64,
+        chunks=da.core.normalize_chunks((spec.chunk,), (spec.size,)),
+        meta=np.empty(0),
+    )
+    with ProgressBar(), dask.config.set(scheduler="threads", num_workers=threads):
+        lazy.to_zarr(target)
+    target.attrs[SPEC] = spec.attributes(complete=True)
+
+
+def generate_in_child(path: Path, spec: Spec, threads: int) -> None:
+    """Generate in a process of its own, whose memory does not count as ours."""
+    print(f"generating {spec}: {path}", flush=True)
+    child = multiprocessing.get_context("spawn").Process(
+        target=generate, args=(path, spec, threads)
+    )
+    child.start()
+    child.join()
+    if child.exitcode != 0:
+        raise StoreError(f"generating the store failed (exit code {child.exitcode}); see above")
+
+
+def found_in(path: Path) -> dict[str, Any] | None:
+    """Return what a store made by this program says of itself; None for an empty place."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return None
+    try:
+        found = zarr.open_array(path, mode="r").attrs.asdict().get(SPEC)
+    except (OSError, TypeError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise StoreError(f"{path} holds something that this program did not write")
+    return found
+
+
+def require_room(path: Path, spec: Spec) -> None:
+    """Refuse a store that would fill the disk."""
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    free = shutil.disk_usage(parent).free
+    if free < 1.02 * spec.nbytes:
+        raise StoreError(
+            f"{parent} has {free / 1e9:.1f} GB free, and {spec} need {spec.nbytes / 1e9:.1f} GB"
+        )
+
+
+def prepare(path: Path, spec: Spec, threads: int) -> bool:
+    """Make sure that the store is there; return whether this run made it."""
+    found = found_in(path)
+    if found == spec.attributes(complete=True):
+        print(f"found {spec}: {path}")
+        return False
+    if found == spec.attributes(complete=False):
+        print(f"{path} was left unfinished and is made anew")
+        shutil.rmtree(path)
+    elif found is not None:
+        raise StoreError(
+            f"{path} holds something else: {found}, and not {asdict(spec)};"
+            " remove it or name another --store"
+        )
+    require_room(path, spec)
+    try:
+        generate_in_child(path, spec, threads)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return True
+
+
+# Measuring
+
+
+class CountingReader:
+    """A Zarr array that counts how often each of its chunks is read."""
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        """Read through `array`, which is 1-D."""
+        self.array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
+        self.ndim = array.ndim
+        self.loads: Counter[int] = Counter()
+        self.lock = threading.Lock()
+
+    def __getitem__(self, key: Any) -> Floats:
+        """Read a slice, and count every chunk that it touches."""
+        (part,) = key if isinstance(key, tuple) else (key,)
+        start, stop, _ = part.indices(self.shape[0])
+        if stop > start:
+            chunk = self.array.chunks[0]
+            with self.lock:
+                self.loads.update(range(start // chunk, (stop - 1) // chunk + 1))
+        return np.asarray(self.array[part])
+
+    def __dask_tokenize__(self) -> str:
+        """Two readers of one store are the same to dask."""
+        return f"CountingReader({self.array.store_path})"
+
+
+def forget(path: Path) -> None:
+    """Drop the store from the page cache, so that a measurement begins at the disk (Linux)."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for file in path.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def peak_memory() -> int:
+    """Return the largest resident size of this process so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What computing one lazy result took."""
+
+    result: Any
+    seconds: float
+    loads: list[int]  # of each chunk
+    peak: int  # memory of the process so far
+
+
+def measure(name: str, path: Path, function: Callable[[Any], Any]) -> Measurement:
+    """Compute `function` of the lazily opened store, from the disk, with a progress bar."""
+    forget(path)
+    reader = CountingReader(zarr.open_array(path, mode="r"))
+    x = da.from_array(reader, chunks=reader.array.chunks)
+    print(name, flush=True)
+    with ProgressBar():
+        begin = time.perf_counter()
+        (result,) = dask.compute(function(x))
+        seconds = time.perf_counter() - begin
+    loads = [reader.loads[i] for i in range(x.npartitions)]
+    return Measurement(result, seconds, loads, peak_memory())
+
+
+def spread(values: list[int]) -> str:
+    """Return '2', or '1 to 2' if not all are equal."""
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def report(spec: Spec, before: Measurement, ours: Measurement, after: Measurement) -> None:
+    """Print the answer and what it took."""
+    mean = (before.seconds + after.seconds) / 2
+    print(f"\n{spec}")
+    for q, value in zip(QUARTILES, ours.result, strict=True):
+        print(f"  quantile {q:<4}      {float(value)!r}")
+    print(f"  loads per chunk    {spread(ours.loads)}")
+    print(f"  time               {ours.seconds:.2f} s ({spec.size * 8e-9 / ours.seconds:.2f} GB/s)")
+    print(f"  x.sum()            {before.seconds:.2f} s before, {after.seconds:.2f} s after")
+    print(f"  ratio              {ours.seconds / mean:.2f} times x.sum()")
+    print(f"  peak memory        {ours.peak / 1e6:.0f} MB (x.sum(): {before.peak / 1e6:.0f} MB)")
+
+
+# The program
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--gigabytes", type=float, default=32.0, help="size of the array, in units of 1e9 bytes")
+    add("--store", type=Path, required=True, help="folder of the Zarr array")
+    add("--chunk-mb", type=float, default=128.0, help="size of a chunk, in units of 1e6 bytes")
+    add("--threads", type=int, default=2, help="threads that compute")
+    add("--keep", action="store_true", help="keep a store that this run has made")
+    add("--distribution", choices=DISTRIBUTIONS, default="normal", help="what the store holds")
+    add("--seed", type=int, default=0, help="of the random numbers")
+    arguments = parser.parse_args()
+    if min(arguments.gigabytes, arguments.chunk_mb, arguments.threads) <= 0:
+        parser.error("--gigabytes, --chunk-mb and --threads must be positive")
+    return arguments
+
+
+def spec_of(arguments: argparse.Namespace) -> Spec:
+    """Turn the command line's sizes into elements."""
+    size = max(1, round(arguments.gigabytes * 1e9 / 8))
+    chunk = max(1, round(arguments.chunk_mb * 1e6 / 8))
+    return Spec(arguments.distribution, size, min(chunk, size), arguments.seed)
+
+
+def main() -> int:
+    """Make the store if need be, measure, report; 1 if the store cannot be had."""
+    arguments = parse_arguments()
+    path, spec = arguments.store, spec_of(arguments)
+    try:
+        made = prepare(path, spec, arguments.threads)
+    except StoreError as error:
+        print(f"out_of_core: {error}", file=sys.stderr)
+        return 1
+    try:
+        with dask.config.set(scheduler="threads", num_workers=arguments.threads):
+            before = measure("x.sum()", path, lambda x: x.sum())
+            ours = measure("quartiles", path, lambda x: quantile(x, QUARTILES))
+            after = measure("x.sum() once more", path, lambda x: x.sum())
+        report(spec, before, ours, after)
+    finally:
+        if made and not arguments.keep:
+            shutil.rmtree(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,500 @@
+"""Answers and their types against NumPy's, and against exact arithmetic where NumPy's is lost."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
+from dask_gpuselect.ranks import MEDIAN, METHODS, Method, ranks
+
+quick = settings(deadline=None, database=None, max_examples=50)
+
+DISCRETE = [method for method in METHODS.values() if method.discrete]
+MIXING = [method for method in METHODS.values() if not method.discrete]
+INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
+NARROW = ["i1", "u1", "i2", "u2", "i4", "u4"]
+FLOATS = ["f2", "f4", "f8"]
+DATES = ["M8[s]", "M8[ns]", "m8[D]", "m8"]
+
+quantile: Any = np.quantile  # NumPy types its method as one of thirteen literals
+percentile: Any = np.percentile
+
+FLOAT64 = np.dtype(np.float64)
+HUGE = 1.7e308
+INF = np.inf
+
+
+def by_name(method: Method) -> str:
+    return method.name
+
+
+all_methods = pytest.mark.parametrize("method", list(METHODS.values()), ids=by_name)
+discrete_methods = pytest.mark.parametrize("method", DISCRETE, ids=by_name)
+mixing_methods = pytest.mark.parametrize("method", MIXING, ids=by_name)
+all_mixing = pytest.mark.parametrize("method", [*MIXING, MEDIAN], ids=by_name)
+
+shares = st.one_of(st.sampled_from([0.0, 5e-324, 0.25, 0.5, 1 - 2.0**-53, 1.0]), st.floats(0, 1))
+
+
+class MyFloat(float):
+    """A subclass of float that NumPy does not know."""
+
+
+def answer(x: NDArray[Any], q: Any, method: Method, *, weak_q: bool = False) -> NDArray[Any]:
+    """Quantiles of data without NaN through the two modules, with every floating-point error on."""
+    x = np.sort(x)
+    lower, upper, weight = ranks(len(x), q, method)
+    dtype = result_dtype(x.dtype, method, weak_q=weak_q)
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = interpolate(x[lower], x[upper], weight, method, dtype)
+    assert result.dtype == dtype
+    assert result.shape == np.shape(q)
+    return result
+
+
+def numpys(x: NDArray[Any], q: Any, method: Method) -> Any:
+    """NumPy's answer, whose warnings are not the subject."""
+    with np.errstate(all="ignore"):
+        return np.median(x) if method is MEDIAN else quantile(x, q, method=method.name)
+
+
+def the_q(method: Method, q: Any) -> Any:
+    return np.full_like(q, 0.5) if method is MEDIAN else q
+
+
+# --------------------------------------------------------------------------------------------------
+# Types
+# --------------------------------------------------------------------------------------------------
+
+QS: list[Any] = [0.5, np.float64(0.5), MyFloat(0.5), [0.5], np.array(0.5), np.array([0.25, 0.5])]
+
+
+@all_methods
+@pytest.mark.parametrize("dtype", ["?", *INTEGERS, *FLOATS])
+def test_result_dtype_is_numpys(dtype: str, method: Method) -> None:
+    x = np.array([0, 1, 1]).astype(dtype)
+    functions: list[Any] = [np.quantile, np.percentile, np.nanquantile, np.nanpercentile]
+    for q in QS:
+        try:
+            ours = result_dtype(x.dtype, method, weak_q=is_weak(q))
+        except TypeError:
+            for function in functions:
+                with pytest.raises(TypeError):
+                    function(x, q, method=method.name)
+        else:
+            for function in functions:
+                assert function(x, q, method=method.name).dtype == ours, (function, q)
+
+
+@pytest.mark.parametrize("q", [0, 50, 100])
+@mixing_methods
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_result_dtype_for_integer_percentages(dtype: str, method: Method, q: int) -> None:
+    x = np.arange(3).astype(dtype)
+    assert is_weak(q)
+    ours = result_dtype(x.dtype, method, weak_q=True)
+    assert percentile(x, q, method=method.name).dtype == ours
+
+
+@pytest.mark.parametrize("weak_q", [False, True])
+@pytest.mark.parametrize("dtype", ["?", *INTEGERS, *FLOATS])
+def test_result_dtype_of_the_median(dtype: str, weak_q: bool) -> None:
+    x = np.array([0, 1, 1]).astype(dtype)
+    ours = result_dtype(x.dtype, MEDIAN, weak_q=weak_q)
+    assert ours == np.median(x).dtype == np.nanmedian(x).dtype
+
+
+@pytest.mark.parametrize("weak_q", [False, True])
+@discrete_methods
+@pytest.mark.parametrize("dtype", ["?", *INTEGERS, *FLOATS, *DATES])
+def test_discrete_methods_keep_the_dtype(dtype: str, method: Method, weak_q: bool) -> None:
+    assert result_dtype(np.dtype(dtype), method, weak_q=weak_q) == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", ">M8[s]", "<u2"])
+def test_result_dtype_is_native(dtype: str) -> None:
+    ours = result_dtype(np.dtype(dtype), METHODS["lower"], weak_q=False)
+    assert ours.isnative
+    assert ours == np.dtype(dtype).newbyteorder("=")
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), MEDIAN], ids=by_name)
+@pytest.mark.parametrize("dtype", ["c8", "c16", "O", "S3", "U3", "V3", "i4,f8", np.longdouble])
+def test_other_data_is_refused(dtype: Any, method: Method) -> None:
+    with pytest.raises(TypeError, match="need an array of real numbers"):
+        result_dtype(np.dtype(dtype), method, weak_q=True)
+
+
+@pytest.mark.parametrize("weak_q", [False, True])
+@all_mixing
+@pytest.mark.parametrize("dtype", DATES)
+def test_dates_are_not_mixed(dtype: str, method: Method, weak_q: bool) -> None:
+    with pytest.raises(TypeError, match='method="lower" or "inverted_cdf"') as error:
+        result_dtype(np.dtype(dtype), method, weak_q=weak_q)
+    assert str(np.dtype(dtype)) in str(error.value)
+    assert method.name in str(error.value)
+
+
+@mixing_methods
+def test_bools_are_not_mixed(method: Method) -> None:
+    with pytest.raises(TypeError, match='method="lower" or "inverted_cdf"'):
+        result_dtype(np.dtype(bool), method, weak_q=True)
+
+
+@pytest.mark.parametrize(
+    ("q", "weak"),
+    [
+        (0, True),
+        (0.5, True),
+        (True, False),
+        (np.float64(0.5), False),
+        (np.float32(0.5), False),
+        (np.int64(1), False),
+        (MyFloat(0.5), False),
+        ([0.5], False),
+        (np.array(0.5), False),
+        (Fraction(1, 2), False),
+    ],
+)
+def test_is_weak(q: object, weak: bool) -> None:
+    assert is_weak(q) is weak
+    if not isinstance(q, Fraction):
+        assert (quantile(np.arange(3, dtype="f2"), q, method="hazen").dtype == np.float16) is weak
+
+
+# --------------------------------------------------------------------------------------------------
+# Floats
+# --------------------------------------------------------------------------------------------------
+
+
+def floats(width: Any, **kwargs: Any) -> st.SearchStrategy[list[float]]:
+    """Lists of numbers in which zeros have no sign: the sign of a zero is not defined."""
+    elements = st.floats(width=width, allow_nan=False, **kwargs).map(lambda v: v + 0.0)
+    return st.lists(elements, min_size=1, max_size=20)
+
+
+@all_mixing
+@given(values=floats(64), q=st.lists(shares, min_size=1, max_size=9))
+@example(values=[-HUGE, HUGE], q=[0.25, 0.5, 0.75])
+@example(values=[0.1, 0.7], q=[0.1, 0.3, 0.7, 0.9])
+@example(values=[5e-324, 1e-323, -5e-324], q=[0.1, 0.3, 0.7, 0.9])
+@example(values=[-INF, 0.0, INF], q=[0.1, 0.3, 0.7, 0.9])
+@quick
+def test_float64_is_numpys_wherever_it_is_finite(
+    method: Method, values: list[float], q: list[float]
+) -> None:
+    x, q = np.sort(values), the_q(method, q)
+    ours, theirs = answer(x, q, method), np.broadcast_to(numpys(x, q, method), len(q))
+    finite = np.isfinite(theirs)
+    assert ours[finite].tobytes() == theirs[finite].tobytes()
+    # Where NumPy's is not, ours still lies between the elements, if it can.
+    lower, upper, weight = ranks(len(x), q, method)
+    a, b = x[lower], x[upper]
+    undefined = (a == -INF) & (b == INF)
+    assert np.array_equal(np.isnan(ours), undefined)
+    assert np.all(undefined | ((a <= ours) & (ours <= b)))
+    assert np.array_equal(np.isinf(ours), (np.isinf(a) | np.isinf(b)) & ~undefined)
+
+
+@all_mixing
+@pytest.mark.parametrize("n", [1, 2, 7, 60, 1001])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_smaller_floats_are_mixed_in_float64(dtype: str, method: Method, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = np.exp(3 * rng.standard_normal(n)).astype(dtype)
+    q = the_q(method, np.linspace(0, 1, 101))
+    for weak_q in (True, False):
+        ours = answer(x, q, method, weak_q=weak_q)
+        exact = numpys(x.astype("f8"), q, method)
+        assert np.all(ours == np.asarray(exact).astype(ours.dtype))
+
+
+@pytest.mark.parametrize("method", [METHODS["linear"], METHODS["hazen"]], ids=by_name)
+@given(values=floats(16, allow_infinity=False), q=shares)
+@quick
+def test_smaller_floats_do_not_overflow(method: Method, values: list[float], q: float) -> None:
+    x = np.sort(np.array(values, dtype="f2"))
+    ours = answer(x, q, method, weak_q=True)
+    assert x[0] <= ours <= x[-1]
+
+
+@pytest.mark.parametrize("dtype", ["?", *NARROW, *FLOATS])
+@pytest.mark.parametrize("n", range(1, 12))
+def test_median_is_numpys(dtype: str, n: int) -> None:
+    x = np.random.default_rng(n).integers(0, 128, n).astype(dtype)
+    if dtype in FLOATS:
+        x = x / np.dtype(dtype).type(7)
+    ours = answer(x, 0.5, MEDIAN)
+    assert ours.tobytes() == np.median(x).tobytes()
+
+
+# Those of NumPy's answers that are not the exact one are given as a last column, for the record:
+# the day NumPy gives the exact one, a deviation is no more.
+LOST = [
+    # a, b, weight, the answer, NumPy's
+    (INF, INF, 0.5, INF, np.nan),
+    (-INF, -INF, 0.25, -INF, np.nan),
+    (1.0, INF, 0.0, 1.0, np.nan),
+    (1.0, INF, 0.25, INF, INF),
+    (1.0, INF, 0.5, INF, np.nan),
+    (1.0, INF, 1.0, INF, np.nan),
+    (-INF, 1.0, 0.0, -INF, np.nan),
+    (-INF, 1.0, 0.25, -INF, np.nan),
+    (-INF, 1.0, 0.75, -INF, -INF),
+    (-INF, 1.0, 1.0, 1.0, np.nan),
+    (-INF, INF, 0.0, -INF, np.nan),
+    (-INF, INF, 0.25, np.nan, np.nan),
+    (-INF, INF, 0.5, np.nan, np.nan),
+    (-INF, INF, 1.0, INF, np.nan),
+    (-HUGE, HUGE, 0.0, -HUGE, np.nan),
+    (-HUGE, HUGE, 0.25, -HUGE / 2, INF),
+    (-HUGE, HUGE, 0.5, 0.0, -INF),
+    (-HUGE, HUGE, 0.75, HUGE / 2, -INF),
+    (-HUGE, HUGE, 1.0, HUGE, np.nan),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "weight", "exact", "theirs"), LOST)
+def test_answers_that_numpy_loses(
+    a: float, b: float, weight: float, exact: float, theirs: float
+) -> None:
+    with np.errstate(all="raise"):
+        ours = interpolate(
+            np.array([a]), np.array([b]), [weight], METHODS["linear"], FLOAT64
+        ).item()
+    assert ours == pytest.approx(exact, rel=0, abs=0, nan_ok=True)
+    # NumPy meets a weight of 1 only in averaged_inverted_cdf, at the upper of two elements.
+    if weight == 1:
+        q, method = 0.75, "averaged_inverted_cdf"
+    else:
+        q, method = weight, "linear"
+    with np.errstate(all="ignore"):
+        assert np.array_equal(quantile([a, b], q, method=method), theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "exact"),
+    [
+        (HUGE, HUGE, HUGE),
+        (-HUGE, -HUGE, -HUGE),
+        (1.5e308, 1.7e308, 1.6e308),
+        (-HUGE, HUGE, 0.0),
+        (INF, INF, INF),
+        (-INF, -INF, -INF),
+        (-INF, 3.0, -INF),
+        (3.0, INF, INF),
+        (-INF, INF, np.nan),
+        (5e-324, 5e-324, 5e-324),
+    ],
+)
+def test_mean_of_two(a: float, b: float, exact: float) -> None:
+    assert np.array_equal(answer(np.array([a, b]), 0.5, MEDIAN), exact, equal_nan=True)
+
+
+@pytest.mark.parametrize(("a", "b", "mean"), [(1.0, 2.0, 1.5), (2**60, 2**61, 3 * 2**59)])
+def test_median_ignores_the_weight(a: float, b: float, mean: float) -> None:
+    assert interpolate(np.array([a]), np.array([b]), [0.0], MEDIAN, FLOAT64).tolist() == [mean]
+
+
+def test_median_of_float32_overflows_neither() -> None:
+    x = np.array([3e38, 3.2e38], dtype="f4")
+    assert answer(x, 0.5, MEDIAN) == np.float32((float(x[0]) + float(x[1])) / 2)
+    with np.errstate(all="ignore"):
+        assert np.median(x) == INF
+
+
+@all_methods
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_monotone(dtype: str, method: Method) -> None:
+    limits = np.finfo(dtype)
+    x = np.array(
+        [-INF, limits.min, limits.min, -1, -limits.tiny, -limits.smallest_subnormal, 0, 0]
+        + [limits.smallest_subnormal, limits.tiny, 1, 1 + limits.eps, limits.max, limits.max, INF],
+        dtype=dtype,
+    )
+    ours = answer(x, np.linspace(0, 1, 2001), method, weak_q=True)
+    assert not np.any(np.isnan(ours))
+    assert np.all(ours[1:] >= ours[:-1])
+
+
+@all_methods
+def test_scaling_by_a_power_of_two(method: Method) -> None:
+    x, q = np.random.default_rng(3).standard_normal(50), np.linspace(0, 1, 201)
+    assert np.array_equal(answer(x * 2.0**40, q, method), answer(x, q, method) * 2.0**40)
+
+
+# --------------------------------------------------------------------------------------------------
+# Integers
+# --------------------------------------------------------------------------------------------------
+
+
+@all_mixing
+@pytest.mark.parametrize("dtype", NARROW)
+def test_narrow_integers_are_mixed_as_float64(dtype: str, method: Method) -> None:
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(5)
+    x = rng.integers(limits.min, limits.max, 30, dtype=dtype, endpoint=True)
+    x[:2] = limits.min, limits.max
+    q = the_q(method, np.linspace(0, 1, 101))
+    assert np.all(answer(x, q, method) == numpys(x.astype("f8"), q, method))
+
+
+def test_narrow_integers_overflow_in_numpy() -> None:
+    x = np.array([32767, -1], dtype="i2")
+    assert answer(x, 0.5, METHODS["linear"]) == 16383
+    with np.errstate(all="ignore"):
+        assert quantile(x, 0.5) == 49151
+
+
+@all_mixing
+@given(
+    values=st.lists(st.integers(-(2**53) + 1, 2**53 - 1), min_size=1, max_size=20),
+    q=st.lists(shares, min_size=1, max_size=9),
+)
+@quick
+def test_int64_is_numpys_up_to_2_53(method: Method, values: list[int], q: list[float]) -> None:
+    x, q = np.array(values, dtype="i8"), the_q(method, q)
+    assert np.all(answer(x, q, method) == numpys(x, q, method))
+
+
+def exactly(a: int, b: int, weight: float) -> float:
+    """The float64 nearest to the mixture."""
+    return float((1 - Fraction(weight)) * a + Fraction(weight) * b)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+@all_mixing
+@given(data=st.data(), weight=st.floats(0, 1))
+@quick
+def test_wide_integers_are_rounded_once(
+    method: Method, dtype: str, data: st.DataObject, weight: float
+) -> None:
+    limits = np.iinfo(dtype)
+    value = st.one_of(
+        st.integers(int(limits.min), int(limits.max)),
+        st.integers(0, 9).map(lambda d: int(limits.max) - d),
+        st.integers(0, 9).map(lambda d: int(limits.min) + d),
+        st.integers(2**53 - 3, 2**54 + 3),
+    )
+    if dtype == "i8":
+        value = st.one_of(value, st.integers(-(2**54) - 3, -(2**53) + 3))
+    a, b = sorted([data.draw(value), data.draw(value)])
+    if method is MEDIAN:
+        weight = 0.5
+    # 50 more elements that need no care, to see that each gets its own.
+    lower = np.array([a, *range(50)], dtype=dtype)
+    upper = np.array([b, *range(1, 51)], dtype=dtype)
+    ours = interpolate(lower, upper, np.full(51, weight), method, FLOAT64)
+    exact = exactly(a, b, weight)
+    if max(abs(a), abs(b)) >= 2**53:
+        assert ours[0] == exact
+    assert abs(ours[0] - exact) <= np.spacing(float(max(abs(a), abs(b))))
+    assert np.allclose(ours[1:], np.arange(50) + weight, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "weight"),
+    [
+        (-(2**63), 2**63 - 1, 0.5),
+        (-(2**62) - 1, 2**62, 0.5),
+        (-(2**62) - 1, 3 * 2**61 + 1, 0.4),
+        (-(2**63), 2**63 - 1, 5e-324),
+        (-(2**53) - 1, 5, 0.5),
+        (2**53, 2**53 + 2, 0.75),
+    ],
+)
+def test_wide_integers_that_cancel(a: int, b: int, weight: float) -> None:
+    x = np.array([[a], [b]], dtype="i8")
+    ours = interpolate(x[0], x[1], [weight], METHODS["linear"], FLOAT64)
+    assert ours.item() == exactly(a, b, weight)
+
+
+def test_median_of_wide_integers() -> None:
+    x = np.array([2**53 + 1, 2**53 + 3])
+    assert answer(x, 0.5, MEDIAN) == 2**53 + 2
+    assert answer(np.array([2**63 + 1, 2**63 + 4095], dtype="u8"), 0.5, MEDIAN) == 2**63 + 2048
+
+
+# --------------------------------------------------------------------------------------------------
+# Elements
+# --------------------------------------------------------------------------------------------------
+
+
+@discrete_methods
+@pytest.mark.parametrize("dtype", ["?", *INTEGERS, *FLOATS, *DATES])
+def test_discrete_methods_return_the_element(dtype: str, method: Method) -> None:
+    rng = np.random.default_rng(11)
+    x = np.sort(rng.integers(-100, 100, 40).astype("f8" if dtype in FLOATS else "i8").astype(dtype))
+    q = np.linspace(0, 1, 101)
+    ours = answer(x, q, method)
+    assert ours.dtype == x.dtype
+    assert ours.tobytes() == quantile(x, q, method=method.name).tobytes()
+
+
+@discrete_methods
+def test_discrete_methods_keep_every_bit(method: Method) -> None:
+    elements: list[NDArray[Any]] = [
+        np.array([2**53 + 1, 2**63 - 1, -(2**63) + 1]),
+        np.array([2**64 - 1, 2**53 + 1], dtype="u8"),
+        np.array(["NaT", "2001-02-03"], dtype="M8[ns]"),
+        np.array([np.nan, -0.0, 0.0, INF, 5e-324]),
+        np.array([0x7E01, 0x8000, 1], dtype="u2").view("f2"),
+    ]
+    for x in elements:
+        ours = interpolate(x, x, np.zeros(len(x)), method, x.dtype)
+        assert ours.dtype == x.dtype
+        assert ours.tobytes() == x.tobytes()
+
+
+def test_big_endian_data() -> None:
+    x = np.array([1, 2, 300], dtype=">i4")
+    ours = answer(x, [0.0, 1.0], METHODS["lower"])
+    assert ours.dtype.isnative
+    assert ours.tolist() == [1, 300]
+    assert answer(x.astype(">f4"), 0.75, METHODS["linear"], weak_q=True) == 151
+
+
+# --------------------------------------------------------------------------------------------------
+# Shapes
+# --------------------------------------------------------------------------------------------------
+
+
+@all_mixing
+@pytest.mark.parametrize("dtype", ["f8", "i8"])
+@pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3)])
+def test_shapes(shape: tuple[int, ...], dtype: str, method: Method) -> None:
+    lower, upper = np.full(shape, 2**60, dtype), np.full(shape, 2**60 + 2**20, dtype)
+    ours = interpolate(lower, upper, np.full(shape, 0.5), method, FLOAT64)
+    assert isinstance(ours, np.ndarray)
+    assert ours.shape == shape
+    assert np.all(ours == 2**60 + 2**19)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "f4"])
+def test_lanes(dtype: str) -> None:
+    """A row of answers for every q, a column for every lane."""
+    x = np.sort(np.random.default_rng(2).integers(-(2**62), 2**62, (9, 5)).astype(dtype), axis=0)
+    q, method = np.array([0.1, 0.25, 0.9]), METHODS["linear"]
+    lower, upper, weight = ranks(9, q, method)
+    ours = interpolate(x[lower], x[upper], weight[:, None], method, FLOAT64)
+    for lane in range(5):
+        column = x[:, lane]
+        alone = interpolate(column[lower], column[upper], weight, method, FLOAT64)
+        assert np.array_equal(ours[:, lane], alone)
+
+
+def test_lanes_without_valid_elements_stay_nan() -> None:
+    x = np.array([[np.nan, 1.0], [np.nan, 2.0]])
+    for method in (METHODS["linear"], MEDIAN):
+        with np.errstate(all="raise"):
+            ours = interpolate(x[0], x[1], [0.5, 0.5], method, FLOAT64)
+        assert np.array_equal(ours, [np.nan, 1.5], equal_nan=True)

@@ -1,0 +1,338 @@
+"""The ranks against NumPy's answers, exact arithmetic, and the laws of quantiles."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dask_gpuselect.interpolation import interpolate
+from dask_gpuselect.ranks import MAX_COUNT, MEDIAN, METHODS, Method, Ranks, check_method, ranks
+
+FLOAT64 = np.dtype(np.float64)
+quantile: Any = np.quantile  # NumPy types its method as one of thirteen literals
+ALL_METHODS = pytest.mark.parametrize("method", list(METHODS))
+quick = settings(deadline=None, database=None, max_examples=50)
+
+TINY = 5e-324
+EDGES = [0.0, TINY, 2.0**-1022, 2.0**-53, 0.25, 0.5, 0.75, 1 - 2.0**-53, 1.0]
+
+counts = st.one_of(
+    st.integers(1, 60),
+    st.integers(1, MAX_COUNT),
+    st.integers(0, 50).map(lambda d: MAX_COUNT - d),
+    st.tuples(st.integers(0, 52), st.integers(-2, 2)).map(lambda t: max(1, 2 ** t[0] + t[1])),
+)
+shares = st.one_of(st.sampled_from(EDGES), st.floats(0, 1))
+
+
+def many_q(n: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Shares at, just below and just above every rank, a fine grid, random ones and the ends."""
+    k = np.arange(n + 1)
+    at = np.concatenate([k / n, k[:-1] / max(n - 1, 1), (k[:-1] + 0.5) / n])
+    if len(at) > 500:
+        at = rng.choice(at, 500)
+    around = np.concatenate([np.nextafter(at, -1), at, np.nextafter(at, 2)])
+    q = np.concatenate([EDGES, around, np.linspace(0, 1, 1001), rng.random(200)])
+    return np.asarray(np.clip(q, 0, 1))
+
+
+# --------------------------------------------------------------------------------------------------
+# The table
+# --------------------------------------------------------------------------------------------------
+
+
+def test_table() -> None:
+    assert list(METHODS) == [
+        "inverted_cdf",
+        "averaged_inverted_cdf",
+        "closest_observation",
+        "interpolated_inverted_cdf",
+        "hazen",
+        "weibull",
+        "linear",
+        "median_unbiased",
+        "normal_unbiased",
+        "lower",
+        "higher",
+        "midpoint",
+        "nearest",
+    ]
+    assert all(name == method.name for name, method in METHODS.items())
+    definitions = [method.definition for method in METHODS.values()]
+    assert definitions == [1, 2, 3, 4, 5, 6, 7, 8, 9, None, None, None, None]
+    discrete = {name for name, method in METHODS.items() if method.discrete}
+    assert discrete == {"inverted_cdf", "closest_observation", "lower", "higher", "nearest"}
+    assert MEDIAN not in METHODS.values()
+    assert [m for m in [*METHODS.values(), MEDIAN] if m.averages] == [MEDIAN]
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), MEDIAN], ids=lambda m: m.name)
+def test_methods_travel_between_processes(method: Method) -> None:
+    assert pickle.loads(pickle.dumps(method)) == method
+
+
+@ALL_METHODS
+def test_check_method(method: str) -> None:
+    assert check_method(method) is METHODS[method]
+
+
+@pytest.mark.parametrize("name", ["", "Linear", "median", "higher "])
+def test_check_method_lists_those_there_are(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid method") as error:
+        check_method(name)
+    assert repr(name) in str(error.value)
+    assert str(error.value).endswith(": " + ", ".join(METHODS))
+    with pytest.raises(ValueError, match="is not a valid method"):
+        ranks(3, 0.5, name)
+
+
+# --------------------------------------------------------------------------------------------------
+# NumPy
+# --------------------------------------------------------------------------------------------------
+
+
+def check_form(r: Ranks, n: int, method: str) -> None:
+    assert [part.dtype for part in r] == [np.int64, np.int64, np.float64]
+    assert np.all((r.lower >= 0) & (r.lower <= r.upper) & (r.upper <= n - 1))
+    assert np.all((r.weight >= 0) & (r.weight < 1))
+    assert np.array_equal(r.upper - r.lower, r.weight > 0)
+    if METHODS[method].discrete:
+        assert np.all(r.weight == 0)
+
+
+@ALL_METHODS
+def test_numpy(method: str) -> None:
+    for n in [*range(1, 61), 101, 1000]:
+        rng = np.random.default_rng(n)
+        x, q = np.sort(rng.standard_normal(n)), many_q(n, rng)
+        r = ranks(n, q, method)
+        check_form(r, n, method)
+        ours = interpolate(x[r.lower], x[r.upper], r.weight, METHODS[method], FLOAT64)
+        assert ours.tobytes() == quantile(x, q, method=method).tobytes(), n
+
+
+@ALL_METHODS
+@pytest.mark.parametrize("n", [4097, 65_536, 1_000_003])
+def test_numpy_many_elements(method: str, n: int) -> None:
+    q = many_q(n, np.random.default_rng(n))
+    x = np.arange(float(n))
+    r = ranks(n, q, method)
+    check_form(r, n, method)
+    ours = interpolate(x[r.lower], x[r.upper], r.weight, METHODS[method], FLOAT64)
+    assert ours.tobytes() == quantile(x, q, method=method).tobytes()
+
+
+@ALL_METHODS
+@given(n=st.integers(1, 400), q=shares)
+@quick
+def test_numpy_weights(method: str, n: int, q: float) -> None:
+    """Between 0 and 1 NumPy's answer is the weight itself, with nothing rounded off."""
+    lower, upper, weight = ranks(n, q, method)
+    k = np.arange(n)
+    assert quantile(np.where(k <= lower, 0.0, 1.0), q, method=method) == weight
+    # And these are the elements: all below them and above them are something else.
+    other = np.where(k < lower, -1.0, np.where(k > upper, 1.0, 0.0))
+    assert quantile(other, q, method=method) == 0
+
+
+@given(n=st.integers(1, 60))
+@quick
+def test_median_ranks(n: int) -> None:
+    lower, upper, weight = ranks(n, 0.5, MEDIAN)
+    assert [lower, upper] == [(n - 1) // 2, n // 2]
+    assert weight == (0.5 if n % 2 == 0 else 0)
+
+
+@pytest.mark.parametrize("n", [2**24 + 1, 2**31, 2**40 + 3, 2**52 - 1, 2**52, 2**53 - 1, 2**53])
+def test_median_ranks_of_very_many(n: int) -> None:
+    lower, upper, _ = ranks(n, 0.5, MEDIAN)
+    assert [lower, upper] == [(n - 1) // 2, n // 2]
+
+
+# --------------------------------------------------------------------------------------------------
+# Exact arithmetic
+# --------------------------------------------------------------------------------------------------
+
+
+class Definition(NamedTuple):
+    """A method in exact arithmetic, counting from 1 as Hyndman and Fan do.
+
+    ``settle`` never decreases, so an error in ``reach`` is bounded by settling both its ends.
+    """
+
+    reach: Callable[[int, Fraction], Fraction]
+    settle: Callable[[Fraction], Fraction]
+
+
+def plotted(alpha: Fraction, beta: Fraction) -> Definition:
+    return Definition(lambda n, q: n * q + alpha + q * (1 - alpha - beta), lambda p: p)
+
+
+def whole(settle: Callable[[Fraction], int]) -> Callable[[Fraction], Fraction]:
+    return lambda p: Fraction(settle(p))
+
+
+def count(n: int, q: Fraction) -> Fraction:
+    return n * q
+
+
+def span(n: int, q: Fraction) -> Fraction:
+    return (n - 1) * q + 1
+
+
+THIRD, HALF = Fraction(1, 3), Fraction(1, 2)
+EXACT = {
+    "inverted_cdf": Definition(count, whole(ceil)),
+    "averaged_inverted_cdf": Definition(count, lambda p: Fraction(floor(p) + 1 + ceil(p), 2)),
+    "closest_observation": Definition(count, whole(round)),
+    "interpolated_inverted_cdf": plotted(Fraction(0), Fraction(1)),
+    "hazen": plotted(HALF, HALF),
+    "weibull": plotted(Fraction(0), Fraction(0)),
+    "linear": plotted(Fraction(1), Fraction(1)),
+    "median_unbiased": plotted(THIRD, THIRD),
+    "normal_unbiased": plotted(Fraction(3, 8), Fraction(3, 8)),
+    "lower": Definition(span, whole(floor)),
+    "higher": Definition(span, whole(ceil)),
+    "midpoint": Definition(span, lambda p: Fraction(floor(p) + ceil(p), 2)),
+    "nearest": Definition(span, lambda p: Fraction(round(p - 1) + 1)),
+}
+
+
+def settled(n: int, reach: Fraction, definition: Definition) -> Fraction:
+    """Where the answer is among the elements, counting from 0."""
+    return min(max(definition.settle(reach) - 1, Fraction(0)), Fraction(n - 1))
+
+
+@ALL_METHODS
+@given(n=counts, q=shares)
+@example(n=MAX_COUNT - 1, q=1.0)
+@example(n=MAX_COUNT, q=1 - 2.0**-53)
+@example(n=2**52 + 1, q=1.0)
+@quick
+def test_exact_within_rounding(method: str, n: int, q: float) -> None:
+    r = ranks(n, q, method)
+    check_form(r, n, method)
+    ours = int(r.lower) + Fraction(r.weight.item())
+    definition = EXACT[method]
+    reach = definition.reach(n, Fraction(q))
+    slack = 4 * max(reach, Fraction(1)) / 2**53
+    assert settled(n, reach - slack, definition) <= ours <= settled(n, reach + slack, definition)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "median_unbiased"])
+@given(n=st.integers(1, 2**40), numerator=st.integers(0, 1024))
+@quick
+def test_exact_where_nothing_rounds(method: str, n: int, numerator: int) -> None:
+    r = ranks(n, numerator / 1024, method)
+    definition = EXACT[method]
+    reach = definition.reach(n, Fraction(numerator, 1024))
+    assert int(r.lower) + Fraction(r.weight.item()) == settled(n, reach, definition)
+
+
+# --------------------------------------------------------------------------------------------------
+# Laws
+# --------------------------------------------------------------------------------------------------
+
+
+@ALL_METHODS
+@given(n=counts, q=st.lists(shares, min_size=2, max_size=20))
+@quick
+def test_monotone(method: str, n: int, q: list[float]) -> None:
+    r = ranks(n, np.sort(q), method)
+    answers = list(zip(r.lower.tolist(), r.weight.tolist(), strict=True))
+    assert answers == sorted(answers)
+
+
+@ALL_METHODS
+@given(n=st.integers(1, 10**6), q=shares)
+@quick
+def test_identification(method: str, n: int, q: float) -> None:
+    """As many elements lie up to the answer as q says, but for the rounding of a count."""
+    r = ranks(n, q, method)
+    up_to = int(r.lower) + 1
+    slack = {"higher": Fraction(2), "nearest": Fraction(3, 2)}.get(method, Fraction(1))
+    assert abs(up_to - n * Fraction(q)) <= slack + Fraction(1, 10**6)
+    if method == "inverted_cdf" and n * q == int(n * q) > 0:
+        assert up_to == n * q
+
+
+MIRROR = {name: name for name in METHODS} | {"lower": "higher", "higher": "lower"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        name
+        for name in METHODS
+        if name
+        not in ("inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "nearest")
+    ],
+)
+@given(n=st.integers(1, 10**6), numerator=st.integers(0, 1024))
+@quick
+def test_negated_data(method: str, n: int, numerator: int) -> None:
+    """The quantiles of -x are those of x from the other end."""
+    q = numerator / 1024
+    r, mirrored = ranks(n, q, method), ranks(n, 1 - q, MIRROR[method])
+    here = r.lower + r.weight
+    there = n - 1 - (mirrored.lower + mirrored.weight)
+    # Thirds round; otherwise nothing does.
+    assert abs(here - there) <= (1e-9 if method == "median_unbiased" else 0)
+
+
+@pytest.mark.parametrize("method", ["inverted_cdf", "closest_observation", "nearest"])
+def test_negated_data_differs(method: str) -> None:
+    """These three are one-sided at ties: the law above is able to fail."""
+    n, q = 10, np.arange(1025) / 1024
+    q = np.concatenate([q, [0.25, 0.5, 0.75]])
+    assert np.any(ranks(n, q, method).lower != n - 1 - ranks(n, 1 - q, method).lower)
+
+
+# --------------------------------------------------------------------------------------------------
+# Arguments
+# --------------------------------------------------------------------------------------------------
+
+
+@ALL_METHODS
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (2, 3), (0, 4)])
+def test_shapes(method: str, shape: tuple[int, ...]) -> None:
+    r = ranks(7, np.full(shape, 0.3), method)
+    for part in r:
+        assert isinstance(part, np.ndarray)
+        assert part.shape == shape
+    check_form(r, 7, method)
+
+
+@ALL_METHODS
+def test_a_count_for_every_lane(method: str) -> None:
+    n, q = np.array([1, 2, 3, 10, 2**40, 2**53]), np.array([0.0, 0.1, 0.5, 1.0])
+    together = ranks(n[:, None], q, method)
+    apart = [ranks(int(count), q, method) for count in n]
+    for part, parts in zip(together, zip(*apart, strict=True), strict=True):
+        assert np.array_equal(part, np.stack(parts))
+
+
+def test_ranks_are_float64_for_float32_q() -> None:
+    n, q = 2**24 + 4, np.float32(0.99999994)
+    assert ranks(n, q, "lower").lower == floor((n - 1) * Fraction(float(q)))
+    assert ranks(n, q, "linear").weight.dtype == np.float64
+
+
+@pytest.mark.parametrize("n", [0, -1, MAX_COUNT + 1, np.array([3, 0])])
+def test_count_out_of_range(n: Any) -> None:
+    with pytest.raises(ValueError, match=r"n must be from 1 to 2\*\*53"):
+        ranks(n, 0.5, "linear")
+
+
+@pytest.mark.parametrize("q", [-TINY, 1 + 2.0**-52, np.nan, np.inf, [0.5, np.nan], [0.5, 50]])
+def test_share_out_of_range(q: Any) -> None:
+    with pytest.raises(ValueError, match=r"Quantiles must be in the range \[0, 1\]"):
+        ranks(3, q, "linear")
