@@ -25,10 +25,120 @@ Axis = int | Sequence[int] | None
 
 
 def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
+    """Exact median of all elements, in at most two loads.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
+        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
+        once, in kind.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of shape (), or ``(1, ...)`` with `keepdims`. float16 and float32 keep their type, all else
+        gives float64, as ``numpy.median`` does.
+        NaN if any element is NaN, or, with a RuntimeWarning, if there is none.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
+        be averaged: take ``quantile(a, 0.5, method="lower")``.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist, or a part of the axes.
+    ChunksChangedError
+        While computing, if a chunk differs between the two loads.
+
+    See Also
+    --------
+    nanmedian, quantile
+
+    Notes
+    -----
+    Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
+    memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates.
+
+    Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
+    (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
+    order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
+    the fewest possible in so little memory (Munro & Paterson 1980).
+
+    The mean of the two middle elements is NumPy's, but neither overflows nor turns equal infinities
+    into NaN. Integers beyond 2**53 are averaged exactly and rounded once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)
+    >>> float(median(x).compute())
+    500000.0
+    >>> float(median(abs(x - median(x))).compute())
+    250000.0
+    """
     return _quantile("median", a, 0.5, axis, MEDIAN, keepdims=keepdims)
 
 
 def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
+    """Exact median of all elements, NaN left out, in at most two loads.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
+        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
+        once, in kind.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of shape (), or ``(1, ...)`` with `keepdims`. float16 and float32 keep their type, all else
+        gives float64, as ``numpy.nanmedian`` does.
+        NaN, with a RuntimeWarning, if every element is NaN or there is none.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
+        be averaged: take ``quantile(a, 0.5, method="lower")``.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist, or a part of the axes.
+    ChunksChangedError
+        While computing, if a chunk differs between the two loads.
+
+    See Also
+    --------
+    median, nanquantile
+
+    Notes
+    -----
+    Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
+    memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates.
+
+    NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)
+    >>> float(nanmedian(da.where(x < 10, float("nan"), x)).compute())
+    500005.0
+    """
     return _quantile("nanmedian", a, 0.5, axis, MEDIAN, keepdims=keepdims)
 
 
@@ -41,6 +151,88 @@ def quantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
+    """Exact quantiles of all elements, in at most two loads.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
+        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
+        other array-API arrays. A plain array is answered at once, in kind.
+    q : float or 1-D array_like of floats
+        In [0, 1]. All of them share the two loads.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+    method : str, default "linear"
+        One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
+        "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "linear",
+        "median_unbiased", "normal_unbiased" (definitions 1 to 9 of Hyndman & Fan 1996), "lower",
+        "higher", "midpoint", "nearest".
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
+    weights : None
+        Not implemented yet.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with `keepdims`.
+        The discrete methods (inverted_cdf, closest_observation, lower, higher, nearest) choose an
+        element and keep its type. The others give float64, or keep float16 and float32 if q is a
+        Python number, as ``numpy.quantile`` does.
+        NaN (NaT) if any element is.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
+        method that would interpolate; for a q that is complex, a string or lazy.
+    ValueError
+        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method.
+    IndexError
+        For an empty array: at the call if its size is known, else while computing.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist; for a part of the axes, or weights.
+    ChunksChangedError
+        While computing, if a chunk differs between the two loads.
+
+    See Also
+    --------
+    nanquantile, percentile, median
+
+    Notes
+    -----
+    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
+    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+
+    Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
+    (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
+    order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
+    the fewest possible in so little memory (Munro & Paterson 1980).
+
+    Interpolation is NumPy's, in float64, bit for bit for float64 data, except where NumPy's own
+    arithmetic loses the answer: between equal infinities, where the difference of neighbours
+    overflows (also of narrow integers), for integers beyond 2**53, and for float32 q past 2**24
+    elements. See `dask_gpuselect.interpolation.interpolate`.
+
+    References
+    ----------
+    G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
+    to robust regression", 2011. R. J. Hyndman and Y. Fan, "Sample quantiles in statistical
+    packages", 1996. J. I. Munro and M. S. Paterson, "Selection and sorting with limited storage",
+    1980.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)
+    >>> quantile(x, [0.25, 0.5, 0.75]).compute()
+    array([250000., 500000., 750000.])
+    """
     return _quantile("quantile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
@@ -53,6 +245,69 @@ def nanquantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
+    """Exact quantiles of all elements, NaN left out, in at most two loads.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
+        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
+        other array-API arrays. A plain array is answered at once, in kind.
+    q : float or 1-D array_like of floats
+        In [0, 1]. All of them share the two loads.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+    method : str, default "linear"
+        One of ``numpy.quantile``'s thirteen: see `quantile`.
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
+    weights : None
+        Not implemented yet.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with
+        `keepdims`. Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
+        element is or there is none.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
+        method that would interpolate; for a q that is complex, a string or lazy.
+    ValueError
+        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method.
+    IndexError
+        While computing, for an array of unknown size that proves empty, if the answer's type has no
+        NaN.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist; for a part of the axes, or weights.
+    ChunksChangedError
+        While computing, if a chunk differs between the two loads.
+
+    See Also
+    --------
+    quantile, nanpercentile, nanmedian
+
+    Notes
+    -----
+    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
+    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+
+    See `quantile` for the algorithm.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)
+    >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
+    array([250000., 500000., 750000.])
+    """
     return _quantile("nanquantile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
@@ -65,6 +320,68 @@ def percentile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
+    """Exact percentiles of all elements, in at most two loads.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
+        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
+        other array-API arrays. A plain array is answered at once, in kind.
+    q : float or 1-D array_like of floats
+        In [0, 100]. All of them share the two loads.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+    method : str, default "linear"
+        One of ``numpy.quantile``'s thirteen: see `quantile`.
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
+    weights : None
+        Not implemented yet.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with `keepdims`.
+        Types are those of `quantile`. NaN (NaT) if any element is.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
+        method that would interpolate; for a q that is complex, a string or lazy.
+    ValueError
+        At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
+        method.
+    IndexError
+        For an empty array: at the call if its size is known, else while computing.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist; for a part of the axes, or weights.
+    ChunksChangedError
+        While computing, if a chunk differs between the two loads.
+
+    See Also
+    --------
+    quantile, nanpercentile
+
+    Notes
+    -----
+    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
+    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+
+    See `quantile` for the algorithm.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)
+    >>> percentile(x, [25, 50, 75]).compute()
+    array([250000., 500000., 750000.])
+    """
     return _quantile("percentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
@@ -77,6 +394,70 @@ def nanpercentile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
+    """Exact percentiles of all elements, NaN left out, in at most two loads.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
+        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
+        other array-API arrays. A plain array is answered at once, in kind.
+    q : float or 1-D array_like of floats
+        In [0, 100]. All of them share the two loads.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+    method : str, default "linear"
+        One of ``numpy.quantile``'s thirteen: see `quantile`.
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
+    weights : None
+        Not implemented yet.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with
+        `keepdims`. Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
+        element is or there is none.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
+        method that would interpolate; for a q that is complex, a string or lazy.
+    ValueError
+        At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
+        method.
+    IndexError
+        While computing, for an array of unknown size that proves empty, if the answer's type has no
+        NaN.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist; for a part of the axes, or weights.
+    ChunksChangedError
+        While computing, if a chunk differs between the two loads.
+
+    See Also
+    --------
+    percentile, nanquantile
+
+    Notes
+    -----
+    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
+    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+
+    See `quantile` for the algorithm.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)
+    >>> nanpercentile(x, [25, 50, 75]).compute()
+    array([250000., 500000., 750000.])
+    """
     return _quantile("nanpercentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
