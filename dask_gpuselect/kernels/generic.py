@@ -114,8 +114,9 @@ def _distance(cell: Array, pivot: Array) -> float:
         return 0.0
     xp = namespace(cell)
     if xp.isdtype(cell.dtype, "real floating"):
-        gaps = xp.astype(pivot, xp.float64) - xp.astype(cell, xp.float64)
-        return float(xp.sum(gaps))
+        with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN mean unknown
+            gaps = xp.astype(pivot, xp.float64) - xp.astype(cell, xp.float64)
+            return float(xp.sum(gaps))
     if int(pivot) - int(cell[0]) > 2**63 - 1:
         return float("nan")  # the differences overflow every dtype of the standard
     wide = xp.uint64 if cell.dtype == xp.uint64 else xp.int64
