@@ -17,7 +17,7 @@ from dask_gpuselect import passes
 from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
-from dask_gpuselect.kernels import as_dtype, check_not_masked, generic
+from dask_gpuselect.kernels import as_dtype, check_not_masked, dtype_name, generic
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, check_method, ranks
 from dask_gpuselect.strategies import pivot_share
 
@@ -571,12 +571,12 @@ def _quantile(
     answer = passes.ask_now(a, source_dtype, question).reshape(shape)
     if isinstance(a, np.ndarray):
         return answer[()]
-    return generic.namespace(a).asarray(answer, device=a.device)
+    return generic.like(answer, a)
 
 
 def _as_array(a: Any) -> Any:
     """A dask array, a NumPy array, or another array of the array API."""
-    if isinstance(a, da.Array | np.ndarray) or hasattr(a, "__array_namespace__"):
+    if isinstance(a, da.Array | np.ndarray) or generic.is_array(a):
         array = a
     elif is_dask_collection(a):
         raise TypeError(
@@ -589,10 +589,8 @@ def _as_array(a: Any) -> Any:
 
 
 def _numpy_dtype(array: Any) -> np.dtype[Any]:
-    """The dtype of an array as NumPy's; array-API dtypes print as ``<namespace>.<name>``."""
-    if isinstance(array.dtype, np.dtype):
-        return array.dtype
-    return np.dtype(str(array.dtype).rpartition(".")[2])
+    """The dtype of an array as NumPy's."""
+    return array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array))
 
 
 def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:

@@ -95,13 +95,19 @@ def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     check_not_masked(chunk)
     if isinstance(chunk, np.ndarray):
         return _flat_numpy(chunk, dtype)
-    if not hasattr(chunk, "__array_namespace__"):
+    if not generic.is_array(chunk):
         raise TypeError(
             f"chunks of type {type(chunk).__name__} are not supported: neither NumPy nor array API"
         )
-    xp = generic.namespace(chunk)
-    flat = xp.reshape(chunk, (-1,))
-    return (xp.astype(flat, xp.uint8), 0) if xp.isdtype(flat.dtype, "bool") else (flat, 0)
+    flat = generic.namespace(chunk).reshape(chunk, (-1,))
+    wanted = selection_dtype(dtype).name
+    is_same = dtype_name(flat) == wanted
+    return (flat if is_same else generic.as_type(flat, wanted)), 0
+
+
+def dtype_name(array: Any) -> str:
+    """The name of an array's dtype; array-API dtypes print as ``<namespace>.<name>``."""
+    return str(array.dtype).rpartition(".")[2]
 
 
 def _flat_numpy(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:

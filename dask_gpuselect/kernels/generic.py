@@ -6,9 +6,11 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 
@@ -33,12 +35,12 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     """
     ordered, n_missing = _sort_valid(values)
     n_valid = ordered.shape[0]
-    pivots = _take(ordered, even_positions(n_valid, n_pivots))
-    pivots = pivots[_is_first(pivots)]
-    return Cuts.of_chunk(to_host(pivots), *_measure(ordered, pivots), n_valid, n_missing)
+    positions = like(even_positions(n_valid, n_pivots), ordered)
+    pivots = np.unique(to_host(namespace(ordered).take(ordered, positions)))
+    return Cuts.of_chunk(pivots, *_measure(ordered, pivots), n_valid, n_missing)
 
 
-def measure(values: Array, pivots: Array) -> tuple[IntArray, IntArray, FloatArray]:
+def measure(values: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
     """Counts below and up to each of the ascending `pivots`, and the distances of its cell: see
     `Cuts`."""
     return _measure(_sort_valid(values)[0], pivots)
@@ -63,10 +65,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     """
     ordered, n_missing = _sort_valid(values)
     n_valid = ordered.shape[0]
-    ends = _like(brackets.ends, ordered)
-    xp = namespace(ordered)
-    below = to_host(xp.searchsorted(ordered, ends, side="left")).astype(np.int64)
-    upto = to_host(xp.searchsorted(ordered, ends, side="right")).astype(np.int64)
+    below, upto = _counts(ordered, brackets.ends)
     starts = np.append(np.int64(0), upto)[brackets.wanted]
     stops = np.append(below, np.int64(n_valid))[brackets.wanted]
     if int((stops - starts).sum()) > most:
@@ -87,19 +86,50 @@ def even_positions(n: int, count: int) -> IntArray:
 
 
 def namespace(array: Array) -> Any:
-    """The array-API namespace of an array."""
-    return array.__array_namespace__()
+    """The array-API namespace of an array. CuPy's arrays do not name theirs, which is cupy."""
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def is_array(value: object) -> bool:
+    """Whether `namespace` knows the array's functions."""
+    return hasattr(value, "__array_namespace__") or is_cupy(value)
+
+
+def is_cupy(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "cupy"
+
+
+def is_kind(array: Array, kind: str) -> bool:
+    """Whether an array is of a kind of dtype that the standard names, ``"real floating"`` or
+    ``"bool"``."""
+    if isinstance(array.dtype, np.dtype):
+        return bool(array.dtype.kind == {"real floating": "f", "bool": "b"}[kind])
+    return bool(namespace(array).isdtype(array.dtype, kind))
+
+
+def as_type(array: Array, name: str) -> Array:
+    """The array in the dtype of that name."""
+    xp = namespace(array)
+    return array.astype(name) if is_cupy(array) else xp.astype(array, getattr(xp, name))
+
+
+def like(host: NDArray[Any], array: Array) -> Array:
+    """A NumPy array as one of the kind, and on the device, of `array`."""
+    if is_cupy(array):
+        with array.device:
+            return namespace(array).asarray(host)
+    return namespace(array).asarray(host, device=array.device)
 
 
 def to_host(array: Array) -> Any:
     """A NumPy array of the same values."""
-    return array.get() if hasattr(array, "get") else np.asarray(array)
+    return array.get() if is_cupy(array) else np.asarray(array)
 
 
-def _measure(ordered: Array, pivots: Array) -> tuple[IntArray, IntArray, FloatArray]:
-    xp = namespace(ordered)
-    below = to_host(xp.searchsorted(ordered, pivots, side="left")).astype(np.int64)
-    upto = to_host(xp.searchsorted(ordered, pivots, side="right")).astype(np.int64)
+def _measure(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
+    below, upto = _counts(ordered, pivots)
     starts = np.append(np.int64(0), upto)[:-1]
     distance = np.full(len(below), np.nan)  # the first cell has no lower end: unknown
     for i in range(1, len(below)):
@@ -107,46 +137,36 @@ def _measure(ordered: Array, pivots: Array) -> tuple[IntArray, IntArray, FloatAr
     return below, upto, distance
 
 
-def _distance(cell: Array, pivot: Array) -> float:
+def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """How many elements of a sorted array are below, and up to, each value."""
+    xp = namespace(ordered)
+    wanted = like(values, ordered)
+    below, upto = (xp.searchsorted(ordered, wanted, side=side) for side in ("left", "right"))
+    return to_host(below).astype(np.int64), to_host(upto).astype(np.int64)
+
+
+def _distance(cell: Array, pivot: Any) -> float:
     """Sum of ``pivot - x`` over the elements of a sorted cell, to the accuracy that `Cuts`
     states."""
     if cell.shape[0] == 0:
         return 0.0
     xp = namespace(cell)
-    if xp.isdtype(cell.dtype, "real floating"):
+    if is_kind(cell, "real floating"):
         with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN mean unknown
-            gaps = xp.astype(pivot, xp.float64) - xp.astype(cell, xp.float64)
-            return float(xp.sum(gaps))
+            return float(xp.sum(float(pivot) - as_type(cell, "float64")))
     if int(pivot) - int(cell[0]) > 2**63 - 1:
         return float("nan")  # the differences overflow every dtype of the standard
-    wide = xp.uint64 if cell.dtype == xp.uint64 else xp.int64
-    gaps = xp.astype(pivot, wide) - xp.astype(cell, wide)
-    return float(xp.sum(xp.astype(gaps, xp.float64)))
+    wide = as_type(cell, "uint64" if pivot.dtype == np.uint64 else "int64")
+    return float(xp.sum(as_type(int(pivot) - wide, "float64")))
 
 
 def _sort_valid(values: Array) -> tuple[Array, int]:
     """The elements that are no NaN, ascending, and the number of those that are."""
     xp = namespace(values)
     n_missing = 0
-    if xp.isdtype(values.dtype, "real floating"):
+    if is_kind(values, "real floating"):
         is_missing = xp.isnan(values)
         n_missing = int(xp.count_nonzero(is_missing))
         if n_missing:
             values = values[~is_missing]
     return xp.sort(values), n_missing
-
-
-def _is_first(ordered: Array) -> Array:
-    """Whether an element of a sorted array differs from the one before."""
-    xp = namespace(ordered)
-    n = ordered.shape[0]
-    return xp.concat([xp.ones(min(n, 1), dtype=xp.bool), ordered[1:] != ordered[:-1]])
-
-
-def _take(array: Array, positions: IntArray) -> Array:
-    return namespace(array).take(array, _like(positions, array))
-
-
-def _like(host: Any, array: Array) -> Array:
-    """A NumPy array as one of the kind, and on the device, of `array`."""
-    return namespace(array).asarray(host, device=array.device)
