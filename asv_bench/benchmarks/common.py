@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import dask
 import dask.array as da
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dask_gpuselect.cuts import Brackets, Cuts, find_brackets
+from dask_gpuselect.kernels import generic
+from dask_gpuselect.ranks import ranks
+
 Values = NDArray[Any]
 Floats = NDArray[np.float64]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 QUARTILES = (0.25, 0.5, 0.75)
 THREADS = 2
@@ -25,6 +29,21 @@ def shrunk(size: int) -> int:
     return max(1, size // int(os.environ.get("BENCH_SHRINK", "1")))
 
 
+def some_q(n_q: int) -> Floats:
+    """Evenly spaced shares: the median, the quartiles, ... for 1, 3, ... of them."""
+    return np.arange(1, n_q + 1) / (n_q + 1)
+
+
+def unit(name: str) -> Callable[[Function], Function]:
+    """Tell asv what a ``track_`` benchmark counts."""
+
+    def label(function: Function) -> Function:
+        function.unit = name  # type: ignore[attr-defined]
+        return function
+
+    return label
+
+
 def compute(lazy: da.Array, threads: int = THREADS, **options: Any) -> Any:
     """The value of a lazy array, computed on some threads of this process."""
     return lazy.compute(scheduler="threads", num_workers=threads, **options)
@@ -32,6 +51,7 @@ def compute(lazy: da.Array, threads: int = THREADS, **options: Any) -> Any:
 
 def optimized(lazy: da.Array) -> da.Array:
     """The same array with the graph that the scheduler sees."""
+    result: da.Array
     (result,) = dask.optimize(lazy)
     return result
 
@@ -39,18 +59,12 @@ def optimized(lazy: da.Array) -> da.Array:
 # --- Data
 
 
-@dataclass(frozen=True)
 class Part:
     """A stretch of an array of `total` elements, and the random numbers it is made of."""
 
-    start: int
-    size: int
-    total: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rng", np.random.default_rng([2011, self.start]))
-
-    rng: np.random.Generator = None  # type: ignore[assignment]
+    def __init__(self, start: int, size: int, total: int) -> None:
+        self.start, self.size, self.total = start, size, total
+        self.rng = np.random.default_rng([2011, start])
 
     def normal(self) -> Floats:
         return self.rng.standard_normal(self.size)
@@ -162,4 +176,28 @@ class Source:
 
     def lazy(self) -> da.Array:
         """The lazy array. Its name is random: to hash 0.8 GB would take longer than to sum it."""
-        return da.from_array(self, chunks=self.chunk, name=False)
+        array: da.Array = da.from_array(self, chunks=self.chunk, name=False)
+        return array
+
+
+# --- Brackets
+
+
+def even_cuts(values: Values, n_chunks: int, n_pivots: int) -> Cuts:
+    """The merged cuts of chunks of equal size, at evenly spaced pivots."""
+    chunks = values.reshape(n_chunks, -1)
+    return Cuts.merge([generic.cuts(chunk, n_pivots) for chunk in chunks])
+
+
+def find(cuts: Cuts, q: Floats, *, use_distances: bool = True) -> Brackets:
+    """The brackets of some quantiles."""
+    wanted = ranks(int(cuts.n_valid.sum()), q, "linear")
+    return find_brackets(cuts, wanted.lower, wanted.upper, use_distances=use_distances)
+
+
+def count_candidates(ordered: Values, brackets: Brackets) -> int:
+    """How many of some sorted elements are candidates."""
+    below = np.searchsorted(ordered, brackets.ends, side="left")
+    upto = np.searchsorted(ordered, brackets.ends, side="right")
+    inside = np.append(below, ordered.size) - np.append(0, upto)
+    return int(inside[brackets.wanted].sum())

@@ -1,0 +1,447 @@
+"""Compare us with what else there is, in one run and by turns; prints Markdown.
+
+    python asv_bench/compare.py                  quartiles of 1e8 float64 in 10 chunks
+    python asv_bench/compare.py --many-chunks    10,000 chunks of 1,000 elements, against x.sum()
+    python asv_bench/compare.py --candidates     candidates by counts alone and with distances
+
+The speed of a machine drifts, and neighbours take their share of it. So every repetition runs all
+contestants, one after the other (every second repetition in the opposite order), and a ratio is
+taken within a repetition; what is printed is the median over the repetitions. Answers are checked
+too: the program ends with 1 if one that should be exact is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.metadata
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from benchmarks.common import (
+    DISTRIBUTIONS,
+    QUARTILES,
+    SPEED,
+    THREADS,
+    Floats,
+    Source,
+    Values,
+    compute,
+    count_candidates,
+    even_cuts,
+    find,
+    in_memory,
+    optimized,
+)
+from benchmarks.peers import PEERS, Data, Peer
+
+from dask_gpuselect import quantile
+
+DESIGNED = (
+    "normal",
+    "uniform",
+    "sorted",
+    "trended",
+    "scales",
+    "lognormal",
+    "zipf",
+    "outliers",
+    "integers",
+)
+"""The distributions of the candidates' table."""
+
+OURS_ON_NORMAL = "ours, normal data"
+
+
+class WrongAnswerError(Exception):
+    """An answer that should be exact is not."""
+
+
+# --- Taking turns
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of a contestant."""
+
+    seconds: float
+    result: Any
+
+
+Runs = Mapping[str, Sequence[Run]]
+"""For each contestant its runs, one a repetition."""
+
+
+def take_turns(contestants: Mapping[str, Callable[[], Any]], repeat: int, what: str) -> Runs:
+    """Run every contestant once a repetition, in alternating order."""
+    runs: dict[str, list[Run]] = {name: [] for name in contestants}
+    for repetition in range(repeat):
+        gc.collect()
+        names = list(contestants)
+        for name in names if repetition % 2 == 0 else reversed(names):
+            begin = time.perf_counter()
+            result = contestants[name]()
+            runs[name].append(Run(time.perf_counter() - begin, result))
+        print(f"{what}: repetition {repetition + 1} of {repeat}", file=sys.stderr, flush=True)
+    return runs
+
+
+def ratio(runs: Runs, name: str, base: str) -> float:
+    """The median of the ratios of two contestants' times, each taken within a repetition."""
+    pairs = zip(runs[name], runs[base], strict=True)
+    return statistics.median(one.seconds / other.seconds for one, other in pairs)
+
+
+def median_time(runs: Sequence[Run]) -> float:
+    return statistics.median(run.seconds for run in runs)
+
+
+# --- Markdown
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def say(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def rounded(value: float) -> str:
+    """Three digits, or more if there are more before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
+
+
+def machine() -> Iterator[str]:
+    """What the measurements were taken on, without its name."""
+    packages = {name: importlib.metadata.version(name) for name in ("numpy", "dask", "numba")}
+    load, *_ = os.getloadavg() if hasattr(os, "getloadavg") else (float("nan"),)
+    return table(
+        ["cores", "CPU", "system", "Python", *packages, "load at the start"],
+        [
+            [
+                str(cores()),
+                cpu_model(),
+                platform.system(),
+                platform.python_version(),
+                *packages.values(),
+                f"{load:.2f}",
+            ]
+        ],
+    )
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+# --- Quartiles beside the peers
+
+
+def quartiles(arguments: argparse.Namespace) -> None:
+    """A table for each distribution, and one that sums them up."""
+    size, n_chunks, threads = arguments.elements, arguments.chunks, arguments.threads
+    peers = {name: PEERS[name] for name in PEERS if name == "ours" or name in arguments.peers}
+    q = np.array(QUARTILES)
+    print(
+        f"Quartiles of {size:,} float64 in {n_chunks} chunks, {threads} threads;"
+        f" medians of {arguments.repeat} repetitions.\n"
+    )
+    say(machine())
+    normal = Data.of(in_memory("normal", size), n_chunks)
+    warm_up(peers, q, threads)
+
+    summary = []
+    for distribution in arguments.distributions:
+        data = normal
+        if distribution != "normal":
+            data = Data.of(in_memory(distribution, size), n_chunks)
+        runs = take_turns(
+            contestants(peers, data, normal, q, threads), arguments.repeat, distribution
+        )
+        print(f"#### {distribution}\n")
+        check_same_bits(runs)
+        say(detail(peers, runs, data.values, q))
+        others = [rounded(ratio(runs, name, "ours")) for name in peers if name != "ours"]
+        on_normal = rounded(ratio(runs, "ours", OURS_ON_NORMAL))
+        summary.append([distribution, rounded(median_time(runs["ours"])), on_normal, *others])
+
+    print("#### All: times in units of ours\n")
+    calls = [f"`{peer.call}`" for name, peer in peers.items() if name != "ours"]
+    say(table(["data", "ours, seconds", "ours / ours on normal data", *calls], summary))
+
+
+def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int) -> None:
+    """Run all once on a little of all data, so that no time includes a compilation."""
+    for distribution in SPEED:
+        data = Data.of(in_memory(distribution, 40_000), 2)
+        for peer in peers.values():
+            peer(data, q, threads)
+
+
+def contestants(
+    peers: Mapping[str, Peer], data: Data, normal: Data, q: Floats, threads: int
+) -> Mapping[str, Callable[[], Any]]:
+    """The peers on this data, and ourselves on normal data."""
+    calls: dict[str, Callable[[], Any]] = {
+        name: lambda peer=peer: peer(data, q, threads)  # type: ignore[misc]
+        for name, peer in peers.items()
+    }
+    return {**calls, OURS_ON_NORMAL: lambda: PEERS["ours"](normal, q, threads)}
+
+
+def detail(peers: Mapping[str, Peer], runs: Runs, values: Values, q: Floats) -> Iterator[str]:
+    head = ["", "finds", "answer", "array", "seconds", "least", "most", "in units of ours"]
+    rows = []
+    for name, peer in peers.items():
+        seconds = [run.seconds for run in runs[name]]
+        rows.append(
+            [
+                f"`{peer.call}`",
+                peer.finds,
+                quality(name, peer, runs[name][-1].result, values, q),
+                "lazy" if peer.lazy else "in memory",
+                *map(rounded, (statistics.median(seconds), min(seconds), max(seconds))),
+                rounded(ratio(runs, name, "ours")),
+            ]
+        )
+    return table(head, rows)
+
+
+def check_same_bits(runs: Runs) -> None:
+    """Ours and NumPy's interpolated answers are equal to the last bit."""
+    if "np.quantile" in runs:
+        ours, numpys = (runs[name][-1].result for name in ("ours", "np.quantile"))
+        if not np.array_equal(ours, numpys):
+            raise WrongAnswerError(f"ours is {ours}, and NumPy's {numpys}")
+
+
+def quality(name: str, peer: Peer, answer: Any, values: Values, q: Floats) -> str:
+    """Whether an answer is exact; otherwise how far off it is."""
+    if peer.finds == "sum":
+        return ""
+    share = rank_error(answer, values, q if peer.finds == "quantiles" else np.array([0.5]))
+    if not peer.exact:
+        return f"approximate, off by {100 * share:.2g} % of the ranks"
+    if share:
+        raise WrongAnswerError(f"{name} answered {answer}, off by {share:.2g} of the ranks")
+    return "exact"
+
+
+def rank_error(answer: Any, values: Values, q: Floats) -> float:
+    """How far answers are from between the neighbours of their quantiles, at most: a share of all
+    ranks."""
+    worst = 0
+    for found, position in zip(
+        np.reshape(answer, (len(q), -1)), q * (values.size - 1), strict=True
+    ):
+        for value in found:
+            below, upto = np.count_nonzero(values < value), np.count_nonzero(values <= value)
+            worst = max(worst, int(below - np.ceil(position)), int(np.floor(position) + 1 - upto))
+    return worst / values.size
+
+
+# --- Many chunks
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds that the steps of an answer take, and tasks that the scheduler runs."""
+
+    build: float
+    optimize: float
+    compute: float
+    tasks: int
+
+
+def many_chunks(arguments: argparse.Namespace) -> None:
+    """Quartiles and sum of the same chunks: graph, tasks and root."""
+    size, n_chunks, threads = arguments.elements, arguments.chunks, arguments.threads
+    print(
+        f"{n_chunks:,} chunks of {size // n_chunks:,} float64, {threads} threads;"
+        f" medians of {arguments.repeat} repetitions.\n"
+    )
+    say(machine())
+    x = Source.of(in_memory("normal", size), n_chunks).lazy()
+    functions = {
+        "quantile(x, q)": lambda: phases(lambda: quantile(x, QUARTILES), threads),
+        "x.sum()": lambda: phases(x.sum, threads),
+    }
+    warm_up({"ours": PEERS["ours"]}, np.array(QUARTILES), threads)
+    phases(lambda: x[:1000].sum(), threads)
+    runs = take_turns(functions, arguments.repeat, "many chunks")
+
+    steps = ("build", "optimize", "compute")
+    rows = []
+    for name in functions:
+        results = [run.result for run in runs[name]]
+        rows.append(
+            [
+                f"`{name}`",
+                f"{results[0].tasks:,}",
+                *(rounded(statistics.median(getattr(r, step) for r in results)) for step in steps),
+                rounded(median_time(runs[name])),
+                rounded(ratio(runs, name, "x.sum()")),
+            ]
+        )
+    head = ["", "tasks", "build, s", "optimise, s", "compute, s", "all, s", "all / `x.sum()`"]
+    say(table(head, rows))
+
+
+def phases(call: Callable[[], da.Array], threads: int) -> Phases:
+    """Build a graph, optimise it, and compute it."""
+    times = [time.perf_counter()]
+    lazy = call()
+    times.append(time.perf_counter())
+    lazy = optimized(lazy)
+    times.append(time.perf_counter())
+    compute(lazy, threads, optimize_graph=False)
+    times.append(time.perf_counter())
+    build, optimize, computed = np.diff(times).tolist()
+    return Phases(build, optimize, computed, len(lazy.dask))
+
+
+# --- Candidates
+
+
+def candidates(arguments: argparse.Namespace) -> None:
+    """How many elements leave the chunks for each quantile, in units of n/m."""
+    size, n_chunks = arguments.elements, arguments.chunks
+    size -= size % n_chunks
+    print(
+        f"Candidates of a quantile in units of n/m: n = {size:,} elements in {n_chunks} chunks,"
+        f" m evenly spaced pivots in each. Quantiles: {', '.join(map(str, arguments.q))}.\n"
+    )
+    rows = []
+    for distribution in arguments.distributions:
+        values = in_memory(distribution, size)
+        ordered = np.sort(values)
+        for n_pivots in arguments.pivots:
+            counts, distances = candidates_of(
+                values, ordered, n_chunks, n_pivots, np.array(arguments.q)
+            )
+            rows.append(candidates_row(distribution, n_pivots, arguments.q, counts, distances))
+        print(f"{distribution}: done", file=sys.stderr, flush=True)
+    head = ["data", "m", "counts: mean", "most", "distances: mean", "most"]
+    say(table([*head, "saved: median", "all"], rows))
+
+
+def candidates_of(
+    values: Values, ordered: Values, n_chunks: int, n_pivots: int, q: Floats
+) -> tuple[Floats, Floats]:
+    """The candidates of each quantile by itself, in units of n/m: by counts alone, and with
+    distances."""
+    cuts = even_cuts(values, n_chunks, n_pivots)
+    found = [
+        [
+            count_candidates(ordered, find(cuts, np.array([share]), use_distances=use_distances))
+            for share in q
+        ]
+        for use_distances in (False, True)
+    ]
+    counts, distances = np.array(found) * (n_pivots / ordered.size)
+    return counts, distances
+
+
+def candidates_row(
+    distribution: str, n_pivots: int, q: Sequence[float], counts: Floats, distances: Floats
+) -> Sequence[str]:
+    """A row of the table. Nothing can be saved of a quantile without candidates."""
+    saved = {
+        share: 100 * (1 - after / before)
+        for share, before, after in zip(q, counts, distances, strict=True)
+        if before
+    }
+    return [
+        distribution,
+        str(n_pivots),
+        *(f"{value:.2f}" for value in (counts.mean(), counts.max())),
+        *(f"{value:.2f}" for value in (distances.mean(), distances.max())),
+        f"{saved[0.5]:.0f} %" if 0.5 in saved else "",
+        f"{min(saved.values()):.0f} to {max(saved.values()):.0f} %" if saved else "",
+    ]
+
+
+# --- The program
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(description=lines[0])
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--many-chunks", action="store_true", help="10,000 chunks against x.sum()")
+    mode.add_argument("--candidates", action="store_true", help="the table of candidates")
+    add = parser.add_argument
+    add("--elements", type=int, help="in all; 1e8, with many chunks 1e7, for candidates 6.4e6")
+    add("--chunks", type=int, help="10, with many chunks 10,000, for candidates 32")
+    add("--threads", type=int, default=THREADS, help=f"that compute; {THREADS}")
+    add("--repeat", type=int, default=5, help="repetitions; 5")
+    add("--distributions", nargs="+", choices=DISTRIBUTIONS, metavar="NAME", help="of the data")
+    add("--peers", nargs="+", choices=PEERS, default=list(PEERS), metavar="NAME", help="beside us")
+    add("--pivots", nargs="+", type=int, default=[64, 256], help="for candidates: m; 64 256")
+    add(
+        "--q",
+        nargs="+",
+        type=float,
+        default=[0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99],
+        help="for candidates: the quantiles",
+    )
+    chosen = parser.parse_args(arguments)
+    elements, chunks, distributions = defaults(chosen)
+    chosen.elements = elements if chosen.elements is None else chosen.elements
+    chosen.chunks = chunks if chosen.chunks is None else chosen.chunks
+    chosen.distributions = chosen.distributions or list(distributions)
+    if not 0 < chosen.chunks <= chosen.elements or min(chosen.threads, chosen.repeat) < 1:
+        parser.error("needs at least an element a chunk, a thread and a repetition")
+    return chosen
+
+
+def defaults(chosen: argparse.Namespace) -> tuple[int, int, Sequence[str]]:
+    """Elements, chunks and distributions of each mode."""
+    if chosen.many_chunks:
+        return 10_000_000, 10_000, ("normal",)
+    if chosen.candidates:
+        return 32 * 200_000, 32, DESIGNED
+    return 100_000_000, 10, SPEED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 if an answer is wrong."""
+    chosen = parse(arguments)
+    mode = many_chunks if chosen.many_chunks else candidates if chosen.candidates else quartiles
+    try:
+        mode(chosen)
+    except WrongAnswerError as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Every benchmark once, on a little data: none is found broken when it is wanted."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SUITE = ROOT / "asv_bench"
+PREFIXES = ("time_", "peakmem_", "track_")
+
+# As asv imports them, and as the script does: from the folder, which is no package.
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(SUITE))
+    common = importlib.import_module("benchmarks.common")
+    peers = importlib.import_module("benchmarks.peers")
+    quantiles = importlib.import_module("benchmarks.quantiles")
+    compare = importlib.import_module("compare")
+
+
+def cases() -> Iterator[Any]:
+    """Every benchmark with each combination of its parameters."""
+    for class_name, suite in inspect.getmembers(quantiles, inspect.isclass):
+        for name, _ in inspect.getmembers(suite, inspect.isfunction):
+            if name.startswith(PREFIXES):
+                for values in itertools.product(*getattr(suite, "params", ())):
+                    label = "-".join([f"{class_name}.{name}", *map(str, values)])
+                    yield pytest.param(suite, name, values, id=label.replace(" ", ""))
+
+
+CASES = list(cases())
+
+
+@pytest.fixture
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_SHRINK", "1000")
+
+
+@pytest.mark.usefixtures("_tiny")
+@pytest.mark.parametrize(("suite", "name", "values"), CASES)
+def test_benchmark_runs(suite: type, name: str, values: tuple[Any, ...]) -> None:
+    benchmark = suite()
+    benchmark.setup(*values)
+    result = getattr(benchmark, name)(*values)
+    if name.startswith("track_"):
+        assert result >= 0
+        assert getattr(suite, name).unit
+    else:
+        assert result is None
+
+
+def test_benchmarks_are_found() -> None:
+    names = {case.values[1] for case in CASES}
+    assert {name.partition("_")[0] + "_" for name in names} == set(PREFIXES)
+    assert {"track_loads", "track_num_tasks", "track_candidates"} <= names
+
+
+def test_parameters_are_named() -> None:
+    for case in CASES:
+        suite, name, values = case.values
+        assert len(values) == len(suite.param_names)
+        for function in (suite.setup, getattr(suite, name)):
+            assert tuple(inspect.signature(function).parameters)[1:] == suite.param_names
+
+
+def test_configuration() -> None:
+    configuration = json.loads((SUITE / "asv.conf.json").read_text())
+    assert (SUITE / configuration["benchmark_dir"] / "quantiles.py").exists()
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    for name in ("env_dir", "results_dir", "html_dir"):
+        assert f"asv_bench/{configuration[name]}/" in ignored
+
+
+# --- The source
+
+
+def test_source_counts_loads() -> None:
+    source = common.Source.generated("normal", 1000, 3)
+    x = source.lazy()
+    assert source.loads == [0, 0, 0]
+    assert x.chunks == ((334, 334, 332),)
+    x.sum().compute()
+    assert source.loads == [1, 1, 1]
+    x[:10].compute()
+    assert source.loads == [2, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "int16", "int64", "uint64"])
+@pytest.mark.parametrize("distribution", list(common.DISTRIBUTIONS))
+def test_data_repeats_itself(distribution: str, dtype: str) -> None:
+    values = common.in_memory(distribution, 1000, dtype)
+    assert values.dtype == dtype
+    assert (values == common.in_memory(distribution, 1000, dtype)).all()
+
+
+# --- The comparison
+
+
+def rows_of(output: str) -> list[list[str]]:
+    """The cells of all lines of all tables."""
+    lines = [line for line in output.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def run(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    assert compare.main(arguments) == 0
+    return rows_of(capsys.readouterr().out)
+
+
+def test_compare_quartiles(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run(["--elements", "20_000", "--repeat", "2"], capsys)
+    for name, peer in peers.PEERS.items():
+        found = [row for row in rows if row[0] == f"`{peer.call}`"]
+        assert len(found) == len(common.SPEED)
+        for row in found:
+            assert row[1] == peer.finds
+            assert row[2].startswith("" if name == "x.sum" else ["approx", "exact"][peer.exact])
+            assert all(float(cell) > 0 for cell in row[4:])
+    summary = rows[-len(common.SPEED) :]
+    assert [row[0] for row in summary] == list(common.SPEED)
+    assert rows[0][:2] == ["cores", "CPU"]
+
+
+def test_compare_notices_a_wrong_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = peers.Peer("wrong", lambda values, q: q, "quantiles", exact=True, lazy=False)
+    monkeypatch.setitem(peers.PEERS, "x.sum", wrong)
+    arguments = ["--elements", "1000", "--repeat", "1", "--distributions", "normal"]
+    assert compare.main([*arguments, "--peers", "x.sum"]) == 1
+    assert "x.sum answered" in capsys.readouterr().err
+
+
+def test_compare_many_chunks(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--many-chunks", "--elements", "3000", "--chunks", "30", "--repeat", "2"]
+    rows = run(arguments, capsys)
+    ours, sums = rows[-2:]
+    assert ours[0] == "`quantile(x, q)`"
+    assert sums[0] == "`x.sum()`"
+    assert float(sums[-1]) == 1
+
+
+def test_compare_candidates(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run(["--candidates", "--elements", "32_000", "--pivots", "16", "64"], capsys)
+    found = [row for row in rows if row[0] in common.DISTRIBUTIONS]
+    assert [row[0] for row in found[::2]] == list(compare.DESIGNED)
+    for _, _, counts, most_by_counts, distances, most, *_ in found:
+        assert float(distances) <= float(counts) <= float(most_by_counts) <= 1.3
+        assert float(most) <= float(most_by_counts)
+
+
+def test_compare_stands_alone() -> None:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    arguments = ["--elements", "1000", "--repeat", "1", "--distributions", "sorted"]
+    done = subprocess.run(
+        [sys.executable, str(SUITE / "compare.py"), *arguments, "--peers", "np.quantile"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row[0] for row in rows_of(done.stdout)][-1] == "sorted"
