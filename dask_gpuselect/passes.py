@@ -110,7 +110,9 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
 
 def _cuts(x: da.Array, share: int) -> da.Array:
     """The cuts of every chunk: an array of one `Cuts` a chunk, in the chunks' own grid."""
-    source = private_copy(x, "dask_gpuselect load 1")
+    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
+    # stay in memory until its median is known.
+    source = private_copy(x, f"load 1 of {x.name}")
     name = "quantile-cuts-" + tokenize(source.name, x.dtype, share)
     index = tuple(range(x.ndim))
     layer = blockwise(
@@ -142,7 +144,9 @@ def _find_brackets(parts: list[Cuts], question: Question) -> Brackets:
 
 def _tally(x: da.Array, cuts: da.Array, bracket: da.Array, label: str) -> da.Array:
     """The tally of every chunk at the brackets, checked against the chunk's own cuts."""
-    source = private_copy(x, bracket.name, after=(bracket.name,), after_layer=bracket.name)
+    source = private_copy(
+        x, f"load 2 after {bracket.name}", after=(bracket.name,), after_layer=bracket.name
+    )
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     index = tuple(range(x.ndim))
     layer = blockwise(

@@ -62,7 +62,7 @@ def private_copy(
         `x` itself if all its chunks are in memory already.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    in_place, copied = _divide(x)
+    in_place, copied = _divide(x, waits=after is not None)
     if not copied:
         return x
     renaming = _Renaming(layers, copied, seed, after)
@@ -82,10 +82,12 @@ def private_copy(
     return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
 
 
-def _divide(x: da.Array) -> tuple[list[str], list[str]]:
+def _divide(x: da.Array, *, waits: bool) -> tuple[list[str], list[str]]:
     """The layers that stay in place, and those to copy, as far as `x` needs them.
 
-    A layer can be both: to copy, with data nodes or futures among its tasks that stay.
+    A layer can be both: to copy, with data nodes or futures among its tasks that stay. A waiting
+    copy has another name for the file-like object that `da.from_array` reads from, so that readers
+    wait for the name and are themselves unchanged: dask fuses slices into tasks that it knows.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
     small = _largest_chunk(x)
@@ -99,7 +101,9 @@ def _divide(x: da.Array) -> tuple[list[str], list[str]]:
             continue
         seen.add(name)
         layer = layers[name]
-        if _is_data(layer) or (_is_reduction(name, layer) and _size(layer) <= small):
+        is_read = waits and name.startswith("original-")
+        is_small = _is_reduction(name, layer) and _size(layer) <= small
+        if is_small or (_is_data(layer) and not is_read):
             shared.append(name)
             continue
         copied.append(name)
@@ -244,12 +248,9 @@ class _Renaming:
     def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
         """A task under its new key, and whether it needs no other copied task."""
         if task is None:
-            return Alias(
-                new_key, key
-            ), True  # data stays where it is; the copy has another name for it
-        renamed = {
-            dep: clone_key(dep, self.seed) for dep in task.dependencies if self._is_copied(dep)
-        }
+            return Alias(new_key, key), True  # data stays; the copy has another name for it
+        needed = filter(self._is_copied, task.dependencies)
+        renamed = {key: clone_key(key, self.seed) for key in needed}
         if isinstance(task, Alias):  # whose own substitute keeps its key if the target stays
             return Alias(new_key, renamed.get(task.target, task.target)), not renamed
         return task.substitute(renamed, key=new_key), not renamed

@@ -1,0 +1,132 @@
+"""Lazy sources that count their loads, and sources that change between them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.data import hashed
+
+Index = tuple[slice, ...]
+
+
+class Source:
+    """Like an array on disk: each element a hash of its index, made when it is read.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : dtype
+        Floating point: in [0, 1), scaled for others.
+    log : path, optional
+        Where loads are noted, a line each, if they happen in other processes.
+    wait : float
+        Seconds that a load takes at least.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str = "f8",
+        *,
+        log: Path | None = None,
+        wait: float = 0.0,
+    ) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.ndim = len(shape)
+        self.log = log
+        self.wait = wait
+        self.lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+
+    def __getitem__(self, index: Index) -> NDArray[Any]:
+        self._note(index)
+        time.sleep(self.wait)
+        return self.values(index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.Lock())
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return type(self).__name__, self.shape, str(self.dtype), str(self.log), self.wait
+
+    def values(self, index: Index) -> NDArray[Any]:
+        position = np.zeros((), np.int64)
+        for part, size in zip(index, self.shape, strict=True):
+            position = position[..., None] * size + np.arange(size)[part]
+        numbers = hashed(position)
+        return (
+            numbers.astype(self.dtype)
+            if self.dtype.kind == "f"
+            else (numbers * 100).astype(self.dtype)
+        )
+
+    def lazy(self, chunks: Any, *, inline: bool = False) -> da.Array:
+        meta = np.empty((0,) * self.ndim, self.dtype)  # else dask reads an empty slice to know it
+        return da.from_array(self, chunks=chunks, meta=meta, inline_array=inline)
+
+    def whole(self) -> NDArray[Any]:
+        """All elements, uncounted."""
+        return self.values(tuple(slice(0, n) for n in self.shape))
+
+    @property
+    def loads(self) -> dict[str, int]:
+        """How often each chunk was read, by the name of its place."""
+        if self.log is None:
+            return dict(self.counts)
+        return dict(Counter(self.log.read_text().split("\n")[:-1])) if self.log.exists() else {}
+
+    def _note(self, index: Index) -> None:
+        place = ",".join(f"{i.start}:{i.stop}" for i in index)
+        if self.log is None:
+            with self.lock:
+                self.counts[place] += 1
+            return
+        # One write to a file opened for appending is not torn apart by other processes' writes.
+        file = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, f"{place}\n".encode())
+        os.close(file)
+
+
+def changing(
+    change: Callable[[NDArray[np.float64], int], NDArray[np.float64]],
+    *,
+    directory: Path,
+    chunk: int = 3,
+    n_chunks: int = 6,
+) -> da.Array:
+    """1,000 elements a chunk, of which one chunk is changed on its second load.
+
+    Parameters
+    ----------
+    change : callable
+        From the chunk's elements and the number of the load, 1 or 2, to what is read.
+    directory : path
+        Where loads are noted, so that any process knows which load it is.
+    """
+
+    def read(block: NDArray[np.float64], block_id: tuple[int, ...]) -> NDArray[np.float64]:
+        values = hashed(np.arange(1000) + 1000 * block_id[0])
+        if block_id != (chunk,):
+            return values
+        mine = directory / f"load-{len(list(directory.glob('load-*'))) + 1}"
+        mine.touch()
+        return change(values, int(mine.name.removeprefix("load-")))
+
+    blocks = da.zeros(1000 * n_chunks, chunks=1000)
+    x = blocks.map_blocks(read, dtype=np.float64, meta=np.empty(0))
+    x._chunks = ((np.nan,) * n_chunks,)  # as of boolean indexing
+    return x

@@ -1,0 +1,217 @@
+"""How often chunks are loaded, and what a call does not do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.callbacks import Callback
+
+from dask_gpuselect import median, nanquantile, quantile
+from tests.data import normal
+from tests.sources import Source
+
+SHAPE, CHUNKS = (60, 50), (25, 20)
+N_CHUNKS = 9
+
+
+def loads(source: Source, n_chunks: int = N_CHUNKS) -> set[int]:
+    """The different numbers of loads of its chunks."""
+    assert len(source.loads) == n_chunks
+    return set(source.loads.values())
+
+
+QUESTIONS: dict[str, Callable[[da.Array], da.Array]] = {
+    "median": median,
+    "quartiles": lambda x: quantile(x, [0.25, 0.5, 0.75]),
+    "1,001 quantiles": lambda x: quantile(x, np.linspace(0, 1, 1001)),
+    "nanquantile": lambda x: nanquantile(x, [0.1, 0.9], method="weibull"),
+}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_two_loads(question: str, inline: bool) -> None:
+    source = Source(SHAPE)
+    QUESTIONS[question](source.lazy(CHUNKS, inline=inline)).compute()
+    assert loads(source) == {2}
+
+
+DERIVED: dict[str, Callable[[da.Array], da.Array]] = {
+    "arithmetic": lambda x: abs(x * 2 - 1),
+    "rechunked": lambda x: x.rechunk((60, 10)),
+    "merged": lambda x: x.rechunk(-1),
+    "reshaped": lambda x: x.ravel(),
+    "sliced": lambda x: x[1:, ::2],
+    "unknown sizes": lambda x: x[x > 0.5],
+    "overlapping": lambda x: da.overlap.overlap(x, depth=1, boundary="reflect"),
+    "overlapping 1-d": lambda x: x.ravel().map_overlap(lambda b: b, depth=2, boundary=0),
+    "stacked": lambda x: da.stack([x, x + 1]),
+    "joined": lambda x: da.concatenate([x, x.T], axis=None),
+    "transposed": lambda x: x.T,
+    "float32": lambda x: x.astype("f4"),
+    "flattened graph": lambda x: dask.optimize(x + 1)[0],
+    "no fusion": lambda x: x.map_blocks(np.sin).map_blocks(np.cos),
+}
+
+
+@pytest.mark.parametrize("derivation", DERIVED)
+def test_two_loads_of_what_an_array_derives_from(derivation: str) -> None:
+    source = Source(SHAPE)
+    x = DERIVED[derivation](source.lazy(CHUNKS))
+    found = median(x).compute()
+    assert loads(source) == {2}
+    assert found == np.median(x.compute())
+
+
+def test_a_third_load_for_a_use_of_the_array_beside_its_median() -> None:
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    centred = (x - median(x)).compute()
+    assert loads(source) == {3}
+    np.testing.assert_array_equal(centred, source.whole() - np.median(source.whole()))
+
+
+def test_four_loads_for_the_median_absolute_deviation() -> None:
+    """The inner median is computed once, not once for each load of the outer one."""
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    spread = median(abs(x - median(x))).compute()
+    assert loads(source) == {4}
+    whole = source.whole()
+    assert spread == np.median(abs(whole - np.median(whole)))
+
+
+def test_results_of_reductions_are_computed_once() -> None:
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    median(x - x.mean()).compute()
+    assert loads(source) == {3}
+
+
+def test_a_question_more_is_a_load_more() -> None:
+    """Several calls in one computation share the first load."""
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    dask.compute(median(x), quantile(x, 0.9), nanquantile(x, [0.1, 0.2]))
+    assert loads(source) == {4}
+
+
+def test_optimisation_switched_off() -> None:
+    source = Source(SHAPE)
+    with dask.config.set({"optimization.fuse.active": False}):
+        median(source.lazy(CHUNKS)).compute()
+    assert loads(source) == {2}
+
+
+# --- Data in memory -------------------------------------------------------------------------------
+
+
+def test_arrays_in_memory_are_read_in_place() -> None:
+    x = da.from_array(normal(1000), chunks=100)
+    graph = dict(median(x).dask)
+    assert {key for key in graph if key[0] == x.name} == set(x.dask)
+    held = [value for value in graph.values() if isinstance(value, np.ndarray)]
+    assert len(held) == 10
+    assert all(value is x.dask[key] for key, value in graph.items() if key in x.dask)
+
+
+def test_persisted_chunks_are_read_in_place() -> None:
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS).persist()
+    median(x).compute()
+    (x - median(x)).compute()
+    assert loads(source) == {1}
+
+
+# --- Laziness -------------------------------------------------------------------------------------
+
+
+class Untouchable(Source):
+    def values(self, index: Any) -> Any:
+        raise AssertionError("a chunk was loaded")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_call_computes_nothing(question: str) -> None:
+    started: list[Any] = []
+    with Callback(start=started.append):
+        answer = QUESTIONS[question](Untouchable(SHAPE).lazy(CHUNKS))
+        repr(answer), answer.dtype, answer.chunks, answer._meta
+    assert started == []
+    with pytest.raises(AssertionError, match="a chunk was loaded"):
+        answer.compute()
+
+
+def test_graphs_of_many_chunks_are_built_fast_and_small() -> None:
+    x = Source((10_000,)).lazy(1)
+    begin = time.perf_counter()
+    answer = quantile(x, [0.25, 0.5, 0.75])
+    assert time.perf_counter() - begin < 5
+    (optimised,) = dask.optimize(answer)
+    # A task a chunk and load, a merge for sixteen of them, and a few more.
+    assert len(optimised.dask) < 2 * 10_000 * (1 + 1 / 15) + 50
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+PROGRAM = """
+import dask.array as da
+from dask_gpuselect import median, quantile
+x = da.arange(1000, chunks=100) + 1
+for answer in (median(x), quantile(x, [0.1, 0.5]), quantile(x, [0.1, 0.5], method="lower")):
+    print(*sorted(map(str, answer.dask)), answer.name)
+"""
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_keys_follow_what_is_asked() -> None:
+    x = Source(SHAPE).lazy(CHUNKS)
+    y = Source(SHAPE, "f4").lazy(CHUNKS)
+    assert median(x).name == median(x).name
+    answers = [
+        median(x),
+        median(y),
+        median(x, keepdims=True),
+        quantile(x, 0.5),
+        quantile(x, [0.5]),
+        quantile(x, 0.6),
+        quantile(x, 0.5, method="lower"),
+        nanquantile(x, 0.5),
+    ]
+    assert len({answer.name for answer in answers}) == len(answers)
+    cuts = {name for a in answers for name in a.dask.layers if name.startswith("quantile-cuts-")}
+    assert len({name for name in cuts if "merge" not in name}) == 2  # one of x, one of y
+
+
+def test_layers_say_what_runs() -> None:
+    layers = median(Source((100,)).lazy(5)).dask.layers
+    prefixes = {name.rpartition("-")[0] for name in layers}
+    assert {
+        "quantile-cuts",
+        "quantile-cuts-merge",
+        "median-bracket",
+        "median-candidates",
+        "median-candidates-merge",
+        "median",
+    } <= prefixes
