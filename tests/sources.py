@@ -66,7 +66,7 @@ class Source:
     def values(self, index: Index) -> NDArray[Any]:
         position = np.zeros((), np.int64)
         for part, size in zip(index, self.shape, strict=True):
-            position = position[..., None] * size + np.arange(size)[part]
+            position = position[..., None] * size + np.arange(*part.indices(size))
         numbers = hashed(position)
         return (
             numbers.astype(self.dtype)

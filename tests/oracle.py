@@ -1,0 +1,159 @@
+"""The right answers, from NumPy and exact fractions; nothing of the package is used.
+
+A discrete method's answer is NumPy's own. A mixed one is NumPy's for the valid elements as float64,
+rounded once to the type that NumPy's answer has. Where NumPy's arithmetic loses an answer that
+exists (infinite neighbours, overflow, integers from 2**53 on; `dask_gpuselect.interpolation` lists
+them), the two neighbours are mixed here in exact arithmetic. Even then their ranks and weight are
+NumPy's, read off its answers for data of zeros and ones.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FUNCTIONS = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
+
+DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
+MIXED = (
+    "averaged_inverted_cdf",
+    "interpolated_inverted_cdf",
+    "hazen",
+    "weibull",
+    "linear",
+    "median_unbiased",
+    "normal_unbiased",
+    "midpoint",
+)
+METHODS = DISCRETE + MIXED
+
+WIDE = 2**53  # integers up to here are float64 numbers
+
+_quantile: Any = np.quantile  # NumPy types its method as one of thirteen literals
+
+
+def takes_q(function: str) -> bool:
+    return "median" not in function
+
+
+def skips_missing(function: str) -> bool:
+    return function.startswith("nan")
+
+
+def methods_for(function: str, dtype: np.dtype[Any]) -> tuple[str, ...]:
+    """The methods by which the function answers data of this type; "median" for a median."""
+    if not takes_q(function):
+        return () if dtype.kind in "mM" else ("median",)
+    return DISCRETE if dtype.kind in "bmM" else METHODS
+
+
+def expected(function: str, a: Any, q: Any = 0.5, method: str = "median") -> Any:
+    """The answer to ``function(a, q, method=method)`` over all elements, of NumPy's type and shape.
+
+    Parameters
+    ----------
+    function : str
+        One of `FUNCTIONS`.
+    a : array_like
+        With at least one valid element, or at least one that is missing.
+    q : scalar or 1-d
+        In [0, 1], or [0, 100] for percentiles. A median takes none.
+    method : str
+        One of `METHODS`, or "median".
+    """
+    if not takes_q(function):
+        q = 0.5
+    x = np.asarray(a)
+    x = x.astype(x.dtype.newbyteorder("="), copy=False).ravel()
+    dtype = expected_dtype(function, x.dtype, q, method)
+    share = np.asarray(q, np.float64) / (100 if "percentile" in function else 1)
+    is_missing = x != x  # NaT too
+    valid = np.sort(x[~is_missing])
+    if len(valid) == 0 or (is_missing.any() and not skips_missing(function)):
+        return np.full(share.shape, np.nan if dtype.kind == "f" else "NaT", dtype)[()]
+    if method in DISCRETE:
+        return np.asarray(_quantile(valid, share, method=method), dtype)[()]
+    return _mixed(valid, share, method).astype(dtype)[()]
+
+
+def expected_dtype(function: str, dtype: np.dtype[Any], q: Any, method: str) -> np.dtype[Any]:
+    """What NumPy itself gives: in native order, and for a q that is no Python number float64."""
+    call = getattr(np, function)
+    few = np.zeros(3, dtype.newbyteorder("="))
+    if not takes_q(function):
+        return np.dtype(call(few).dtype)
+    q = float(q) if type(q) in (int, float) else np.asarray(q, np.float64)
+    return np.dtype(call(few, q, method=method).dtype)
+
+
+def _mixed(valid: NDArray[Any], share: NDArray[np.float64], method: str) -> NDArray[np.float64]:
+    with np.errstate(all="ignore"):
+        answer = _numpys(valid.astype(np.float64), share, method)
+        is_lost = ~np.isfinite(answer)
+        halved = _numpys(valid / 2, share, method) if is_lost.any() else answer
+    if valid.dtype.kind in "iu":
+        is_lost |= bool(np.any(valid >= WIDE) or np.any(valid <= -WIDE))
+    for i in np.argwhere(is_lost):
+        where = neighbours(len(valid), float(share[*i]), method)
+        a, b = valid[where.lower].item(), valid[min(where.lower + 1, len(valid) - 1)].item()
+        if isinstance(a, float) or a <= -WIDE or b >= WIDE:
+            answer[*i] = mixture(a, b, where.weight)
+        if isinstance(a, float) and a < b and np.isfinite(2 * halved[*i]):
+            # Neighbours that overflow only at full scale: NumPy's bits, if they are right.
+            assert abs(2 * halved[*i] - answer[*i]) <= 2 * np.spacing(max(-a, b))
+            answer[*i] = 2 * halved[*i]
+    return answer
+
+
+def _numpys(valid: NDArray[Any], share: NDArray[np.float64], method: str) -> NDArray[np.float64]:
+    if method == "median":
+        return np.full(share.shape, np.median(valid))
+    return np.array(_quantile(valid, share, method=method), np.float64)
+
+
+class Neighbours(NamedTuple):
+    """Rank of the lower of two neighbours, and the weight of the upper one, less than 1."""
+
+    lower: int
+    weight: float
+
+
+@cache
+def neighbours(n: int, share: float, method: str) -> Neighbours:
+    """Which elements NumPy mixes, and how: as its answers for zeros and ones reveal."""
+    if method == "median":
+        return Neighbours((n - 1) // 2, 0.5 if n % 2 == 0 else 0.0)
+    rank = np.arange(n)
+
+    def part_from(k: int) -> float:
+        return float(_quantile((rank >= k).astype(np.float64), share, method=method))
+
+    near = int(_quantile(rank.astype(np.float64), share, method=method))
+    lower = max(k for k in (near - 1, near, near + 1) if 0 <= k < n and part_from(k) == 1)
+    return Neighbours(lower, part_from(lower + 1))
+
+
+def mixture(a: float, b: float, weight: float) -> float:
+    """``(1 - weight) a + weight b`` of two Python numbers, rounded once."""
+    if weight == 0 or a == b:
+        return float(a)
+    if not (np.isfinite(float(a)) and np.isfinite(float(b))):
+        return float(a) + float(b)
+    return float((1 - Fraction(weight)) * Fraction(a) + Fraction(weight) * Fraction(b))
+
+
+def check(ours: Any, theirs: Any, what: Any = "") -> None:
+    """Assert that two answers are of one type, dtype and shape, and equal.
+
+    All NaN are equal, and so are the two zeros.
+    """
+    assert type(ours) is type(theirs), (what, type(ours), type(theirs))
+    assert ours.dtype == theirs.dtype, (what, ours.dtype, theirs.dtype)
+    assert ours.dtype.isnative, what
+    assert ours.shape == theirs.shape, (what, ours.shape, theirs.shape)
+    equal = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+    assert np.all(equal), (what, ours[~equal], theirs[~equal])
