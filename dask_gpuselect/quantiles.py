@@ -575,17 +575,17 @@ def _quantile(
 
 
 def _as_array(a: Any) -> Any:
-    """A dask array, a NumPy array, or another array of the array API."""
-    if isinstance(a, da.Array | np.ndarray) or generic.is_array(a):
-        array = a
-    elif is_dask_collection(a):
+    """A dask array, a plain NumPy array, or another array of the array API."""
+    check_not_masked(getattr(a, "_meta", a))
+    if isinstance(a, da.Array):
+        return a
+    if is_dask_collection(a):
         raise TypeError(
             f"expected a dask array, not a {type(a).__name__}: pass its array (for example x.data)"
         )
-    else:
-        array = np.asarray(a)
-    check_not_masked(getattr(array, "_meta", array))
-    return array
+    if generic.is_array(a) and not isinstance(a, np.ndarray | np.generic):
+        return a
+    return np.asarray(a)  # of NumPy's scalars and subclasses too
 
 
 def _numpy_dtype(array: Any) -> np.dtype[Any]:

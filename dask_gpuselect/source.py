@@ -75,9 +75,14 @@ def private_copy(
         new_dependencies[new_name] = {
             clone_key(d, seed) if d in copied else d for d in dependencies[name]
         }
-        # A copied layer may name its own data in place.
-        new_dependencies[new_name] |= {name} & set(in_place)
-        new_dependencies[new_name] |= {after_layer} if waits else set()
+        if waits:
+            new_dependencies[new_name].add(after_layer)
+        if data := _data(layers[name]):  # for which the copy has other names
+            # Not all of the layer: its tasks are not wanted, and culling may not find that out.
+            data_name = f"{new_name}-data"
+            new_layers[data_name] = MaterializedLayer(data)
+            new_dependencies[data_name] = set()
+            new_dependencies[new_name].add(data_name)
     graph = HighLevelGraph(new_layers, new_dependencies)
     return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
 
@@ -85,9 +90,9 @@ def private_copy(
 def _divide(x: da.Array, *, waits: bool) -> tuple[list[str], list[str]]:
     """The layers that stay in place, and those to copy, as far as `x` needs them.
 
-    A layer can be both: to copy, with data nodes or futures among its tasks that stay. A waiting
-    copy has another name for the file-like object that `da.from_array` reads from, so that readers
-    wait for the name and are themselves unchanged: dask fuses slices into tasks that it knows.
+    A waiting copy has another name for the file-like object that `da.from_array` reads from, so
+    that readers wait for the name and are themselves unchanged: dask fuses slices into tasks that
+    it knows, and into no others.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
     small = _largest_chunk(x)
@@ -103,13 +108,11 @@ def _divide(x: da.Array, *, waits: bool) -> tuple[list[str], list[str]]:
         layer = layers[name]
         is_read = waits and name.startswith("original-")
         is_small = _is_reduction(name, layer) and _size(layer) <= small
-        if is_small or (_is_data(layer) and not is_read):
+        if is_small or (_is_in_memory(layer) and not is_read):
             shared.append(name)
-            continue
-        copied.append(name)
-        if _holds_data(layer):
-            shared.append(name)
-        stack += dependencies[name]
+        else:
+            copied.append(name)
+            stack += dependencies[name]
     return _closure(shared, dependencies), copied
 
 
@@ -145,13 +148,16 @@ def _size(layer: Layer) -> float:
     return math.inf if math.isnan(size) else size
 
 
-def _is_data(layer: Layer) -> bool:
+def _is_in_memory(layer: Layer) -> bool:
     """Whether a layer holds data nodes and futures only."""
-    return isinstance(layer, MaterializedLayer) and all(map(_is_datum, layer.values()))
+    return isinstance(layer, MaterializedLayer) and len(_data(layer)) == len(layer)
 
 
-def _holds_data(layer: Layer) -> bool:
-    return isinstance(layer, MaterializedLayer) and any(map(_is_datum, layer.values()))
+def _data(layer: Layer) -> dict[Key, Any]:
+    """The data nodes and futures of a layer."""
+    if isinstance(layer, Blockwise):
+        return {}
+    return {key: value for key, value in layer.items() if _is_datum(value)}
 
 
 def _is_datum(value: Any) -> bool:

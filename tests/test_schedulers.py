@@ -1,0 +1,165 @@
+"""The same answer, bit for bit, under every scheduler, also where workers die and chunks fail."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_gpuselect import median, nanquantile, quantile
+from tests.sources import Source
+
+Q = [0.0, 0.25, 0.5, 0.75, 1.0]
+SHAPE, CHUNKS = (90, 80), (20, 30)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    """Two workers in processes of their own, which are restarted when they die."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_local_schedulers(scheduler: str) -> None:
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    with dask.config.set(scheduler=scheduler):
+        np.testing.assert_array_equal(quantile(x, Q).compute(), np.quantile(source.whole(), Q))
+        assert (x - median(x)).max().compute() == (source.whole() - np.median(source.whole())).max()
+
+
+def test_loads_in_other_processes(tmp_path: Path) -> None:
+    source = Source(SHAPE, log=tmp_path / "log")
+    quantile(source.lazy(CHUNKS), Q).compute(scheduler="processes", num_workers=2)
+    assert set(source.loads.values()) == {2}
+    assert len(source.loads) == 15
+
+
+def test_distributed(cluster: Client, tmp_path: Path) -> None:
+    source = Source(SHAPE, log=tmp_path / "log")
+    x = source.lazy(CHUNKS)
+    whole = source.whole()
+    future = cluster.compute(quantile(x, Q))
+    np.testing.assert_array_equal(future.result(), np.quantile(whole, Q))
+    assert set(source.loads.values()) == {2}
+    derived = abs(x - median(x)).rechunk((33, 33))
+    found = cluster.compute(nanquantile(derived, Q, method="hazen")).result()
+    np.testing.assert_array_equal(
+        found, np.quantile(abs(whole - np.median(whole)), Q, method="hazen")
+    )
+
+
+def test_persisted_on_a_cluster(cluster: Client, tmp_path: Path) -> None:
+    """Futures are read where they are."""
+    source = Source(SHAPE, log=tmp_path / "log")
+    x = cluster.persist(source.lazy(CHUNKS))
+    assert cluster.compute(median(x)).result() == np.median(source.whole())
+    np.testing.assert_array_equal(
+        cluster.compute(quantile(x[x > 0.5] * 2, Q)).result(),
+        np.quantile(source.whole()[source.whole() > 0.5] * 2, Q),
+    )
+    assert set(source.loads.values()) == {1}
+
+
+def test_a_lazy_answer_persists_and_composes(cluster: Client) -> None:
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    middle = cluster.persist(median(x))
+    spread = median(abs(x - middle))
+    expected = np.median(abs(source.whole() - np.median(source.whole())))
+    assert cluster.compute(spread).result() == expected
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("load", [1, 2])
+def test_a_killed_worker(load: int, tmp_path: Path) -> None:
+    """Killed in the first or the second load, a worker's share is done again."""
+    source = Source((2000,), log=tmp_path / "log", wait=0.05)
+    x = source.lazy(50)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers) as client,
+    ):
+        future = client.compute(quantile(x, Q))
+        enough = 10 if load == 1 else 50
+        wait_for(lambda: sum(source.loads.values()) >= enough)
+        victim = next(iter(client.run(os.getpid).values()))
+        os.kill(victim, signal.SIGKILL)
+        np.testing.assert_array_equal(future.result(timeout=120), np.quantile(source.whole(), Q))
+        assert sum(source.loads.values()) > 2 * 40
+
+
+class SourceError(Exception):
+    """What a failing chunk raises."""
+
+
+class Failing(Source):
+    """Raises on one chunk, the first time or always."""
+
+    def __init__(self, *args: Any, times: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.times = times
+
+    def values(self, index: Any) -> Any:
+        if index[0].start == 100 and self.times:
+            self.times -= 1
+            raise SourceError("the disk is on fire")
+        return super().values(index)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_a_chunk_that_fails(scheduler: str) -> None:
+    """The original exception comes out, and the next try is right."""
+    source = Failing((1000,), times=1)
+    answer = median(source.lazy(50))
+    with pytest.raises(SourceError, match="the disk is on fire"):
+        answer.compute(scheduler=scheduler)
+    assert answer.compute(scheduler=scheduler) == np.median(Source((1000,)).whole())
+
+
+def test_a_chunk_that_fails_on_a_cluster(cluster: Client) -> None:
+    answer = median(Failing((1000,), times=10**9).lazy(50))
+    with pytest.raises(SourceError, match="the disk is on fire"):
+        cluster.compute(answer).result(timeout=60)
+
+
+@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
+def test_a_pickled_answer_still_computes(pickler: Any) -> None:
+    x = da.arange(1000, chunks=70) % 37
+    answer = pickler.loads(pickler.dumps(quantile(x, Q)))
+    np.testing.assert_array_equal(answer.compute(), np.quantile(np.arange(1000) % 37, Q))
+
+
+def test_threads_of_the_user() -> None:
+    """Several threads compute at once, the kernels not compiled yet for this dtype perhaps."""
+    source = Source((5000,), "f4")
+    answers: list[Any] = []
+    work = lambda: answers.append(median(source.lazy(500)).compute(scheduler="sync"))  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [np.median(source.whole())] * 4

@@ -1,0 +1,174 @@
+"""Private copies of sources: what is copied, what waits, what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from dask_gpuselect import median
+from dask_gpuselect.source import private_copy
+from tests.data import normal
+from tests.sources import Source
+
+TURN = "turn-1"
+
+
+def turn_graph() -> MaterializedLayer:
+    return MaterializedLayer({TURN: DataNode(TURN, "the turn has come")})
+
+
+def zarr_array(path: Path) -> da.Array:
+    da.from_array(normal(120).reshape(12, 10), chunks=(5, 4)).to_zarr(path / "a.zarr")
+    return da.from_zarr(path / "a.zarr")
+
+
+def legacy() -> da.Array:
+    """A graph as people write it by hand: tuples, keys as strings, a key that names another."""
+    graph = {
+        ("x", 0): (np.ones, 3),
+        ("x", 1): (np.add, "base", 1),
+        ("x", 2): ("other", 0),
+        "base": (np.arange, 4),
+        ("other", 0): (np.multiply, ("x", 1), 2),
+    }
+    return da.Array(graph, "x", ((3, 4, 4),), dtype=float)
+
+
+def lazy() -> da.Array:
+    return Source((12, 10)).lazy((5, 4))
+
+
+SOURCES: dict[str, Callable[[Path], da.Array]] = {
+    "reader": lambda _: lazy(),
+    "inline reader": lambda _: Source((12, 10)).lazy((5, 4), inline=True),
+    "random": lambda _: da.random.default_rng(1).normal(size=(12, 10), chunks=5),
+    "arange": lambda _: da.arange(100, chunks=30),
+    "arithmetic": lambda _: lazy() * 2 + 1,
+    "rechunked": lambda _: lazy().rechunk((3, 10)),
+    "sliced": lambda _: lazy()[1:9, ::3],
+    "picked": lambda _: lazy()[:, [3, 1, 8]],
+    "boolean": lambda _: lazy()[lazy() > 0.5],
+    "overlapped": lambda _: da.overlap.overlap(lazy(), depth=1, boundary="reflect"),
+    "stacked": lambda _: da.stack([lazy(), lazy() + 1]),
+    "joined with memory": lambda _: da.concatenate([lazy(), lazy().persist()]),
+    "on memory": lambda _: da.from_array(normal(100), chunks=30) + 1,
+    "delayed": lambda _: da.from_delayed(dask.delayed(np.ones)(5), (5,), dtype=float) + 1,
+    "zarr": lambda path: zarr_array(path),
+    "flattened": lambda _: dask.optimize(lazy() + 1)[0],
+    "flattened memory": lambda _: dask.optimize(da.from_array(normal(90), chunks=30) * 2)[0],
+    "legacy": lambda _: legacy(),
+    "0-d": lambda _: da.from_delayed(dask.delayed(np.float64)(3), (), dtype=float),
+    "tensordot": lambda _: da.tensordot(lazy(), lazy().T, axes=1),
+    "argument": lambda _: da.map_blocks(np.add, lazy(), dask.delayed(5), dtype=float),
+}
+
+
+def waiting_copy(x: da.Array) -> da.Array:
+    """A copy after the turn, whose graph holds the turn as well."""
+    copy = private_copy(x, "a seed", after=TURN, after_layer=TURN)
+    if copy is x:
+        return x
+    graph = HighLevelGraph(
+        {**copy.dask.layers, TURN: turn_graph()}, {**copy.dask.dependencies, TURN: set()}
+    )
+    graph.validate()
+    return da.Array(graph, copy.name, copy.chunks, meta=copy._meta)
+
+
+def tasks(x: da.Array) -> dict[Any, GraphNode]:
+    return convert_legacy_graph(dict(x.dask.cull({*dask.core.flatten(x.__dask_keys__())})))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_copy_is_the_same_array(name: str, tmp_path: Path) -> None:
+    x = SOURCES[name](tmp_path)
+    copy = waiting_copy(x)
+    assert copy.chunks == x.chunks or np.isnan(x.shape).any()
+    assert copy.dtype == x.dtype
+    np.testing.assert_array_equal(copy.compute(scheduler="sync"), x.compute(scheduler="sync"))
+    assert median(x).compute(scheduler="sync") == np.median(x.compute(scheduler="sync"))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_copy_shares_data_only_and_waits(name: str, tmp_path: Path) -> None:
+    x = SOURCES[name](tmp_path)
+    original, copy = tasks(x), tasks(waiting_copy(x))
+    for key in original.keys() & copy.keys():
+        assert isinstance(original[key], DataNode), key
+    for key, task in copy.items():
+        if isinstance(task, DataNode):
+            continue
+        assert task.dependencies, key
+        needs = {need for need in task.dependencies if not isinstance(copy[need], DataNode)}
+        assert needs or TURN in task.dependencies, f"{key} waits for nothing"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_copies_of_one_seed_are_one(name: str, tmp_path: Path) -> None:
+    x = SOURCES[name](tmp_path)
+    assert private_copy(x, "a").name == private_copy(x, "a").name != private_copy(x, "b").name
+    assert set(private_copy(x, "a").dask) == set(private_copy(x, "a").dask)
+
+
+def test_blockwise_layers_stay_symbolic() -> None:
+    copy = private_copy(Source((4,)).lazy(1) * 2 + 1, "a", after=TURN, after_layer=TURN)
+    kinds = [type(layer) for layer in copy.dask.layers.values()]
+    assert kinds.count(Blockwise) == 3
+    assert all(
+        not layer.is_materialized()
+        for layer in copy.dask.layers.values()
+        if isinstance(layer, Blockwise)
+    )
+
+
+def test_chunks_in_memory_are_not_copied() -> None:
+    for x in (da.from_array(normal(100), chunks=30), lazy().persist()):
+        assert private_copy(x, "a", after=TURN, after_layer=TURN) is x
+
+
+@pytest.mark.parametrize("reduce", [da.mean, da.sum, da.var, median])
+def test_small_results_of_reductions_are_shared(reduce: Callable[[da.Array], da.Array]) -> None:
+    x = lazy()
+    result = reduce(x)
+    copy = private_copy(x - result, "a", after=TURN, after_layer=TURN)
+    assert result.name in copy.dask.layers
+    # What the reduction needs is there as it was, beside the copy.
+    assert set(result.dask.layers) <= set(copy.dask.layers)
+    # The difference, the reader, the file under another name, and the file.
+    assert len(copy.dask.layers) == len(result.dask.layers) + 4
+
+
+def test_large_results_of_reductions_are_copied() -> None:
+    x = Source((12, 1000)).lazy((2, 10))
+    result = x.sum(axis=0)  # 8,000 bytes, where a chunk has 160
+    copy = private_copy(x - result, "a", after=TURN, after_layer=TURN)
+    assert result.name not in copy.dask.layers
+
+
+def test_annotations_stay() -> None:
+    with dask.annotate(retries=3):
+        x = lazy() + 1
+    copy = private_copy(x.rechunk((3, 3)), "a")
+    annotated = [
+        layer for layer in copy.dask.layers.values() if layer.annotations == {"retries": 3}
+    ]
+    assert len(annotated) >= 1
+
+
+def test_a_reader_is_left_as_dask_knows_it() -> None:
+    """Dask fuses slices into its own reading functions, and into no other."""
+    copy = tasks(waiting_copy(lazy()))
+    readers = [
+        task for task in copy.values() if isinstance(task, Task) and "getter" in str(task.func)
+    ]
+    assert len(readers) == 9
+    assert all(isinstance(task.args[0], TaskRef) for task in readers)
