@@ -56,4 +56,5 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     answers = np.empty(ranks.shape, candidates.dtype)
     answers[is_end] = brackets.ends[cell[is_end]]
     answers[~is_end] = candidates[(ranks + offset[cell])[~is_end]]
-    return answers
+    # Zeros of both signs are equal, so which of them has a rank depends on the chunks: +0.0 has.
+    return answers + 0.0 if answers.dtype.kind == "f" else answers

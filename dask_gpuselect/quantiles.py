@@ -17,7 +17,7 @@ from dask_gpuselect import passes
 from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
-from dask_gpuselect.kernels import as_dtype, check_not_masked, dtype_name, generic
+from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, check_method, ranks
 from dask_gpuselect.strategies import pivot_share
 
@@ -554,7 +554,7 @@ def _quantile(
     _check_axis(axis, a.ndim)
     if weights is not None:
         raise NotImplementedError(f"{name} with weights is not implemented yet")
-    source_dtype = _numpy_dtype(a)
+    source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q))
     skips_missing = name.startswith("nan")
     if a.size == 0 and len(probabilities):
@@ -586,11 +586,6 @@ def _as_array(a: Any) -> Any:
     if generic.is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
     return np.asarray(a)  # of NumPy's scalars and subclasses too
-
-
-def _numpy_dtype(array: Any) -> np.dtype[Any]:
-    """The dtype of an array as NumPy's."""
-    return array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array))
 
 
 def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:

@@ -31,7 +31,7 @@ class Kernels(Protocol):
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which elements of `dtype` are compared: the same order, and exact both ways."""
     substitutes = {"b": np.uint8, "M": np.int64, "m": np.int64}
-    if dtype == np.float16:
+    if dtype.kind == "f" and dtype.itemsize == 2:
         return np.dtype(np.float32)
     return np.dtype(substitutes.get(dtype.kind, dtype.newbyteorder("=")))
 
@@ -93,30 +93,31 @@ def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     if isinstance(chunk, np.generic | int | float):
         chunk = np.asarray(chunk)
     check_not_masked(chunk)
-    if isinstance(chunk, np.ndarray):
-        return _flat_numpy(chunk, dtype)
-    if not generic.is_array(chunk):
+    if not isinstance(chunk, np.ndarray) and not generic.is_array(chunk):
         raise TypeError(
             f"chunks of type {type(chunk).__name__} are not supported: neither NumPy nor array API"
         )
+    found = numpy_dtype(chunk)
+    if found != dtype and not np.can_cast(found, dtype, "safe"):
+        raise TypeError(
+            f"a chunk has dtype {found}, but its array says {dtype}: give the array the right dtype"
+        )
+    if isinstance(chunk, np.ndarray):
+        return _flat_numpy(chunk, dtype)
     flat = generic.namespace(chunk).reshape(chunk, (-1,))
-    wanted = selection_dtype(dtype).name
-    is_same = dtype_name(flat) == wanted
-    return (flat if is_same else generic.as_type(flat, wanted)), 0
+    wanted = selection_dtype(dtype)
+    return (flat if found == wanted else generic.as_type(flat, wanted.name)), 0
 
 
-def dtype_name(array: Any) -> str:
-    """The name of an array's dtype; array-API dtypes print as ``<namespace>.<name>``."""
-    return str(array.dtype).rpartition(".")[2]
+def numpy_dtype(array: Any) -> np.dtype[Any]:
+    """The dtype of an array as NumPy's; array-API dtypes print as ``<namespace>.<name>``."""
+    if isinstance(array.dtype, np.dtype):
+        return array.dtype
+    return np.dtype(str(array.dtype).rpartition(".")[2])
 
 
 def _flat_numpy(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    if chunk.dtype != dtype and not np.can_cast(chunk.dtype, dtype, "safe"):
-        raise TypeError(
-            f"a chunk has dtype {chunk.dtype}, but its array says {dtype}: "
-            "give the array the right dtype"
-        )
-    flat = chunk.astype(dtype, copy=False).ravel(order="K")
+    flat = np.asarray(chunk, dtype).ravel(order="K")
     if dtype.kind in "bMm":
         flat = flat.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))
     values = np.require(flat, selection_dtype(dtype), ["C", "A"])

@@ -125,7 +125,13 @@ def like(host: NDArray[Any], array: Array) -> Array:
 
 def to_host(array: Array) -> Any:
     """A NumPy array of the same values."""
-    return array.get() if is_cupy(array) else np.asarray(array)
+    if is_cupy(array):
+        return array.get()
+    try:
+        return np.asarray(array)
+    except (RuntimeError, TypeError):  # on a device that NumPy cannot read
+        host = namespace(array).__array_namespace_info__().default_device()
+        return np.asarray(array.to_device(host))
 
 
 def _measure(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
