@@ -222,7 +222,9 @@ def test_dtype_of_no_real_numbers(function: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "a", [None, "abc", 1j, [1, "a"], {1, 2}, [None, 1.0], object(), b"x"], ids=repr
+    "a",
+    [None, "abc", 1j, [1, "a"], {1, 2}, [None, 1.0], object(), b"x"],
+    ids=lambda a: type(a).__name__,
 )
 @every_function
 def test_what_is_no_array(function: str, a: Any) -> None:
@@ -366,7 +368,9 @@ def test_chunks_that_turn_out_masked() -> None:
         result.compute()
 
 
-@pytest.mark.parametrize("make", [list, str, lambda block: None, set], ids=str)
+@pytest.mark.parametrize(
+    "make", [list, str, lambda block: None, set], ids=["list", "str", "None", "set"]
+)
 def test_chunks_that_are_no_arrays(make: Callable[[Any], Any]) -> None:
     a = chunks_that_are(lambda block: make(block.ravel()), "f8")
     result = dask_gpuselect.median(a)
