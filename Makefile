@@ -21,7 +21,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 help:
 	@echo "make demo         exact quartiles of 336,776 flights, checked against NumPy"
 	@echo "make test         the tests, with the newest dask"
-	@echo "make test-pinned  the tests, with dask $(DASK_PINNED)"
+	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED)"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff mend what it can"
 	@echo "make bench        the benchmarks (asv)"
@@ -35,8 +35,11 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
+# Without the tests that know nothing of dask.
+DASKLESS := ranks interpolation cuts kernels
+
 test-pinned: $(VENV_PINNED)/.test
-	$(VENV_PINNED)/bin/python $(PYTEST) $(ARGS)
+	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
