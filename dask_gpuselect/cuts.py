@@ -126,7 +126,7 @@ class Cuts(_Arrays):
 class Brackets(_Arrays):
     """Intervals proven to hold the wanted order statistics, as cells between counted values.
 
-    A bracket (lo, hi] of DESIGN's words is a run of neighbouring cells and their ends. Overlapping
+    A bracket (lo, hi] is a run of neighbouring cells and their ends. Overlapping
     brackets share cells; values known to be tied are ends, so they are counted and never gathered.
 
     Parameters

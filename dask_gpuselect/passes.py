@@ -105,7 +105,7 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
     return question.answer(brackets, tally)
 
 
-# --- Load 1
+# --- Load 1 -------------------------------------------------------------------------------------
 
 
 def _cuts(x: da.Array, share: int) -> da.Array:
@@ -139,7 +139,7 @@ def _find_brackets(parts: list[Cuts], question: Question) -> Brackets:
     return find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
 
 
-# --- Load 2
+# --- Load 2 -------------------------------------------------------------------------------------
 
 
 def _tally(x: da.Array, cuts: da.Array, bracket: da.Array, label: str) -> da.Array:
@@ -206,7 +206,7 @@ def _finish(
     return answer[()]  # a scalar where the shape is (), as from dask's own reductions
 
 
-# --- Trees
+# --- Trees --------------------------------------------------------------------------------------
 
 
 def _extended(

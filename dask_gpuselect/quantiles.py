@@ -461,7 +461,7 @@ def nanpercentile(
     return _quantile("nanpercentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
-# --- What is asked
+# --- What is asked ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -534,7 +534,7 @@ def check_not_empty(method: Method, *, skips_missing: bool) -> None:
         raise IndexError("an empty array has no quantiles")
 
 
-# --- Checking arguments
+# --- Checking arguments -------------------------------------------------------------------------
 
 
 def _quantile(

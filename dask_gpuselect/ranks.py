@@ -33,9 +33,7 @@ MAX_COUNT: Final = 2**53
 """Largest number of elements whose ranks are all float64 numbers."""
 
 
-# ------------------------------------------------------------------------------------------------
-# Positions: (n, q) -> where the quantile lies, in ranks counted from 0
-# ------------------------------------------------------------------------------------------------
+# --- Positions: (n, q) -> where the quantile lies, in ranks counted from 0 ----------------------
 
 
 def _count(n: Counts, q: Reals) -> Reals:
@@ -72,9 +70,7 @@ class PlottingPosition:
         return n * q + (self.alpha + q * (1 - self.alpha - self.beta)) - 1
 
 
-# ------------------------------------------------------------------------------------------------
-# Weights: position -> 0 for the element at or below it, 1 for the next, between for a mixture
-# ------------------------------------------------------------------------------------------------
+# --- Weights: position -> 0 for the element at or below it, 1 for the next, between for a mixture
 
 
 def _down(position: Reals) -> Reals:
@@ -116,9 +112,7 @@ def _fraction(position: Reals) -> Reals:
     return position - np.floor(position)
 
 
-# ------------------------------------------------------------------------------------------------
-# The table
-# ------------------------------------------------------------------------------------------------
+# --- The table ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -204,9 +198,7 @@ def check_method(name: str) -> Method:
         ) from None
 
 
-# ------------------------------------------------------------------------------------------------
-# Ranks
-# ------------------------------------------------------------------------------------------------
+# --- Ranks --------------------------------------------------------------------------------------
 
 
 class Ranks(NamedTuple):

@@ -81,7 +81,7 @@ def test_configuration() -> None:
         assert f"asv_bench/{configuration[name]}/" in ignored
 
 
-# --- The source
+# --- The source ---------------------------------------------------------------------------------
 
 
 def test_source_counts_loads() -> None:
@@ -103,7 +103,7 @@ def test_data_repeats_itself(distribution: str, dtype: str) -> None:
     assert (values == common.in_memory(distribution, 1000, dtype)).all()
 
 
-# --- The comparison
+# --- The comparison -----------------------------------------------------------------------------
 
 
 def rows_of(output: str) -> list[list[str]]:

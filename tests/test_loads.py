@@ -112,7 +112,7 @@ def test_optimisation_switched_off() -> None:
     assert loads(source) == {2}
 
 
-# --- Data in memory -------------------------------------------------------------------------------
+# --- Data in memory -----------------------------------------------------------------------------
 
 
 def test_arrays_in_memory_are_read_in_place() -> None:
@@ -132,7 +132,7 @@ def test_persisted_chunks_are_read_in_place() -> None:
     assert loads(source) == {1}
 
 
-# --- Laziness -------------------------------------------------------------------------------------
+# --- Laziness -----------------------------------------------------------------------------------
 
 
 class Untouchable(Source):
@@ -161,7 +161,7 @@ def test_graphs_of_many_chunks_are_built_fast_and_small() -> None:
     assert len(optimised.dask) < 2 * 10_000 * (1 + 1 / 15) + 50
 
 
-# --- Names ----------------------------------------------------------------------------------------
+# --- Names --------------------------------------------------------------------------------------
 
 PROGRAM = """
 import dask.array as da

@@ -72,7 +72,7 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     return Tally(below, upto, out[:found].copy(), values.size - n_missing, n_missing)
 
 
-# --- Choosing pivots
+# --- Choosing pivots ----------------------------------------------------------------------------
 
 
 def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
@@ -154,7 +154,7 @@ def _gather_cells(
     return gathered.candidates
 
 
-# --- A sorted chunk, or the sorted elements of a cell
+# --- A sorted chunk, or the sorted elements of a cell -------------------------------------------
 
 
 def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
@@ -198,7 +198,7 @@ def _measure_sorted(x: Any, positions: Any) -> Any:
     return pivots[:m].copy(), below[:m].copy(), upto[:m].copy(), distance[:m].copy()
 
 
-# --- One pass over the chunk
+# --- One pass over the chunk --------------------------------------------------------------------
 
 
 def _tree(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
@@ -369,7 +369,7 @@ def _is_missing_overload(value: Any) -> Any:
     return lambda value: False
 
 
-# --- Compilation
+# --- Compilation --------------------------------------------------------------------------------
 
 
 def _signatures(
