@@ -200,12 +200,18 @@ class _Renaming:
     def _new_key(self, key: Key) -> Key:
         return clone_key(key, self.seed) if self._is_copied(key) else key
 
+    def _renamed(self, task: GraphNode) -> dict[Key, Key]:
+        """The copied keys that a task names, and their new ones."""
+        needed = filter(self._is_copied, task.dependencies)
+        return {key: clone_key(key, self.seed) for key in needed}
+
     def _copy_blockwise(self, layer: Blockwise) -> tuple[Layer, bool]:
         """A blockwise layer stays symbolic, so that dask can still fuse it with its neighbours."""
         output = clone_key(layer.output, self.seed)
-        task = layer.task.substitute({}, key=output)
+        renamed = self._renamed(layer.task)  # lazy keyword arguments; the others are in `indices`
+        task = layer.task.substitute(renamed, key=output)
         indices: list[tuple[Any, Any]] = []
-        is_first = True
+        is_first = not renamed
         for source, index in layer.indices:
             key = source.key if isinstance(source, TaskRef) else source
             if index is None and not isinstance(source, TaskRef):
@@ -255,8 +261,7 @@ class _Renaming:
         """A task under its new key, and whether it needs no other copied task."""
         if task is None:
             return Alias(new_key, key), True  # data stays; the copy has another name for it
-        needed = filter(self._is_copied, task.dependencies)
-        renamed = {key: clone_key(key, self.seed) for key in needed}
+        renamed = self._renamed(task)
         if isinstance(task, Alias):  # whose own substitute keeps its key if the target stays
             return Alias(new_key, renamed.get(task.target, task.target)), not renamed
         return task.substitute(renamed, key=new_key), not renamed

@@ -1,7 +1,11 @@
-"""Lazy sources that count their loads, and sources that change between them."""
+"""Lazy sources that count their loads, and sources that change between them.
+
+Nothing is held in memory: an element is a hash of its place, made when it is read.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -16,7 +20,9 @@ from numpy.typing import NDArray
 
 from tests.data import hashed
 
-Index = tuple[slice, ...]
+Index = tuple[slice | int, ...]
+
+PIECE = 1 << 15  # elements made at once
 
 
 class Source:
@@ -64,15 +70,29 @@ class Source:
         return type(self).__name__, self.shape, str(self.dtype), str(self.log), self.wait
 
     def values(self, index: Index) -> NDArray[Any]:
-        position = np.zeros((), np.int64)
-        for part, size in zip(index, self.shape, strict=True):
-            position = position[..., None] * size + np.arange(*part.indices(size))
-        numbers = hashed(position)
-        return (
-            numbers.astype(self.dtype)
-            if self.dtype.kind == "f"
-            else (numbers * 100).astype(self.dtype)
-        )
+        """The elements at an index, in pieces: making a chunk takes little more than its memory."""
+        index = index or (0,)  # a 0-d array has one element
+        ranges = [
+            range(*part.indices(size)) if isinstance(part, slice) else range(part, part + 1)
+            for part, size in zip(index, self.shape or (1,), strict=True)
+        ]
+        out = np.empty(tuple(map(len, ranges)), self.dtype)
+        rows, *others = ranges
+        step = max(1, PIECE // max(1, math.prod(map(len, others))))
+        for start in range(0, len(rows), step):
+            numbers = hashed(self._positions(rows[start : start + step], *others))
+            is_float = self.dtype.kind == "f"
+            out[start : start + step] = numbers if is_float else numbers * 100
+        kept = [isinstance(part, slice) for part in index]
+        return out.reshape([n for n, keep in zip(out.shape, kept, strict=True) if keep])
+
+    def _positions(self, *ranges: range) -> NDArray[np.int64]:
+        """Of the elements, in the whole array in C order."""
+        positions = np.zeros((), np.int64)
+        for places, size in zip(ranges, self.shape or (1,), strict=True):
+            axis = np.arange(places.start, places.stop, places.step)
+            positions = positions[..., None] * size + axis
+        return positions
 
     def lazy(self, chunks: Any, *, inline: bool = False) -> da.Array:
         meta = np.empty((0,) * self.ndim, self.dtype)  # else dask reads an empty slice to know it
@@ -90,7 +110,7 @@ class Source:
         return dict(Counter(self.log.read_text().split("\n")[:-1])) if self.log.exists() else {}
 
     def _note(self, index: Index) -> None:
-        place = ",".join(f"{i.start}:{i.stop}" for i in index)
+        place = ",".join(f"{i.start}:{i.stop}" if isinstance(i, slice) else f"{i}" for i in index)
         if self.log is None:
             with self.lock:
                 self.counts[place] += 1
