@@ -14,11 +14,13 @@ which is all a bracket needs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dask_gpuselect.strategies import PILOT_SIGMA, pilot_bracket
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -140,6 +142,21 @@ class Brackets(_Arrays):
 
     ends: NDArray[Any]
     wanted: NDArray[np.bool_]
+
+    @classmethod
+    def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
+        """The brackets (lo, hi], by positions among distinct ascending `values`.
+
+        Position -1 is open below, ``len(values)`` open above. `counted` are positions of further
+        values to make ends, heavily tied ones.
+        """
+        ends = np.unique(np.concatenate([lo[lo >= 0], counted, hi[hi < len(values)]]))
+        # Count, at each cell, the brackets that begin and end there: covered if more have begun
+        # than ended.
+        covered = np.zeros(len(ends) + 2, np.int64)
+        np.add.at(covered, np.searchsorted(ends, lo, side="right"), 1)
+        np.add.at(covered, np.searchsorted(ends, hi, side="left") + 1, -1)
+        return cls(values[ends], np.cumsum(covered)[:-1] > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,6 +285,39 @@ def find_brackets(
         narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
         lo, hi = np.array(narrowed, dtype=np.int64).T
     return _cells(envelope, lo, hi)
+
+
+def guess_brackets(sample: NDArray[Any], first: IntArray, last: IntArray) -> tuple[Brackets, float]:
+    """Brackets that hold the wanted order statistics with near certainty, from a random sample.
+
+    Parameters
+    ----------
+    sample : ndarray
+        Valid elements, drawn at the same rate everywhere.
+    first, last : ndarray of int64
+        Ranks of the sample where the wanted quantiles are, as for `find_brackets`.
+
+    Returns
+    -------
+    brackets : Brackets
+        Nothing is proven: load 2 counts whether they hold.
+    share : float
+        The candidates' share of all elements will be about this.
+    """
+    if len(first) == 0:
+        return Brackets(sample[:0], np.zeros(1, np.bool_)), 0.0
+    ordered = np.sort(sample)
+    size = len(ordered)
+    lo, hi = pilot_bracket(first, last, size)
+    values, position, ties = np.unique(ordered, return_inverse=True, return_counts=True)
+    lo = np.where(lo < 0, -1, position[np.maximum(lo, 0)])
+    hi = np.where(hi == size, len(values), position[np.minimum(hi, size - 1)])
+    # A value is counted, not gathered, if it is more than one in eight of what a bracket holds.
+    heavy = np.flatnonzero(ties > PILOT_SIGMA * np.sqrt(size) / 8)
+    brackets = Brackets.covering(values, lo, hi, counted=heavy)
+    below = np.append(np.searchsorted(ordered, brackets.ends, side="left"), size)
+    upto = np.append(0, np.searchsorted(ordered, brackets.ends, side="right"))
+    return brackets, float((below - upto)[brackets.wanted].sum() / size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -430,16 +480,9 @@ def _cells(envelope: Envelope, lo: IntArray, hi: IntArray) -> Brackets:
     # rank. So making the first an end is enough to keep candidates bounded on any data.
     tied = lo + 1
     tied = tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
-    n_values = len(envelope.values)
-    ends = np.unique(np.concatenate([lo[lo >= 0], tied, hi[hi < n_values]]))
-
-    # Count, at each cell, the brackets that begin and end there: covered if more have begun than
-    # ended.
-    covered = np.zeros(len(ends) + 2, np.int64)
-    np.add.at(covered, np.searchsorted(ends, lo, side="right"), 1)
-    np.add.at(covered, np.searchsorted(ends, hi, side="left") + 1, -1)
-    wanted = np.cumsum(covered)[:-1] > 0
-    return Brackets(envelope.values[ends], wanted & (_most_inside(envelope, ends) > 0))
+    brackets = Brackets.covering(envelope.values, lo, hi, counted=tied)
+    ends = np.searchsorted(envelope.values, brackets.ends)
+    return replace(brackets, wanted=brackets.wanted & (_most_inside(envelope, ends) > 0))
 
 
 def _most_inside(envelope: Envelope, ends: IntArray) -> IntArray:

@@ -36,25 +36,36 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     The counts are load 2's alone, so an answer that is returned is exact for the data as load 2
     read it.
     """
-    candidates = np.sort(tally.candidates)
-    # Boundaries of the sorted whole, in order: cell 0, the elements equal to end 0, cell 1, those
-    # equal to end 1, ...
-    stops = np.stack([tally.below, tally.upto], axis=1).ravel()
-    stops = np.append(stops, np.int64(tally.n_valid))
-    segment = np.searchsorted(stops, ranks, side="right")
-    is_end = segment % 2 == 1
-    cell = segment // 2
-
-    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
-    held = np.where(brackets.wanted, inside, 0)
-    if held.sum() != len(candidates) or not (is_end | brackets.wanted[cell]).all():
+    if not holds(brackets, tally, ranks):
         raise ChunksChangedError(
             "the wanted ranks left the brackets that the first load proved. "
             "The source is not reproducible: `.persist()` the array first."
         )
+    candidates = np.sort(tally.candidates)
+    cell, is_end = _places(tally, ranks)
+    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
+    held = np.where(brackets.wanted, inside, 0)
     offset = np.cumsum(held) - held - np.append(np.int64(0), tally.upto)
     answers = np.empty(ranks.shape, candidates.dtype)
     answers[is_end] = brackets.ends[cell[is_end]]
     answers[~is_end] = candidates[(ranks + offset[cell])[~is_end]]
     # Zeros of both signs are equal, so which of them has a rank depends on the chunks: +0.0 has.
     return answers + 0.0 if answers.dtype.kind == "f" else answers
+
+
+def holds(brackets: Brackets, tally: Tally, ranks: IntArray) -> bool:
+    """Whether the counts prove that the elements of these ranks are ends or candidates."""
+    cell, is_end = _places(tally, ranks)
+    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
+    all_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
+    return bool(all_gathered and (is_end | brackets.wanted[cell]).all())
+
+
+def _places(tally: Tally, ranks: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """For each rank the cell it lies in, or the end (of the same number) that it equals."""
+    # Boundaries of the sorted whole, in order: cell 0, the elements equal to end 0, cell 1, those
+    # equal to end 1, ...
+    stops = np.stack([tally.below, tally.upto], axis=1).ravel()
+    stops = np.append(stops, np.int64(tally.n_valid))
+    segment = np.searchsorted(stops, ranks, side="right")
+    return segment // 2, segment % 2 == 1

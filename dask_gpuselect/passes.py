@@ -10,12 +10,16 @@ graphs.
 Each line is a layer of one task a chunk or fewer. The cuts do not depend on what is asked, so
 several questions about one array share them by key; each second load also takes the cuts of its
 own chunk, and so proves on the spot that the chunk has not changed.
+
+Where all chunks are in memory, a pilot goes ahead: a sample guesses the brackets, and one read
+counts whether they hold. The tasks of the two loads then return at once, and run only on a miss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
 import numpy as np
@@ -27,6 +31,7 @@ from dask.blockwise import blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
+from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.cuts import (
@@ -36,10 +41,14 @@ from dask_gpuselect.cuts import (
     Tally,
     check_unchanged,
     find_brackets,
+    guess_brackets,
     most_candidates,
 )
-from dask_gpuselect.source import AnswerLayer, private_copy
+from dask_gpuselect.source import AnswerLayer, is_in_memory, private_copy
+from dask_gpuselect.strategies import PILOT_SIZE
 
+# Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
+PILOT_WORTH = 4 * PILOT_SIZE
 MERGE_EVERY = 16  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
@@ -54,8 +63,11 @@ class Question(Protocol):
         """The first and last rank of each wanted bracket, among `n` valid elements; none if `n` is
         0."""
 
+    def settles(self, brackets: Brackets, tally: Tally) -> bool:
+        """Whether brackets that were guessed hold all that is needed to answer."""
+
     def answer(self, brackets: Brackets, tally: Tally) -> np.ndarray[Any, Any]:
-        """The answer, of the promised shape and dtype, on the host."""
+        """The answer, of the promised dtype, one-dimensional, on the host."""
 
 
 def ask(
@@ -81,61 +93,140 @@ def ask(
 
     Notes
     -----
-    Each chunk is loaded twice; data in memory is used in place. At the root, memory is 32 bytes a
-    pivot, and an element a candidate: about sqrt(elements) of both for each chunk and quantile.
+    Each chunk is loaded twice; data in memory is used in place, and read once but for a sample. At
+    the root, memory is 32 bytes a pivot, and an element a candidate: about sqrt(elements) of both
+    for each chunk and quantile.
     """
-    cuts = _cuts(x, question.share)
+    meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)
+    pilot = _pilot(x, question, label) if is_worth_a_pilot(x) else None
+    cuts = _cuts(x, question.share, pilot)
     bracket = _bracket(cuts, question, label)
     tally = _tally(x, cuts, bracket, label)
-    return _answer(
-        tally,
-        bracket,
-        question,
-        label,
-        shape,
-        meta_from_array(x._meta, ndim=len(shape), dtype=dtype),
-    )
+    return _answer(tally, bracket, pilot, question, label, shape, meta)
 
 
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
+    if math.prod(values.shape) >= PILOT_WORTH:
+        rate = PILOT_SIZE / math.prod(values.shape)
+        guess = _guess_brackets([kernels.sample(values, dtype, rate)], question)
+        settled = _settle([_tally_guess(values, guess, dtype=dtype)], guess, question)
+        if settled is not None:
+            return settled
     cuts = kernels.cuts(values, dtype, question.share)
-    brackets = _find_brackets([cuts], question)
-    tally = _tally_chunk(values, brackets, cuts, (), dtype=dtype)
-    return question.answer(brackets, tally)
+    brackets = find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
+    tally = kernels.tally(values, dtype, brackets, most_candidates(cuts, brackets))
+    return question.answer(brackets, check_unchanged(cuts, tally, brackets, chunk="()"))
+
+
+# --- Data in memory: a guess from a sample ------------------------------------------------------
+
+
+def is_worth_a_pilot(x: da.Array) -> bool:
+    """Whether all chunks of an array are in memory, and large enough that a read saved counts."""
+    return is_in_memory(x) and x.size >= PILOT_WORTH * x.npartitions
+
+
+def _pilot(x: da.Array, question: Question, label: str) -> da.Array:
+    """One task: the answer, or None if the guess missed."""
+    rate = PILOT_SIZE / x.size
+    name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
+    sample = _each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
+    guess = _reduce(
+        sample,
+        "quantile-sample-merge",
+        _concatenate,
+        _guess_brackets,
+        f"{label}-guess-{tokenize(name, question)}",
+        question=question,
+    )
+    name = f"{label}-guess-candidates-{tokenize(guess.name)}"
+    tally = _each_chunk(_tally_guess, name, [x], [guess], dtype=x.dtype)
+    return _reduce(
+        tally,
+        f"{label}-guess-merge",
+        _merge_or_none,
+        _settle,
+        f"{label}-settled-{tokenize(name)}",
+        guess=TaskRef((guess.name,)),
+        question=question,
+    )
+
+
+class Guess(NamedTuple):
+    """Brackets that hold with near certainty, and the share of all elements that they hold."""
+
+    brackets: Brackets
+    share: float
+
+
+def _guess_brackets(parts: list[NDArray[Any]], question: Question) -> Guess:
+    sample = _concatenate(parts)
+    return Guess(*guess_brackets(sample, *question.ranks(len(sample))))
+
+
+def _tally_guess(chunk: Any, guess: Guess, *, dtype: np.dtype[Any]) -> Tally | None:
+    # Sorted data has all candidates in a chunk or two, so a chunk may be all candidates.
+    return kernels.tally(chunk, dtype, guess.brackets, most=math.prod(chunk.shape))
+
+
+def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
+    found = [part for part in parts if part is not None]
+    return Tally.merge(found) if len(found) == len(parts) else None
+
+
+def _settle(
+    parts: list[Tally | None], guess: Guess, question: Question
+) -> np.ndarray[Any, Any] | None:
+    tally = _merge_or_none(parts)
+    if tally is None or not question.settles(guess.brackets, tally):
+        return None
+    return question.answer(guess.brackets, tally)
+
+
+def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate(parts)
 
 
 # --- Load 1 -------------------------------------------------------------------------------------
 
 
-def _cuts(x: da.Array, share: int) -> da.Array:
-    """The cuts of every chunk: an array of one `Cuts` a chunk, in the chunks' own grid."""
+def _cuts(x: da.Array, share: int, pilot: da.Array | None) -> da.Array:
+    """The cuts of every chunk: an array of one `Cuts` a chunk, in the chunks' own grid.
+
+    None for each chunk if the pilot, where there is one, has the answer.
+    """
     # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
     # stay in memory until its median is known.
     source = private_copy(x, f"load 1 of {x.name}")
-    name = "quantile-cuts-" + tokenize(source.name, x.dtype, share)
-    index = tuple(range(x.ndim))
-    layer = blockwise(
-        kernels.cuts,
-        name,
-        index,
-        source.name,
-        index,
-        numblocks={source.name: x.numblocks},
-        dtype=x.dtype,
-        share=share,
-    )
-    return _grid(_extended(source.dask, name, layer, {source.name}), name, x)
+    if pilot is None:
+        name = f"quantile-cuts-{tokenize(source.name, x.dtype, share)}"
+        return _each_chunk(kernels.cuts, name, [source], dtype=x.dtype, share=share)
+    name = f"quantile-cuts-{tokenize(source.name, x.dtype, share, pilot.name)}"
+    return _each_chunk(_cuts_unless, name, [source], [pilot], dtype=x.dtype, share=share)
+
+
+def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) -> Cuts | None:
+    return kernels.cuts(chunk, dtype, share) if settled is None else None
 
 
 def _bracket(cuts: da.Array, question: Question, label: str) -> da.Array:
     """One task: the brackets of all ranks that the question needs."""
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    return _reduce(cuts, "quantile-cuts-merge", Cuts.merge, _find_brackets, name, question=question)
+    return _reduce(
+        cuts, "quantile-cuts-merge", _merge_cuts, _find_brackets, name, question=question
+    )
 
 
-def _find_brackets(parts: list[Cuts], question: Question) -> Brackets:
-    cuts = Cuts.merge(parts)
+def _merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
+    found = [part for part in parts if part is not None]
+    return Cuts.merge(found) if found else None
+
+
+def _find_brackets(parts: list[Cuts | None], question: Question) -> Brackets | None:
+    cuts = _merge_cuts(parts)
+    if cuts is None:
+        return None  # a pilot has the answer
     return find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
 
 
@@ -148,29 +239,19 @@ def _tally(x: da.Array, cuts: da.Array, bracket: da.Array, label: str) -> da.Arr
         x, f"load 2 after {bracket.name}", after=(bracket.name,), after_layer=bracket.name
     )
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
-    index = tuple(range(x.ndim))
-    layer = blockwise(
-        _tally_chunk,
-        name,
-        index,
-        source.name,
-        index,
-        TaskRef((bracket.name,)),
-        None,
-        cuts.name,
-        index,
-        ArrayBlockIdDep(x.chunks),
-        index,
-        numblocks={source.name: x.numblocks, cuts.name: x.numblocks},
-        dtype=x.dtype,
-    )
-    graph = HighLevelGraph.merge(source.dask, cuts.dask, bracket.dask)
-    return _grid(_extended(graph, name, layer, {source.name, cuts.name, bracket.name}), name, x)
+    return _each_chunk(_tally_chunk, name, [source, cuts], [bracket], block_ids=True, dtype=x.dtype)
 
 
 def _tally_chunk(
-    chunk: Any, brackets: Brackets, cuts: Cuts, block: tuple[int, ...], *, dtype: np.dtype[Any]
-) -> Tally:
+    chunk: Any,
+    cuts: Cuts | None,
+    brackets: Brackets | None,
+    block: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+) -> Tally | None:
+    if cuts is None or brackets is None:
+        return None  # a pilot has the answer
     tally = kernels.tally(chunk, dtype, brackets, most_candidates(cuts, brackets))
     return check_unchanged(cuts, tally, brackets, chunk=str(tuple(map(int, block))))
 
@@ -178,35 +259,46 @@ def _tally_chunk(
 def _answer(
     tally: da.Array,
     bracket: da.Array,
+    pilot: da.Array | None,
     question: Question,
     label: str,
     shape: tuple[int, ...],
     meta: Any,
 ) -> da.Array:
     name = f"{label}-{tokenize(tally.name, question, shape)}"
-    key = (name, *(0 for _ in shape))
     arguments = {
         "brackets": TaskRef((bracket.name,)),
+        "settled": None if pilot is None else TaskRef((pilot.name,)),
         "question": question,
         "shape": shape,
         "meta": meta,
     }
-    graph = _reduce(
-        tally, f"{label}-candidates-merge", Tally.merge, _finish, name, key, **arguments
-    ).dask
-    return da.Array(graph, name, tuple((size,) for size in shape), meta=meta)
+    key = (name, *(0 for _ in shape))
+    merge_name = f"{label}-candidates-merge"
+    last = _reduce(tally, merge_name, _merge_or_none, _finish, name, key, **arguments)
+    return da.Array(last.dask, name, tuple((size,) for size in shape), meta=meta)
 
 
 def _finish(
-    parts: list[Tally], brackets: Brackets, question: Question, shape: tuple[int, ...], meta: Any
+    parts: list[Tally | None],
+    brackets: Brackets | None,
+    settled: np.ndarray[Any, Any] | None,
+    question: Question,
+    shape: tuple[int, ...],
+    meta: Any,
 ) -> Any:
-    answer = question.answer(brackets, Tally.merge(parts)).reshape(shape)
+    answer = settled
+    tally = _merge_or_none(parts)
+    if brackets is not None and tally is not None:
+        answer = question.answer(brackets, tally)
+    assert answer is not None  # one of the two plans has been carried out
+    answer = answer.reshape(shape)
     if not isinstance(meta, np.ndarray):
         return np.asarray(answer, like=meta)
     return answer[()]  # a scalar where the shape is (), as from dask's own reductions
 
 
-# --- Trees --------------------------------------------------------------------------------------
+# --- Tasks and trees ----------------------------------------------------------------------------
 
 
 def _extended(
@@ -217,8 +309,43 @@ def _extended(
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
 
-def _grid(graph: HighLevelGraph, name: str, x: da.Array) -> da.Array:
-    """A dask array of one object for each chunk of `x`."""
+def _each_chunk(
+    function: Callable[..., Any],
+    name: str,
+    grids: list[da.Array],
+    singles: Sequence[da.Array] = (),
+    *,
+    block_ids: bool = False,
+    **arguments: Any,
+) -> da.Array:
+    """An array of one object for each chunk: ``function(*blocks, *results, [place], **arguments)``.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a block of each of `grids`, the results of `singles`, and the block's place in the
+        grid if `block_ids`.
+    name : str
+        Of the new layer.
+    grids : list of dask arrays
+        Of one grid of blocks, the chunks first.
+    singles : sequence of dask arrays
+        Of `_reduce`.
+    """
+    x = grids[0]
+    index = tuple(range(x.ndim))
+    pairs: list[Any] = []
+    for grid in grids:
+        pairs += [grid.name, index]
+    for single in singles:
+        pairs += [TaskRef((single.name,)), None]
+    if block_ids:
+        pairs += [ArrayBlockIdDep(x.chunks), index]
+    numblocks = {grid.name: x.numblocks for grid in grids}
+    layer = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
+    needs = [*grids, *singles]
+    graph = HighLevelGraph.merge(*(array.dask for array in needs))
+    graph = _extended(graph, name, layer, {array.name for array in needs})
     chunks = tuple((1,) * n for n in x.numblocks)
     return da.Array(graph, name, chunks, meta=np.empty((0,) * x.ndim, dtype=object))
 

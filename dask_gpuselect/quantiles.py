@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect import passes
 from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
-from dask_gpuselect.finish import order_statistics
+from dask_gpuselect.finish import holds, order_statistics
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
 from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, check_method, ranks
@@ -203,7 +203,8 @@ def quantile(
     Notes
     -----
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
+    computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
@@ -293,7 +294,8 @@ def nanquantile(
     Notes
     -----
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
+    computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
@@ -367,7 +369,8 @@ def percentile(
     Notes
     -----
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
+    computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
@@ -443,7 +446,8 @@ def nanpercentile(
     Notes
     -----
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
+    computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
@@ -500,6 +504,12 @@ class Quantiles:
         wanted = ranks(n, np.array(self.q), self._method)
         first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
         return first, last
+
+    def settles(self, brackets: Brackets, tally: Tally) -> bool:
+        if tally.n_missing and not self.skips_missing:
+            return True
+        first, last = self.ranks(tally.n_valid)
+        return len(first) == 0 or holds(brackets, tally, np.stack([first, last]))
 
     def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         if not self.q:

@@ -87,6 +87,11 @@ def private_copy(
     return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
 
 
+def is_in_memory(x: da.Array) -> bool:
+    """Whether all chunks of an array are data nodes or futures, read at no cost."""
+    return x.name in x.dask.layers and _is_in_memory(x.dask.layers[x.name])
+
+
 def _divide(x: da.Array, *, waits: bool) -> tuple[list[str], list[str]]:
     """The layers that stay in place, and those to copy, as far as `x` needs them.
 

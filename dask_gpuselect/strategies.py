@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 # Up to this many quantiles share the pivots of a single one: their brackets are few beside the
 # pivots, and the cuts of one array then serve all such calls by key.
 FEW_QUANTILES = 8
@@ -23,3 +26,37 @@ def pivot_count(n: int, share: int = 1) -> int:
     passes need that much). At least 16, so that small chunks are worth their task.
     """
     return min(n, max(16, math.isqrt(n * share)))
+
+
+# A sample of this many elements brackets a rank to within one part in about 75 of all elements, and
+# is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
+PILOT_SIZE = 1 << 18
+
+# A bracket this many standard deviations wide fails with a probability of about 1e-12.
+PILOT_SIGMA = 7.0
+
+
+def pilot_bracket(
+    first: NDArray[np.int64], last: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions in a sorted random sample between which order statistics of the whole must lie.
+
+    Parameters
+    ----------
+    first, last : ndarray of int64
+        Ranks of the sample itself, where the wanted quantiles would be.
+    size : int
+        Of the sample.
+
+    Returns
+    -------
+    lo, hi : ndarray of int64
+        From -1, open below, to `size`, open above. The number of sampled elements below a quantile
+        q is binomial with standard deviation ``sqrt(size * q * (1 - q))``; the further
+        `PILOT_SIGMA` is for the ends, where that is not yet normal.
+    """
+    share = (first + last + 1) / (2 * size)
+    reach = PILOT_SIGMA * (np.sqrt(size * share * (1 - share)) + 1)
+    lo = np.maximum(np.floor(first - reach), -1).astype(np.int64)
+    hi = np.minimum(np.ceil(last + reach), size).astype(np.int64)
+    return lo, hi

@@ -9,6 +9,7 @@ to.
 from __future__ import annotations
 
 import importlib
+import math
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -26,6 +27,8 @@ class Kernels(Protocol):
     def cuts(self, values: Any, n_pivots: int) -> Cuts: ...
 
     def tally(self, values: Any, brackets: Brackets, most: int) -> Tally | None: ...
+
+    def sample(self, values: Any, size: int) -> NDArray[Any]: ...
 
 
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -67,6 +70,13 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
     values, n_nat = _flat(chunk, dtype)
     found = _kernels_for(values).tally(values, brackets, most)
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat and found else found
+
+
+def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
+    """Valid elements at hashed places of a chunk, about `rate` of all, on the host."""
+    values, _ = _flat(chunk, dtype)
+    size = min(values.shape[0], math.ceil(rate * values.shape[0]))
+    return _kernels_for(values).sample(values, size)
 
 
 def check_not_masked(array: Any) -> None:

@@ -72,6 +72,12 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     return Tally(below, upto, out[:found].copy(), values.size - n_missing, n_missing)
 
 
+def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
+    """Valid elements at `size` hashed places; see `generic.sample`."""
+    drawn: NDArray[Any] = _compiled(_sample, values.dtype)(values, size)
+    return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
 # --- Choosing pivots ----------------------------------------------------------------------------
 
 
@@ -80,9 +86,9 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
     # The tree has 2**levels - 1 nodes: use them all.
     n_pivots = 2 ** max(1, round(np.log2(n_pivots + 1))) - 1
     n_sampled = min(OVERSAMPLING * (n_pivots + 1), values.size)
-    sample, _ = _sort_valid(_compiled(_sample, values.dtype)(values, n_sampled))
-    steps = np.arange(1, n_pivots + 1) * len(sample) // (n_pivots + 1)
-    return np.unique(sample[steps]) if len(sample) else sample
+    ordered = np.sort(sample(values, n_sampled))
+    steps = np.arange(1, n_pivots + 1) * len(ordered) // (n_pivots + 1)
+    return np.unique(ordered[steps]) if len(ordered) else ordered
 
 
 def _sample(x: Any, n_sampled: int) -> Any:
@@ -273,11 +279,13 @@ def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
 
 
 def _tally_few(x: Any, ends: Any, wanted: Any, most: int, out: Any) -> Any:
-    """Compare every element with every end. A run is looked through only where a wanted cell has
-    elements in it."""
+    """Compare every element with every end, and mark those in wanted cells: all vectorised. Marks
+    are looked through eight at a time, and only in runs that have any."""
     n_ends = ends.size
     below = np.zeros(n_ends, np.int64)
     upto = np.zeros(n_ends, np.int64)
+    marks = np.empty(RUN, np.uint8)
+    words = marks.view(np.uint64)
     n_missing = 0
     found = 0
     for start in range(0, x.size, RUN):
@@ -286,12 +294,12 @@ def _tally_few(x: Any, ends: Any, wanted: Any, most: int, out: Any) -> Any:
         for k in range(run.size):
             missing += _is_missing(run[k])
         n_missing += missing
+        has_marks = False
         before = 0  # elements of the run up to the previous end
         for j in range(n_ends + 1):
-            is_last = j == n_ends
             less = run.size - missing
             at_most = less
-            if not is_last:
+            if j < n_ends:
                 end = ends[j]
                 less = 0
                 at_most = 0
@@ -301,17 +309,44 @@ def _tally_few(x: Any, ends: Any, wanted: Any, most: int, out: Any) -> Any:
                 below[j] += less
                 upto[j] += at_most
             if wanted[j] and less > before:
-                if found > most:
-                    return below, upto, n_missing, -1
-                for k in range(run.size):
-                    out[found] = run[k]
-                    above = j == 0 or run[k] > ends[j - 1]
-                    under = not _is_missing(run[k]) if is_last else run[k] < ends[j]
-                    found += above and under
-                    if found > most:
-                        return below, upto, n_missing, -1
+                if not has_marks:
+                    marks[:] = 0
+                    has_marks = True
+                _mark(run, ends, j, marks)
             before = at_most
+        if not has_marks:
+            continue
+        if found > most:
+            return below, upto, n_missing, -1
+        for w in range(words.size):
+            if words[w]:
+                for k in range(8 * w, min(8 * w + 8, run.size)):
+                    out[found] = run[k]
+                    found += marks[k]
+        if found > most:
+            return below, upto, n_missing, -1
     return below, upto, n_missing, found
+
+
+@register_jitable
+def _mark(run: Any, ends: Any, j: Any, marks: Any) -> None:
+    """Mark the elements of open cell j with 1."""
+    is_first = j == 0
+    is_last = j == ends.size
+    if is_first and is_last:
+        for k in range(run.size):
+            marks[k] |= not _is_missing(run[k])
+    elif is_first:
+        for k in range(run.size):
+            marks[k] |= run[k] < ends[j]
+    elif is_last:
+        for k in range(run.size):
+            marks[k] |= run[k] > ends[j - 1]
+    else:
+        low = ends[j - 1]
+        high = ends[j]
+        for k in range(run.size):
+            marks[k] |= (run[k] > low) & (run[k] < high)
 
 
 def _tally_many(

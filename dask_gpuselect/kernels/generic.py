@@ -75,6 +75,20 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     return Tally(below, upto, candidates, n_valid, n_missing)
 
 
+def sample(values: Array, size: int) -> NDArray[Any]:
+    """Valid elements at `size` random places, one in each of as many equal stretches.
+
+    Returns
+    -------
+    ndarray
+        On the host. Fewer than `size` if some are NaN. The same in every call.
+    """
+    starts = np.arange(size + 1) * values.shape[0] // max(size, 1)
+    places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
+    drawn: NDArray[Any] = to_host(namespace(values).take(values, like(places, values)))
+    return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
 def even_positions(n: int, count: int) -> IntArray:
     """At most `count` distinct positions spread evenly over ``range(n)``, its first and last among
     them."""
