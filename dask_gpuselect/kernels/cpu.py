@@ -3,7 +3,7 @@
 Load 1 classifies every element among the pivots as super-scalar sample sort does (Sanders & Winkel
 2004): the pivots form a binary tree in the order of its levels (Eytzinger), walked level by level
 over runs of elements that stay in the first-level cache, so that each level is one vectorised loop
-of gathers and no branch depends on data. 1e8 float64 in 10 chunks on 2 threads take 0.38 s at
+of gathers and no branch depends on data. 1e8 float64 in 10 chunks on 2 threads take 0.33 s at
 2,047 pivots whatever the distribution (constant: 0.16 s); a table linear in value took 0.3 s on a
 normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
 """
@@ -83,8 +83,9 @@ def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
 
 def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
     """About `n_pivots` distinct pivots, at even steps through a sorted sample of the chunk."""
-    # The tree has 2**levels - 1 nodes: use them all.
-    n_pivots = 2 ** max(1, round(np.log2(n_pivots + 1))) - 1
+    # The tree has 2**levels - 1 nodes: use them all. A level more than there are pivots wanted for
+    # takes 10 % more time (1e7 float64: 62 ms with 2,047, 68 ms with 4,095).
+    n_pivots = (1 << ((n_pivots + 1).bit_length() - 1)) - 1
     n_sampled = min(OVERSAMPLING * (n_pivots + 1), values.size)
     ordered = np.sort(sample(values, n_sampled))
     steps = np.arange(1, n_pivots + 1) * len(ordered) // (n_pivots + 1)
@@ -227,14 +228,54 @@ def _tree(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
 
 
 @register_jitable
-def _walk(run: Any, tree: Any, levels: Any, cell: Any) -> None:
+def _walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
     """The leaf of every element of a run, level by level: each inner loop vectorises to gathers."""
-    for k in range(run.size):
-        cell[k] = np.uint32(1)
-    for _ in range(levels):
+    first = 0
+    if levels >= 4:
+        first = 4
+        _count_fifteen(run, pivots, cell)
+    else:
+        for k in range(run.size):
+            cell[k] = np.uint32(1)
+    for _ in range(first, levels):
         for k in range(run.size):
             node = cell[k]
             cell[k] = np.uint32(2) * node + np.uint32(run[k] > tree[node])
+
+
+@register_jitable
+def _count_fifteen(run: Any, pivots: Any, cell: Any) -> None:
+    """The nodes of the fifth level: there is one for each number of pivots of the first four levels
+    that are below the element.
+
+    Comparing with all fifteen beats four gathers: 62 ms for 71 of the whole pass over 1e7 float64
+    at 2,047 pivots. Fifteen names and not an array, so that they stay in registers.
+    """
+    step = pivots.size // 16
+    p1 = pivots[1 * step - 1]
+    p2 = pivots[2 * step - 1]
+    p3 = pivots[3 * step - 1]
+    p4 = pivots[4 * step - 1]
+    p5 = pivots[5 * step - 1]
+    p6 = pivots[6 * step - 1]
+    p7 = pivots[7 * step - 1]
+    p8 = pivots[8 * step - 1]
+    p9 = pivots[9 * step - 1]
+    p10 = pivots[10 * step - 1]
+    p11 = pivots[11 * step - 1]
+    p12 = pivots[12 * step - 1]
+    p13 = pivots[13 * step - 1]
+    p14 = pivots[14 * step - 1]
+    p15 = pivots[15 * step - 1]
+    for k in range(run.size):
+        v = run[k]
+        count = np.uint32(16)
+        count += np.uint32(v > p1) + np.uint32(v > p2) + np.uint32(v > p3)
+        count += np.uint32(v > p4) + np.uint32(v > p5) + np.uint32(v > p6)
+        count += np.uint32(v > p7) + np.uint32(v > p8) + np.uint32(v > p9)
+        count += np.uint32(v > p10) + np.uint32(v > p11) + np.uint32(v > p12)
+        count += np.uint32(v > p13) + np.uint32(v > p14) + np.uint32(v > p15)
+        cell[k] = count
 
 
 def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
@@ -255,7 +296,7 @@ def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
         end = min(begin + FLUSH, x.size)
         for start in range(begin, end, RUN):
             run = x[start : min(start + RUN, end)]
-            _walk(run, tree, levels, cell)
+            _walk(run, tree, pivots, levels, cell)
             for k in range(run.size):
                 n_missing += _is_missing(run[k])
             for k in range(0, run.size - 1, 2):
@@ -365,7 +406,7 @@ def _tally_many(
     found = 0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
-        _walk(run, tree, levels, cell)
+        _walk(run, tree, ends, levels, cell)
         for k in range(run.size):
             n_missing += _is_missing(run[k])
         for k in range(run.size):
