@@ -61,6 +61,45 @@ def test_the_changed_chunk_is_named(change: str, scheduler: str, tmp_path: Path)
     assert "`.persist()` the array first" in str(caught.value)
 
 
+TIES = np.repeat([0.0, 2.0, 1.0], [300, 300, 400])
+
+
+@pytest.mark.parametrize("to", [0.5, 1.5])
+def test_copies_of_the_answer_become_something_else(to: float, tmp_path: Path) -> None:
+    """The median is 1 and its copies are only counted. Some of them lost to one side show in the
+    count below 1 or in the count up to 1, and in nothing else."""
+    fewer = np.append(TIES[:-10], np.full(10, to))
+    x = changing(
+        lambda _, load: TIES if load == 1 else fewer, directory=tmp_path, chunk=0, n_chunks=1
+    )
+    with pytest.raises(ChunksChangedError, match=r"^chunk \(0,\) held \d+ .* `.persist\(\)`"):
+        median(x).compute(scheduler="sync")
+
+
+def test_the_rank_leaves_its_bracket(tmp_path: Path) -> None:
+    """A chunk changes within what its counts prove, and the median moves all the same.
+
+    Chunk 0 has its 31 pivots at 0, 1, 2, ... and 32 elements or so between two of them: on the
+    first load just below the next pivot, on the second just above the last. Chunk 1 is small enough
+    to be known in full and lies in the middle cell, so that the first load's distances prove the
+    median to be in chunk 1.
+    """
+    place = np.arange(1000)
+    pivots = np.arange(31) * 999 // 30
+    cell = np.searchsorted(pivots, place, side="right") - 1.0
+    between = np.where(np.isin(place, pivots), 0, 0.001 + place * 1e-6)
+    moved = np.where(between > 0, 0.99, 0)
+    x = changing(
+        lambda _, load: cell + between + (moved if load == 1 else 0),
+        directory=tmp_path,
+        chunk=0,
+        n_chunks=1,
+    )
+    known = da.from_array(15 + np.linspace(0.1, 0.9, 16), chunks=-1)
+    with pytest.raises(ChunksChangedError, match=r"left the brackets .* `.persist\(\)`"):
+        median(da.concatenate([x, known])).compute(scheduler="sync")
+
+
 def test_only_the_number_of_nan_changes(tmp_path: Path) -> None:
     """The valid elements are the same, the missing ones are more."""
     x = changing(second(lambda values: np.append(values, np.nan)), directory=tmp_path)
@@ -83,13 +122,29 @@ def test_an_unseeded_source_never_gives_a_wrong_number() -> None:
         quantile(drawn, np.linspace(0.05, 0.95, 19)).compute(scheduler="sync")
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_a_source_that_shrinks_between_the_loads(scheduler: str, tmp_path: Path) -> None:
+    """All of a chunk is gone, so that the wanted rank is beyond the end of what is left."""
+    x = changing(second(lambda values: values[:0]), directory=tmp_path, chunk=0, n_chunks=1)
+    with pytest.raises(ChunksChangedError, match=r"chunk \(0,\) held 1000 valid .* and 0 on the"):
+        quantile(x, 1).compute(scheduler=scheduler)
+
+
+def test_what_changes_is_named_in_all_dimensions(tmp_path: Path) -> None:
+    x = changing(second(lambda values: values / 2), directory=tmp_path, chunk=5)
+    x._chunks = ((1000,) * 6,)
+    with pytest.raises(ChunksChangedError, match=r"^chunk \(1, 2, 0\) held"):
+        median(x.reshape(2, 3000, 1)).compute(scheduler="sync")
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as made:
         yield made
 
 
-def test_on_a_cluster(client: Client, tmp_path: Path) -> None:
-    alter, message = CHANGES["other content"]
+@pytest.mark.parametrize("change", CHANGES)
+def test_on_a_cluster(client: Client, change: str, tmp_path: Path) -> None:
+    alter, message = CHANGES[change]
     with pytest.raises(ChunksChangedError, match=message):
-        median(changing(alter, directory=tmp_path)).compute(scheduler=client)
+        client.compute(median(changing(alter, directory=tmp_path))).result(timeout=60)

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from dask_gpuselect import median, nanquantile, quantile
-from tests.sources import Source
+from dask_gpuselect import ChunksChangedError, median, nanquantile, quantile
+from tests.sources import Source, changing
 
 Q = [0.0, 0.25, 0.5, 0.75, 1.0]
 SHAPE, CHUNKS = (90, 80), (20, 30)
@@ -51,7 +51,21 @@ def test_loads_in_other_processes(tmp_path: Path) -> None:
     assert len(source.loads) == 15
 
 
-def test_distributed(cluster: Client, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Client]:
+    """A cluster of two threads in this process."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
+        ) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("kind", ["cluster", "threads"])
+def test_distributed(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    cluster = request.getfixturevalue(kind)
     source = Source(SHAPE, log=tmp_path / "log")
     x = source.lazy(CHUNKS)
     whole = source.whole()
@@ -86,6 +100,12 @@ def test_a_lazy_answer_persists_and_composes(cluster: Client) -> None:
     assert cluster.compute(spread).result() == expected
 
 
+def test_a_changed_chunk_is_named_by_another_process(cluster: Client, tmp_path: Path) -> None:
+    x = changing(lambda values, load: values / load, directory=tmp_path)
+    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) held .* `.persist\(\)` the array"):
+        cluster.compute(median(x)).result(timeout=60)
+
+
 def wait_for(condition: Any) -> None:
     deadline = time.monotonic() + 60
     while not condition():
@@ -95,7 +115,8 @@ def wait_for(condition: Any) -> None:
 
 @pytest.mark.parametrize("load", [1, 2])
 def test_a_killed_worker(load: int, tmp_path: Path) -> None:
-    """Killed in the first or the second load, a worker's share is done again."""
+    """Killed in the first or the second load, a worker's share is done again, and the worker is
+    replaced."""
     source = Source((2000,), log=tmp_path / "log", wait=0.05)
     x = source.lazy(50)
     with (
@@ -109,6 +130,7 @@ def test_a_killed_worker(load: int, tmp_path: Path) -> None:
         os.kill(victim, signal.SIGKILL)
         np.testing.assert_array_equal(future.result(timeout=120), np.quantile(source.whole(), Q))
         assert sum(source.loads.values()) > 2 * 40
+        client.wait_for_workers(2, timeout=60)
 
 
 class SourceError(Exception):

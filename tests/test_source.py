@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dask._task_spec import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.blockwise import Blockwise
+from dask.graph_manipulation import bind, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_gpuselect import median
@@ -47,6 +48,19 @@ def lazy() -> da.Array:
     return Source((12, 10)).lazy((5, 4))
 
 
+def scaled(block: Any, by: float) -> Any:
+    return block * by
+
+
+def of_ones(n: int) -> Any:
+    return np.ones(n)
+
+
+def set_to_zero(x: da.Array) -> da.Array:
+    x[x > 0.5] = 0
+    return x
+
+
 SOURCES: dict[str, Callable[[Path], da.Array]] = {
     "reader": lambda _: lazy(),
     "inline reader": lambda _: Source((12, 10)).lazy((5, 4), inline=True),
@@ -69,6 +83,21 @@ SOURCES: dict[str, Callable[[Path], da.Array]] = {
     "0-d": lambda _: da.from_delayed(dask.delayed(np.float64)(3), (), dtype=float),
     "tensordot": lambda _: da.tensordot(lazy(), lazy().T, axes=1),
     "argument": lambda _: da.map_blocks(np.add, lazy(), dask.delayed(5), dtype=float),
+    "lazy argument": lambda _: da.map_blocks(np.add, lazy(), dask.delayed(float)(5), dtype=float),
+    "keyword": lambda _: lazy().map_blocks(scaled, by=dask.delayed(float)(5), dtype=float),
+    "keyword of data": lambda _: lazy().map_blocks(scaled, by=dask.delayed(5), dtype=float),
+    "keyword alone": lambda _: da.map_blocks(
+        of_ones, n=dask.delayed(int)(4), chunks=((4, 4),), dtype=float, meta=np.empty(0)
+    ),
+    "nested keyword": lambda _: lazy().map_blocks(
+        lambda block, by: block * by[0]["by"], by=[{"by": dask.delayed(float)(5)}], dtype=float
+    ),
+    "waited for": lambda _: wait_on(lazy()),
+    "bound": lambda _: bind(lazy(), dask.delayed(float)(5)),
+    "two results": lambda _: da.apply_gufunc(
+        lambda a: (a.min(-1), a.max(-1)), "(i)->(),()", lazy().rechunk((5, 10)), output_dtypes="dd"
+    )[1],
+    "masked": lambda _: set_to_zero(lazy()),
 }
 
 
@@ -155,13 +184,18 @@ def test_large_results_of_reductions_are_copied() -> None:
 
 
 def test_annotations_stay() -> None:
+    """Of symbolic and of materialised layers, and no layer gets another's."""
     with dask.annotate(retries=3):
         x = lazy() + 1
-    copy = private_copy(x.rechunk((3, 3)), "a")
-    annotated = [
-        layer for layer in copy.dask.layers.values() if layer.annotations == {"retries": 3}
-    ]
-    assert len(annotated) >= 1
+    with dask.annotate(resources={"GPU": 1}):
+        x = x.rechunk((3, 3))
+    copy = private_copy(x * 2, "a", after=TURN, after_layer=TURN)
+    annotations = {
+        name.partition("-")[0]: layer.annotations for name, layer in copy.dask.layers.items()
+    }
+    assert annotations["add"] == annotations["array"] == {"retries": 3}
+    assert annotations["rechunk"] == {"resources": {"GPU": 1}}
+    assert annotations["mul"] is None
 
 
 def test_a_reader_is_left_as_dask_knows_it() -> None:
