@@ -49,6 +49,8 @@ from dask_gpuselect.strategies import PILOT_SIZE
 
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
 PILOT_WORTH = 4 * PILOT_SIZE
+# Elements up to which the candidates of a pilot, 1.4 % of all for each quantile, fit in one place.
+PILOT_MOST = 1 << 28
 MERGE_EVERY = 16  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
@@ -98,7 +100,8 @@ def ask(
     for each chunk and quantile.
     """
     meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)
-    pilot = _pilot(x, question, label) if is_worth_a_pilot(x) else None
+    is_quick = is_in_memory(x) and is_worth_a_pilot(x.size, x.npartitions, question)
+    pilot = _pilot(x, question, label) if is_quick else None
     cuts = _cuts(x, question.share, pilot)
     bracket = _bracket(cuts, question, label)
     tally = _tally(x, cuts, bracket, label)
@@ -107,8 +110,9 @@ def ask(
 
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
-    if math.prod(values.shape) >= PILOT_WORTH:
-        rate = PILOT_SIZE / math.prod(values.shape)
+    size = math.prod(values.shape)
+    if is_worth_a_pilot(size, 1, question):
+        rate = PILOT_SIZE / size
         guess = _guess_brackets([kernels.sample(values, dtype, rate)], question)
         settled = _settle([_tally_guess(values, guess, dtype=dtype)], guess, question)
         if settled is not None:
@@ -122,9 +126,9 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
 # --- Data in memory: a guess from a sample ------------------------------------------------------
 
 
-def is_worth_a_pilot(x: da.Array) -> bool:
-    """Whether all chunks of an array are in memory, and large enough that a read saved counts."""
-    return is_in_memory(x) and x.size >= PILOT_WORTH * x.npartitions
+def is_worth_a_pilot(size: float, n_chunks: int, question: Question) -> bool:
+    """Whether chunks in memory are large enough that a read saved counts, and candidates few."""
+    return question.share == 1 and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
 def _pilot(x: da.Array, question: Question, label: str) -> da.Array:

@@ -129,9 +129,20 @@ def test_the_plan_is_chosen_by_the_chunks() -> None:
     lazy = Source((passes.PILOT_WORTH,)).lazy(passes.PILOT_WORTH)
     assert plan(median(lazy)) == "two loads"
     assert plan(median(lazy.persist())) == "pilot"
+    many = np.linspace(0, 1, 9)
+    assert plan(quantile(da.from_array(values, chunks=-1), many[1:])) == "pilot"
+    assert plan(quantile(da.from_array(values, chunks=-1), many)) == "two loads"
     unknown = da.from_array(values, chunks=passes.PILOT_WORTH)
     unknown = unknown[unknown == 0].persist()
     assert plan(median(unknown)) == "two loads"
+
+
+def test_arrays_of_any_size_do_not_meet_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot gathers a share of all elements, so past a size there is none."""
+    monkeypatch.setattr(passes, "PILOT_MOST", 2 * passes.PILOT_WORTH)
+    values = np.zeros(2 * passes.PILOT_WORTH + 1, np.int8)
+    assert plan(median(da.from_array(values[:-1], chunks=-1))) == "pilot"
+    assert plan(median(da.from_array(values, chunks=-1))) == "two loads"
 
 
 def test_guesses_hold() -> None:
