@@ -234,15 +234,17 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
                 f"the second. {advice}"
             )
     least_below, most_below, least_upto, most_upto = cuts.bounds(brackets.ends)
-    agrees = (least_below <= tally.below) & (tally.below <= most_below)
-    agrees &= (least_upto <= tally.upto) & (tally.upto <= most_upto)
-    if not agrees.all():
-        end = int(np.argmin(agrees))
-        raise ChunksChangedError(
-            f"chunk {chunk} held {least_upto[end]} to {most_upto[end]} elements up to "
-            f"{brackets.ends[end]!s} on the first load and {tally.upto[end]} on the second. "
-            f"{advice}"
-        )
+    for where, least, most, found in (
+        ("below", least_below, most_below, tally.below),
+        ("up to", least_upto, most_upto, tally.upto),
+    ):
+        differs = np.flatnonzero((found < least) | (found > most))
+        if len(differs):
+            end = differs[0]
+            raise ChunksChangedError(
+                f"chunk {chunk} held {least[end]} to {most[end]} elements {where} "
+                f"{brackets.ends[end]!s} on the first load and {found[end]} on the second. {advice}"
+            )
     return tally
 
 

@@ -104,7 +104,7 @@ def _mixed(valid: NDArray[Any], share: NDArray[np.float64], method: str) -> NDAr
             answer[*i] = mixture(a, b, where.weight)
         if isinstance(a, float) and a < b and np.isfinite(2 * halved[*i]):
             # Neighbours that overflow only at full scale: NumPy's bits, if they are right.
-            assert abs(2 * halved[*i] - answer[*i]) <= 2 * np.spacing(max(-a, b))
+            assert abs(halved[*i] - answer[*i] / 2) <= 2 * np.spacing(max(-a, b) / 2)
             answer[*i] = 2 * halved[*i]
     return answer
 

@@ -289,7 +289,7 @@ def test_a_chunk_with_more_nan_is_named() -> None:
 
 def test_a_chunk_of_other_content_is_named() -> None:
     message = changed(np.arange(100.0) + 20)
-    assert "chunk (3, 0) held 30 to 39 elements up to 30.0 on the first load and 11" in message
+    assert "chunk (3, 0) held 30 to 39 elements below 30.0 on the first load and 10" in message
 
 
 def test_a_chunk_with_too_many_candidates_is_named() -> None:

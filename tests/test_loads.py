@@ -109,17 +109,11 @@ def test_four_loads_for_the_median_absolute_deviation() -> None:
     assert spread == np.median(abs(whole - np.median(whole)))
 
 
-@pytest.mark.parametrize(
-    "centred",
-    [
-        lambda x: x - x.mean(),
-        lambda x: x - x.max(axis=0),
-        lambda x: x.map_blocks(lambda block, mean: block - mean, mean=x.mean(), dtype=float),
-    ],
-)
-def test_results_of_reductions_are_computed_once(centred: Callable[[da.Array], da.Array]) -> None:
+@pytest.mark.parametrize("axis", [None, 0])
+def test_results_of_reductions_are_computed_once(axis: int | None) -> None:
     source = Source(SHAPE)
-    median(centred(source.lazy(CHUNKS))).compute()
+    x = source.lazy(CHUNKS)
+    median(x - x.mean(axis=axis)).compute()
     assert loads(source) == {3}
 
 

@@ -86,7 +86,8 @@ def test_chunks_that_are_made_of_several() -> None:
 
 
 def test_the_measurement_sees_data_that_is_held() -> None:
-    """The same question, of an array that is kept: the limit must be broken."""
+    """The same question, of an array that is kept, breaks the limit by far. Not by all that is
+    kept: a system may take back pages that have not been used for a while."""
     grown, counted = measure("median(x.persist())")
     assert counted == [1]
-    assert grown > N_CHUNKS * CHUNK
+    assert grown > 2 * (THREADS * CHUNK * 3 + SLACK)
