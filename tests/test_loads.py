@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask._task_spec import DataNode, convert_legacy_graph
 from dask.callbacks import Callback
+from dask.core import flatten, reverse_dict
 from dask.utils import key_split
 
 from dask_gpuselect import median, nanquantile, quantile
@@ -89,6 +91,32 @@ def test_two_loads_of_what_an_array_derives_from(derivation: str) -> None:
     found = median(x).compute()
     assert loads(source) == {2}
     assert found == np.median(x.compute())
+
+
+@pytest.mark.parametrize("derivation", DERIVED)
+def test_the_second_load_waits_for_the_bracket(derivation: str) -> None:
+    """Every task comes before the bracket, or after it. A task of the second load that could run
+    at once would, in a scheduler with time to spare, and hold a chunk in memory till the end."""
+    answer = median(DERIVED[derivation](Source(SHAPE).lazy(CHUNKS)))
+    tasks = convert_legacy_graph(dict(answer.dask.cull(set(flatten(answer.__dask_keys__())))))
+    needs = {key: task.dependencies for key, task in tasks.items()}
+    (bracket,) = (key for key in tasks if key_split(key) == "median-bracket")
+    before, after = reached(bracket, needs), reached(bracket, reverse_dict(needs))
+    data = {key for key, task in tasks.items() if isinstance(task, DataNode)}
+    assert tasks.keys() == before | after | data
+    assert len(after) > N_CHUNKS
+
+
+def reached(start: Any, edges: Mapping[Any, Iterable[Any]]) -> set[Any]:
+    """All that edges lead to, and where they start."""
+    found = set()
+    stack = [start]
+    while stack:
+        key = stack.pop()
+        if key not in found:
+            found.add(key)
+            stack = [*stack, *edges[key]]
+    return found
 
 
 def test_a_third_load_for_a_use_of_the_array_beside_its_median() -> None:

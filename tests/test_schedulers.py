@@ -91,6 +91,15 @@ def test_persisted_on_a_cluster(cluster: Client, tmp_path: Path) -> None:
     assert set(source.loads.values()) == {1}
 
 
+def test_large_data_persisted_on_a_cluster(cluster: Client) -> None:
+    """Large enough that a sample guesses the bracket, and every worker counts what it holds."""
+    source = Source((2_500_000,))
+    x = cluster.persist(source.lazy(1_250_000))
+    answer = quantile(x, Q)
+    assert any("guess" in name for name in answer.dask.layers)
+    np.testing.assert_array_equal(cluster.compute(answer).result(), np.quantile(source.whole(), Q))
+
+
 def test_a_lazy_answer_persists_and_composes(cluster: Client) -> None:
     source = Source(SHAPE)
     x = source.lazy(CHUNKS)
