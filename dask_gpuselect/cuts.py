@@ -30,6 +30,9 @@ FloatArray = NDArray[np.float64]
 # alone decide.
 NARROW_AT_MOST = 1 << 26
 
+# More than the rounding of a few operations on positive numbers can take away.
+ROUND_UP = 1 + 2.0**-48
+
 
 class ChunksChangedError(RuntimeError):
     """A chunk differed between two loads, so no exact answer exists.
@@ -65,10 +68,10 @@ class Cuts(_Arrays):
     below, upto : ndarray of int64, shape (P,)
         How many valid elements of the chunk are < and <= the pivot. Exact.
     distance : ndarray of float64, shape (P,)
-        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot, to a
-        relative error of at most ``(c + 8) * 2**-53`` for c elements. All terms are positive, so
-        the bound is relative however far from zero the data lies. NaN or inf (the first cell,
-        infinite or overflowing data): unknown.
+        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot. NaN or
+        inf (the first cell, infinite or overflowing data): unknown.
+    slack : ndarray of float64, shape (P,)
+        How far at most the exact sum is from `distance`, at either side.
     sizes : ndarray of int64, shape (B,)
         Number of pivots of each chunk; a chunk without valid elements has none, others at least
         one.
@@ -80,6 +83,7 @@ class Cuts(_Arrays):
     below: IntArray
     upto: IntArray
     distance: FloatArray
+    slack: FloatArray
     sizes: IntArray
     n_valid: IntArray
     n_missing: IntArray
@@ -93,11 +97,21 @@ class Cuts(_Arrays):
         distance: FloatArray,
         n_valid: int,
         n_missing: int,
+        *,
+        slack: FloatArray | None = None,
     ) -> Self:
-        """The cuts of a single chunk."""
+        """The cuts of a single chunk.
+
+        Without `slack`, that of a plain sum in float64: all terms are positive, so its relative
+        error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the data lies.
+        """
+        if slack is None:
+            inside = below - np.append(np.int64(0), upto)[:-1]
+            with np.errstate(over="ignore", invalid="ignore"):
+                slack = distance * (inside + 8) * 2.0**-52  # twice that, for its own rounding
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
-        return cls(pivots, below, upto, distance, sizes, valid, missing)
+        return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
@@ -316,6 +330,7 @@ def guess_brackets(sample: NDArray[Any], first: IntArray, last: IntArray) -> tup
     hi = np.where(hi == size, len(values), position[np.minimum(hi, size - 1)])
     # A value is counted, not gathered, if it is more than one in eight of what a bracket holds.
     heavy = np.flatnonzero(ties > PILOT_SIGMA * np.sqrt(size) / 8)
+    heavy = heavy[((lo[:, None] < heavy) & (heavy < hi[:, None])).any(axis=0)]
     brackets = Brackets.covering(values, lo, hi, counted=heavy)
     below = np.append(np.searchsorted(ordered, brackets.ends, side="left"), size)
     upto = np.append(0, np.searchsorted(ordered, brackets.ends, side="right"))
@@ -387,8 +402,8 @@ class Distances:
         Positions of a and b among the distinct pivots; there is a pivot between them.
     inside : ndarray of int64, shape (C,)
         c.
-    distance : ndarray of float64, shape (C,)
-        d, finite, as is the width b - a.
+    distance, slack : ndarray of float64, shape (C,)
+        d and its error, finite, as is the width b - a.
     """
 
     envelope: Envelope
@@ -396,14 +411,16 @@ class Distances:
     end: IntArray
     inside: IntArray
     distance: FloatArray
+    slack: FloatArray
 
     @classmethod
     def of(cls, cuts: Cuts, envelope: Envelope) -> Distances:
         begin = _previous(cuts, envelope.position, -1)
         width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
-        informs = np.isfinite(cuts.distance) & np.isfinite(width) & (envelope.inside > 0)
+        informs = np.isfinite(cuts.distance) & np.isfinite(cuts.slack) & np.isfinite(width)
+        informs &= envelope.inside > 0
         informs &= (begin >= 0) & (envelope.position > begin + 1)
-        every = cls(envelope, begin, envelope.position, envelope.inside, cuts.distance)
+        every = cls(envelope, begin, envelope.position, envelope.inside, cuts.distance, cuts.slack)
         return every._select(np.flatnonzero(informs))
 
     def narrow(self, lo: int, hi: int, first: int, last: int) -> tuple[int, int]:
@@ -425,21 +442,18 @@ class Distances:
 
     def most(self, y: int) -> int:
         """At most how many elements of all chunks are up to pivot `y` (a position)."""
-        is_open, inside, distance, _, to_end = self._open(y)
-        # 2**-53 for each operation, and (c + 8) 2**-53 in d: twice that, rounded up, is certainly
-        # enough.
+        is_open, inside, _, distance, _, to_end = self._open(y)
         with np.errstate(over="ignore"):
-            most = np.floor(distance / to_end * (1 + (inside + 16) * 2.0**-52))
+            most = np.floor(distance / to_end * ROUND_UP)
         certain = np.minimum(most, inside).astype(np.int64)
         return int(self.envelope.upper[y]) - int((self.inside[is_open] - certain).sum())
 
     def least(self, y: int) -> int:
         """At least how many elements of all chunks are up to pivot `y` (a position)."""
-        _, inside, distance, to_begin, to_end = self._open(y)
-        slack = (inside + 16) * 2.0**-52
-        with np.errstate(over="ignore"):
-            least = (distance * (1 - slack) - inside * to_end * (1 + slack)) / to_begin
-        least = np.clip(np.ceil(least * (1 - slack)), 0, inside)
+        _, inside, distance, _, to_begin, to_end = self._open(y)
+        with np.errstate(over="ignore", invalid="ignore"):
+            least = (distance - inside * to_end * ROUND_UP) / to_begin
+        least = np.clip(np.ceil(least / ROUND_UP), 0, inside)
         return int(self.envelope.lower[y]) + int(least.astype(np.int64).sum())
 
     def _select(self, cells: IntArray) -> Distances:
@@ -449,17 +463,23 @@ class Distances:
             self.end[cells],
             self.inside[cells],
             self.distance[cells],
+            self.slack[cells],
         )
 
-    def _open(self, y: int) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The cells open at y: which, their counts and distances, and y's own distances to their
-        ends."""
+    def _open(
+        self, y: int
+    ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The cells open at y: which, their counts, their distances at least and at most, and y's
+        own distances to their ends."""
         values = self.envelope.values
         is_open = np.flatnonzero((self.begin < y) & (y < self.end))
         to_begin = exact_gap(values[self.begin[is_open]], values[y])
         to_end = exact_gap(values[y], values[self.end[is_open]])
         inside = self.inside[is_open].astype(np.float64)
-        return is_open, inside, self.distance[is_open], to_begin, to_end
+        distance, slack = self.distance[is_open], self.slack[is_open]
+        with np.errstate(over="ignore"):
+            least, most = (distance - slack) / ROUND_UP, (distance + slack) * ROUND_UP
+        return is_open, inside, least, most, to_begin, to_end
 
 
 def exact_gap(low: Any, high: Any) -> FloatArray:

@@ -96,7 +96,7 @@ def ask(
     Notes
     -----
     Each chunk is loaded twice; data in memory is used in place, and read once but for a sample. At
-    the root, memory is 32 bytes a pivot, and an element a candidate: about sqrt(elements) of both
+    the root, memory is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both
     for each chunk and quantile.
     """
     meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)

@@ -65,7 +65,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates.
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
     Data in memory that are read once (up to 2**28 elements) have 1.4 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
@@ -129,7 +129,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates.
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
     Data in memory that are read once (up to 2**28 elements) have 1.4 % of candidates instead.
 
     NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
@@ -209,7 +209,7 @@ def quantile(
     computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 1.4 % of candidates for
     each q instead.
@@ -302,7 +302,7 @@ def nanquantile(
     computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 1.4 % of candidates for
     each q instead.
@@ -379,7 +379,7 @@ def percentile(
     computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 1.4 % of candidates for
     each q instead.
@@ -458,7 +458,7 @@ def nanpercentile(
     computed by the call.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (32 bytes each) and about as many candidates for
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 1.4 % of candidates for
     each q instead.

@@ -89,11 +89,13 @@ INTEGERS: Mapping[str, Callable[[int, str], NDArray[Any]]] = {
     "least": lambda n, dtype: np.full(n, np.iinfo(dtype).min, dtype),
     "largest": lambda n, dtype: np.full(n, np.iinfo(dtype).max, dtype),
     "ends": lambda n, dtype: np.where(
-        uniform(n) < 0.5, np.iinfo(dtype).min, np.iinfo(dtype).max
-    ).astype(dtype),
+        uniform(n) < 0.5,
+        np.array(np.iinfo(dtype).min, dtype),
+        np.array(np.iinfo(dtype).max, dtype),
+    ),
     "mostly largest": lambda n, dtype: np.where(
-        uniform(n) < 0.9, np.iinfo(dtype).max, _integers(n, dtype)
-    ).astype(dtype),
+        uniform(n) < 0.9, np.array(np.iinfo(dtype).max, dtype), _integers(n, dtype)
+    ),
     "few": lambda n, dtype: (uniform(n) * 10).astype(dtype),
 }
 """Integer data: from a number of elements and a dtype."""

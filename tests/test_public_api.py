@@ -200,7 +200,10 @@ ORDER = (
     "quantiles",
     "passes",
     "source",
+    "staging",
     "kernels",
+    "kernels.cuda",
+    "kernels.cuda_source",
     "kernels.cpu",
     "kernels.generic",
     "finish",
@@ -208,6 +211,7 @@ ORDER = (
     "strategies",
     "interpolation",
     "ranks",
+    "devices",
 )
 
 # Nothing but NumPy and the standard library.
@@ -276,7 +280,7 @@ def test_every_module_has_its_place() -> None:
 def test_imports_point_downward(module: str) -> None:
     below = set(ORDER[ORDER.index(module) + 1 :])
     within = imports_within(modules()[module])
-    if module == "kernels.cpu":
+    if module.startswith("kernels."):
         within -= {"kernels"}  # the package that it is in comes with it
     assert within <= below
 
@@ -310,4 +314,4 @@ def test_optional_packages_are_imported_lazily() -> None:
             )[0]
             for node in tops
         }
-        assert packages.isdisjoint(HEAVY) or name == "kernels.cpu", name
+        assert packages.isdisjoint(HEAVY) or name in ("kernels.cpu", "kernels.cuda"), name

@@ -1,9 +1,9 @@
 """What happens to one chunk: the kernels for its kind of array, imported when the first such chunk
 is met.
 
-A kernel module offers ``cuts(values, n_pivots)`` and ``tally(values, brackets, most)`` on flat
-arrays of a real floating or integer dtype; `generic` is the reference that the others are pinned
-to.
+A kernel module offers ``cuts(values, n_pivots)``, ``tally(values, brackets, most)`` and
+``sample(values, size)`` on flat arrays of `selection_dtype`, or, for CuPy, on chunks as they are;
+`generic` is the reference that the others are pinned to.
 """
 
 from __future__ import annotations
@@ -60,22 +60,23 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     share : int
         See `strategies.pivot_count`.
     """
-    values, n_nat = _flat(chunk, dtype)
-    found = _kernels_for(values).cuts(values, pivot_count(values.shape[0], share))
+    values, n_nat = _elements(chunk, dtype)
+    found = _kernels_for(values).cuts(values, pivot_count(math.prod(values.shape), share))
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
 
 
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape; None if it has more than `most` candidates."""
-    values, n_nat = _flat(chunk, dtype)
+    values, n_nat = _elements(chunk, dtype)
     found = _kernels_for(values).tally(values, brackets, most)
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat and found else found
 
 
 def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     """Valid elements at hashed places of a chunk, about `rate` of all, on the host."""
-    values, _ = _flat(chunk, dtype)
-    size = min(values.shape[0], math.ceil(rate * values.shape[0]))
+    values, _ = _elements(chunk, dtype)
+    n = math.prod(values.shape)
+    size = min(n, math.ceil(rate * n))
     return _kernels_for(values).sample(values, size)
 
 
@@ -91,14 +92,16 @@ def check_not_masked(array: Any) -> None:
 def _kernels_for(values: Any) -> Kernels:
     if isinstance(values, np.ndarray):
         return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cpu"))
+    if generic.is_cupy(values):
+        return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cuda"))
     return generic
 
 
-def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
-    """The elements of a chunk as a flat array of `selection_dtype`, without NaT, and the number of
-    NaT.
+def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
+    """The elements of a chunk as its kernels take them, without NaT, and the number of NaT.
 
-    A view where the chunk allows it: a contiguous one of a dtype that is compared as it is.
+    A view where the chunk allows it: a contiguous one of a dtype that is compared as it is, and any
+    CuPy array of the dtype that was promised.
     """
     if isinstance(chunk, np.generic | int | float):
         chunk = np.asarray(chunk)
@@ -114,6 +117,8 @@ def _flat(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
         )
     if isinstance(chunk, np.ndarray):
         return _flat_numpy(chunk, dtype)
+    if generic.is_cupy(chunk):
+        return chunk.astype(dtype, copy=False), 0
     flat = generic.namespace(chunk).reshape(chunk, (-1,))
     wanted = selection_dtype(dtype)
     return (flat if found == wanted else generic.as_type(flat, wanted.name)), 0

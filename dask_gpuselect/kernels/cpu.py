@@ -40,7 +40,7 @@ def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
     """
     if values.size <= SORT_AT_MOST:
         ordered, n_missing = _sort_valid(values)
-        return _cuts_of_sorted(ordered, n_pivots, n_missing)
+        return cuts_of_sorted(ordered, n_pivots, n_missing)
     pivots = _sample_pivots(values, n_pivots)
     total, equal, distance, n_missing = _compiled(_classify, values.dtype)(values, *_tree(pivots))
     total[0] -= n_missing  # NaN compares as if below all pivots
@@ -129,7 +129,7 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     parts = [sampled]
     taken = 0
     for size, start in zip(inside[heavy], before[heavy], strict=True):
-        within = _cuts_of_sorted(held[taken : taken + size], -(-int(size) // share) + 1, 0)
+        within = cuts_of_sorted(held[taken : taken + size], -(-int(size) // share) + 1, 0)
         parts.append(replace(within, below=within.below + start, upto=within.upto + start))
         taken += size
     merged = Cuts.merge(parts)
@@ -173,7 +173,9 @@ def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
     return ordered[:n_valid], len(ordered) - n_valid
 
 
-def _cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts:
+def cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts:
+    """The cuts at even steps through sorted elements, the first and last of them among the
+    pivots."""
     positions = even_positions(len(ordered), n_pivots)
     pivots, below, upto, distance = _compiled(_measure_sorted, ordered.dtype)(ordered, positions)
     return Cuts.of_chunk(pivots, below, upto, distance, len(ordered), n_missing)

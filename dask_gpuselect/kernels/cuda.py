@@ -1,0 +1,500 @@
+"""CuPy chunks: kernels in CUDA C++, compiled by NVRTC once for each dtype.
+
+Every kernel reads a chunk once and in place, whatever its strides, and the host waits once for what
+it found. ``elements.cuh`` says how a chunk is read, ``cuts.cu`` is load 1 and ``tally.cu`` load 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, exact_gap
+from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.kernels.cuda_source import (
+    CHOOSE_THREADS,
+    CLASSIFY_THREADS,
+    MOST_ENDS,
+    SIZES,
+    SPANS,
+    TALLY_THREADS,
+    Sizes,
+    choose_memory,
+    classify_memory,
+    from_keys,
+    key_size,
+    n_slots,
+    selected_dtype,
+    source,
+    tally_memory,
+)
+
+Array = Any  # a CuPy array
+
+FEW = 1 << 14  # elements up to which copying them to the host is as fast
+HEAVY = 4  # a cell of more than this many times its share is split again
+MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
+
+BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
+OUTSIDE = 255  # a bucket's shift if it is outside all windows
+OFFSET_BITS = 12
+TINY = 1e-320  # more than what rounding takes away where numbers are denormal
+
+
+def cuts(values: Array, n_pivots: int) -> Cuts:
+    """The cuts of a chunk at sampled pivots; see `generic.cuts`.
+
+    Parameters
+    ----------
+    values : cupy.ndarray
+        Of any shape and strides, of bool, integers, float16, float32 or float64.
+    n_pivots : int
+        About how many pivots to choose; no more than there are buckets (4,096 with 160 KiB of
+        shared memory and more).
+
+    Notes
+    -----
+    Reads the chunk once. Scratch on the device: 0.4 MB; and as much as the heavy cells hold, where
+    the sample's buckets do not separate the data (two clusters within one binade, each narrower
+    than a 4,096th of it).
+    """
+    if values.size <= FEW:
+        return cpu.cuts(_on_host(values), n_pivots)
+    cells = _cells(values, n_pivots, None)
+    if cells is None:  # the sample spans hundreds of binades
+        return generic.cuts(as_selected(values.ravel()), n_pivots)
+    cells.distance[:1] = np.nan  # the first cell has no lower end: unknown
+    m = len(cells.pivots)
+    return Cuts.of_chunk(
+        cells.pivots,
+        cells.below,
+        cells.upto,
+        cells.distance[:m],
+        cells.n_valid,
+        cells.n_missing,
+        slack=cells.slack[:m],
+    )
+
+
+def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    """Counts at the ends and candidates; see `generic.tally`.
+
+    `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
+    `most` elements.
+    """
+    if values.size <= FEW:
+        return cpu.tally(_on_host(values), brackets, most)
+    found = tally_on_device(values, brackets, most)
+    return found and replace(found, candidates=generic.to_host(found.candidates))
+
+
+def sample(values: Array, size: int) -> NDArray[Any]:
+    """Valid elements at `size` hashed places, on the host; see `generic.sample`."""
+    drawn: NDArray[Any] = sample_on_device(values, size).get()
+    return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+def sample_on_device(values: Array, size: int) -> Array:
+    """The elements at `size` hashed places, NaN among them."""
+    drawn = cupy.empty(size, selected_dtype(values.dtype))
+    if size:
+        chunk = Chunk.of(values)
+        blocks = -(-size // TALLY_THREADS)
+        arguments = (*chunk, np.int64(size), drawn)
+        _launch(values.dtype, "sample", TALLY_THREADS, arguments, blocks=blocks)
+    return drawn
+
+
+# --- Load 1: buckets ----------------------------------------------------------------------------
+
+
+class Cells(NamedTuple):
+    """The cuts of some elements, and the distances of one cell more: the last, to a value above
+    all."""
+
+    pivots: NDArray[Any]
+    below: IntArray
+    upto: IntArray
+    distance: FloatArray
+    slack: FloatArray
+    n_valid: int
+    n_missing: int
+
+
+def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
+    """The cells of the elements, which are below the value `above` if that is not None.
+
+    None if the elements spread over more slots than buckets can serve.
+    """
+    report = _classify(values, n_pivots)
+    if report is None:
+        return None
+    return _split_heavy(_assemble(report, values.dtype, above), values, n_pivots, above)
+
+
+def _classify(values: Array, n_pivots: int) -> Any:
+    """What the kernels of ``cuts.cu`` find, on the host: a record of `_report_dtype`."""
+    dtype = np.dtype(values.dtype)
+    sizes = _sizes()
+    chunk = Chunk.of(values)
+    windows = cupy.empty(n_slots(dtype), np.uint64)
+    pivots = cupy.empty(sizes.buckets, f"u{key_size(dtype)}")
+    # One piece of memory for all that goes back to the host: one copy, one wait.
+    layout = _report_dtype(sizes.buckets)
+    report = cupy.zeros(layout.itemsize, np.uint8)
+    at = {name: np.uint64(report.data.ptr + offset) for name, offset in _offsets(layout).items()}
+
+    # A bucket in three has no pivot of its own, or lies beyond the data in its slot.
+    aim = min(sizes.buckets, n_pivots + n_pivots // 2)
+    shared = choose_memory(dtype, sizes)
+    places = (windows, pivots, at["buckets"], at["n_buckets"])
+    _launch(dtype, "choose", CHOOSE_THREADS, (*chunk, np.uint32(aim), *places), shared, blocks=1)
+    shared = classify_memory(dtype, sizes)
+    places = (windows, pivots, at["n_buckets"], at["counts"])
+    _launch(dtype, "classify", CLASSIFY_THREADS, (*chunk, *places), shared)
+    found = report.get().view(layout)[0]
+    return found if found["n_buckets"] else None
+
+
+@cache
+def _report_dtype(buckets: int) -> np.dtype[Any]:
+    """`Totals` of ``cuts.cu``, and what it says of the buckets."""
+    return np.dtype(
+        [
+            ("counts", "i8", (3, buckets)),  # of elements below, at and above the bucket's pivot
+            ("sums", "i8", (2, buckets)),  # of the offsets of those below and above
+            ("far", "f8", buckets),  # distances to the pivot of what is outside the windows
+            ("n_missing", "i8"),
+            ("n_buckets", "i8"),
+            ("buckets", BUCKET, buckets),
+        ]
+    )
+
+
+def _offsets(layout: np.dtype[Any]) -> dict[str, int]:
+    return {name: field[1] for name, field in (layout.fields or {}).items()}
+
+
+def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
+    """The cells between the pivots, from what was counted in the buckets.
+
+    Cell j, which ends at pivot j, has what is below the pivot in that pivot's own bucket, all of
+    the buckets before that have no pivot, and what is above the pivot before in its bucket.
+    """
+    n = int(report["n_buckets"])
+    buckets = report["buckets"][:n]
+    below, at, over = report["counts"][:, :n]
+    has_pivot = buckets["has_pivot"].astype(bool)
+    below = np.where(has_pivot, below, below + at + over)
+    at, over = np.where(has_pivot, at, 0), np.where(has_pivot, over, 0)
+    cell = np.cumsum(has_pivot) - has_pivot  # of what is below the bucket's pivot
+    cell_over = cell + has_pivot
+
+    inside = np.zeros(int(has_pivot.sum()) + 1, np.int64)
+    np.add.at(inside, cell, below)
+    np.add.at(inside, cell_over, over)
+    equal = at[has_pivot]
+    upto = np.cumsum(inside[:-1] + equal)
+
+    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
+    ends = np.append(pivots, pivots[:0] if above is None else pivots.dtype.type(above))
+    edges = from_keys(buckets["edge"], dtype)
+    distance, slack = np.zeros((2, len(inside)))
+    shift = buckets["shift"].astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN mean unknown
+        step = exact_gap(edges, from_keys(buckets["edge"] + np.uint64(1), dtype))  # of one key
+        for cells, counts, sums in ((cell, below, 0), (cell_over, over, 1)):
+            found = np.flatnonzero((counts > 0) & (cells < len(ends)))
+            count, to = counts[found].astype(np.float64), cells[found]
+            offsets = np.ldexp(report["sums"][sums][found], shift[found] - OFFSET_BITS)
+            # The bits behind the first OFFSET_BITS of each are lost: half a unit, give or take.
+            lost = np.ldexp(count, shift[found] - OFFSET_BITS - 1) * (shift[found] > OFFSET_BITS)
+            whole = count * exact_gap(edges[found], ends[to])
+            apart = whole - (offsets + lost) * step[found]
+            rounding = 2.0**-48 * whole + TINY
+            if not np.isfinite(apart).all():  # nearly as wide as the dtype's range
+                mean = edges[found] + (offsets + lost) / count * step[found]
+                far_apart = count * (ends[to] - mean)
+                rounding = np.where(np.isfinite(apart), rounding, 2.0**-48 * far_apart)
+                apart = np.where(np.isfinite(apart), apart, far_apart)
+            is_outside = shift[found] == OUTSIDE
+            far = report["far"][found]
+            np.add.at(distance, to, np.where(is_outside, far, apart))
+            error = np.where(
+                is_outside, 2.0**-52 * (count + 8) * far, lost * step[found] + rounding
+            )
+            np.add.at(slack, to, error)
+        distance = np.maximum(distance, 0.0)
+    n_valid = int(inside.sum() + equal.sum())
+    return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(report["n_missing"]))
+
+
+def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cells:
+    """Divide the cells that hold more than `HEAVY` times their share."""
+    share = max(cells.n_valid // min(n_pivots, MOST_PIVOTS), 1)
+    before = np.append(np.int64(0), cells.upto)
+    inside = np.append(cells.below, cells.n_valid) - before
+    heavy = np.flatnonzero(inside > HEAVY * share)
+    if len(heavy) == 0:
+        return cells
+    distance, slack = cells.distance.copy(), cells.slack.copy()
+    parts = [cells]
+    ends = np.append(cells.pivots, cells.pivots[:0] if above is None else above)
+    for j in heavy:
+        held = _gather_cell(cells.pivots, int(j), values, int(inside[j]))
+        within = _cells_of_gathered(held, -(-int(inside[j]) // share) + 1, ends[j : j + 1])
+        parts.append(within._replace(below=within.below + before[j], upto=within.upto + before[j]))
+        # The cell now ends at the last of its own pivots; what is behind that ends where it did.
+        distance[j], slack[j] = within.distance[-1], within.slack[-1]
+    parts[0] = cells._replace(distance=distance, slack=slack)
+    return _merged(parts)
+
+
+def _gather_cell(pivots: NDArray[Any], j: int, values: Array, size: int) -> Array:
+    """The elements of open cell j between the pivots, on the device."""
+    ends = pivots[max(j - 1, 0) : j + 1]
+    wanted = np.zeros(len(ends) + 1, np.bool_)
+    wanted[1 if j else 0] = True
+    found = tally_on_device(values, Brackets(ends, wanted), size)
+    if found is None:
+        raise RuntimeError("the chunk changed while it was read: another thread writes to it")
+    return found.candidates
+
+
+def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
+    """The cells of a heavy cell's elements. `above` is empty, or the one value they end at."""
+    if held.size > FEW:
+        cells = _cells(held, n_pivots, above[0] if len(above) else None)
+        if cells is not None:
+            return cells
+    found = cpu.cuts_of_sorted(np.sort(held.get()), n_pivots, 0)
+    # Its extremes are pivots: nothing is before the first or behind the last.
+    distance, slack = np.append(found.distance, 0.0), np.append(found.slack, 0.0)
+    distance[0] = slack[0] = 0.0
+    return Cells(found.pivots, found.below, found.upto, distance, slack, held.size, 0)
+
+
+def _merged(parts: list[Cells]) -> Cells:
+    """The first part's cells with those of the others among them."""
+    first = parts[0]
+    pivots = np.concatenate([part.pivots for part in parts])
+    order = np.argsort(pivots)
+    return first._replace(
+        pivots=pivots[order],
+        below=np.concatenate([part.below for part in parts])[order],
+        upto=np.concatenate([part.upto for part in parts])[order],
+        distance=np.append(
+            np.concatenate([part.distance[:-1] for part in parts])[order], first.distance[-1]
+        ),
+        slack=np.append(
+            np.concatenate([part.slack[:-1] for part in parts])[order], first.slack[-1]
+        ),
+    )
+
+
+# --- Load 2: spans ------------------------------------------------------------------------------
+
+
+def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    """As `tally`, with the candidates left on the device."""
+    ends, wanted = brackets.ends, brackets.wanted
+    parts: list[Tally] = []
+    for start in range(0, max(len(ends), 1), MOST_ENDS):
+        # The last end of the group before is counted again: it is where the first cell begins.
+        first = max(start - 1, 0)
+        stop = min(start + MOST_ENDS, len(ends))
+        cells = wanted[first : stop + 1].copy()
+        cells[0] &= start == 0
+        cells[-1] &= stop == len(ends)
+        part = _tally_few(values, Brackets(ends[first:stop], cells), most)
+        if part is None:
+            return None
+        most -= part.candidates.size
+        parts.append(
+            part if start == 0 else replace(part, below=part.below[1:], upto=part.upto[1:])
+        )
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        below=np.concatenate([part.below for part in parts]),
+        upto=np.concatenate([part.upto for part in parts]),
+        candidates=cupy.concatenate([part.candidates for part in parts]),
+    )
+
+
+def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    dtype = np.dtype(values.dtype)
+    spans = _spans(brackets)
+    n_spans = next(n for n in SPANS if n >= len(spans))
+    n_ends = len(brackets.ends)
+    value_size = brackets.ends.dtype.itemsize
+    told = _told(brackets, spans, n_spans)
+    at_ends = told.data.ptr + 2 * n_spans * value_size
+    totals = cupy.zeros(n_spans + 2 + 2 * n_ends + 1, np.uint64)
+    candidates = cupy.empty(most, brackets.ends.dtype)
+
+    shared = tally_memory(dtype, n_ends)
+    arguments = (
+        *Chunk.of(values),
+        told,
+        np.uint64(at_ends),
+        np.uint64(at_ends + n_ends * value_size),
+        np.int32(n_ends),
+        totals,
+        candidates,
+        np.uint64(most),
+    )
+    only_ends = len(spans) == n_ends and not brackets.wanted.any()
+    name = f"count_{n_spans}" if only_ends else f"tally_{n_spans}"
+    _launch(dtype, name, TALLY_THREADS, arguments, shared)
+    found = totals.get().astype(np.int64)
+    n_missing, n_found = found[n_spans : n_spans + 2].tolist()
+    if n_found > most:
+        return None
+    segments = found[n_spans + 2 :]
+    before = np.zeros_like(segments)  # elements before each segment
+    for (first, last), n_below in zip(spans, found, strict=False):
+        before[first : last + 1] = n_below + np.cumsum(segments[first : last + 1])
+        before[first : last + 1] -= segments[first : last + 1]
+    below = before[1::2]
+    return Tally(
+        below, below + segments[1::2], candidates[:n_found], values.size - n_missing, n_missing
+    )
+
+
+def _spans(brackets: Brackets) -> list[tuple[int, int]]:
+    """Runs of segments that are counted each: wanted cells and ends. All of them if they are many.
+
+    Segment 2j is cell j, and segment 2j + 1 is end j.
+    """
+    n_segments = 2 * len(brackets.ends) + 1
+    counted = np.ones(n_segments + 2, np.bool_)
+    counted[1:-1:2] = brackets.wanted
+    counted[[0, -1]] = False
+    borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
+    spans = [(int(first), int(stop) - 1) for first, stop in borders]
+    return spans if len(spans) <= SPANS[-1] else [(0, n_segments - 1)]
+
+
+def _told(brackets: Brackets, spans: list[tuple[int, int]], n_spans: int) -> Array:
+    """What the kernel is told, in one copy to the device: spans, ends, and which cells are
+    wanted."""
+    ends = brackets.ends
+    least, most = _extremes(ends.dtype)
+    # A span of nothing, if none is left: what is below it is also up to it.
+    bounds = np.array([[most, _before(most, ends.dtype)]] * n_spans, ends.dtype)
+    for bound, (first, last) in zip(bounds, spans, strict=False):
+        bound[0] = ends[first // 2] if first % 2 else least
+        bound[1] = ends[last // 2] if last % 2 else most
+    parts = (bounds, ends, brackets.wanted)
+    told = np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8)
+    return cupy.asarray(told)
+
+
+def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
+def _before(value: Any, dtype: np.dtype[Any]) -> Any:
+    """The next smaller number of a dtype."""
+    return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1
+
+
+# --- Elements -----------------------------------------------------------------------------------
+
+
+class Chunk(NamedTuple):
+    """Where the elements of an array lie, as the kernels are told; in any order."""
+
+    pointer: np.uint64
+    size: np.int64
+    layout: Any  # on the device, for `place_of` of ``elements.cuh``; null if contiguous
+
+    @classmethod
+    def of(cls, values: Array) -> Chunk:
+        pointer = values.data.ptr
+        itemsize = values.dtype.itemsize
+        dimensions: list[list[int]] = []  # size and stride, the widest first
+        for size, stride in zip(values.shape, values.strides, strict=True):
+            if size != 1:
+                pointer += min(stride, 0) * (size - 1)
+                dimensions.append([size, abs(stride) // itemsize])
+        # Broadcast dimensions come first: the others may still be one.
+        dimensions.sort(key=lambda d: d[1] or 1 << 62, reverse=True)
+        merged: list[list[int]] = []
+        for size, stride in dimensions:
+            if merged and merged[-1][1] == size * stride:
+                merged[-1] = [merged[-1][0] * size, stride]
+            else:
+                merged.append([size, stride])
+        if not merged or (len(merged) == 1 and merged[0][1] == 1):
+            return cls(np.uint64(pointer), np.int64(values.size), np.uint64(0))
+        sizes, strides = zip(*merged, strict=True)
+        layout = cupy.asarray(np.array([len(merged), *sizes, *strides], np.int64))
+        return cls(np.uint64(pointer), np.int64(values.size), layout)
+
+
+def as_selected(values: Array) -> Array:
+    """The elements in that dtype: a copy where they are of another."""
+    return values.astype(selected_dtype(values.dtype), copy=False)
+
+
+def _on_host(values: Array) -> NDArray[Any]:
+    host = values.get().ravel(order="K")
+    return np.ascontiguousarray(host.astype(selected_dtype(host.dtype), copy=False))
+
+
+# --- Kernels ------------------------------------------------------------------------------------
+
+
+def _sizes() -> Sizes:
+    return _sizes_of(cupy.cuda.Device().id)
+
+
+@cache
+def _sizes_of(device: int) -> Sizes:
+    attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
+    shared = cupy.cuda.runtime.deviceGetAttribute(attribute, device)
+    return next(sizes for sizes in SIZES if shared >= sizes.shared)
+
+
+def _launch(
+    dtype: np.dtype[Any],
+    name: str,
+    threads: int,
+    arguments: tuple[Any, ...],
+    shared: int = 0,
+    *,
+    blocks: int = 0,
+) -> None:
+    """Start a kernel with some bytes of shared memory; as many blocks as run at once by default."""
+    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id)
+    kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
+
+
+@cache
+def _prepared(
+    dtype: np.dtype[Any], name: str, threads: int, shared: int, device: int
+) -> tuple[Any, int]:
+    """A kernel, and the number of its blocks that the device runs at the same time."""
+    kernel = _module(dtype, device).get_function(name)
+    if shared > kernel.max_dynamic_shared_size_bytes:
+        kernel.max_dynamic_shared_size_bytes = shared
+    occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+    each = occupancy(kernel.kernel.ptr, threads, shared)
+    attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
+    return kernel, int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
+
+
+@cache
+def _module(dtype: np.dtype[Any], device: int) -> Any:
+    code = source(dtype, _sizes_of(device))
+    return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))

@@ -1,0 +1,98 @@
+"""What the CUDA kernels are made from: their source text for each dtype, and how much shared memory
+they take. Nothing here needs CuPy or a device."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+TALLY_THREADS = 256
+CLASSIFY_THREADS = 512
+CHOOSE_THREADS = 1024
+MOST_ENDS = 1024  # of brackets, counted in one read
+SPANS = (1, 3, 8)  # for which there are kernels
+
+KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
+
+
+class Sizes(NamedTuple):
+    """What a block's shared memory has room for."""
+
+    shared: int
+    buckets: int
+    sampled: int
+
+
+# The most that fits; a device with less shared memory than the last asks for is not supported.
+SIZES = (
+    Sizes(160 << 10, 4096, 1 << 14),
+    Sizes(96 << 10, 2048, 1 << 13),
+    Sizes(64 << 10, 1024, 1 << 12),
+)
+
+
+def source(dtype: np.dtype[Any], sizes: Sizes) -> str:
+    """The CUDA C++ source of all kernels for one dtype."""
+    defined = {
+        "BITS": 8 * dtype.itemsize,
+        "KIND": KINDS[dtype.kind],
+        "BUCKETS": sizes.buckets,
+        "SAMPLE": sizes.sampled,
+    }
+    lines = [f"#define {name} {value}\n" for name, value in defined.items()]
+    folder = files("dask_gpuselect.kernels")
+    names = ("elements.cuh", "tally.cu", "cuts.cu")
+    return "".join(lines + [(folder / name).read_text() for name in names])
+
+
+def n_slots(dtype: np.dtype[Any]) -> int:
+    """SLOTS of ``cuts.cu``."""
+    if dtype.itemsize == 1:
+        return 256
+    if dtype.kind == "f":
+        return {2: 64, 4: 512, 8: 4096}[dtype.itemsize]
+    bits = 8 * dtype.itemsize
+    return 2 * bits if dtype.kind == "i" else bits + 1
+
+
+def key_size(dtype: np.dtype[Any]) -> int:
+    """Bytes of a Key of ``elements.cuh``."""
+    return 8 if dtype.itemsize == 8 else 4
+
+
+def choose_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
+    """Bytes of shared memory that a block of `choose` takes: the sample, and a number a slot."""
+    return sizes.sampled * key_size(dtype) + 4 * (n_slots(dtype) + 1)
+
+
+def classify_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
+    """Bytes for a block of `classify`: windows, and pivots, three counts and two sums a bucket."""
+    return 8 * n_slots(dtype) + sizes.buckets * (key_size(dtype) + 5 * 4)
+
+
+def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
+    """Bytes for a block of `tally`: what its threads stage, the ends, and their counts."""
+    value_size = selected_dtype(dtype).itemsize
+    staged = (8 if dtype.itemsize == 8 else 16) + 8
+    return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
+
+
+def selected_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype in which the kernels hand out elements."""
+    substitutes = {"bool": "uint8", "float16": "float32"}
+    return np.dtype(substitutes.get(str(dtype), str(dtype)))
+
+
+def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The elements of these keys: the inverse of `key_of` in ``elements.cuh``."""
+    bits = 8 * dtype.itemsize
+    sign = np.uint64(1 << (bits - 1))
+    if dtype.kind == "i":
+        keys = keys ^ sign
+    elif dtype.kind == "f":
+        keys = np.where(keys & sign, keys ^ sign, ~keys)
+    words = keys.astype(f"u{dtype.itemsize}")
+    return words.view(dtype).astype(selected_dtype(dtype), copy=False)

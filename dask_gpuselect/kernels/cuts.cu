@@ -1,0 +1,420 @@
+// Load 1: counts and sums of about BUCKETS cells, whatever the distribution, in one read.
+//
+// An element's bucket is found by arithmetic instead of a search. The leading bits of its key (sign
+// and exponent; for integers the number of digits) choose a slot; a slot has a window of keys, cut
+// into as many equal buckets as the slot's share of a sorted sample asks for. So two dependent loads
+// from shared memory, of the slot's window and of the bucket's pivot, place an element on any data
+// that spreads over each binade; where it does not, cells are heavy and the caller splits them.
+//
+// A slot never spans two binades, so values are linear in keys within a bucket, and a sum of offsets
+// into the bucket is a sum of distances. Offsets are kept to OFFSET_BITS bits, which makes them
+// integers: shared memory adds those natively, where adding floats is a loop of compare and swap.
+
+// Defined before this text: BUCKETS, SAMPLE (a power of two), both by what shared memory can hold.
+
+constexpr int OFFSET_BITS = 12;
+constexpr u32 LARGEST_OFFSET = (1u << OFFSET_BITS) - 1;
+constexpr i64 FLUSH = 1 << 20;  // elements a block counts before 32 bits could overflow
+constexpr int CLASSIFY_THREADS = 512;
+constexpr int CHOOSE_THREADS = 1024;
+constexpr int CLASSIFY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
+constexpr int TOGETHER = 4;  // elements a thread classifies at once, their loads from shared memory in flight
+
+// --- Slots --------------------------------------------------------------------------------------
+
+#if BITS == 8
+constexpr u32 SLOTS = 256;
+__device__ __forceinline__ u32 slot_of(Key key) { return key; }
+__device__ __forceinline__ Key slot_start(u32 slot) { return slot; }
+#elif KIND == FLOATING
+// Signs and exponents.
+constexpr int MANTISSA = BITS == 16 ? 10 : BITS == 32 ? 23 : 52;
+constexpr u32 SLOTS = 1u << (BITS - MANTISSA);
+__device__ __forceinline__ u32 slot_of(Key key) { return u32(key >> MANTISSA); }
+__device__ __forceinline__ Key slot_start(u32 slot) { return Key(slot) << MANTISSA; }
+#else
+// Numbers of binary digits, of negative numbers downwards.
+constexpr u32 ZERO = KIND == SIGNED ? BITS : 0;  // the slot of zero
+constexpr u32 SLOTS = KIND == SIGNED ? 2 * BITS : BITS + 1;
+__device__ __forceinline__ u32 n_digits(Key key) {
+    return KEY_BITS - (KEY_BITS == 64 ? __clzll((i64)key) : __clz((int)key));
+}
+__device__ __forceinline__ u32 slot_of(Key key) {
+    if (KIND == UNSIGNED) return n_digits(key);
+    return key & SIGN ? ZERO + n_digits(key ^ SIGN) : ZERO - 1 - n_digits(SIGN - 1 - key);
+}
+__device__ __forceinline__ Key slot_start(u32 slot) {
+    if (slot >= ZERO) {
+        Key magnitude = slot == ZERO ? 0 : Key(1) << (slot - ZERO - 1);
+        return KIND == UNSIGNED ? magnitude : SIGN + magnitude;
+    }
+    return SIGN - (Key(1) << (ZERO - 1 - slot));
+}
+#endif
+
+__device__ __forceinline__ Key slot_last(u32 slot) {
+    return slot + 1 < SLOTS ? slot_start(slot + 1) - 1 : LARGEST;
+}
+
+// A slot's window in 64 bits: where it begins, its first bucket, their number and width. What is in
+// the slot but outside the window falls into the buckets before and behind, if there are any.
+struct Window {
+    u64 bits;
+    // 32 bits for where it begins: as it is, or relative to the slot and rounded down.
+    static constexpr int ROUNDED = BITS < 64 ? 0 : KIND == FLOATING ? 20 : 31;
+
+    __device__ static Window make(u32 slot, Key begin, u32 base, u32 n_buckets, u32 shift) {
+        u64 where = BITS < 64 ? (u64)begin : (u64)(begin - slot_start(slot)) >> ROUNDED;
+        return Window{where << 32 | (u64)base << 19 | (u64)n_buckets << 6 | shift};
+    }
+    __device__ __forceinline__ Key begin(u32 slot) const {
+        u32 where = u32(bits >> 32);
+        return BITS < 64 ? Key(where) : slot_start(slot) + ((Key)where << ROUNDED);
+    }
+    __device__ __forceinline__ u32 base() const { return u32(bits) >> 19; }
+    __device__ __forceinline__ u32 n_buckets() const { return u32(bits) >> 6 & 0x1fff; }
+    __device__ __forceinline__ u32 shift() const { return u32(bits) & 63; }
+};
+
+// --- Choosing windows and pivots ----------------------------------------------------------------
+
+template <class T>
+__device__ void sort_shared(T* items, int size) {  // bitonic; size is a power of two
+    for (int run = 2; run <= size; run *= 2) {
+        for (int step = run / 2; step > 0; step /= 2) {
+            for (int i = threadIdx.x; i < size / 2; i += blockDim.x) {
+                int low = 2 * i - (i & (step - 1));
+                T a = items[low], b = items[low + step];
+                if ((a > b) == ((low & run) == 0)) {
+                    items[low] = b;
+                    items[low + step] = a;
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+__device__ int n_less(const Key* sorted, int size, Key key) {
+    int first = 0, last = size;
+    while (first < last) {
+        int middle = (first + last) / 2;
+        if (sorted[middle] < key) first = middle + 1; else last = middle;
+    }
+    return first;
+}
+
+__device__ int n_up_to(const Key* sorted, int size, Key key) {
+    return key == ~Key(0) ? size : n_less(sorted, size, key + 1);
+}
+
+// Exclusive prefix sum over `size` numbers in shared memory, by a whole block; returns the total.
+__device__ u32 prefix_sum(u32* numbers, u32 size) {
+    __shared__ u32 sums[32];
+    __shared__ u32 carry;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (threadIdx.x == 0) carry = 0;
+    __syncthreads();
+    for (u32 start = 0; start < size; start += blockDim.x) {
+        u32 i = start + threadIdx.x;
+        u32 mine = i < size ? numbers[i] : 0, sum = mine;
+        for (int offset = 1; offset < 32; offset *= 2) {
+            u32 other = __shfl_up_sync(ALL_LANES, sum, offset);
+            if (lane >= offset) sum += other;
+        }
+        if (lane == 31) sums[warp] = sum;
+        __syncthreads();
+        if (warp == 0) {
+            u32 of_warps = lane < blockDim.x / 32 ? sums[lane] : 0;
+            for (int offset = 1; offset < 32; offset *= 2) {
+                u32 other = __shfl_up_sync(ALL_LANES, of_warps, offset);
+                if (lane >= offset) of_warps += other;
+            }
+            sums[lane] = of_warps;
+        }
+        __syncthreads();
+        u32 before = carry + (warp ? sums[warp - 1] : 0);
+        if (i < size) numbers[i] = before + sum - mine;
+        __syncthreads();
+        if (threadIdx.x == 0) carry += sums[blockDim.x / 32 - 1];
+        __syncthreads();
+    }
+    return carry;
+}
+
+// What the host needs to know of a bucket.
+struct Bucket {
+    u64 edge;   // its least key
+    u64 pivot;  // the key that its elements are compared with: one of its own, or a later bucket's
+    u32 shift;  // 2^shift keys wide; OUTSIDE if outside all windows
+    u32 has_pivot;
+};
+constexpr u32 OUTSIDE = 255;
+
+__device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
+
+__device__ Key middle(const Key* sorted, int from, int to) { return sorted[(from + to) / 2]; }
+
+// One block. `aim` is how many buckets to make for the sample; `n_buckets` how many there are in all,
+// or 0 if the sample spans so many slots that BUCKETS do not suffice.
+extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
+    const Word* chunk, i64 n, const i64* layout, u32 aim, u64* windows, Key* pivots,
+    Bucket* buckets, u32* n_buckets
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    Key* sampled = (Key*)scratch;
+    u32* bases = (u32*)(sampled + SAMPLE);  // of SLOTS slots, and the total
+    __shared__ u32 n_valid, n_used;
+    if (threadIdx.x == 0) n_valid = n_used = 0;
+    __syncthreads();
+    u32 valid = 0;
+    for (int i = threadIdx.x; i < SAMPLE; i += CHOOSE_THREADS) {
+        Word word = element(chunk, layout, sampled_place(i, SAMPLE, n));
+        bool missing = is_missing(value_of(word));
+        sampled[i] = missing ? ~Key(0) : key_of(word);  // behind all others
+        valid += !missing;
+    }
+    atomicAdd(&n_valid, valid);
+    __syncthreads();
+    sort_shared(sampled, SAMPLE);
+    int size = (int)n_valid;
+
+    // A used slot takes up to three buckets more than its share: one by rounding up, and two for
+    // what is outside its window. A run of slots that are not used takes one.
+    u32 used = 0;
+    for (u32 slot = threadIdx.x; slot < SLOTS; slot += CHOOSE_THREADS) {
+        int from = n_less(sampled, size, slot_start(slot));
+        used += from < size && sampled[from] <= slot_last(slot);
+    }
+    atomicAdd(&n_used, used);
+    __syncthreads();
+    i64 room = (i64)BUCKETS - 4 * (i64)n_used - 1;
+    if (room < BUCKETS / 4) {
+        if (threadIdx.x == 0) *n_buckets = 0;
+        return;
+    }
+    aim = (u32)min(room, (i64)aim);
+
+    for (u32 slot = threadIdx.x; slot < SLOTS; slot += CHOOSE_THREADS) {
+        Key begin = slot_start(slot), end = slot_last(slot);
+        int from = n_less(sampled, size, begin);
+        int to = from;
+        if (from < size && sampled[from] <= end) {
+            to = slot + 1 < SLOTS ? n_less(sampled, size, slot_start(slot + 1)) : size;
+        }
+        if (from == to) {  // counted at the first slot of its run
+            bool is_first = slot == 0 || n_less(sampled, size, slot_start(slot - 1)) < from;
+            windows[slot] = Window::make(slot, begin, 0, 0, 0).bits;
+            bases[slot] = is_first;
+            continue;
+        }
+        Key least = sampled[from], most = sampled[to - 1];
+        bool is_narrow = most - least < (end - begin) / 4;
+        if (is_narrow) {
+            begin += (least - begin) >> Window::ROUNDED << Window::ROUNDED;
+            end = most;
+        }
+        u32 share = 1 + (u32)((u64)(to - from) * aim / size);
+        u64 length = end - begin;  // less one
+        int shift = max((int)n_binary_digits(length) - (int)n_binary_digits(share), 0);
+        if (length >> shift >= share) ++shift;
+        u32 count = (u32)(length >> shift) + 1;
+        windows[slot] = Window::make(slot, begin, is_narrow, count, shift).bits;
+        bases[slot] = count + 2 * is_narrow;
+    }
+    __syncthreads();
+    u32 total = prefix_sum(bases, SLOTS);
+    if (threadIdx.x == 0) {
+        bases[SLOTS] = total;
+        *n_buckets = total;
+    }
+    __syncthreads();
+    for (u32 slot = threadIdx.x; slot < SLOTS; slot += CHOOSE_THREADS) {
+        Window window = {windows[slot]};
+        u32 base = bases[slot] + window.base();  // behind the bucket for what is before the window
+        if (bases[slot + 1] == bases[slot]) base = bases[slot] - 1;  // not the first of its run
+        windows[slot] = Window::make(
+            slot, window.begin(slot), base, window.n_buckets(), window.shift()
+        ).bits;
+    }
+    __syncthreads();
+
+    for (u32 b = threadIdx.x; b < total; b += CHOOSE_THREADS) {
+        u32 slot = 0, behind = SLOTS;  // find the last slot whose buckets begin at b or before
+        while (slot + 1 < behind) {
+            u32 half = (slot + behind) / 2;
+            if (bases[half] <= b) slot = half; else behind = half;
+        }
+        Window window = {windows[slot]};
+        i64 i = (i64)b - window.base();
+        bool is_outside = i < 0 || i >= window.n_buckets();
+        Key edge = i < 0 ? slot_start(slot) : window.begin(slot) + ((Key)i << window.shift());
+        int from = n_less(sampled, size, edge);
+        int to = is_outside ? from : n_up_to(sampled, size, edge + (((Key)1 << window.shift()) - 1));
+        Key pivot = ~Key(0);
+        if (from < to) {
+            pivot = middle(sampled, from, to);
+        } else if (from < size) {  // the pivot of the next sampled element's bucket
+            Key next = sampled[from];
+            Window others = {windows[slot_of(next)]};
+            Key start = others.begin(slot_of(next));
+            start += (next - start) >> others.shift() << others.shift();
+            Key last = start + (((Key)1 << others.shift()) - 1);
+            pivot = middle(sampled, n_less(sampled, size, start), n_up_to(sampled, size, last));
+        }
+        pivots[b] = pivot;
+        buckets[b] = {edge, pivot, is_outside ? OUTSIDE : window.shift(), from < to};
+    }
+}
+
+// --- Counting -----------------------------------------------------------------------------------
+
+__device__ __forceinline__ double distance(Key low, Key high) {
+#if KIND == FLOATING
+    return (double)value_of(word_of(high)) - (double)value_of(word_of(low));
+#else
+    return (double)(high - low);
+#endif
+}
+
+// The first OFFSET_BITS of the lowest `shift` bits of a key's offset, filled up with zeros.
+__device__ __forceinline__ u32 leading_bits(Key offset, u32 shift) {
+    Key shifted;  // in PTX, shifting by all bits or more gives zero
+#if BITS == 64
+    asm("shl.b64 %0, %1, %2;" : "=l"(shifted) : "l"(offset), "r"(64 - shift));
+#else
+    asm("shl.b32 %0, %1, %2;" : "=r"(shifted) : "r"(offset), "r"(32 - shift));
+#endif
+    return (u32)(shifted >> (KEY_BITS - OFFSET_BITS));
+}
+
+struct Totals {
+    u64 counts[3][BUCKETS];  // of elements below, at and above the bucket's pivot
+    u64 sums[2][BUCKETS];    // of the offsets of those below and above
+    double far[BUCKETS];     // distances to the pivot of what is outside all windows
+    u64 n_missing;
+};
+
+struct Classify {
+    // In shared memory.
+    u64* windows;
+    Key* pivots;
+    u32 *counts, *sums;  // as in Totals
+
+    Totals* totals;
+    u32 n_missing;
+    i64 n_counted;  // elements that the block may have counted since the last flush
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+        constexpr int BATCH = N < TOGETHER ? N : TOGETHER;
+#pragma unroll
+        for (int start = 0; start < N; start += BATCH) {
+            Key keys[BATCH];
+            u32 buckets[BATCH], offsets[BATCH];
+#pragma unroll
+            for (int e = 0; e < BATCH; ++e) {
+                keys[e] = key_of(words[start + e]);
+                place(keys[e], buckets[e], offsets[e]);
+            }
+            Key nearest[BATCH];
+            u32 sides[BATCH];
+            bool are_missing = false, are_alike = BATCH > 1;
+#pragma unroll
+            for (int e = 0; e < BATCH; ++e) nearest[e] = pivots[buckets[e]];
+#pragma unroll
+            for (int e = 0; e < BATCH; ++e) {
+                sides[e] = keys[e] < nearest[e] ? 0 : keys[e] == nearest[e] ? 1 : 2;
+                are_missing |= is_missing(value_of(words[start + e]));
+                are_alike &= buckets[e] == buckets[0] && sides[e] == sides[0];
+            }
+            if (are_alike && !are_missing && is_present) {  // sorted or tied data: one addition
+                u32 offset = 0;
+#pragma unroll
+                for (int e = 0; e < BATCH; ++e) offset += offsets[e];
+                if (offsets[0] <= LARGEST_OFFSET) {
+                    count(buckets[0], sides[0], BATCH, offset);
+                    continue;
+                }
+            }
+#pragma unroll
+            for (int e = 0; e < BATCH; ++e) {
+                bool missing = is_missing(value_of(words[start + e]));
+                n_missing += is_present && missing;
+                if (!is_present || missing) continue;
+                if (offsets[e] > LARGEST_OFFSET) {
+                    // Next to none, and none above a pivot, for no pivot is outside.
+                    if (sides[e] == 0) {
+                        atomicAdd(&totals->far[buckets[e]], distance(keys[e], nearest[e]));
+                    }
+                    offsets[e] = 0;
+                }
+                count(buckets[e], sides[e], 1, offsets[e]);
+            }
+        }
+        n_counted += N * CLASSIFY_THREADS;
+    }
+
+    __device__ __forceinline__ void place(Key key, u32& bucket, u32& offset) const {
+        u32 slot = slot_of(key);
+        Window window = {windows[slot]};
+        Key begin = window.begin(slot);
+        Key i = (key - begin) >> window.shift();
+        bucket = window.base() + (u32)i;
+        offset = leading_bits(key - begin, window.shift());
+        if (i >= window.n_buckets()) {  // also if the key is before the window
+            bucket = key < begin ? window.base() - 1 : window.base() + window.n_buckets();
+            offset = LARGEST_OFFSET + 1;
+        }
+    }
+
+    __device__ __forceinline__ void count(u32 bucket, u32 side, u32 number, u32 offset) {
+        atomicAdd(&counts[side * BUCKETS + bucket], number);
+        if (side != 1) atomicAdd(&sums[(side / 2) * BUCKETS + bucket], offset);
+    }
+
+    __device__ __forceinline__ void pause() {
+        constexpr i64 AT_ONCE = CLASSIFY_THREADS * 64;  // more than one call counts
+        if (n_counted + AT_ONCE > FLUSH) flush();
+    }
+
+    __device__ void flush() {
+        __syncthreads();
+        u64* all_counts = &totals->counts[0][0];
+        for (int i = threadIdx.x; i < 3 * BUCKETS; i += CLASSIFY_THREADS) {
+            if (counts[i]) atomicAdd(&all_counts[i], (u64)counts[i]);
+            counts[i] = 0;
+        }
+        u64* all_sums = &totals->sums[0][0];
+        for (int i = threadIdx.x; i < 2 * BUCKETS; i += CLASSIFY_THREADS) {
+            if (sums[i]) atomicAdd(&all_sums[i], (u64)sums[i]);
+            sums[i] = 0;
+        }
+        n_counted = 0;
+        __syncthreads();
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(CLASSIFY_THREADS) classify(
+    const Word* chunk, i64 n, const i64* layout, const u64* windows, const Key* pivots,
+    const u32* n_buckets, Totals* totals
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    Classify mine;
+    mine.windows = (u64*)scratch;
+    mine.pivots = (Key*)(mine.windows + SLOTS);
+    mine.counts = (u32*)(mine.pivots + BUCKETS);
+    mine.sums = mine.counts + 3 * BUCKETS;
+    mine.totals = totals;
+    mine.n_missing = 0;
+    mine.n_counted = 0;
+    if (*n_buckets == 0) return;
+    for (int i = threadIdx.x; i < SLOTS; i += CLASSIFY_THREADS) mine.windows[i] = windows[i];
+    for (int i = threadIdx.x; i < *n_buckets; i += CLASSIFY_THREADS) mine.pivots[i] = pivots[i];
+    for (int i = threadIdx.x; i < 5 * BUCKETS; i += CLASSIFY_THREADS) mine.counts[i] = 0;
+    __syncthreads();
+    visit_all<CLASSIFY_THREADS, CLASSIFY_EACH>(chunk, n, layout, mine);
+    mine.flush();
+    u32 total = warp_sum(mine.n_missing);
+    if (threadIdx.x % 32 == 0 && total) atomicAdd(&totals->n_missing, (u64)total);
+}

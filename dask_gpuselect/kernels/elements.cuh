@@ -1,0 +1,246 @@
+// Reading the elements of a chunk, and ordering them by integer keys.
+//
+// Defined before this text: BITS (8, 16, 32 or 64: the size of an element) and KIND (what it is).
+
+#define UNSIGNED 0
+#define SIGNED 1
+#define FLOATING 2
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+// Word: an element as it lies in memory. Value: as it is compared, and as it is handed out.
+#if BITS == 8
+typedef unsigned char Word;
+#elif BITS == 16
+typedef unsigned short Word;
+#elif BITS == 32
+typedef u32 Word;
+#else
+typedef u64 Word;
+#endif
+
+#if KIND == FLOATING && BITS == 64
+typedef double Value;
+#elif KIND == FLOATING
+typedef float Value;
+#elif KIND == SIGNED && BITS == 8
+typedef signed char Value;
+#elif KIND == SIGNED && BITS == 16
+typedef short Value;
+#elif KIND == SIGNED && BITS == 32
+typedef int Value;
+#elif KIND == SIGNED
+typedef i64 Value;
+#else
+typedef Word Value;
+#endif
+
+__device__ __forceinline__ Value value_of(Word word) {
+#if KIND == FLOATING && BITS == 16
+    float value;  // by hand, because NVRTC finds cuda_fp16.h only where CUDA's headers are installed
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(word));
+    return value;
+#elif KIND == FLOATING && BITS == 32
+    return __uint_as_float(word);
+#elif KIND == FLOATING
+    return __longlong_as_double((i64)word);
+#else
+    return (Value)word;
+#endif
+}
+
+__device__ __forceinline__ bool is_missing(Value value) {
+#if KIND == FLOATING
+    return value != value;
+#else
+    return false;
+#endif
+}
+
+// Comparisons as 1.0f and 0.0f. Adding those keeps the units of floats busy; those of integers do the
+// comparing, and adding predicates there would double their work.
+#if KIND == FLOATING && BITS == 64
+#define COMPARE(OPERATOR) asm("set." OPERATOR ".f32.f64 %0, %1, %2;" : "=f"(is) : "d"(a), "d"(b))
+#elif KIND == FLOATING
+#define COMPARE(OPERATOR) asm("set." OPERATOR ".f32.f32 %0, %1, %2;" : "=f"(is) : "f"(a), "f"(b))
+#elif BITS == 64 && KIND == SIGNED
+#define COMPARE(OPERATOR) asm("set." OPERATOR ".f32.s64 %0, %1, %2;" : "=f"(is) : "l"(a), "l"(b))
+#elif BITS == 64
+#define COMPARE(OPERATOR) asm("set." OPERATOR ".f32.u64 %0, %1, %2;" : "=f"(is) : "l"(a), "l"(b))
+#elif KIND == SIGNED
+#define COMPARE(OPERATOR)                                                                           \
+    asm("set." OPERATOR ".f32.s32 %0, %1, %2;" : "=f"(is) : "r"((int)a), "r"((int)b))
+#else
+#define COMPARE(OPERATOR)                                                                           \
+    asm("set." OPERATOR ".f32.u32 %0, %1, %2;" : "=f"(is) : "r"((u32)a), "r"((u32)b))
+#endif
+
+__device__ __forceinline__ float is_less(Value a, Value b) {
+    float is;
+    COMPARE("lt");
+    return is;
+}
+
+__device__ __forceinline__ float is_at_most(Value a, Value b) {
+    float is;
+    COMPARE("le");
+    return is;
+}
+
+// --- Where elements lie -------------------------------------------------------------------------
+
+// An element of a chunk that is not contiguous. `layout` has the number of dimensions, then their
+// sizes, then their strides in elements; the last dimension is the innermost.
+__device__ i64 place_of(i64 i, const i64* layout) {
+    int n_dimensions = (int)layout[0];
+    const i64* sizes = layout + 1;
+    const i64* strides = sizes + n_dimensions;
+    i64 place = 0;
+    for (int d = n_dimensions - 1; d > 0; --d) {
+        u64 size = (u64)sizes[d];
+        u64 quotient = ((u64)i | size) >> 32 ? (u64)i / size : (u64)((u32)i / (u32)size);
+        place += (i - (i64)(quotient * size)) * strides[d];
+        i = (i64)quotient;
+    }
+    return place + i * strides[0];
+}
+
+__device__ __forceinline__ Word element(const Word* chunk, const i64* layout, i64 i) {
+    return chunk[layout ? place_of(i, layout) : i];
+}
+
+constexpr int VECTOR = 16 / sizeof(Word);  // elements a 16-byte load
+
+template <int N>
+union Loaded {
+    uint4 vectors[N / VECTOR];
+    Word words[N];
+    __device__ Loaded() {}
+};
+
+// Hand every element of the chunk to `visit(words, is_present)`, `PER_THREAD` of them or one at a
+// time; those that are not present are to be ignored. `visit.pause()` follows each such call. All
+// threads of a block take part in all calls, so that they may vote and wait for each other.
+//
+// A contiguous chunk is read by 16-byte loads, all those of a call in flight together.
+template <int THREADS, int PER_THREAD, class Visit>
+__device__ __forceinline__ void visit_all(
+    const Word* chunk, i64 n, const i64* layout, Visit& visit
+) {
+    constexpr i64 TILE = THREADS * PER_THREAD;
+    i64 head = (i64)((16 - (u64)chunk % 16) % 16 / sizeof(Word));  // before the first whole vector
+    i64 n_tiles = layout || n < head ? 0 : (n - head) / TILE;
+    const uint4* vectors = (const uint4*)(chunk + head);
+    for (i64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+        Loaded<PER_THREAD> loaded;
+        const uint4* mine = vectors + tile * (TILE / VECTOR) + threadIdx.x;
+#pragma unroll
+        for (int l = 0; l < PER_THREAD / VECTOR; ++l) loaded.vectors[l] = __ldcs(mine + l * THREADS);
+        visit(loaded.words, true);
+        visit.pause();
+    }
+    // One at a time: all elements of a chunk that is not contiguous, else those around the tiles.
+    i64 n_tiled = n_tiles * TILE, n_left = n - n_tiled;
+    if (n_tiles == 0) head = 0;
+    for (i64 start = (i64)blockIdx.x * THREADS; start < n_left; start += (i64)gridDim.x * THREADS) {
+        i64 i = start + threadIdx.x;
+        bool is_present = i < n_left;
+        if (i >= head) i += n_tiled;
+        Word word[1] = {is_present ? element(chunk, layout, i) : Word(0)};
+        visit(word, is_present);
+        visit.pause();
+    }
+}
+
+// --- Warps --------------------------------------------------------------------------------------
+
+constexpr u32 ALL_LANES = 0xffffffffu;
+
+__device__ __forceinline__ u32 warp_sum(u32 value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(ALL_LANES, value);
+#else
+    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
+    return value;
+#endif
+}
+
+__device__ __forceinline__ u32 warp_max(u32 value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(ALL_LANES, value);
+#else
+    for (int offset = 16; offset; offset >>= 1) {
+        value = max(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+#endif
+}
+
+// --- Keys ---------------------------------------------------------------------------------------
+
+// An unsigned integer that orders as the element does; zeros of both signs have one. The smallest
+// sizes share the arithmetic of 32 bits.
+#if BITS == 64
+typedef u64 Key;
+#else
+typedef u32 Key;
+#endif
+
+constexpr int KEY_BITS = 8 * sizeof(Key);
+constexpr Key SIGN = Key(1) << (BITS - 1);
+constexpr Key LARGEST = Key(Word(-1));
+
+__device__ __forceinline__ Key key_of(Word word) {
+#if KIND == UNSIGNED
+    return word;
+#elif KIND == SIGNED
+    return Key(word) ^ SIGN;
+#else
+    // Adding +0 makes -0 positive and leaves all else as it is; in another pipe than integers are.
+#if BITS == 64
+    Key bits = (u64)__double_as_longlong(__dadd_rn(__longlong_as_double((i64)word), 0.0));
+#elif BITS == 32
+    Key bits = __float_as_uint(__fadd_rn(__uint_as_float(word), 0.0f));
+#else
+    Key bits = word == SIGN ? 0 : word;
+#endif
+    return bits & SIGN ? LARGEST & ~bits : bits | SIGN;
+#endif
+}
+
+__device__ __forceinline__ Word word_of(Key key) {
+#if KIND == UNSIGNED
+    return Word(key);
+#elif KIND == SIGNED
+    return Word(key ^ SIGN);
+#else
+    return Word(key & SIGN ? key ^ SIGN : ~key);
+#endif
+}
+
+// --- Hashed places ------------------------------------------------------------------------------
+
+// SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random.
+__device__ __forceinline__ u64 hash(u64 i) {
+    i = i * 0x9e3779b97f4a7c15ull + 0x9e3779b97f4a7c15ull;
+    i = (i ^ (i >> 30)) * 0xbf58476d1ce4e5b9ull;
+    i = (i ^ (i >> 27)) * 0x94d049bb133111ebull;
+    return i ^ (i >> 31);
+}
+
+// The place in stretch i of `size` equal stretches of n elements. Other than a fixed stride, hashed
+// places do not follow the period of periodic data; stretches make the sample of sorted data even.
+__device__ __forceinline__ i64 sampled_place(i64 i, i64 size, i64 n) {
+    i64 start = i * n / size;
+    i64 length = (i + 1) * n / size - start;
+    return start + (i64)(hash((u64)i) % (u64)length);
+}
+
+extern "C" __global__ void sample(
+    const Word* chunk, i64 n, const i64* layout, i64 size, Value* drawn
+) {
+    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size) drawn[i] = value_of(element(chunk, layout, sampled_place(i, size, n)));
+}

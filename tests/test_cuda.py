@@ -1,0 +1,116 @@
+"""The CUDA kernels, as far as no device is needed: they compile for every architecture, and fit."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_gpuselect.kernels.cuda_source import (
+    MOST_ENDS,
+    SIZES,
+    SPANS,
+    Sizes,
+    choose_memory,
+    classify_memory,
+    from_keys,
+    n_slots,
+    selected_dtype,
+    source,
+    tally_memory,
+)
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS
+
+DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
+
+# Bytes of shared memory that a block can have, by architecture (by the CUDA C++ programming guide,
+# table of compute capabilities).
+SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_90": 227 << 10}
+
+needs_nvrtc = pytest.mark.skipif(
+    sys.platform != "linux", reason="NVRTC's wheels are installed for Linux only"
+)
+
+
+@cache
+def newest() -> str:
+    from cuda.bindings import nvrtc
+
+    error, n = nvrtc.nvrtcGetNumSupportedArchs()
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    assert len(known) == n
+    return f"sm_{max(known)}"
+
+
+def sizes_for(shared: int) -> Sizes:
+    return next(sizes for sizes in SIZES if shared >= sizes.shared)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "the newest"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_kernel_compiles(dtype: str, arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    sizes = sizes_for(SHARED.get(arch, SHARED["sm_90"]))
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    compiled = Program(source(np.dtype(dtype), sizes), "c++", options).compile("cubin")
+    kernels = [f"{name}_{n}" for name in ("tally", "count") for n in SPANS]
+    for kernel in ("sample", "choose", "classify", *kernels):
+        assert kernel.encode() in compiled.code
+
+
+@needs_nvrtc
+def test_the_newest_architecture_is_new() -> None:
+    assert int(newest().removeprefix("sm_")) >= 120
+
+
+@pytest.mark.parametrize("arch", SHARED)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blocks_fit_into_shared_memory(dtype: str, arch: str) -> None:
+    kind, sizes = np.dtype(dtype), sizes_for(SHARED[arch])
+    static = 1024  # what the kernels and the system take besides
+    for taken in (
+        choose_memory(kind, sizes),
+        classify_memory(kind, sizes),
+        tally_memory(kind, MOST_ENDS),
+    ):
+        assert taken + static <= SHARED[arch]
+    # A run of unused slots takes a bucket, a used one four: there is room for all kinds of data
+    # but floats all over their range.
+    if kind.kind != "f" and kind.itemsize > 1:
+        assert 4 * n_slots(kind) + 1 <= sizes.buckets * 3 // 4
+
+
+def key(value: Any) -> int:
+    """By NumPy's own order: the key of -0.0 is that of 0.0."""
+    value = value + 0 if value.dtype.kind == "f" else value
+    bits = 8 * value.dtype.itemsize
+    word = int(value.view(f"u{value.dtype.itemsize}"))
+    sign = 1 << (bits - 1)
+    if value.dtype.kind in "bu":
+        return word
+    if value.dtype.kind == "i":
+        return word ^ sign
+    return (2 * sign - 1) ^ word if word & sign else word | sign
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_keys_order_as_elements_do(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        values = np.array([False, True])
+    elif kind.kind == "f":
+        with np.errstate(over="ignore"):
+            values = np.concatenate([make(300) for make in FLOATS.values()]).astype(kind)
+    else:
+        values = np.concatenate([make(300, dtype) for make in INTEGERS.values()])
+    keys = np.array([key(value) for value in values], np.uint64)
+    selected = values.astype(selected_dtype(kind))
+    np.testing.assert_array_equal(from_keys(keys, kind), selected)
+    order = np.argsort(keys, kind="stable")
+    assert (selected[order] == np.sort(selected)).all()
