@@ -6,6 +6,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PINNED ?= .venv-pinned
+# Of CuPy, 12 or 13. dask-cuda pins dask, so it has an environment of its own.
+CUDA ?= 13
+VENV_GPU ?= .venv-cuda$(CUDA)
 # The version of dask that dask-cuda 26.10 pins.
 DASK_PINNED ?= 2026.7.1
 ARGS ?=
@@ -14,7 +17,7 @@ SHELL := /bin/sh
 PIP_FLAGS := -qq --disable-pip-version-check
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-pinned lint format mypy bench clean
+.PHONY: help demo test test-pinned test-gpu lint format mypy bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -22,6 +25,7 @@ help:
 	@echo "make demo         exact quartiles of 336,776 flights, checked against NumPy"
 	@echo "make test         the tests, with the newest dask"
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED)"
+	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff mend what it can"
 	@echo "make bench        the benchmarks (asv)"
@@ -41,6 +45,10 @@ DASKLESS := ranks interpolation cuts kernels
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) $(ARGS)
 
+# In an environment that has CuPy already: python -m pytest -m gpu --gpu
+test-gpu: $(VENV_GPU)/.test-gpu
+	$(VENV_GPU)/bin/python $(PYTEST) -m gpu --gpu $(ARGS)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -59,14 +67,15 @@ bench: $(VENV)/.dev
 		--environment existing:$(abspath $(VENV))/bin/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV_PINNED) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV_PINNED) .venv-cuda* build dist
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf asv_bench/env asv_bench/html asv_bench/results
 	find dask_gpuselect tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} + \
 		2>/dev/null || true
 
 # Environments. A stamp is younger than pyproject.toml when its extras are installed.
 
-$(VENV)/.made $(VENV_PINNED)/.made:
+$(VENV)/.made $(VENV_PINNED)/.made $(VENV_GPU)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: '$(PYTHON)' is missing or older than Python 3.11;" \
 			"name another one: make PYTHON=python3.12" >&2; exit 1; }
@@ -89,4 +98,9 @@ $(VENV_PINNED)/.test: pyproject.toml | $(VENV_PINNED)/.made
 	@echo "installing dask_gpuselect[test] and dask $(DASK_PINNED) into $(@D)"
 	@$(VENV_PINNED)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test]' \
 		dask==$(DASK_PINNED) distributed==$(DASK_PINNED)
+	@touch $@
+
+$(VENV_GPU)/.test-gpu: pyproject.toml | $(VENV_GPU)/.made
+	@echo "installing dask_gpuselect[test,cuda$(CUDA)] into $(@D)"
+	@$(VENV_GPU)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test,cuda$(CUDA)]'
 	@touch $@

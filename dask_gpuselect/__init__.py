@@ -9,6 +9,7 @@ from dask_gpuselect.quantiles import (
     percentile,
     quantile,
 )
+from dask_gpuselect.staging import to_gpu
 
 __all__ = [
     "ChunksChangedError",
@@ -18,6 +19,7 @@ __all__ = [
     "nanquantile",
     "percentile",
     "quantile",
+    "to_gpu",
 ]
 
 __version__ = "0.1.0"

@@ -13,14 +13,14 @@ which is all a bracket needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.strategies import PILOT_SIGMA, pilot_bracket
+from dask_gpuselect.strategies import pilot_bracket
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -108,7 +108,7 @@ class Cuts(_Arrays):
         if slack is None:
             inside = below - np.append(np.int64(0), upto)[:-1]
             with np.errstate(over="ignore", invalid="ignore"):
-                slack = distance * (inside + 8) * 2.0**-52  # twice that, for its own rounding
+                slack = distance * ((inside + 8) * 2.0**-52)  # twice that, for its own rounding
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
         return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
@@ -303,13 +303,17 @@ def find_brackets(
     return _cells(envelope, lo, hi)
 
 
-def guess_brackets(sample: NDArray[Any], first: IntArray, last: IntArray) -> tuple[Brackets, float]:
+def guess_brackets(
+    look: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
+) -> tuple[Brackets, float]:
     """Brackets that hold the wanted order statistics with near certainty, from a random sample.
 
     Parameters
     ----------
-    sample : ndarray
-        Valid elements, drawn at the same rate everywhere.
+    look : callable
+        Positions in the sorted sample to the elements there, on the host.
+    size : int
+        Of the sample: valid elements, drawn at the same rate everywhere.
     first, last : ndarray of int64
         Ranks of the sample where the wanted quantiles are, as for `find_brackets`.
 
@@ -318,23 +322,22 @@ def guess_brackets(sample: NDArray[Any], first: IntArray, last: IntArray) -> tup
     brackets : Brackets
         Nothing is proven: load 2 counts whether they hold.
     share : float
-        The candidates' share of all elements will be about this.
+        The candidates' share of all elements will be about this at most.
     """
     if len(first) == 0:
-        return Brackets(sample[:0], np.zeros(1, np.bool_)), 0.0
-    ordered = np.sort(sample)
-    size = len(ordered)
+        return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
     lo, hi = pilot_bracket(first, last, size)
-    values, position, ties = np.unique(ordered, return_inverse=True, return_counts=True)
-    lo = np.where(lo < 0, -1, position[np.maximum(lo, 0)])
-    hi = np.where(hi == size, len(values), position[np.minimum(hi, size - 1)])
-    # A value is counted, not gathered, if it is more than one in eight of what a bracket holds.
-    heavy = np.flatnonzero(ties > PILOT_SIGMA * np.sqrt(size) / 8)
-    heavy = heavy[((lo[:, None] < heavy) & (heavy < hi[:, None])).any(axis=0)]
-    brackets = Brackets.covering(values, lo, hi, counted=heavy)
-    below = np.append(np.searchsorted(ordered, brackets.ends, side="left"), size)
-    upto = np.append(0, np.searchsorted(ordered, brackets.ends, side="right"))
-    return brackets, float((below - upto)[brackets.wanted].sum() / size)
+    # A value is counted, not gathered, if it is more than one in eight of what a bracket holds, or
+    # so: found at two neighbouring positions of those that divide the bracket in sixteen.
+    positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
+    seen = look(np.clip(positions, 0, size - 1).ravel())
+    values = np.unique(seen)
+    at = np.searchsorted(values, seen).reshape(positions.shape)
+    heavy = at[:, 1:][at[:, 1:] == at[:, :-1]]
+    lows = np.where(lo < 0, -1, at[:, 0])
+    highs = np.where(hi == size, len(values), at[:, -1])
+    brackets = Brackets.covering(values, lows, highs, counted=heavy)
+    return brackets, min(float((hi - lo).sum() / size), 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

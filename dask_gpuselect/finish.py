@@ -39,34 +39,40 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     The counts are load 2's alone, so an answer that is returned is exact for the data as load 2
     read it.
     """
-    if not holds(brackets, tally, ranks):
+    cell, is_end = _places(tally, ranks)
+    if not _are_held(brackets, tally, cell, is_end):
         raise ChunksChangedError(
             "the wanted ranks left the brackets that the first load proved. "
             "The source is not reproducible: `.persist()` the array first."
         )
-    cell, is_end = _places(tally, ranks)
     inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
     held = np.where(brackets.wanted, inside, 0)
     offset = np.cumsum(held) - held - np.append(np.int64(0), tally.upto)
     answers = np.empty(ranks.shape, tally.candidates.dtype)
     answers[is_end] = brackets.ends[cell[is_end]]
     places = (ranks + offset[cell])[~is_end]
-    answers[~is_end] = _ordered_at(tally.candidates, places)[places]
+    answers[~is_end] = _elements_at(tally.candidates, places)
     # Zeros of both signs are equal, so which of them has a rank depends on the chunks: +0.0 has.
     return answers + 0.0 if answers.dtype.kind == "f" else answers
 
 
-def _ordered_at(candidates: NDArray[Any], places: IntArray) -> NDArray[Any]:
-    """The candidates in an order in which those at the given places are where sorting puts them."""
-    places = np.unique(places)
-    if len(places) > FEW_PLACES:
-        return np.sort(candidates)
-    return np.partition(candidates, places) if len(places) else candidates
+def _elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
+    """The elements that sorting would put at the given places."""
+    if not isinstance(candidates, np.ndarray):
+        found: NDArray[Any] = candidates.elements_at(places)
+        return found
+    few = np.unique(places)
+    if len(few) > FEW_PLACES:
+        return np.asarray(np.sort(candidates)[places])
+    return np.asarray(np.partition(candidates, few)[places]) if len(few) else candidates[:0]
 
 
 def holds(brackets: Brackets, tally: Tally, ranks: IntArray) -> bool:
     """Whether the counts prove that the elements of these ranks are ends or candidates."""
-    cell, is_end = _places(tally, ranks)
+    return _are_held(brackets, tally, *_places(tally, ranks))
+
+
+def _are_held(brackets: Brackets, tally: Tally, cell: IntArray, is_end: NDArray[np.bool_]) -> bool:
     inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
     all_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
     return bool(all_gathered and (is_end | brackets.wanted[cell]).all())

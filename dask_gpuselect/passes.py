@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.cuts import (
     Brackets,
+    ChunksChangedError,
     Cuts,
     IntArray,
     Tally,
@@ -51,7 +52,9 @@ from dask_gpuselect.strategies import PILOT_SIZE
 PILOT_WORTH = 4 * PILOT_SIZE
 # Elements up to which the candidates of a pilot, 1.4 % of all for each quantile, fit in one place.
 PILOT_MOST = 1 << 28
-MERGE_EVERY = 16  # parts a merge takes; dask's own 4 makes three times the tasks
+# Room for candidates, in units of what the sample lets expect.
+MOST_TIMES = 1.25
+MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
 class Question(Protocol):
@@ -65,11 +68,11 @@ class Question(Protocol):
         """The first and last rank of each wanted bracket, among `n` valid elements; none if `n` is
         0."""
 
-    def settles(self, brackets: Brackets, tally: Tally) -> bool:
-        """Whether brackets that were guessed hold all that is needed to answer."""
-
     def answer(self, brackets: Brackets, tally: Tally) -> np.ndarray[Any, Any]:
-        """The answer, of the promised dtype, one-dimensional, on the host."""
+        """The answer, of the promised dtype, one-dimensional, on the host.
+
+        Raises `ChunksChangedError` if the brackets do not hold all that is needed.
+        """
 
 
 def ask(
@@ -111,10 +114,18 @@ def ask(
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
     size = math.prod(values.shape)
-    if is_worth_a_pilot(size, 1, question):
-        rate = PILOT_SIZE / size
-        guess = _guess_brackets([kernels.sample(values, dtype, rate)], question)
-        settled = _settle([_tally_guess(values, guess, dtype=dtype)], guess, question)
+    is_sorted = kernels.is_best_sorted(values)
+    if is_sorted or (question.share == 1 and size >= PILOT_WORTH):
+        if is_sorted:
+            no_ends = np.empty(0, kernels.selection_dtype(dtype))
+            guess = Guess(Brackets(no_ends, np.ones(1, np.bool_)), 1.0)
+        else:
+            n_brackets = len(question.ranks(size)[0])
+            ordered = kernels.ordered_sample(values, dtype, PILOT_SIZE / size, n_brackets)
+            guess = _guess(ordered, question)
+        most = min(size, math.ceil(MOST_TIMES * guess.share * size) + PILOT_SIZE)
+        tally = kernels.tally_in_place(values, dtype, guess.brackets, most)
+        settled = _settle([tally], guess, question)
         if settled is not None:
             return settled
     cuts = kernels.cuts(values, dtype, question.share)
@@ -165,8 +176,13 @@ class Guess(NamedTuple):
 
 
 def _guess_brackets(parts: list[NDArray[Any]], question: Question) -> Guess:
-    sample = _concatenate(parts)
-    return Guess(*guess_brackets(sample, *question.ranks(len(sample))))
+    return _guess(np.sort(_concatenate(parts)), question)
+
+
+def _guess(ordered: Any, question: Question) -> Guess:
+    """The brackets that a sorted sample suggests."""
+    size = len(ordered)
+    return Guess(*guess_brackets(lambda at: kernels.look(ordered, at), size, *question.ranks(size)))
 
 
 def _tally_guess(chunk: Any, guess: Guess, *, dtype: np.dtype[Any]) -> Tally | None:
@@ -176,16 +192,21 @@ def _tally_guess(chunk: Any, guess: Guess, *, dtype: np.dtype[Any]) -> Tally | N
 
 def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
     found = [part for part in parts if part is not None]
-    return Tally.merge(found) if len(found) == len(parts) else None
+    if len(found) < len(parts):
+        return None
+    return found[0] if len(found) == 1 else Tally.merge(found)
 
 
 def _settle(
     parts: list[Tally | None], guess: Guess, question: Question
 ) -> np.ndarray[Any, Any] | None:
     tally = _merge_or_none(parts)
-    if tally is None or not question.settles(guess.brackets, tally):
+    if tally is None:
         return None
-    return question.answer(guess.brackets, tally)
+    try:
+        return question.answer(guess.brackets, tally)
+    except ChunksChangedError:  # the brackets do not hold: a miss
+        return None
 
 
 def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -294,7 +315,7 @@ def _finish(
     answer = settled
     tally = _merge_or_none(parts)
     if brackets is not None and tally is not None:
-        answer = question.answer(brackets, tally)
+        answer = question.answer(brackets, kernels.move_candidates(tally, meta))
     assert answer is not None  # one of the two plans has been carried out
     answer = answer.reshape(shape)
     if not isinstance(meta, np.ndarray):

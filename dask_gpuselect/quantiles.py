@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import dask.array as da
@@ -15,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect import passes
 from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
-from dask_gpuselect.finish import holds, order_statistics
+from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
 from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
-from dask_gpuselect.ranks import MEDIAN, METHODS, Method, check_method, ranks
+from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
 from dask_gpuselect.strategies import pivot_share
 
 Axis = int | Sequence[int] | None
@@ -509,24 +510,14 @@ class Quantiles:
         return MEDIAN if self.method == MEDIAN.name else METHODS[self.method]
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
-        if n == 0 or not self.q:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        wanted = ranks(n, np.array(self.q), self._method)
-        first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
-        return first, last
-
-    def settles(self, brackets: Brackets, tally: Tally) -> bool:
-        if tally.n_missing and not self.skips_missing:
-            return True
-        first, last = self.ranks(tally.n_valid)
-        return len(first) == 0 or holds(brackets, tally, np.stack([first, last]))
+        return _wanted_pairs(self.q, self._method, n)
 
     def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         if not self.q:
             return np.empty(0, self.dtype)
         if self._is_missing(tally):
             return np.full(len(self.q), np.nan if self.dtype.kind == "f" else "NaT", self.dtype)
-        wanted = ranks(tally.n_valid, np.array(self.q), self._method)
+        wanted = _wanted(self.q, self._method, tally.n_valid)
         found = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
         lower, upper = as_dtype(found, self.source_dtype)
         return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
@@ -545,6 +536,23 @@ class Quantiles:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             return True
         return tally.n_missing > 0 and not self.skips_missing
+
+
+# Remembered, for arrays of one size are asked the same again and again, and three calls for a
+# median take 0.2 ms: as long as a GPU takes to read 1e9 bytes.
+@lru_cache(maxsize=128)
+def _wanted(q: tuple[float, ...], method: Method, n: int) -> Ranks:
+    return ranks(n, np.array(q), method)
+
+
+@lru_cache(maxsize=128)
+def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
+    """The distinct pairs of first and last ranks."""
+    if n == 0 or not q:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    wanted = _wanted(q, method, n)
+    first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
+    return first, last
 
 
 def check_not_empty(method: Method, *, skips_missing: bool) -> None:

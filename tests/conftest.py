@@ -1,9 +1,118 @@
-"""What all tests share."""
+"""What all tests share: the kinds of array that they run over, and what `--gpu` demands."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+from tests import backends
+from tests.backends import CUPY, NUMPY, Backend
 
 # The same examples every time, and no clock: the machines that run this are shared.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(
+    scope="module", params=[backends.param(kind, kind, id=kind.name) for kind in (NUMPY, CUPY)]
+)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """NumPy, and CuPy in a test that is then marked `gpu`.
+
+    A test whose `dtype` CuPy does not have runs over NumPy alone.
+    """
+    yield request.param
+    request.param.free()
+
+
+# --------------------------------------------------------------------------------------------------
+# Tests that need a CUDA device: left out where there is none, unless they are demanded
+# --------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gpu",
+        action="store_true",
+        help="demand the tests marked gpu: a skipped test fails, and so does a run without any",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Here and not later: while tests are collected, a warning of an import would be an error.
+    problem = backends.device_problem()
+    if config.getoption("gpu"):
+        if problem:
+            raise pytest.UsageError(f"--gpu: {problem}")
+        config.pluginmanager.register(Demanded(config), "gpu-demanded")
+
+
+def pytest_report_header() -> str:
+    problem = backends.device_problem()
+    return f"tests marked gpu are left out: {problem}" if problem else "tests marked gpu can run"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Thousands of skips would take time, and hide those that have something to say."""
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        needs_device = item.get_closest_marker("gpu") is not None
+        is_possible = is_supported(item) and not (needs_device and backends.device_problem())
+        (kept if is_possible else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def is_supported(item: pytest.Item) -> bool:
+    """Whether the backend of a test has its dtype."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if not {"backend", "dtype"} <= parameters.keys():
+        return True
+    return bool(parameters["backend"].supports(parameters["dtype"]))
+
+
+class Demanded:
+    """What `--gpu` changes: nothing that did not run goes by unnoticed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        # With several processes the first one runs no tests itself and hears of all of them.
+        self.is_first = not hasattr(config, "workerinput")
+        self.runs_tests = not config.getoption("collectonly")
+        self.n_passed = 0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
+        return failed_if_skipped((yield))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self) -> Generator[None, Any, Any]:
+        return failed_if_skipped((yield))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.n_passed += report.when == "call" and report.passed and "gpu" in report.keywords
+
+    @property
+    def is_missed(self) -> bool:
+        return self.is_first and self.runs_tests and not self.n_passed
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.is_missed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.is_missed:
+            terminalreporter.section("--gpu: no test marked gpu has passed", red=True)
+
+
+def failed_if_skipped(report: Any) -> Any:
+    """The report of a test or of a file, a skip made a failure. Expected failures stay."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        *_, reason = report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"not to be skipped with --gpu: {reason}"
+    return report

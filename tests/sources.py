@@ -127,8 +127,9 @@ def changing(
     directory: Path,
     chunk: int = 3,
     n_chunks: int = 6,
+    size: int = 1000,
 ) -> da.Array:
-    """1,000 elements a chunk, of which one chunk is changed on its second load.
+    """Chunks of `size` elements, of which one chunk is changed on its second load.
 
     Parameters
     ----------
@@ -139,14 +140,14 @@ def changing(
     """
 
     def read(block: NDArray[np.float64], block_id: tuple[int, ...]) -> NDArray[np.float64]:
-        values = hashed(np.arange(1000) + 1000 * block_id[0])
+        values = hashed(np.arange(size) + size * block_id[0])
         if block_id != (chunk,):
             return values
         mine = directory / f"load-{len(list(directory.glob('load-*'))) + 1}"
         mine.touch()
         return change(values, int(mine.name.removeprefix("load-")))
 
-    blocks = da.zeros(1000 * n_chunks, chunks=1000)
+    blocks = da.zeros(size * n_chunks, chunks=size)
     x = blocks.map_blocks(read, dtype=np.float64, meta=np.empty(0))
     x._chunks = ((np.nan,) * n_chunks,)  # as of boolean indexing
     return x

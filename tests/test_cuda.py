@@ -59,7 +59,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     sizes = sizes_for(SHARED.get(arch, SHARED["sm_90"]))
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     compiled = Program(source(np.dtype(dtype), sizes), "c++", options).compile("cubin")
-    kernels = [f"{name}_{n}" for name in ("tally", "count") for n in SPANS]
+    kernels = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
     for kernel in ("sample", "choose", "classify", *kernels):
         assert kernel.encode() in compiled.code
 

@@ -14,6 +14,7 @@ import pytest
 from dask.base import DaskMethodsMixin
 
 import dask_gpuselect
+from tests.backends import NUMPY, Backend
 from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
 from tests.test_quantiles import untouchable
 
@@ -36,9 +37,9 @@ def call(function: str, a: Any, *arguments: Any, **options: Any) -> Any:
     return getattr(dask_gpuselect, function)(a, *arguments, **options)
 
 
-def arrays(dtype: Any = "f8", shape: tuple[int, ...] = (4, 5)) -> list[Any]:
+def arrays(backend: Backend, dtype: Any = "f8", shape: tuple[int, ...] = (4, 5)) -> list[Any]:
     """A lazy array that must not be loaded, and one in memory."""
-    return [untouchable(shape, dtype, 2), np.zeros(shape, dtype)]
+    return [untouchable(backend, shape, dtype, 2), backend.asarray(np.zeros(shape, dtype))]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -62,8 +63,8 @@ def arrays(dtype: Any = "f8", shape: tuple[int, ...] = (4, 5)) -> list[Any]:
     ],
 )
 @pytest.mark.parametrize("function", ["quantile", "nanquantile"])
-def test_q_outside(function: str, q: Any, named: str) -> None:
-    for a in arrays():
+def test_q_outside(backend: Backend, function: str, q: Any, named: str) -> None:
+    for a in arrays(backend):
         with pytest.raises(ValueError, match=rf"q must lie in \[0, 1\], and {named} does not"):
             call(function, a, q)
 
@@ -72,8 +73,8 @@ def test_q_outside(function: str, q: Any, named: str) -> None:
     ("q", "named"), [(100.5, "100.5"), (-1, "-1.0"), ([50, np.nan], "nan"), ([0, 101], "101.0")]
 )
 @pytest.mark.parametrize("function", ["percentile", "nanpercentile"])
-def test_percentage_outside(function: str, q: Any, named: str) -> None:
-    for a in arrays():
+def test_percentage_outside(backend: Backend, function: str, q: Any, named: str) -> None:
+    for a in arrays(backend):
         with pytest.raises(ValueError, match=rf"q must lie in \[0, 100\], and {named} does not"):
             call(function, a, q)
 
@@ -82,14 +83,14 @@ def test_percentage_outside(function: str, q: Any, named: str) -> None:
     ("q", "shape"), [([[0.5]], "1, 1"), (np.zeros((2, 3)), "2, 3"), (np.zeros((0, 3)), "0, 3")]
 )
 @functions_of_q
-def test_q_of_many_dimensions(function: str, q: Any, shape: str) -> None:
-    for a in arrays():
+def test_q_of_many_dimensions(backend: Backend, function: str, q: Any, shape: str) -> None:
+    for a in arrays(backend):
         with pytest.raises(ValueError, match=rf"scalar or one-dimensional, not of shape \({shape}"):
             call(function, a, q)
 
 
 @pytest.mark.parametrize(
-    ("q", "dtype"),
+    ("q", "named"),
     [
         (0.5j, "complex128"),
         ([0.5, 0.5j], "complex128"),
@@ -101,16 +102,16 @@ def test_q_of_many_dimensions(function: str, q: Any, shape: str) -> None:
     ],
 )
 @functions_of_q
-def test_q_that_is_no_number(function: str, q: Any, dtype: str) -> None:
-    for a in arrays():
-        with pytest.raises(TypeError, match=f"q must be real, not {dtype}"):
+def test_q_that_is_no_number(backend: Backend, function: str, q: Any, named: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(TypeError, match=f"q must be real, not {named}"):
             call(function, a, q)
 
 
 @functions_of_q
-def test_lazy_q(function: str) -> None:
-    for q in (untouchable((3,), "f8", 1), da.zeros(()), dask.delayed(0.5)):
-        for a in arrays():
+def test_lazy_q(backend: Backend, function: str) -> None:
+    for q in (untouchable(backend, (3,), "f8", 1), da.zeros(()), dask.delayed(0.5)):
+        for a in arrays(backend):
             with pytest.raises(TypeError, match="q must be known when the graph is built"):
                 call(function, a, q)
 
@@ -124,8 +125,8 @@ def test_lazy_q(function: str) -> None:
     ("axis", "named"), [(2, 2), (-3, -3), ((0, 2), 2), ((0, 1, 2), 2), ([-4], -4)]
 )
 @every_function
-def test_axis_that_is_not_there(function: str, axis: Any, named: int) -> None:
-    for a in arrays():
+def test_axis_that_is_not_there(backend: Backend, function: str, axis: Any, named: int) -> None:
+    for a in arrays(backend):
         with pytest.raises(
             np.exceptions.AxisError, match=f"axis {named} is out of bounds for array of dimension 2"
         ):
@@ -133,24 +134,24 @@ def test_axis_that_is_not_there(function: str, axis: Any, named: int) -> None:
 
 
 @every_function
-def test_axis_of_no_dimension(function: str) -> None:
-    for a in (da.zeros(()), np.array(1.0), 1.0):
+def test_axis_of_no_dimension(backend: Backend, function: str) -> None:
+    for a in (backend.mapped(da.zeros(())), backend.asarray(1.0), 1.0):
         with pytest.raises(np.exceptions.AxisError, match="axis 0 is out of bounds"):
             call(function, a, axis=0)
 
 
 @pytest.mark.parametrize("axis", [(0, 0), (0, 1, -1), (-1, -1)])
 @every_function
-def test_repeated_axis(function: str, axis: Any) -> None:
-    for a in arrays():
+def test_repeated_axis(backend: Backend, function: str, axis: Any) -> None:
+    for a in arrays(backend):
         with pytest.raises(ValueError, match="repeated axis"):
             call(function, a, axis=axis)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, (1,), [0], (), np.int64(0)])
 @every_function
-def test_some_axes(function: str, axis: Any) -> None:
-    for a in arrays():
+def test_some_axes(backend: Backend, function: str, axis: Any) -> None:
+    for a in arrays(backend):
         with pytest.raises(
             NotImplementedError, match=r"only axis=None, over all elements"
         ) as error:
@@ -160,16 +161,16 @@ def test_some_axes(function: str, axis: Any) -> None:
 
 @pytest.mark.parametrize("axis", ["0", 0.5, [0.0, 1.0]])
 @every_function
-def test_axis_that_is_no_integer(function: str, axis: Any) -> None:
-    for a in arrays():
+def test_axis_that_is_no_integer(backend: Backend, function: str, axis: Any) -> None:
+    for a in arrays(backend):
         with pytest.raises(TypeError):
             call(function, a, axis=axis)
 
 
 @pytest.mark.parametrize("method", ["Linear", "median", "", "interpolate", None, 7, b"linear"])
 @functions_of_q
-def test_unknown_method(function: str, method: Any) -> None:
-    for a in arrays():
+def test_unknown_method(backend: Backend, function: str, method: Any) -> None:
+    for a in arrays(backend):
         with pytest.raises(ValueError, match="is not a valid method") as error:
             call(function, a, method=method)
         message, listed = str(error.value).split(". Use one of: ")
@@ -178,27 +179,28 @@ def test_unknown_method(function: str, method: Any) -> None:
 
 
 @functions_of_q
-def test_weights(function: str) -> None:
-    for a in arrays():
+def test_weights(backend: Backend, function: str) -> None:
+    for a in arrays(backend):
         with pytest.raises(
             NotImplementedError, match=f"{function} with weights is not implemented"
         ):
             call(function, a, weights=np.ones((4, 5)))
-        assert call(function, da.ones(3), weights=None).compute() == 1
+        ours = call(function, backend.mapped(da.ones(3)), weights=None).compute()
+        assert backend.to_numpy(ours) == 1
 
 
 @pytest.mark.parametrize("option", ["out", "overwrite_input", "interpolation", "dtype"])
 @every_function
-def test_options_that_are_not_offered(function: str, option: str) -> None:
-    for a in arrays():
+def test_options_that_are_not_offered(backend: Backend, function: str, option: str) -> None:
+    for a in arrays(backend):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
             call(function, a, **{option: None})
 
 
 @every_function
-def test_options_are_named(function: str) -> None:
+def test_options_are_named(backend: Backend, function: str) -> None:
     q = (0.5,) if takes_q(function) else ()
-    for a in arrays():
+    for a in arrays(backend):
         with pytest.raises(TypeError, match="positional arguments? but"):
             call(function, a, *q, None, True)
 
@@ -212,8 +214,8 @@ def test_options_are_named(function: str) -> None:
     "dtype", ["c8", "c16", "O", "S3", "U3", "V3", "i4,f8", np.longdouble], ids=str
 )
 @every_function
-def test_dtype_of_no_real_numbers(function: str, dtype: Any) -> None:
-    for a in arrays(dtype):
+def test_dtype_of_no_real_numbers(backend: Backend, function: str, dtype: Any) -> None:
+    for a in arrays(backend, dtype):
         for method in {"method": METHODS[0]}, {}:
             options = method if takes_q(function) else {}
             with pytest.raises(TypeError, match="need an array of real numbers, not ") as error:
@@ -244,8 +246,8 @@ def test_complex_array_api() -> None:
 
 @pytest.mark.parametrize("method", MIXED)
 @functions_of_q
-def test_bools_are_not_interpolated(function: str, method: str) -> None:
-    for a in [*arrays("?"), [True, False], xp.asarray([True])]:
+def test_bools_are_not_interpolated(backend: Backend, function: str, method: str) -> None:
+    for a in [*arrays(backend, "?"), [True, False], xp.asarray([True])]:
         with pytest.raises(TypeError, match=f"^{method} would interpolate .* bool ones") as error:
             call(function, a, method=method)
         assert 'method="lower"' in str(error.value)
@@ -254,8 +256,10 @@ def test_bools_are_not_interpolated(function: str, method: str) -> None:
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
 @pytest.mark.parametrize("method", MIXED)
 @functions_of_q
-def test_dates_are_not_interpolated(function: str, method: str, dtype: str) -> None:
-    for a in arrays(dtype):
+def test_dates_are_not_interpolated(
+    backend: Backend, function: str, method: str, dtype: str
+) -> None:
+    for a in arrays(backend, dtype):
         with pytest.raises(TypeError, match=f"^{method} would average .* can only be chosen") as e:
             call(function, a, method=method)
         assert str(np.dtype(dtype)) in str(e.value)
@@ -264,8 +268,8 @@ def test_dates_are_not_interpolated(function: str, method: str, dtype: str) -> N
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
 @pytest.mark.parametrize("function", ["median", "nanmedian"])
-def test_median_of_dates(function: str, dtype: str) -> None:
-    for a in arrays(dtype):
+def test_median_of_dates(backend: Backend, function: str, dtype: str) -> None:
+    for a in arrays(backend, dtype):
         with pytest.raises(TypeError, match='median would average .* use quantile with method="lo'):
             call(function, a)
 
@@ -273,7 +277,7 @@ def test_median_of_dates(function: str, dtype: str) -> None:
 MASKED: dict[str, Callable[[], Any]] = {
     "in memory": lambda: np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
     "nothing masked": lambda: np.ma.masked_array([1.0, 2.0, 3.0]),
-    "lazy": lambda: da.ma.masked_greater(untouchable((5,), "f8", 2), 3),
+    "lazy": lambda: da.ma.masked_greater(untouchable(NUMPY, (5,), "f8", 2), 3),
     "a constant": lambda: np.ma.masked,
 }
 
@@ -317,10 +321,13 @@ def test_other_collections(function: str, kind: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def chunks_that_are(make: Callable[[Any], Any], declared: str) -> da.Array:
+def chunks_that_are(
+    make: Callable[[Any], Any], declared: str, backend: Backend = NUMPY
+) -> da.Array:
     """A source that promises one thing and delivers another."""
-    source = da.from_array(np.arange(20.0).reshape(4, 5) + 0.5, chunks=3)
-    return source.map_blocks(make, dtype=declared, meta=np.empty((0, 0), declared))
+    source = backend.held(np.arange(20.0).reshape(4, 5) + 0.5, 3)
+    meta = backend.asarray(np.empty((0, 0), declared))
+    return source.map_blocks(make, dtype=declared, meta=meta)
 
 
 @pytest.mark.parametrize(
@@ -334,15 +341,22 @@ def chunks_that_are(make: Callable[[Any], Any], declared: str) -> da.Array:
         ("i4", "u8"),
         ("i4", "?"),
         ("c16", "f8"),
-        ("M8[ns]", "M8[s]"),
-        ("m8[s]", "i8"),
-        ("i8", "M8[s]"),
-        ("O", "f8"),
-        ("U8", "f8"),
     ],
 )
-def test_chunks_of_another_dtype(found: str, declared: str) -> None:
-    a = chunks_that_are(lambda block: block.astype("i8").astype(found), declared)
+def test_chunks_of_another_dtype(backend: Backend, found: str, declared: str) -> None:
+    assert_dtype_is_refused(backend, found, declared)
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [("M8[ns]", "M8[s]"), ("m8[s]", "i8"), ("i8", "M8[s]"), ("O", "f8"), ("U8", "f8")],
+)
+def test_chunks_of_another_dtype_that_only_numpy_has(found: str, declared: str) -> None:
+    assert_dtype_is_refused(NUMPY, found, declared)
+
+
+def assert_dtype_is_refused(backend: Backend, found: str, declared: str) -> None:
+    a = chunks_that_are(lambda block: block.astype("i8").astype(found), declared, backend)
     result = dask_gpuselect.quantile(a, 0.5, method=DISCRETE[0])
     with pytest.raises(TypeError, match="a chunk has dtype .* but its array says ") as error:
         result.compute()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -11,21 +14,103 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.cuts import Brackets, Cuts, most_candidates
+from dask_gpuselect.cuts import Brackets, Cuts, Tally, most_candidates
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.strategies import pivot_count
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal
+from tests.backends import CUPY, NUMPY, Backend, param
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel module, and what it is tested with.
+
+    Parameters
+    ----------
+    name : str
+        Of the module, which is imported by the tests that need it.
+    backend : Backend
+        Whose arrays it takes.
+    sizes, tally_sizes : tuple of int
+        Numbers of elements where something changes.
+    takes_all : bool
+        Whether it takes every dtype as it is, and not only those that elements are compared in.
+    sums_plainly : bool
+        Whether its distances are plain sums, and so have the error of one.
+    """
+
+    name: str
+    backend: Backend
+    sizes: tuple[int, ...]
+    tally_sizes: tuple[int, ...] = (0, 1, 700, 5000)
+    takes_all: bool = False
+    sums_plainly: bool = True
+
+    def __str__(self) -> str:
+        return self.name if self.backend is NUMPY or self.takes_all else f"{self.name} on a GPU"
+
+    @property
+    def module(self) -> ModuleType:
+        return importlib.import_module(f"dask_gpuselect.kernels.{self.name}")
+
+    def cuts(self, values: NDArray[Any], n_pivots: int) -> Cuts:
+        cuts: Cuts = self.module.cuts(self.backend.asarray(values), n_pivots)
+        return cuts
+
+    def tally(self, values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
+        tally: Tally | None = self.module.tally(self.backend.asarray(values), brackets, most)
+        return tally
+
 
 # Sorted chunks, sampled ones, and both sides of the change; runs of 512 that end evenly or not.
 SIZES = (0, 1, 2, 511, 1000, cpu.SORT_AT_MOST, cpu.SORT_AT_MOST + 1, 40_001)
+
+# The same for CUDA, whose small chunks are copied to the host; counters of 16 bits, and warps,
+# blocks and all blocks together that end evenly or not.
+DEVICE_SIZES = (0, 1, 1000, 2**14, 2**14 + 1, 2**16 - 1, 2**16, 2**16 + 1, 300_001)
+
+GENERIC = Kernel("generic", NUMPY, SIZES)
+CPU = Kernel("cpu", NUMPY, SIZES)
+CUDA = Kernel(
+    "cuda",
+    CUPY,
+    DEVICE_SIZES,
+    tally_sizes=(0, 1, 700, 2**14 + 1, 70_000),
+    takes_all=True,
+    sums_plainly=False,
+)
+# Where the CUDA kernels cannot do it, the reference does, on the device: large chunks only.
+GENERIC_ON_A_GPU = Kernel("generic", CUPY, (2**14 + 1, 40_001))
 
 CASES: list[tuple[str, str]] = [
     *((name, dtype) for name in (*FLOATS, *MISSING) for dtype in ("f8", "f4")),
     *((name, dtype) for name in INTEGERS for dtype in INTEGER_DTYPES),
 ]
+CASES_OF_ALL = [*CASES, *((name, "f2") for name in (*FLOATS, *MISSING)), ("bools", "?")]
+
+
+def each(*kernels: Kernel) -> Any:
+    """Parametrise over kernels."""
+    return pytest.mark.parametrize(
+        "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in kernels]
+    )
+
+
+def each_case(*kernels: Kernel) -> Any:
+    """Parametrise over kernels and all data that they take."""
+    return pytest.mark.parametrize(
+        ("kernel", "name", "dtype"),
+        [
+            param(kernel.backend, kernel, name, dtype, id=f"{kernel}-{name}-{dtype}")
+            for kernel in kernels
+            for name, dtype in (CASES_OF_ALL if kernel.takes_all else CASES)
+        ],
+    )
 
 
 def make(name: str, dtype: str, n: int) -> NDArray[Any]:
+    if name == "bools":
+        return uniform(n) < 0.4
     if name in INTEGERS:
         return INTEGERS[name](n, dtype)
     with np.errstate(over="ignore", under="ignore"):
@@ -36,8 +121,14 @@ def valid(values: NDArray[Any]) -> NDArray[Any]:
     return np.sort(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
 
 
-def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any]) -> None:
+def selected(values: NDArray[Any]) -> NDArray[Any]:
+    """The elements, flat, of the dtype in which they are compared."""
+    return values.ravel().astype(kernels.selection_dtype(values.dtype), copy=False)
+
+
+def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any], *, sums_plainly: bool = True) -> None:
     """Against the reference's measurement at the same pivots."""
+    values = selected(values)
     ordered = valid(values)
     assert cuts.pivots.dtype == values.dtype
     assert (cuts.pivots[1:] > cuts.pivots[:-1]).all()
@@ -49,15 +140,19 @@ def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any]) -> None:
     np.testing.assert_array_equal(cuts.below, below)
     np.testing.assert_array_equal(cuts.upto, upto)
     inside = below - np.append(0, upto)[:-1]
-    assert_distances(cuts.distance, distance, inside)
+    assert_distances(cuts, distance, inside, sums_plainly=sums_plainly)
 
 
-def assert_distances(found: NDArray[Any], reference: NDArray[Any], inside: NDArray[Any]) -> None:
-    """Within the relative error that `Cuts` states, of both; unknown only where it may be."""
+def assert_distances(
+    cuts: Cuts, reference: NDArray[Any], inside: NDArray[Any], *, sums_plainly: bool
+) -> None:
+    """Within the error that `Cuts` states, of both; unknown only where it may be."""
+    found = np.where(np.isfinite(cuts.slack), cuts.distance, np.nan)
     known = np.isfinite(found) & np.isfinite(reference)
     with np.errstate(all="ignore"):
         error = np.abs(found - reference)
-        allowed = 2 * (inside + 8) * 2.0**-53 * reference
+        of_a_sum = (inside + 8) * 2.0**-53 * reference
+        allowed = (of_a_sum if sums_plainly else cuts.slack) + of_a_sum
     assert (error[known] <= allowed[known]).all()
     # The fast kernels may know more than the reference (differences beyond int64), never less.
     lost = np.isfinite(reference) & ~np.isfinite(found) & (inside > 0)
@@ -65,34 +160,49 @@ def assert_distances(found: NDArray[Any], reference: NDArray[Any], inside: NDArr
     assert not lost.any()
 
 
-@pytest.mark.parametrize("kernel", [generic, cpu], ids=["generic", "cpu"])
-@pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_cuts(kernel: ModuleType, name: str, dtype: str) -> None:
+def assert_no_cell_is_heavy(cuts: Cuts, module: ModuleType, n_pivots: int) -> None:
+    """No open cell holds more than `HEAVY` times its share, whatever the sample saw."""
+    n_valid = int(cuts.n_valid[0])
+    inside = np.append(cuts.below, n_valid) - np.append(0, cuts.upto)
+    promised = min(n_pivots, getattr(module, "MOST_PIVOTS", n_pivots))
+    assert inside.max() <= module.HEAVY * max(n_valid // promised, 1)
+
+
+@each_case(GENERIC, CPU, CUDA, GENERIC_ON_A_GPU)
+def test_cuts(kernel: Kernel, name: str, dtype: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
-        for n in SIZES:
+        for n in kernel.sizes:
             values = make(name, dtype, n)
-            assert_cuts_are_exact(kernel.cuts(values, pivot_count(n)), values)
+            cuts = kernel.cuts(values, pivot_count(n))
+            assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_no_cell_is_heavy(name: str, dtype: str) -> None:
-    """No open cell holds more than four times its share, whatever the sample saw."""
-    for n in SIZES[1:]:
-        values = make(name, dtype, n)
-        cuts = cpu.cuts(values, pivot_count(n))
-        n_valid = int(cuts.n_valid[0])
-        inside = np.append(cuts.below, n_valid) - np.append(0, cuts.upto)
-        assert inside.max() <= cpu.HEAVY * max(n_valid // pivot_count(n), 1)
+@each_case(CPU, CUDA)
+def test_no_cell_is_heavy(kernel: Kernel, name: str, dtype: str) -> None:
+    for n in filter(None, kernel.sizes):
+        cuts = kernel.cuts(make(name, dtype, n), pivot_count(n))
+        assert_no_cell_is_heavy(cuts, kernel.module, pivot_count(n))
 
 
-def test_a_sample_that_misses_the_data_is_mended() -> None:
+@each(CPU, CUDA)
+def test_a_sample_that_misses_the_data_is_mended(kernel: Kernel) -> None:
     """Ten thousand different elements in a place that no sample of NaN-ridden data sees."""
     values = np.full(2_000_000, np.nan)
     values[1_000_000:1_010_000] = normal(10_000)
-    cuts = cpu.cuts(values, 1000)
-    assert_cuts_are_exact(cuts, values)
-    inside = np.append(cuts.below, 10_000) - np.append(0, cuts.upto)
-    assert inside.max() <= cpu.HEAVY * 10
+    cuts = kernel.cuts(values, 1000)
+    assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
+    assert_no_cell_is_heavy(cuts, kernel.module, 1000)
+
+
+@each(CPU, CUDA)
+@pytest.mark.parametrize("n_valid", [1, 2, 3, 4, 5, 40])
+def test_a_sample_without_a_valid_element(kernel: Kernel, n_valid: int) -> None:
+    """However few they are, there is a pivot among them."""
+    values = np.full(2_000_000, np.nan)
+    values[np.arange(n_valid) * 49_999 + 12_345] = np.arange(n_valid)
+    cuts = kernel.cuts(values, 1000)
+    assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
+    assert_no_cell_is_heavy(cuts, kernel.module, 1000)
 
 
 def brackets_of(values: NDArray[Any], n_ends: int) -> Brackets:
@@ -103,35 +213,93 @@ def brackets_of(values: NDArray[Any], n_ends: int) -> Brackets:
     return Brackets(ends, hashed(np.arange(len(ends) + 1) + n_ends) < 0.34)
 
 
+def assert_tally_is_right(
+    found: Tally | None, expected: Tally | None, dtype: np.dtype[Any]
+) -> None:
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found.below, expected.below)
+    np.testing.assert_array_equal(found.upto, expected.upto)
+    assert (found.n_valid, found.n_missing) == (expected.n_valid, expected.n_missing)
+    assert found.candidates.dtype == dtype
+    np.testing.assert_array_equal(np.sort(found.candidates), np.sort(expected.candidates))
+
+
 @pytest.mark.parametrize("n_ends", [0, 1, 6, cpu.FEW_ENDS, 100])
-@pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_tally(name: str, dtype: str, n_ends: int) -> None:
-    for n in (0, 1, 700, 5000):
+@each_case(CPU, CUDA)
+def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
+    for n in kernel.tally_sizes:
         values = make(name, dtype, n)
-        brackets = brackets_of(values, n_ends)
+        compared = selected(values)
+        brackets = brackets_of(compared, n_ends)
         for wanted in (brackets.wanted, ~brackets.wanted, np.ones_like(brackets.wanted)):
             brackets = Brackets(brackets.ends, wanted)
-            expected = generic.tally(values, brackets, n)
-            found = cpu.tally(values, brackets, n)
-            assert expected is not None
-            assert found is not None
-            np.testing.assert_array_equal(found.below, expected.below)
-            np.testing.assert_array_equal(found.upto, expected.upto)
-            assert (found.n_valid, found.n_missing) == (expected.n_valid, expected.n_missing)
-            assert found.candidates.dtype == values.dtype
-            np.testing.assert_array_equal(np.sort(found.candidates), np.sort(expected.candidates))
+            expected = generic.tally(compared, brackets, n)
+            assert_tally_is_right(kernel.tally(values, brackets, n), expected, compared.dtype)
 
 
-@pytest.mark.parametrize("kernel", [generic, cpu], ids=["generic", "cpu"])
+@each(CPU, CUDA)
+@pytest.mark.parametrize("name", ["normal", "some nan", "half tied"])
+@pytest.mark.parametrize("n_ends", [1023, 1024, 1025, 3000])
+def test_tally_at_more_ends_than_are_counted_at_once(
+    kernel: Kernel, name: str, n_ends: int
+) -> None:
+    values = make(name, "f8", 70_000)
+    ends = np.unique(valid(values)[:: -(-70_000 // (4 * n_ends))])[:n_ends]
+    for share in (0.0, 0.1, 0.9, 1.0):
+        brackets = Brackets(ends, hashed(np.arange(len(ends) + 1)) < share)
+        expected = generic.tally(values, brackets, 70_000)
+        found = kernel.tally(values, brackets, len(expected.candidates))  # type: ignore[union-attr]
+        assert_tally_is_right(found, expected, values.dtype)
+
+
+@each(GENERIC, CPU, CUDA, GENERIC_ON_A_GPU)
 @pytest.mark.parametrize("n_ends", [4, 100])
-def test_tally_refuses_more_candidates_than_there_can_be(kernel: ModuleType, n_ends: int) -> None:
-    values = normal(5000)
+def test_tally_refuses_more_candidates_than_there_can_be(kernel: Kernel, n_ends: int) -> None:
+    n = max(kernel.tally_sizes)
+    values = normal(n)
     brackets = brackets_of(values, n_ends)
-    held = len(generic.tally(values, brackets, 5000).candidates)  # type: ignore[union-attr]
+    expected = generic.tally(values, brackets, n)
+    held = len(expected.candidates)  # type: ignore[union-attr]
     assert held > 0
-    assert kernel.tally(values, brackets, held) is not None
+    assert_tally_is_right(kernel.tally(values, brackets, held), expected, values.dtype)
     assert kernel.tally(values, brackets, held - 1) is None
     assert kernel.tally(values, brackets, 0) is None
+
+
+MILLIONS = [
+    *((name, dtype, 3_000_000) for name in (*FLOATS, *MISSING) for dtype in ("f4", "f8")),
+    *((name, "f8", 5_000_003) for name in ("normal", "bucket killer", "some nan", "half tied")),
+    *(("whole range", dtype, 5_000_003) for dtype in ("u1", "i2", "u4", "i8")),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dtype", "n"), MILLIONS)
+def test_millions_of_elements(name: str, dtype: str, n: int) -> None:
+    """More pivots than cells are promised for, and millions of candidates."""
+    values = make(name, dtype, n)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cuts = CUDA.cuts(values, pivot_count(n))
+        assert_cuts_are_exact(cuts, values, sums_plainly=False)
+    assert_no_cell_is_heavy(cuts, CUDA.module, pivot_count(n))
+    for n_ends in (6, 100):
+        brackets = brackets_of(values, n_ends)
+        assert_tally_is_right(
+            CUDA.tally(values, brackets, n), generic.tally(values, brackets, n), values.dtype
+        )
+
+
+@pytest.mark.gpu
+def test_distances_say_much() -> None:
+    """They narrow brackets only if their error is a small part of them."""
+    for dtype in ("f4", "f8", "i4", "i8"):
+        cuts = CUDA.cuts((normal(300_001) * 1e6).astype(dtype), pivot_count(300_001))
+        inside = cuts.below - np.append(0, cuts.upto)[:-1]
+        known = np.isfinite(cuts.distance) & (inside > 0)
+        assert known.sum() >= 0.9 * len(cuts.pivots)
+        assert np.median(cuts.slack[known] / cuts.distance[known]) < 2.0**-8
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "int8", "int64", "uint64", "uint8"])
@@ -188,6 +356,65 @@ def test_any_layout_in_memory(layout: str) -> None:
     np.testing.assert_array_equal(np.sort(tally.candidates), expected)
 
 
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda x: x,
+    "Fortran": lambda x: x.copy(order="F"),
+    "transposed": lambda x: x.transpose(2, 0, 1),
+    "reversed": lambda x: x[::-1, ::-1, ::-1],
+    "partly reversed": lambda x: x[:, ::-1].T,
+    "steps": lambda x: x.repeat(2, axis=0).repeat(3, axis=2)[::2, :, 1::3],
+    "steps backward": lambda x: x.repeat(2, axis=0).repeat(3, axis=2)[::-2, :, ::-3],
+    "a part": lambda x: x[1:-1, 2:, 3:-4],
+    "from the second on": lambda x: x.ravel()[1:],
+    "from the fourth on, backward": lambda x: x.ravel()[:2:-1],
+    "zero strides": lambda x: np.broadcast_to(x[:, :1, :], x.shape),
+    "zero strides, transposed": lambda x: np.broadcast_to(x[0, 0], x.shape).T,
+    "one element, broadcast": lambda x: np.broadcast_to(x[7, 8, 9], x.shape),
+    "overlapping": lambda x: np.lib.stride_tricks.sliding_window_view(x.ravel()[:450_001], 2),
+    "many dimensions": lambda x: x.reshape(2, 50, 9, 10, 4, 25).transpose(5, 2, 0, 4, 1, 3)[
+        ::-1, :, :, ::-1
+    ],
+    "dimensions of one": lambda x: x[:, None, ::-1, :, None].transpose(4, 2, 0, 1, 3),
+    "a column": lambda x: x[:, 3, 5],
+    "an element": lambda x: x[7, 8, 9],
+    "nothing": lambda x: x[:, 5:5],
+}
+
+SCRATCH = 1 << 19  # bytes; the kernels say that they take 0.4 MB
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["?", *INTEGER_DTYPES, "f2", "f4", "f8"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_any_view_on_a_gpu_is_read_in_place(view: str, dtype: str) -> None:
+    name = {"?": "bools", "f": "some nan"}.get(dtype[0], "whole range")
+    plain = make(name, dtype.replace("u8", "i8"), 900_000).reshape(100, 90, 100)
+    if dtype == "u8":  # for half of the data named so are crowded near the largest
+        plain = plain.view("u8")
+    assert plain.nbytes > SCRATCH
+    chunk = VIEWS[view](CUPY.asarray(plain))
+    values = selected(np.asarray(VIEWS[view](plain)))
+    np.testing.assert_array_equal(selected(np.asarray(CUPY.to_numpy(chunk))), values)
+    with CUPY.allocations() as sizes:
+        cuts = kernels.cuts(chunk, chunk.dtype, 1)
+    assert_cuts_are_exact(cuts, values, sums_plainly=False)
+    assert max(sizes, default=0) <= SCRATCH
+
+    brackets = brackets_of(values, 6)
+    expected = generic.tally(values, brackets, values.size)
+    assert expected is not None
+    with CUPY.allocations() as sizes:
+        tally = kernels.tally(chunk, chunk.dtype, brackets, len(expected.candidates))
+    assert_tally_is_right(tally, expected, values.dtype)
+    assert max(sizes, default=0) <= max(expected.candidates.nbytes, SCRATCH)
+
+    with CUPY.allocations() as sizes:
+        drawn = kernels.sample(chunk, chunk.dtype, 0.001)
+    assert drawn.dtype == values.dtype
+    assert np.isin(drawn, values).all()
+    assert max(sizes, default=0) <= SCRATCH
+
+
 @pytest.mark.parametrize(
     ("chunk", "missing"),
     [
@@ -210,11 +437,13 @@ def test_dtypes_without_kernels_of_their_own(chunk: Any, missing: int) -> None:
     assert back[[0, -1]].tolist() == ordered[[0, -1]].tolist()
 
 
-def test_a_chunk_of_another_dtype_than_declared() -> None:
-    safe = kernels.cuts(np.arange(5, dtype=np.int32), np.dtype(np.float64), 1)
+@pytest.mark.parametrize("n", [5, 20_000])
+def test_a_chunk_of_another_dtype_than_declared(backend: Backend, n: int) -> None:
+    safe = kernels.cuts(backend.asarray(np.arange(n, dtype=np.int32)), np.dtype(np.float64), 1)
     assert safe.pivots.dtype == np.float64
+    assert safe.n_valid.tolist() == [n]
     with pytest.raises(TypeError, match="a chunk has dtype float64, but its array says int64"):
-        kernels.cuts(np.arange(5.0), np.dtype(np.int64), 1)
+        kernels.cuts(backend.asarray(np.arange(float(n))), np.dtype(np.int64), 1)
 
 
 def test_chunks_that_are_no_arrays() -> None:
@@ -224,10 +453,11 @@ def test_chunks_that_are_no_arrays() -> None:
         kernels.cuts(np.ma.masked_array([1.0], [True]), np.dtype(np.float64), 1)
 
 
-def test_pivots_do_not_follow_a_period() -> None:
+@each(CPU, CUDA)
+def test_pivots_do_not_follow_a_period(kernel: Kernel) -> None:
     """A fixed stride of 64 would see one value of sixty-four; hashed places see them all."""
     values = np.tile(np.arange(64.0), 4096)
-    assert cpu.cuts(values, pivot_count(len(values))).pivots.tolist() == list(range(64))
+    assert kernel.cuts(values, pivot_count(len(values))).pivots.tolist() == list(range(64))
 
 
 def test_kernels_are_compiled_once_for_read_only_and_writable_arrays() -> None:
@@ -239,16 +469,20 @@ def test_kernels_are_compiled_once_for_read_only_and_writable_arrays() -> None:
 
 
 @pytest.mark.slow
-def test_more_elements_than_32_bits_count() -> None:
-    """Zeros take no memory until they are written, so this reads 4 GiB and holds next to none."""
-    values = np.zeros(2**32 + 1000, np.uint8)
+@each(CPU, CUDA)
+def test_more_elements_than_32_bits_count(kernel: Kernel) -> None:
+    """Zeros of NumPy take no memory until they are written: 4 GiB are read, and next to none held.
+    A GPU holds them."""
+    values = kernel.backend.xp.zeros(2**32 + 1000, np.uint8)
     values[-1] = 1
-    cuts = cpu.cuts(values, 100)
+    cuts = kernel.module.cuts(values, 100)
     assert cuts.pivots[0] == 0
     assert cuts.upto[0] == 2**32 + 999
     assert cuts.n_valid.tolist() == [2**32 + 1000]
     brackets = Brackets(np.array([0], np.uint8), np.array([False, True]))
-    tally = cpu.tally(values, brackets, 5)
+    tally = kernel.module.tally(values, brackets, 5)
     assert tally is not None
     assert tally.upto.tolist() == [2**32 + 999]
     assert tally.candidates.tolist() == [1]
+    del values
+    kernel.backend.free()

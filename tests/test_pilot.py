@@ -31,12 +31,11 @@ def small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
 def misses(small_pilots: None, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Guesses that gather what is above the sample, and so never hold; what became of each."""
 
-    def guess(parts: list[Any], question: Any) -> passes.Guess:
-        sample = np.concatenate(parts)
-        ends = np.unique([sample.min(), sample.max()])
+    def guess(ordered: Any, question: Any) -> passes.Guess:
+        ends = np.unique(generic.to_host(ordered)[[0, -1]])
         return passes.Guess(Brackets(ends, np.array([False, False, True])), 0.0)
 
-    monkeypatch.setattr(passes, "_guess_brackets", guess)
+    monkeypatch.setattr(passes, "_guess", guess)
     outcomes: list[bool] = []
     settle = passes._settle
 
@@ -149,16 +148,17 @@ def test_guesses_hold() -> None:
     """A thousand and one quantiles of each, none missed, and few candidates."""
     for name in ("normal", "lognormal", "tied", "zipf", "half tied", "sorted"):
         values = np.sort(FLOATS[name](400_000))
-        sample = generic.sample(values, 20_000)
+        sample = generic.ordered_sample(values, 20_000)
         first = np.linspace(0, len(sample) - 1, 1001).astype(np.int64)
         ranks = np.linspace(0, len(values) - 1, 1001).astype(np.int64)
         for sampled, rank in zip(first[::50], ranks[::50], strict=True):
-            brackets, share = guess_brackets(sample, np.array([sampled]), np.array([sampled]))
+            rank_of = np.array([sampled])
+            brackets, share = guess_brackets(sample.take, len(sample), rank_of, rank_of)
             tally = generic.tally(values, brackets, len(values))
             assert tally is not None
             assert holds(brackets, tally, np.array([rank]))
             assert len(tally.candidates) <= 0.12 * len(values)
-            assert len(tally.candidates) == pytest.approx(share * len(values), abs=8000)
+            assert len(tally.candidates) <= share * len(values) + 8000
 
 
 def test_pilot_brackets_are_open_at_the_ends() -> None:
@@ -185,7 +185,7 @@ def test_samples(kernel: Any) -> None:
 def test_a_guess_of_nothing() -> None:
     """No valid element was drawn: nothing is held, unless there is none at all."""
     nothing = np.empty(0, np.int64)
-    brackets, share = guess_brackets(np.empty(0), nothing, nothing)
+    brackets, share = guess_brackets(np.empty(0).take, 0, nothing, nothing)
     assert share == 0
     assert isinstance(brackets, Brackets)
     tally = generic.tally(normal(100), brackets, 100)

@@ -29,7 +29,7 @@ every_function = pytest.mark.parametrize("function", FUNCTIONS)
 
 
 def test_all_is_complete_and_sorted() -> None:
-    assert dask_gpuselect.__all__ == sorted([*FUNCTIONS, "ChunksChangedError"])
+    assert dask_gpuselect.__all__ == sorted([*FUNCTIONS, "ChunksChangedError", "to_gpu"])
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     imported = {
         alias.asname or alias.name

@@ -17,8 +17,11 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_gpuselect import median
 from dask_gpuselect.source import private_copy
+from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal
 from tests.sources import Source
+
+Make = Callable[[Path], da.Array]
 
 TURN = "turn-1"
 
@@ -61,7 +64,7 @@ def set_to_zero(x: da.Array) -> da.Array:
     return x
 
 
-SOURCES: dict[str, Callable[[Path], da.Array]] = {
+SOURCES: dict[str, Make] = {
     "reader": lambda _: lazy(),
     "inline reader": lambda _: Source((12, 10)).lazy((5, 4), inline=True),
     "random": lambda _: da.random.default_rng(1).normal(size=(12, 10), chunks=5),
@@ -101,6 +104,29 @@ SOURCES: dict[str, Callable[[Path], da.Array]] = {
 }
 
 
+SOURCES_ON_A_GPU: dict[str, Make] = {
+    "reader": lambda _: CUPY.mapped(lazy()),
+    "arithmetic": lambda _: CUPY.mapped(lazy()) * 2 + 1,
+    "rechunked": lambda _: CUPY.mapped(lazy()).rechunk((3, 10)),
+    "boolean": lambda _: CUPY.mapped(lazy())[CUPY.mapped(lazy()) > 0.5],
+    "sliced by dask": lambda _: da.from_array(CUPY.asarray(normal(99)), chunks=30, asarray=False),
+    "on memory": lambda _: CUPY.held(normal(100), 30) + 1,
+    "joined with memory": lambda _: da.concatenate(
+        [CUPY.mapped(lazy()), CUPY.held(normal(90).reshape(9, 10), 4)]
+    ),
+    "zarr": lambda path: CUPY.mapped(zarr_array(path)),
+}
+
+every_source = pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        param(kind, kind, make, id=f"{kind}-{name}")
+        for kind, sources in ((NUMPY, SOURCES), (CUPY, SOURCES_ON_A_GPU))
+        for name, make in sources.items()
+    ],
+)
+
+
 def waiting_copy(x: da.Array) -> da.Array:
     """A copy after the turn, whose graph holds the turn as well."""
     copy = private_copy(x, "a seed", after=TURN, after_layer=TURN)
@@ -117,19 +143,21 @@ def tasks(x: da.Array) -> dict[Any, GraphNode]:
     return convert_legacy_graph(dict(x.dask.cull({*dask.core.flatten(x.__dask_keys__())})))
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_copy_is_the_same_array(name: str, tmp_path: Path) -> None:
-    x = SOURCES[name](tmp_path)
+@every_source
+def test_a_copy_is_the_same_array(kind: Backend, make: Make, tmp_path: Path) -> None:
+    x = make(tmp_path)
     copy = waiting_copy(x)
     assert copy.chunks == x.chunks or np.isnan(x.shape).any()
     assert copy.dtype == x.dtype
-    np.testing.assert_array_equal(copy.compute(scheduler="sync"), x.compute(scheduler="sync"))
-    assert median(x).compute(scheduler="sync") == np.median(x.compute(scheduler="sync"))
+    assert type(copy._meta) is type(x._meta)
+    theirs, copied = (kind.to_numpy(array.compute(scheduler="sync")) for array in (x, copy))
+    np.testing.assert_array_equal(copied, theirs)
+    assert median(x).compute(scheduler="sync") == np.median(theirs)
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_copy_shares_data_only_and_waits(name: str, tmp_path: Path) -> None:
-    x = SOURCES[name](tmp_path)
+@every_source
+def test_a_copy_shares_data_only_and_waits(kind: Backend, make: Make, tmp_path: Path) -> None:
+    x = make(tmp_path)
     original, copy = tasks(x), tasks(waiting_copy(x))
     for key in original.keys() & copy.keys():
         assert isinstance(original[key], DataNode), key
@@ -141,9 +169,9 @@ def test_a_copy_shares_data_only_and_waits(name: str, tmp_path: Path) -> None:
         assert needs or TURN in task.dependencies, f"{key} waits for nothing"
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_copies_of_one_seed_are_one(name: str, tmp_path: Path) -> None:
-    x = SOURCES[name](tmp_path)
+@every_source
+def test_copies_of_one_seed_are_one(kind: Backend, make: Make, tmp_path: Path) -> None:
+    x = make(tmp_path)
     assert private_copy(x, "a").name == private_copy(x, "a").name != private_copy(x, "b").name
     assert set(private_copy(x, "a").dask) == set(private_copy(x, "a").dask)
 
@@ -159,8 +187,8 @@ def test_blockwise_layers_stay_symbolic() -> None:
     )
 
 
-def test_chunks_in_memory_are_not_copied() -> None:
-    for x in (da.from_array(normal(100), chunks=30), lazy().persist()):
+def test_chunks_in_memory_are_not_copied(backend: Backend) -> None:
+    for x in (backend.held(normal(100), 30), backend.mapped(lazy()).persist()):
         assert private_copy(x, "a", after=TURN, after_layer=TURN) is x
 
 

@@ -1,9 +1,8 @@
 """What happens to one chunk: the kernels for its kind of array, imported when the first such chunk
 is met.
 
-A kernel module offers ``cuts(values, n_pivots)``, ``tally(values, brackets, most)`` and
-``sample(values, size)`` on flat arrays of `selection_dtype`, or, for CuPy, on chunks as they are;
-`generic` is the reference that the others are pinned to.
+A kernel module offers the functions of `Kernels` on flat arrays of `selection_dtype`, or, for CuPy,
+on chunks as they are; `generic` is the reference that the others are pinned to.
 """
 
 from __future__ import annotations
@@ -20,15 +19,27 @@ from dask_gpuselect.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.strategies import pivot_count
 
+# Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
+WORTH_MOVING = 1 << 16
+
 
 class Kernels(Protocol):
     """The functions of a kernel module."""
+
+    SORT_WHOLE: int
+    """Elements of an array in memory up to which sorting all of them is the fastest plan."""
 
     def cuts(self, values: Any, n_pivots: int) -> Cuts: ...
 
     def tally(self, values: Any, brackets: Brackets, most: int) -> Tally | None: ...
 
+    def tally_in_place(self, values: Any, brackets: Brackets, most: int) -> Tally | None: ...
+
     def sample(self, values: Any, size: int) -> NDArray[Any]: ...
+
+    def ordered_sample(self, values: Any, size: int, n_brackets: int) -> Any: ...
+
+    def to_device(self, tally: Tally) -> Tally: ...
 
 
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -68,16 +79,55 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape; None if it has more than `most` candidates."""
     values, n_nat = _elements(chunk, dtype)
-    found = _kernels_for(values).tally(values, brackets, most)
+    return _with_nat(_kernels_for(values).tally(values, brackets, most), n_nat)
+
+
+def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
+    """As `tally`, with candidates that stay on the chunk's device; see
+    `finish.order_statistics`."""
+    values, n_nat = _elements(chunk, dtype)
+    return _with_nat(_kernels_for(values).tally_in_place(values, brackets, most), n_nat)
+
+
+def is_best_sorted(array: Any) -> bool:
+    """Whether sorting all of an array in memory is faster than reading it."""
+    return bool(math.prod(array.shape) <= _kernels_for(array).SORT_WHOLE)
+
+
+def move_candidates(tally: Tally, array: Any) -> Tally:
+    """The tally with its candidates where selecting is fastest, for answers of the kind of `array`:
+    many of them on the GPU, where they came from."""
+    if not generic.is_cupy(array) or len(tally.candidates) < WORTH_MOVING:
+        return tally
+    return _kernels_for(array).to_device(tally)
+
+
+def _with_nat(found: Tally | None, n_nat: int) -> Tally | None:
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat and found else found
 
 
 def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     """Valid elements at hashed places of a chunk, about `rate` of all, on the host."""
     values, _ = _elements(chunk, dtype)
-    n = math.prod(values.shape)
-    size = min(n, math.ceil(rate * n))
-    return _kernels_for(values).sample(values, size)
+    return _kernels_for(values).sample(values, _sample_size(values, rate))
+
+
+def ordered_sample(chunk: Any, dtype: np.dtype[Any], rate: float, n_brackets: int) -> Any:
+    """A sorted sample, at least of this rate, on the chunk's device; see `look`."""
+    values, _ = _elements(chunk, dtype)
+    size = _sample_size(values, rate)
+    return _kernels_for(values).ordered_sample(values, size, n_brackets)
+
+
+def look(ordered: Any, positions: NDArray[np.int64]) -> NDArray[Any]:
+    """Elements of an array on any device, on the host."""
+    found: NDArray[Any] = generic.to_host(ordered.take(generic.like(positions, ordered)))
+    return found
+
+
+def _sample_size(values: Any, rate: float) -> int:
+    n: int = math.prod(values.shape)
+    return min(n, math.ceil(rate * n))
 
 
 def check_not_masked(array: Any) -> None:

@@ -78,6 +78,23 @@ def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
+def ordered_sample(values: NDArray[Any], size: int, n_brackets: int = 1) -> NDArray[Any]:
+    """A sample in ascending order, whatever the number of brackets it is for."""
+    del n_brackets
+    return np.sort(sample(values, size))
+
+
+SORT_WHOLE = 0  # sorting is never the fastest plan
+
+
+def to_device(tally: Tally) -> Tally:
+    """The tally as it is: this is the host."""
+    return tally
+
+
+tally_in_place = tally  # this is the host
+
+
 # --- Choosing pivots ----------------------------------------------------------------------------
 
 
@@ -121,7 +138,8 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     share = max(n_valid // n_pivots, 1)
     before = np.append(np.int64(0), sampled.upto)
     inside = np.append(sampled.below, n_valid) - before
-    heavy = np.flatnonzero(inside > HEAVY * share)
+    # Without a pivot, because the sample saw no valid element, all that there is is too much.
+    heavy = np.flatnonzero(inside > (HEAVY * share if len(sampled.pivots) else 0))
     if len(heavy) == 0:
         return sampled
     held = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))

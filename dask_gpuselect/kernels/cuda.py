@@ -6,15 +6,26 @@ it found. ``elements.cuh`` says how a chunk is read, ``cuts.cu`` is load 1 and `
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, exact_gap
+from dask_gpuselect.cuts import (
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    exact_gap,
+    guess_brackets,
+)
+from dask_gpuselect.devices import check_device
+from dask_gpuselect.finish import holds, order_statistics
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.cuda_source import (
     CHOOSE_THREADS,
@@ -33,10 +44,16 @@ from dask_gpuselect.kernels.cuda_source import (
     source,
     tally_memory,
 )
+from dask_gpuselect.strategies import PILOT_SIZE
 
 Array = Any  # a CuPy array
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
+SORT_AT_MOST = 1 << 24  # candidates up to which sorting them is faster than narrowing again
+SORT_WHOLE = 1 << 22  # elements of an array up to which sorting it is the fastest plan
+SAMPLE_TIMES = 4  # for each bracket: half as wide for 20 microseconds more
 HEAVY = 4  # a cell of more than this many times its share is split again
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
 
@@ -46,6 +63,24 @@ OFFSET_BITS = 12
 TINY = 1e-320  # more than what rounding takes away where numbers are denormal
 
 
+def _advised(kernel: Callable[P, T]) -> Callable[P, T]:
+    """The same, with an error that says what to do if the device has too little memory."""
+
+    @wraps(kernel)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return kernel(*args, **kwargs)
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            cupy.get_default_memory_pool().free_all_blocks()
+            raise MemoryError(
+                f"{error}. Make the chunks smaller (x.rechunk), or let fewer threads share a GPU: "
+                "each holds a chunk and scratch of at most two."
+            ) from error
+
+    return wrapped
+
+
+@_advised
 def cuts(values: Array, n_pivots: int) -> Cuts:
     """The cuts of a chunk at sampled pivots; see `generic.cuts`.
 
@@ -81,6 +116,7 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     )
 
 
+@_advised
 def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     """Counts at the ends and candidates; see `generic.tally`.
 
@@ -93,10 +129,72 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     return found and replace(found, candidates=generic.to_host(found.candidates))
 
 
+@_advised
+def tally_in_place(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    """As `tally`, with the candidates left on the device. Scratch: `most` elements."""
+    found = tally_on_device(values, brackets, most)
+    return found and replace(found, candidates=Candidates(found.candidates))  # type: ignore[arg-type]
+
+
+@_advised
+def to_device(tally: Tally) -> Tally:
+    """The tally with its candidates on the current device."""
+    return replace(tally, candidates=Candidates(cupy.asarray(tally.candidates)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates on the device: none is missing."""
+
+    elements: Array
+
+    def __len__(self) -> int:
+        return int(self.elements.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.elements.dtype
+        return dtype
+
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
+        """The elements that sorting would put at the given places, on the host.
+
+        Reorders the candidates. Scratch: what sorting `SORT_AT_MOST` elements takes.
+        """
+        n = len(self)
+        if places.size == 0:
+            return np.empty(0, self.dtype)
+        if n > SORT_AT_MOST:
+            ordered = ordered_sample(self.elements, PILOT_SIZE)
+            within = np.unique(places * len(ordered) // n)
+            brackets, share = guess_brackets(
+                lambda at: ordered.take(cupy.asarray(at)).get(), len(ordered), within, within
+            )
+            found = tally_in_place(self.elements, brackets, min(n, int(2 * share * n)))
+            if found and len(found.candidates) < n and holds(brackets, found, places):
+                return order_statistics(brackets, found, places)
+        self.elements.sort()
+        return np.asarray(self.elements.take(cupy.asarray(places)).get())
+
+
+@_advised
 def sample(values: Array, size: int) -> NDArray[Any]:
     """Valid elements at `size` hashed places, on the host; see `generic.sample`."""
     drawn: NDArray[Any] = sample_on_device(values, size).get()
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+@_advised
+def ordered_sample(values: Array, size: int, n_brackets: int = 1) -> Array:
+    """A sample in ascending order, on the device; of more elements if there are many to sample, for
+    they cost next to nothing."""
+    most = SAMPLE_TIMES * n_brackets * size
+    size = min(max(size, values.size >> 8), most, values.size)
+    ordered = sample_on_device(values, size)
+    ordered.sort()
+    if ordered.dtype.kind == "f" and np.isnan(ordered[-1:].get()).any():  # NaN is last
+        return ordered[: ordered.size - int(cupy.isnan(ordered).sum())]
+    return ordered
 
 
 def sample_on_device(values: Array, size: int) -> Array:
@@ -239,7 +337,8 @@ def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cell
     share = max(cells.n_valid // min(n_pivots, MOST_PIVOTS), 1)
     before = np.append(np.int64(0), cells.upto)
     inside = np.append(cells.below, cells.n_valid) - before
-    heavy = np.flatnonzero(inside > HEAVY * share)
+    # Without a pivot, because the sample saw no valid element, all that there is is too much.
+    heavy = np.flatnonzero(inside > (HEAVY * share if len(cells.pivots) else 0))
     if len(heavy) == 0:
         return cells
     distance, slack = cells.distance.copy(), cells.slack.copy()
@@ -333,26 +432,14 @@ def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
     spans = _spans(brackets)
     n_spans = next(n for n in SPANS if n >= len(spans))
     n_ends = len(brackets.ends)
-    value_size = brackets.ends.dtype.itemsize
     told = _told(brackets, spans, n_spans)
-    at_ends = told.data.ptr + 2 * n_spans * value_size
     totals = cupy.zeros(n_spans + 2 + 2 * n_ends + 1, np.uint64)
     candidates = cupy.empty(most, brackets.ends.dtype)
+    counts = (np.int32(len(spans)), np.int32(n_ends))
+    arguments = (*Chunk.of(values), *told, *counts, totals, candidates, np.uint64(most))
+    name = f"tally_{_kinds(brackets, spans)}_{n_spans}"
+    _launch(dtype, name, TALLY_THREADS, arguments, tally_memory(dtype, n_ends))
 
-    shared = tally_memory(dtype, n_ends)
-    arguments = (
-        *Chunk.of(values),
-        told,
-        np.uint64(at_ends),
-        np.uint64(at_ends + n_ends * value_size),
-        np.int32(n_ends),
-        totals,
-        candidates,
-        np.uint64(most),
-    )
-    only_ends = len(spans) == n_ends and not brackets.wanted.any()
-    name = f"count_{n_spans}" if only_ends else f"tally_{n_spans}"
-    _launch(dtype, name, TALLY_THREADS, arguments, shared)
     found = totals.get().astype(np.int64)
     n_missing, n_found = found[n_spans : n_spans + 2].tolist()
     if n_found > most:
@@ -382,9 +469,17 @@ def _spans(brackets: Brackets) -> list[tuple[int, int]]:
     return spans if len(spans) <= SPANS[-1] else [(0, n_segments - 1)]
 
 
-def _told(brackets: Brackets, spans: list[tuple[int, int]], n_spans: int) -> Array:
-    """What the kernel is told, in one copy to the device: spans, ends, and which cells are
-    wanted."""
+def _kinds(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
+    """Which of the kernels can tell the segments of these spans apart."""
+    if not brackets.wanted.any() and len(spans) == len(brackets.ends):
+        return "ends"
+    is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
+    return "cells" if is_simple else "any"
+
+
+def _told(brackets: Brackets, spans: list[tuple[int, int]], n_spans: int) -> tuple[Any, ...]:
+    """What the kernel is told, in one copy to the device: spans and their segments, ends, and which
+    cells are wanted."""
     ends = brackets.ends
     least, most = _extremes(ends.dtype)
     # A span of nothing, if none is left: what is below it is also up to it.
@@ -392,9 +487,13 @@ def _told(brackets: Brackets, spans: list[tuple[int, int]], n_spans: int) -> Arr
     for bound, (first, last) in zip(bounds, spans, strict=False):
         bound[0] = ends[first // 2] if first % 2 else least
         bound[1] = ends[last // 2] if last % 2 else most
-    parts = (bounds, ends, brackets.wanted)
-    told = np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8)
-    return cupy.asarray(told)
+    segments = np.zeros((n_spans, 2), np.int32)
+    segments[: len(spans)] = np.array(spans, np.int32).reshape(-1, 2)
+    parts = [part.tobytes() for part in (bounds, segments, ends, brackets.wanted)]
+    padded = [part + bytes(-len(part) % 8) for part in parts]
+    told = cupy.asarray(np.frombuffer(b"".join(padded), np.uint8))
+    places = told.data.ptr + np.cumsum([0, *map(len, padded[:-1])])
+    return told, *map(np.uint64, places[1:])
 
 
 def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -463,7 +562,14 @@ def _sizes() -> Sizes:
 def _sizes_of(device: int) -> Sizes:
     attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
     shared = cupy.cuda.runtime.deviceGetAttribute(attribute, device)
-    return next(sizes for sizes in SIZES if shared >= sizes.shared)
+    for sizes in SIZES:
+        if shared >= sizes.shared:
+            return sizes
+    raise RuntimeError(
+        f"the CUDA device has {shared >> 10} KiB of shared memory a block, and the kernels need "
+        f"{SIZES[-1].shared >> 10}: compute capability 7.0 or later. Move the chunks to the host "
+        "(x.map_blocks(cupy.asnumpy))."
+    )
 
 
 def _launch(
@@ -496,5 +602,6 @@ def _prepared(
 
 @cache
 def _module(dtype: np.dtype[Any], device: int) -> Any:
+    check_device()
     code = source(dtype, _sizes_of(device))
     return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))

@@ -76,14 +76,16 @@ def classify_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
 def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     """Bytes for a block of `tally`: what its threads stage, the ends, and their counts."""
     value_size = selected_dtype(dtype).itemsize
-    staged = (8 if dtype.itemsize == 8 else 16) + 8
+    staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
 
 
-def selected_dtype(dtype: Any) -> np.dtype[Any]:
+SELECTED: dict[str, np.dtype[Any]] = {"?": np.dtype(np.uint8), "e": np.dtype(np.float32)}
+
+
+def selected_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which the kernels hand out elements."""
-    substitutes = {"bool": "uint8", "float16": "float32"}
-    return np.dtype(substitutes.get(str(dtype), str(dtype)))
+    return SELECTED.get(dtype.char, dtype)
 
 
 def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -89,6 +89,12 @@ __device__ __forceinline__ float is_at_most(Value a, Value b) {
     return is;
 }
 
+__device__ __forceinline__ float is_equal(Value a, Value b) {
+    float is;
+    COMPARE("eq");
+    return is;
+}
+
 // --- Where elements lie -------------------------------------------------------------------------
 
 // An element of a chunk that is not contiguous. `layout` has the number of dimensions, then their

@@ -89,6 +89,23 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
+def ordered_sample(values: Array, size: int, n_brackets: int = 1) -> NDArray[Any]:
+    """A sample in ascending order, whatever the number of brackets it is for."""
+    del n_brackets
+    return np.sort(sample(values, size))
+
+
+SORT_WHOLE = 0  # sorting is never the fastest plan
+
+
+def to_device(tally: Tally) -> Tally:
+    """The tally as it is: this is the host."""
+    return tally
+
+
+tally_in_place = tally  # candidates leave the array's device
+
+
 def even_positions(n: int, count: int) -> IntArray:
     """At most `count` distinct positions spread evenly over ``range(n)``, its first and last among
     them."""

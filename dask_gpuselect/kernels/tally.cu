@@ -3,11 +3,14 @@
 // A span is a run of wanted cells with the ends around them, or an end that stands alone. What lies
 // in no span is only compared and counted, in registers. The elements of spans, a few per cent, are
 // staged in shared memory, a column for each thread, until a warp has enough of them to look at
-// together: it counts each one in its cell or at its end, and appends the candidates to the output.
+// together: it tells ends from candidates, and appends those to the output. Spans of more than one
+// cell take longer: each of their elements is counted in its cell, or at its end.
 
 constexpr int TALLY_THREADS = 256;
 constexpr int PER_THREAD = sizeof(Word) == 8 ? 8 : 16;
-constexpr int STAGE = PER_THREAD + 8;  // staged elements a thread: a warp waits for more than 8
+// Staged elements a thread: a warp waits for more than 16 (8 bytes: 8), for each time it empties the
+// stage it waits for memory.
+constexpr int STAGE = PER_THREAD + (sizeof(Value) == 8 ? 8 : 16);
 
 extern __shared__ __align__(16) unsigned char scratch[];
 
@@ -29,15 +32,25 @@ struct Place {
     }
 };
 
-// `GATHERS`: whether any cell is wanted. Without, each span is a single end, and all is counted in
-// registers.
-template <int SPANS, bool GATHERS>
+// Sum a thread's count over its warp, and add it to the total of all.
+__device__ __forceinline__ void add_to(u64* total, float count) {
+    u32 of_warp = warp_sum((u32)count);
+    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
+}
+
+// What the spans of a kernel are.
+constexpr int ENDS = 0;    // single ends: all is counted in registers
+constexpr int CELLS = 1;   // single ends, or single cells with the ends they have
+constexpr int ANY = 2;
+
+template <int SPANS, int KINDS>
 struct Tally {
-    // The spans [low, high], and how many elements are below and in each. Floats count exactly up to
-    // 2^24 for each thread, which is more than any device's memory holds.
+    // The spans [low, high], and how many elements are below, in, and at the ends of each. Floats
+    // count exactly up to 2^24 for each thread, which is more than any device's memory holds.
     Value low[SPANS], high[SPANS];
-    float below[SPANS], in[SPANS];
+    float below[SPANS], in[SPANS], at_low[SPANS], at_high[SPANS];
     float n_missing;
+    const int* segments_of;  // the first and the last segment of each span: an end if odd
 
     // In shared memory.
     u32 stage, top;  // addresses of a thread's own column, and of its next free place
@@ -64,14 +77,16 @@ struct Tally {
             for (int s = 0; s < SPANS; ++s) {
                 float is_below = is_less(value, low[s]), is_up_to = is_at_most(value, high[s]);
                 below[s] += is_below;
-                if (GATHERS) {
+                if (KINDS == ANY) {
                     n_begun += is_below;
                     n_ended += is_up_to;
                 } else {
-                    in[s] += is_up_to - is_below;
+                    float is_in = is_up_to - is_below;
+                    in[s] += is_in;
+                    n_ended += is_in;
                 }
             }
-            if (GATHERS && n_begun != n_ended) {
+            if (KINDS != ENDS && n_begun != n_ended) {
                 Place{top}.store(value);
                 top += ROW;
             }
@@ -88,17 +103,14 @@ struct Tally {
     __device__ __forceinline__ u32 n_staged() const { return (top - stage) / ROW; }
 
     __device__ __forceinline__ void pause() {
-        if (GATHERS && __any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
+        if (KINDS != ENDS && __any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
     }
 
     __device__ __forceinline__ void empty_stage() {
         u32 kept = stage;
         for (u32 staged = stage; staged < top; staged += ROW) {
             Value value = Place{staged}.load();
-            int cell = ends_below(value);
-            bool is_end = cell < n_ends && ends[cell] == value;
-            atomicAdd(&segments[2 * cell + is_end], 1u);
-            if (!is_end && wanted[cell]) {
+            if (KINDS == ANY ? is_wanted(value) : !is_at_an_end(value)) {
                 Place{kept}.store(value);
                 kept += ROW;
             }
@@ -107,6 +119,46 @@ struct Tally {
         __syncwarp();
         append(n_staged());
         top = stage;
+    }
+
+    __device__ __forceinline__ bool is_at_an_end(Value value) {
+        float is_at_end = 0;
+#pragma unroll
+        for (int s = 0; s < SPANS; ++s) {
+            float is_low = is_equal(value, low[s]), is_high = is_equal(value, high[s]);
+            at_low[s] += is_low;
+            at_high[s] += is_high;
+            // An open span has an infinity for an end, which an element may well equal.
+            if (segments_of[2 * s] % 2) is_at_end += is_low;
+            if (segments_of[2 * s + 1] % 2) is_at_end += is_high;
+        }
+        return is_at_end != 0;
+    }
+
+    __device__ __forceinline__ bool is_wanted(Value value) {
+        int cell = ends_below(value);
+        bool is_end = cell < n_ends && ends[cell] == value;
+        atomicAdd(&segments[2 * cell + is_end], 1u);
+        return !is_end && wanted[cell];
+    }
+
+    // What was counted in the span's segments.
+    __device__ __forceinline__ void add_segments(int s, u64* totals) const {
+        int first = segments_of[2 * s], last = segments_of[2 * s + 1];
+        float in_cell = in[s];
+        if (first == last && first % 2) {
+            add_to(&totals[first], in_cell);
+            return;
+        }
+        if (first % 2) {
+            add_to(&totals[first], at_low[s]);
+            in_cell -= at_low[s];
+        }
+        if (last % 2) {
+            add_to(&totals[last], at_high[s]);
+            in_cell -= at_high[s];
+        }
+        add_to(&totals[first + first % 2], in_cell);
     }
 
     __device__ __forceinline__ int ends_below(Value value) const {
@@ -135,20 +187,16 @@ struct Tally {
     }
 };
 
-// Sum a thread's count over its warp, and add it to the total of all.
-__device__ __forceinline__ void add_to(u64* total, float count) {
-    u32 of_warp = warp_sum((u32)count);
-    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
-}
-
 // `totals` has the number of elements below each span, of missing ones, of candidates (also of those
 // past `most`, which are not kept), and of every segment.
-template <int SPANS, bool GATHERS>
+template <int SPANS, int KINDS>
 __device__ __forceinline__ void tally(
-    const Word* chunk, i64 n, const i64* layout, const Value* spans, const Value* ends,
-    const unsigned char* wanted, int n_ends, u64* totals, Value* candidates, u64 most
+    const Word* chunk, i64 n, const i64* layout, const Value* spans, const int* segments_of,
+    const Value* ends, const unsigned char* wanted, int n_spans, int n_ends, u64* totals,
+    Value* candidates, u64 most
 ) {
-    Tally<SPANS, GATHERS> mine;
+    Tally<SPANS, KINDS> mine;
+    mine.segments_of = segments_of;
     mine.segments = (u32*)scratch;
     Value* staged = (Value*)(mine.segments + 2 * n_ends + 2);
     mine.ends = staged + TALLY_THREADS * STAGE;
@@ -159,7 +207,7 @@ __device__ __forceinline__ void tally(
     mine.candidates = candidates;
     mine.most = most;
     mine.n_found = totals + SPANS + 1;
-    if (GATHERS) {
+    if (KINDS == ANY) {
         for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) mine.ends[i] = ends[i];
         for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) mine.segments[i] = 0;
         for (int i = threadIdx.x; i < n_ends + 1; i += TALLY_THREADS) mine.wanted[i] = wanted[i];
@@ -168,40 +216,46 @@ __device__ __forceinline__ void tally(
     for (int s = 0; s < SPANS; ++s) {
         mine.low[s] = spans[2 * s];
         mine.high[s] = spans[2 * s + 1];
-        mine.below[s] = mine.in[s] = 0;
+        mine.below[s] = mine.in[s] = mine.at_low[s] = mine.at_high[s] = 0;
     }
     mine.n_missing = 0;
     __syncthreads();
 
     visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, mine);
 
+    if (KINDS != ENDS) mine.empty_stage();
     add_to(&totals[SPANS], mine.n_missing);
+    u64* segments = totals + SPANS + 2;
 #pragma unroll
     for (int s = 0; s < SPANS; ++s) {
         add_to(&totals[s], mine.below[s]);
-        if (!GATHERS && s < n_ends) add_to(&totals[SPANS + 2 + 2 * s + 1], mine.in[s]);
+        if (KINDS != ANY && s < n_spans) mine.add_segments(s, segments);
     }
-    if (!GATHERS) return;
-    mine.empty_stage();
+    if (KINDS != ANY) return;
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
-        if (mine.segments[i]) atomicAdd(&totals[SPANS + 2 + i], (u64)mine.segments[i]);
+        if (mine.segments[i]) atomicAdd(&segments[i], (u64)mine.segments[i]);
     }
 }
 
-#define TALLY(NAME, SPANS, GATHERS)                                                              \
+#define TALLY(NAME, SPANS, KINDS)                                                                \
     extern "C" __global__ void __launch_bounds__(TALLY_THREADS) NAME##_##SPANS(                  \
-        const Word* chunk, i64 n, const i64* layout, const Value* spans, const Value* ends,      \
-        const unsigned char* wanted, int n_ends, u64* totals, Value* candidates, u64 most        \
+        const Word* chunk, i64 n, const i64* layout, const Value* spans, const int* segments_of, \
+        const Value* ends, const unsigned char* wanted, int n_spans, int n_ends, u64* totals,    \
+        Value* candidates, u64 most                                                              \
     ) {                                                                                          \
-        tally<SPANS, GATHERS>(                                                                   \
-            chunk, n, layout, spans, ends, wanted, n_ends, totals, candidates, most              \
+        tally<SPANS, KINDS>(                                                                     \
+            chunk, n, layout, spans, segments_of, ends, wanted, n_spans, n_ends, totals,         \
+            candidates, most                                                                     \
         );                                                                                       \
     }
 
-TALLY(tally, 1, true)
-TALLY(tally, 3, true)
-TALLY(tally, 8, true)
-TALLY(count, 1, false)
-TALLY(count, 3, false)
-TALLY(count, 8, false)
+TALLY(tally_ends, 1, ENDS)
+TALLY(tally_ends, 3, ENDS)
+TALLY(tally_ends, 8, ENDS)
+TALLY(tally_cells, 1, CELLS)
+TALLY(tally_cells, 3, CELLS)
+TALLY(tally_cells, 8, CELLS)
+TALLY(tally_any, 1, ANY)
+TALLY(tally_any, 3, ANY)
+TALLY(tally_any, 8, ANY)
