@@ -50,7 +50,7 @@ from dask_gpuselect.strategies import PILOT_SIZE
 
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
 PILOT_WORTH = 4 * PILOT_SIZE
-# Elements up to which the candidates of a pilot, 1.4 % of all for each quantile, fit in one place.
+# Elements up to which the candidates of a pilot, 1.2 % of all for each quantile, fit in one place.
 PILOT_MOST = 1 << 28
 # Room for candidates, in units of what the sample lets expect.
 MOST_TIMES = 1.25

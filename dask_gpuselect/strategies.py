@@ -32,8 +32,8 @@ def pivot_count(n: int, share: int = 1) -> int:
 # is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
 PILOT_SIZE = 1 << 18
 
-# A bracket this many standard deviations wide fails with a probability of about 1e-12.
-PILOT_SIGMA = 7.0
+# A bracket this many standard deviations wide fails with a probability of about 1e-9.
+PILOT_SIGMA = 6.0
 
 
 def pilot_bracket(

@@ -64,9 +64,12 @@ FLOATS: Mapping[str, Maker] = {
         np.where(uniform(n) < 0.5, -1.0, 1.0) * (1.5 + hashed(np.arange(n) + 7) / 4) * 1e308
     ),
     "denormal": lambda n: np.floor(normal(n) * 1000) * 5e-324,
+    "denormal float32": lambda n: np.floor(normal(n) * 1000) * 2.0**-149,
     "offset": lambda n: 1e9 + normal(n),
     "bucket killer": lambda n: 2.0 ** (uniform(n) * 64 - 32),
     "scales": lambda n: normal(n) * 10.0 ** (np.arange(n) % 7 * 5),
+    "around two": lambda n: 2.0 + normal(n) * 1e-3,
+    "every binade": lambda n: np.copysign(2.0 ** (uniform(n) * 2090 - 1070), normal(n)),
     "infinite": lambda n: np.where(uniform(n) < 0.3, np.inf, _mixed(n, 0.3, -np.inf)),
     "all inf": lambda n: np.full(n, np.inf),
     "signed zeros": lambda n: np.where(uniform(n) < 0.5, -0.0, 0.0),
@@ -79,6 +82,7 @@ FLOATS: Mapping[str, Maker] = {
 MISSING: Mapping[str, Maker] = {
     "some nan": lambda n: _mixed(n, 0.1, np.nan),
     "nearly all nan": lambda n: _mixed(n, 0.999, np.nan),
+    "one valid": lambda n: np.where(np.arange(n) == n // 3, 1.5, np.nan),
     "all nan": lambda n: np.full(n, np.nan),
     "nan and inf": lambda n: np.where(uniform(n) < 0.2, np.inf, _mixed(n, 0.3, np.nan)),
 }
@@ -97,6 +101,9 @@ INTEGERS: Mapping[str, Callable[[int, str], NDArray[Any]]] = {
         uniform(n) < 0.9, np.array(np.iinfo(dtype).max, dtype), _integers(n, dtype)
     ),
     "few": lambda n, dtype: (uniform(n) * 10).astype(dtype),
+    "around a power of two": lambda n, dtype: (
+        (1 + normal(n) / 100) * 2.0 ** (8 * np.dtype(dtype).itemsize - 2)
+    ).astype(dtype),
 }
 """Integer data: from a number of elements and a dtype."""
 

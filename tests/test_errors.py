@@ -14,7 +14,7 @@ import pytest
 from dask.base import DaskMethodsMixin
 
 import dask_gpuselect
-from tests.backends import NUMPY, Backend
+from tests.backends import CUPY, NUMPY, Backend
 from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
 from tests.test_quantiles import untouchable
 
@@ -399,3 +399,18 @@ def test_an_error_of_the_source_is_passed_on() -> None:
     result = dask_gpuselect.median(chunks_that_are(fail, "f8"))
     with pytest.raises(OSError, match="the disk is gone"):
         result.compute()
+
+
+@pytest.mark.gpu
+def test_too_little_memory_on_the_device() -> None:
+    """The error says what to do, and what was taken is given back."""
+    CUPY.free()
+    a = CUPY.asarray(np.zeros(10_000_000))
+    pool = CUPY.xp.get_default_memory_pool()
+    pool.set_limit(size=pool.total_bytes())
+    try:
+        with pytest.raises(MemoryError, match=r"Make the chunks smaller \(x\.rechunk\)"):
+            dask_gpuselect.median(a)
+    finally:
+        pool.set_limit(size=0)
+    assert CUPY.to_numpy(dask_gpuselect.median(a)) == 0

@@ -82,6 +82,9 @@ CUDA = Kernel(
 # Where the CUDA kernels cannot do it, the reference does, on the device: large chunks only.
 GENERIC_ON_A_GPU = Kernel("generic", CUPY, (2**14 + 1, 40_001))
 
+# CuPy's own functions take these for zeros; its chunks of float32 never come to the reference.
+DENORMAL_TO_CUPY = {("denormal float32", "f4"), ("every binade", "f4")}
+
 CASES: list[tuple[str, str]] = [
     *((name, dtype) for name in (*FLOATS, *MISSING) for dtype in ("f8", "f4")),
     *((name, dtype) for name in INTEGERS for dtype in INTEGER_DTYPES),
@@ -104,6 +107,7 @@ def each_case(*kernels: Kernel) -> Any:
             param(kernel.backend, kernel, name, dtype, id=f"{kernel}-{name}-{dtype}")
             for kernel in kernels
             for name, dtype in (CASES_OF_ALL if kernel.takes_all else CASES)
+            if kernel is not GENERIC_ON_A_GPU or (name, dtype) not in DENORMAL_TO_CUPY
         ],
     )
 
@@ -388,9 +392,9 @@ SCRATCH = 1 << 19  # bytes; the kernels say that they take 0.4 MB
 @pytest.mark.parametrize("view", VIEWS)
 def test_any_view_on_a_gpu_is_read_in_place(view: str, dtype: str) -> None:
     name = {"?": "bools", "f": "some nan"}.get(dtype[0], "whole range")
-    plain = make(name, dtype.replace("u8", "i8"), 900_000).reshape(100, 90, 100)
-    if dtype == "u8":  # for half of the data named so are crowded near the largest
-        plain = plain.view("u8")
+    plain = make(name, dtype, 900_000).reshape(100, 90, 100)
+    if dtype == "u8":  # half of the data named so are crowded near the largest: gathered and split
+        plain = make(name, "u4", 900_000).reshape(plain.shape).astype("u8") << np.uint64(31)
     assert plain.nbytes > SCRATCH
     chunk = VIEWS[view](CUPY.asarray(plain))
     values = selected(np.asarray(VIEWS[view](plain)))

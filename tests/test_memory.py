@@ -41,11 +41,40 @@ print(json.dumps(dict(grown=peak() - before, loads=sorted(set(source.loads.value
 """
 
 
-def measure(question: str) -> tuple[int, list[int]]:
+# A kernel says that it takes 0.4 MB of scratch, beside the candidates.
+SLACK_ON_A_GPU = 2 * MEGABYTE
+
+PROGRAM_ON_A_GPU = """
+import json
+import cupy, dask
+from dask_gpuselect import median, quantile
+from tests.backends import CUPY
+from tests.sources import Source
+
+pool = cupy.cuda.MemoryPool()
+peak = 0
+
+def allocate(size):
+    global peak
+    memory = pool.malloc(size)
+    peak = max(peak, pool.used_bytes())
+    return memory
+
+cupy.cuda.set_allocator(allocate)
+dask.config.set(scheduler="threads", num_workers={threads})
+question = lambda x: {question}
+n = {chunk} // 8
+source = Source(({n_chunks} * n,))
+question(CUPY.mapped(source.lazy(n))).compute()
+print(json.dumps(dict(grown=peak, loads=sorted(set(source.loads.values())))))
+"""
+
+
+def measure(question: str, program: str = PROGRAM) -> tuple[int, list[int]]:
     """Bytes that answering takes at most, and the loads of the chunks."""
-    program = PROGRAM.format(threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question)
+    filled = program.format(threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question)
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", filled],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
@@ -91,3 +120,27 @@ def test_the_measurement_sees_data_that_is_held() -> None:
     grown, counted = measure("median(x.persist())")
     assert counted == [1]
     assert grown > 2 * (THREADS * CHUNK * 3 + SLACK)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("question", "loads"),
+    [
+        ("quantile(x, [0.25, 0.5, 0.75])", [2]),
+        ("abs(x - median(x)).max()", [3]),
+        ("median(x[x > 0.5])", [2]),
+        ("median(x.astype('f2'))", [2]),
+        ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+    ],
+)
+def test_a_tenth_of_the_data_is_enough_on_a_gpu(question: str, loads: list[int]) -> None:
+    grown, counted = measure(question, PROGRAM_ON_A_GPU)
+    assert counted == loads
+    assert CHUNK <= grown <= THREADS * CHUNK * 3 + SLACK_ON_A_GPU
+
+
+@pytest.mark.gpu
+def test_the_measurement_on_a_gpu_sees_data_that_is_held() -> None:
+    grown, counted = measure("median(x.persist())", PROGRAM_ON_A_GPU)
+    assert counted == [1]
+    assert grown >= N_CHUNKS * CHUNK

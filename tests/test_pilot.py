@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import Any
 
 import dask.array as da
@@ -11,20 +13,29 @@ import pytest
 from dask_gpuselect import median, nanquantile, passes, quantile
 from dask_gpuselect.cuts import Brackets, Tally, guess_brackets
 from dask_gpuselect.finish import holds
-from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.kernels import generic
 from dask_gpuselect.strategies import pilot_bracket
+from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 from tests.sources import Source
 
-N = 20_000
+N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 
+def kernel_modules(backend: Backend) -> list[ModuleType]:
+    """All that may do something with arrays of a kind."""
+    names = ["generic", "cpu", *(["cuda"] if backend is CUPY else [])]
+    return [importlib.import_module(f"dask_gpuselect.kernels.{name}") for name in names]
+
+
 @pytest.fixture
-def small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples of 500, worth it from the first element on."""
     monkeypatch.setattr(passes, "PILOT_SIZE", 500)
     monkeypatch.setattr(passes, "PILOT_WORTH", 1)
+    for module in kernel_modules(backend):
+        monkeypatch.setattr(module, "SORT_WHOLE", 0)
 
 
 @pytest.fixture
@@ -52,96 +63,136 @@ def plan(answer: da.Array) -> str:
     return "pilot" if any("-guess-" in name for name in answer.dask.layers) else "two loads"
 
 
-def compute(answer: Any) -> Any:
-    return answer.compute(scheduler="sync") if isinstance(answer, da.Array) else answer
+def compute(backend: Backend, answer: Any) -> Any:
+    computed = answer.compute(scheduler="sync") if isinstance(answer, da.Array) else answer
+    return backend.to_numpy(computed)
 
 
-def forms(values: Any) -> list[Any]:
+def forms(backend: Backend, values: Any) -> list[Any]:
     """In chunks in order, in sorted chunks of uneven sizes, and plain."""
     ordered = np.sort(values)
     return [
-        da.from_array(values, chunks=3000),
-        da.from_array(ordered, chunks=((11_000, 0, 1, 8_999),)),
-        values,
+        backend.held(values, 20_000),
+        backend.held(ordered, ((33_000, 0, 1, 26_999),)),
+        backend.asarray(values),
     ]
 
 
 @pytest.mark.usefixtures("small_pilots")
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
-def test_floats(name: str) -> None:
+def test_floats(backend: Backend, name: str) -> None:
     values = (FLOATS | MISSING)[name](N)
     valid = values[~np.isnan(values)]
     if len(valid) == 0:
         return
     expected = np.quantile(valid, Q, method="lower") + 0.0
-    for form in forms(values):
+    for form in forms(backend, values):
         found = nanquantile(form, Q, method="lower")
-        assert isinstance(found, np.ndarray) or plan(found) == "pilot"
-        np.testing.assert_array_equal(compute(found), expected)
+        assert isinstance(found, backend.array_type) or plan(found) == "pilot"
+        np.testing.assert_array_equal(compute(backend, found), expected)
 
 
 @pytest.mark.usefixtures("small_pilots")
 @pytest.mark.parametrize("dtype", INTEGER_DTYPES)
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integers(name: str, dtype: str) -> None:
+def test_integers(backend: Backend, name: str, dtype: str) -> None:
     values = INTEGERS[name](N, dtype)
-    for form in forms(values):
-        found = compute(quantile(form, Q, method="higher"))
+    for form in forms(backend, values):
+        found = compute(backend, quantile(form, Q, method="higher"))
         np.testing.assert_array_equal(found, np.quantile(values, Q, method="higher"))
 
 
 @pytest.mark.usefixtures("small_pilots")
-def test_nan_propagates() -> None:
+def test_nan_propagates(backend: Backend) -> None:
     values = np.where(np.arange(N) == 777, np.nan, normal(N))
-    for form in forms(values)[::2]:
-        assert np.isnan(compute(quantile(form, Q))).all()
+    for form in forms(backend, values)[::2]:
+        assert np.isnan(compute(backend, quantile(form, Q))).all()
 
 
 @pytest.mark.parametrize("name", ["normal", "tied", "half tied", "outliers", "infinite"])
-def test_a_miss_falls_back_to_the_guaranteed_plan(name: str, misses: list[bool]) -> None:
+def test_a_miss_falls_back_to_the_guaranteed_plan(
+    backend: Backend, name: str, misses: list[bool]
+) -> None:
     values = FLOATS[name](N)
-    for form in forms(values):
-        found = compute(quantile(form, Q, method="lower"))
+    for form in forms(backend, values):
+        found = compute(backend, quantile(form, Q, method="lower"))
         np.testing.assert_array_equal(found, np.quantile(values, Q, method="lower") + 0.0)
     assert misses == [False] * 3
 
 
 def test_a_guess_that_holds_is_all_that_runs(
-    small_pilots: None, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counts, where the guess holds, are never taken of the pivots."""
 
     def fail(*args: Any) -> Any:
         raise AssertionError("the guaranteed plan ran")
 
-    monkeypatch.setattr(cpu, "cuts", fail)
-    monkeypatch.setattr(generic, "cuts", fail)
-    for form in forms(normal(N)):
-        assert compute(median(form)) == np.median(normal(N))
+    for module in kernel_modules(backend):
+        monkeypatch.setattr(module, "cuts", fail)
+    for form in forms(backend, normal(N)):
+        assert compute(backend, median(form)) == np.median(normal(N))
 
 
-def test_the_plan_is_chosen_by_the_chunks() -> None:
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+def test_many_candidates_are_narrowed_on_the_device(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All elements are candidates, and too many to sort."""
+    cuda = kernel_modules(CUPY)[-1]
+    monkeypatch.setattr(cuda, "SORT_AT_MOST", 1000)
+    monkeypatch.setattr(cuda, "PILOT_SIZE", 500)
+    values = (FLOATS | MISSING)[name](N)
+    valid = values[~np.isnan(values)]
+    if len(valid) == 0:
+        return
+    before = values.tobytes()
+    a = CUPY.asarray(values)
+    found = CUPY.to_numpy(nanquantile(a, Q, method="lower"))
+    np.testing.assert_array_equal(found, np.quantile(valid, Q, method="lower") + 0.0)
+    assert CUPY.to_numpy(a).tobytes() == before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
+@pytest.mark.parametrize("n", [2**22, 2**22 + 1, 20_000_000])
+def test_plain_arrays_of_every_plan(dtype: str, n: int) -> None:
+    """Sorted as a whole, sampled, and, for many q, by the counts of pivots."""
+    values = (normal(n) * 50).astype(dtype)
+    a = CUPY.asarray(values)
+    ordered = np.sort(values)
+    for q in (np.array([0.5]), np.array([0.0, 0.3, 1.0]), np.linspace(0, 1, 101)):
+        found = CUPY.to_numpy(quantile(a, q, method="lower"))
+        expected = ordered[np.floor((n - 1) * q).astype(np.int64)]  # as NumPy's, which partitions
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(CUPY.to_numpy(a), values)
+
+
+def test_the_plan_is_chosen_by_the_chunks(backend: Backend) -> None:
     values = np.zeros(3 * passes.PILOT_WORTH, np.int8)
-    assert plan(median(da.from_array(values, chunks=passes.PILOT_WORTH))) == "pilot"
-    assert plan(median(da.from_array(values, chunks=passes.PILOT_WORTH - 1))) == "two loads"
-    assert plan(median(da.from_array(values, chunks=passes.PILOT_WORTH) + 1)) == "two loads"
-    lazy = Source((passes.PILOT_WORTH,)).lazy(passes.PILOT_WORTH)
+    assert plan(median(backend.held(values, passes.PILOT_WORTH))) == "pilot"
+    assert plan(median(backend.held(values, passes.PILOT_WORTH - 1))) == "two loads"
+    assert plan(median(backend.held(values, passes.PILOT_WORTH) + 1)) == "two loads"
+    lazy = backend.mapped(Source((passes.PILOT_WORTH,)).lazy(passes.PILOT_WORTH))
     assert plan(median(lazy)) == "two loads"
     assert plan(median(lazy.persist())) == "pilot"
     many = np.linspace(0, 1, 9)
-    assert plan(quantile(da.from_array(values, chunks=-1), many[1:])) == "pilot"
-    assert plan(quantile(da.from_array(values, chunks=-1), many)) == "two loads"
-    unknown = da.from_array(values, chunks=passes.PILOT_WORTH)
+    assert plan(quantile(backend.held(values, -1), many[1:])) == "pilot"
+    assert plan(quantile(backend.held(values, -1), many)) == "two loads"
+    unknown = backend.held(values, passes.PILOT_WORTH)
     unknown = unknown[unknown == 0].persist()
     assert plan(median(unknown)) == "two loads"
 
 
-def test_arrays_of_any_size_do_not_meet_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_of_any_size_do_not_meet_in_one_place(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pilot gathers a share of all elements, so past a size there is none."""
     monkeypatch.setattr(passes, "PILOT_MOST", 2 * passes.PILOT_WORTH)
     values = np.zeros(2 * passes.PILOT_WORTH + 1, np.int8)
-    assert plan(median(da.from_array(values[:-1], chunks=-1))) == "pilot"
-    assert plan(median(da.from_array(values, chunks=-1))) == "two loads"
+    assert plan(median(backend.held(values[:-1], -1))) == "pilot"
+    assert plan(median(backend.held(values, -1))) == "two loads"
 
 
 def test_guesses_hold() -> None:
@@ -170,16 +221,28 @@ def test_pilot_brackets_are_open_at_the_ends() -> None:
     assert (hi > ranks).all()
 
 
-@pytest.mark.parametrize("kernel", [cpu, generic])
-def test_samples(kernel: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "kernel"),
+    [param(NUMPY, NUMPY, "generic"), param(NUMPY, NUMPY, "cpu"), param(CUPY, CUPY, "cuda")],
+)
+def test_samples(kind: Backend, kernel: str) -> None:
+    module = importlib.import_module(f"dask_gpuselect.kernels.{kernel}")
     values = normal(10_000)
     values[::10] = np.nan
-    drawn = kernel.sample(values, 1000)
+    a = kind.asarray(values)
+    drawn = module.sample(a, 1000)
     assert np.isin(drawn, values).all()
     assert 850 < len(drawn) < 950
-    np.testing.assert_array_equal(drawn, kernel.sample(values, 1000))
-    assert len(kernel.sample(values[:0], 0)) == 0
-    assert abs(np.median(kernel.sample(np.arange(10**6), 10_000)) - 5e5) < 500
+    np.testing.assert_array_equal(drawn, module.sample(a, 1000))
+    assert len(module.sample(a[:0], 0)) == 0
+    many = kind.asarray(np.arange(10**6))
+    assert abs(np.median(module.sample(many, 10_000)) - 5e5) < 500
+
+    ordered = generic.to_host(module.ordered_sample(a, 1000))
+    assert np.isin(ordered, values).all()
+    assert len(ordered) > 850
+    assert (ordered[1:] > ordered[:-1]).all()
+    assert len(module.ordered_sample(kind.asarray(np.full(5000, np.nan)), 1000)) == 0
 
 
 def test_a_guess_of_nothing() -> None:

@@ -153,6 +153,11 @@ constexpr u32 OUTSIDE = 255;
 
 __device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
 
+// The last key of a bucket: the last one of a window may be wider than what is left of the slot.
+__device__ Key last_of_bucket(u32 slot, Key edge, u32 shift) {
+    return edge + min((Key(1) << shift) - 1, slot_last(slot) - edge);
+}
+
 __device__ Key middle(const Key* sorted, int from, int to) { return sorted[(from + to) / 2]; }
 
 // One block. `aim` is how many buckets to make for the sample; `n_buckets` how many there are in all,
@@ -250,16 +255,18 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
         bool is_outside = i < 0 || i >= window.n_buckets();
         Key edge = i < 0 ? slot_start(slot) : window.begin(slot) + ((Key)i << window.shift());
         int from = n_less(sampled, size, edge);
-        int to = is_outside ? from : n_up_to(sampled, size, edge + (((Key)1 << window.shift()) - 1));
+        int to = from;
+        if (!is_outside) to = n_up_to(sampled, size, last_of_bucket(slot, edge, window.shift()));
         Key pivot = ~Key(0);
         if (from < to) {
             pivot = middle(sampled, from, to);
         } else if (from < size) {  // the pivot of the next sampled element's bucket
             Key next = sampled[from];
-            Window others = {windows[slot_of(next)]};
-            Key start = others.begin(slot_of(next));
+            u32 its_slot = slot_of(next);
+            Window others = {windows[its_slot]};
+            Key start = others.begin(its_slot);
             start += (next - start) >> others.shift() << others.shift();
-            Key last = start + (((Key)1 << others.shift()) - 1);
+            Key last = last_of_bucket(its_slot, start, others.shift());
             pivot = middle(sampled, n_less(sampled, size, start), n_up_to(sampled, size, last));
         }
         pivots[b] = pivot;
@@ -271,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
 
 __device__ __forceinline__ double distance(Key low, Key high) {
 #if KIND == FLOATING
-    return (double)value_of(word_of(high)) - (double)value_of(word_of(low));
+    return as_double(value_of(word_of(high))) - as_double(value_of(word_of(low)));
 #else
     return (double)(high - low);
 #endif

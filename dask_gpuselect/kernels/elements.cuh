@@ -59,6 +59,19 @@ __device__ __forceinline__ bool is_missing(Value value) {
 #endif
 }
 
+// Arithmetic on float32 is written in PTX wherever denormal numbers matter, for CuPy lets NVRTC take
+// them for zeros (-ftz=true).
+
+__device__ __forceinline__ double as_double(Value value) {
+#if KIND == FLOATING && BITS < 64
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(value));
+    return wide;
+#else
+    return (double)value;
+#endif
+}
+
 // Comparisons as 1.0f and 0.0f. Adding those keeps the units of floats busy; those of integers do the
 // comparing, and adding predicates there would double their work.
 #if KIND == FLOATING && BITS == 64
@@ -93,6 +106,28 @@ __device__ __forceinline__ float is_equal(Value a, Value b) {
     float is;
     COMPARE("eq");
     return is;
+}
+
+// The same for a branch. As integers, because a comparison of the above with zero, in which CuPy's
+// options ask for denormals to be zeros, makes the assembler compare so too.
+__device__ __forceinline__ bool is_less_than(Value a, Value b) {
+#if KIND == FLOATING && BITS < 64
+    u32 is;
+    asm("set.lt.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b));
+    return is != 0;
+#else
+    return a < b;
+#endif
+}
+
+__device__ __forceinline__ bool is_equal_to(Value a, Value b) {
+#if KIND == FLOATING && BITS < 64
+    u32 is;
+    asm("set.eq.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b));
+    return is != 0;
+#else
+    return a == b;
+#endif
 }
 
 // --- Where elements lie -------------------------------------------------------------------------
@@ -208,7 +243,9 @@ __device__ __forceinline__ Key key_of(Word word) {
 #if BITS == 64
     Key bits = (u64)__double_as_longlong(__dadd_rn(__longlong_as_double((i64)word), 0.0));
 #elif BITS == 32
-    Key bits = __float_as_uint(__fadd_rn(__uint_as_float(word), 0.0f));
+    float sum;
+    asm("add.rn.f32 %0, %1, 0f00000000;" : "=f"(sum) : "f"(__uint_as_float(word)));
+    Key bits = __float_as_uint(sum);
 #else
     Key bits = word == SIGN ? 0 : word;
 #endif

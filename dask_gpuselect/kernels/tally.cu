@@ -122,22 +122,22 @@ struct Tally {
     }
 
     __device__ __forceinline__ bool is_at_an_end(Value value) {
-        float is_at_end = 0;
+        u32 is_at_end = 0;
 #pragma unroll
         for (int s = 0; s < SPANS; ++s) {
             float is_low = is_equal(value, low[s]), is_high = is_equal(value, high[s]);
             at_low[s] += is_low;
             at_high[s] += is_high;
             // An open span has an infinity for an end, which an element may well equal.
-            if (segments_of[2 * s] % 2) is_at_end += is_low;
-            if (segments_of[2 * s + 1] % 2) is_at_end += is_high;
+            if (segments_of[2 * s] % 2) is_at_end |= __float_as_uint(is_low);
+            if (segments_of[2 * s + 1] % 2) is_at_end |= __float_as_uint(is_high);
         }
         return is_at_end != 0;
     }
 
     __device__ __forceinline__ bool is_wanted(Value value) {
         int cell = ends_below(value);
-        bool is_end = cell < n_ends && ends[cell] == value;
+        bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
         atomicAdd(&segments[2 * cell + is_end], 1u);
         return !is_end && wanted[cell];
     }
@@ -165,7 +165,7 @@ struct Tally {
         int first = 0, last = n_ends;
         while (first < last) {
             int middle = (first + last) / 2;
-            if (ends[middle] < value) first = middle + 1; else last = middle;
+            if (is_less_than(ends[middle], value)) first = middle + 1; else last = middle;
         }
         return first;
     }

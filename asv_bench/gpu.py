@@ -1,0 +1,202 @@
+"""What one GPU takes, in units of one read of the same data; every table in one call:
+
+    python asv_bench/gpu.py
+
+One read is `x.sum()`, measured in the same run. Times are medians over the repetitions: of device
+events for single kernels, and of the wall between two synchronisations for whole functions, host
+work included. Every answer is checked by counting what is below and up to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+import dask_gpuselect
+from dask_gpuselect.cuts import guess_brackets
+from dask_gpuselect.kernels import cuda
+
+Q = [0.25, 0.5, 0.75]
+
+
+def kinds(n: int) -> dict[str, Callable[[], Any]]:
+    """float32 data, by name."""
+    rng = cp.random.default_rng(1)
+
+    def normal() -> Any:
+        return rng.standard_normal(n, dtype=cp.float32)
+
+    def uniform() -> Any:
+        return rng.random(n, dtype=cp.float32)
+
+    def replaced(share: float, value: float) -> Any:
+        x = normal()
+        x[uniform() < share] = value
+        return x
+
+    return {
+        "normal": normal,
+        "lognormal(σ = 3)": lambda: cp.exp(3 * normal()),
+        "constant": lambda: cp.full(n, 3.7, cp.float32),
+        "two-valued": lambda: (uniform() < 0.5).astype(cp.float32),
+        "integers 0 to 9": lambda: cp.floor(10 * uniform()),
+        "sorted": lambda: cp.sort(normal()),
+        "periodic": lambda: cp.arange(n, dtype=cp.int32).__and__(63).astype(cp.float32),
+        "2^-32 to 2^32": lambda: cp.exp2(64 * uniform() - 32),
+        "1 % outliers of 1e20": lambda: replaced(0.01, 1e20),
+        "denormal": lambda: (1e4 * uniform()).astype(cp.int32).view(cp.float32),
+        "half infinite": lambda: replaced(0.5, cp.inf),
+        "all NaN": lambda: cp.full(n, cp.nan, cp.float32),
+        "-0.0 and 0.0": lambda: cp.copysign(cp.zeros(n, cp.float32), normal()),
+    }
+
+
+def wall(function: Callable[[], Any], repeat: int) -> float:
+    """Milliseconds, host work included."""
+    function()
+    times = []
+    for _ in range(repeat):
+        cp.cuda.Device().synchronize()
+        start = time.perf_counter()
+        function()
+        cp.cuda.Device().synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e3
+
+
+@contextmanager
+def kernel_times() -> Iterator[dict[str, list[tuple[Any, Any]]]]:
+    """Device events around every kernel that is started meanwhile."""
+    events: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+    launch = cuda._launch
+
+    def noted(dtype: Any, name: str, *args: Any, **kwargs: Any) -> None:
+        start, stop = cp.cuda.Event(), cp.cuda.Event()
+        start.record()
+        launch(dtype, name, *args, **kwargs)
+        stop.record()
+        events[name.split("_")[0]].append((start, stop))
+
+    cuda._launch = noted
+    try:
+        yield events
+    finally:
+        cuda._launch = launch
+
+
+def device(function: Callable[[], Any], repeat: int) -> dict[str, float]:
+    """Milliseconds of each kernel that a function starts."""
+    function()
+    with kernel_times() as events:
+        for _ in range(repeat):
+            function()
+        cp.cuda.Device().synchronize()
+        return {
+            name: statistics.median(cp.cuda.get_elapsed_time(*pair) for pair in pairs)
+            for name, pairs in events.items()
+        }
+
+
+def check(x: Any) -> None:
+    """That the quartiles are the elements of their ranks."""
+    found = dask_gpuselect.nanquantile(x, Q, method="lower").get()
+    n = int((~cp.isnan(x)).sum())
+    for q, value in zip(Q, found, strict=True):
+        rank = int(np.floor((n - 1) * q))
+        typed = x.dtype.type(value)
+        assert int((x < typed).sum()) <= rank < int((x <= typed).sum()), (q, value)
+
+
+def free() -> None:
+    cp.get_default_memory_pool().free_all_blocks()
+
+
+def plain_arrays(shrink: int, repeat: int) -> None:
+    print("\n## Plain arrays, wall\n")
+    peers = "| `cupy.median`, reads | `cupy.quantile`, 3 q, reads "
+    print(f"| data | read, ms | median, ms | reads | quartiles, ms | reads {peers}|")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, dtype, log in (("float32", "f4", 30), ("float64", "f8", 29)):
+        x = cp.random.default_rng(1).standard_normal(1 << (log - shrink), dtype=dtype)
+        check(x)
+        read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+        median = wall(lambda x=x: dask_gpuselect.median(x), repeat)  # type: ignore[misc]
+        quartiles = wall(lambda x=x: dask_gpuselect.quantile(x, Q), repeat)  # type: ignore[misc]
+        peer = wall(lambda x=x: cp.median(x), 3)  # type: ignore[misc]
+        peers3 = wall(lambda x=x: cp.quantile(x, cp.asarray(Q)), 3)  # type: ignore[misc]
+        row = f"{read:.3f} | {median:.3f} | {median / read:.2f} | {quartiles:.3f} "
+        row += f"| {quartiles / read:.2f} | {peer / read:.1f} | {peers3 / read:.1f}"
+        print(f"| {name}, 2^{log - shrink} | {row} |", flush=True)
+        del x
+        free()
+
+
+def all_kinds(shrink: int, repeat: int) -> None:
+    n = 1 << (28 - shrink)
+    print(f"\n## Kernels by device events, and functions by the wall: float32, 2^{28 - shrink}\n")
+    print(
+        "| data | read, ms | cuts, reads | with choosing | pivots | candidates, 3 brackets, reads "
+        "| median, ms | to normal | quartiles, ms | to normal |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    normal: tuple[float, float] | None = None
+    for name, make in kinds(n).items():
+        x = make()
+        if name != "all NaN":
+            check(x)
+        read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+        of_cuts = device(lambda x=x: cuda.cuts(x, 4095), repeat)  # type: ignore[misc]
+        classify = of_cuts.get("classify", 0.0) / read
+        both = classify + of_cuts.get("choose", 0.0) / read
+        pivots = len(cuda.cuts(x, 4095).pivots)
+        drawn = cuda.ordered_sample(x, 1 << 18, 3)
+        tally = "-"
+        if len(drawn):
+            ranks = (np.array(Q) * (len(drawn) - 1)).astype(np.int64)
+            brackets, share = guess_brackets(
+                lambda at, drawn=drawn: drawn.take(cp.asarray(at)).get(),  # type: ignore[misc]
+                len(drawn),
+                ranks,
+                ranks,
+            )
+            most = int(1.25 * share * n) + (1 << 18)
+            of_tally = device(
+                lambda x=x, b=brackets, m=most: cuda.tally_on_device(x, b, m),  # type: ignore[misc]
+                repeat,
+            )
+            tally = f"{sum(of_tally.values()) / read:.2f}"
+        median = wall(lambda x=x: dask_gpuselect.nanmedian(x), repeat)  # type: ignore[misc]
+        three = wall(lambda x=x: dask_gpuselect.nanquantile(x, Q), repeat)  # type: ignore[misc]
+        normal = normal or (median, three)
+        print(
+            f"| {name} | {read:.3f} | {classify:.2f} | {both:.2f} | {pivots} | {tally} "
+            f"| {median:.3f} | {median / normal[0]:.2f} | {three:.3f} | {three / normal[1]:.2f} |",
+            flush=True,
+        )
+        del x, drawn
+        free()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--shrink", type=int, default=0, help="halve all sizes so many times")
+    arguments = parser.parse_args()
+    name = cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode()
+    print(f"{name}, CuPy {cp.__version__}; medians of {arguments.repeat} repetitions.")
+    warnings.simplefilter("ignore", RuntimeWarning)  # of data that is all NaN
+    plain_arrays(arguments.shrink, arguments.repeat)
+    all_kinds(arguments.shrink, arguments.repeat)
+
+
+if __name__ == "__main__":
+    main()

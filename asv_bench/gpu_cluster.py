@@ -1,0 +1,317 @@
+"""What quartiles of data in the memory of several GPUs cost, beside `x.sum()`; prints Markdown.
+
+    python asv_bench/gpu_cluster.py                     137 GB and 34 GB of float32 on two GPUs
+    python asv_bench/gpu_cluster.py --only small --profile
+    python asv_bench/gpu_cluster.py --cpu               64 MB on two processes of the CPU
+
+The chunks are made on the workers and stay there. All contestants run in every repetition, in
+alternating order, and a ratio is taken within a repetition; what is printed is the median over the
+repetitions. A time is all that a user waits: building the graph, optimising, sending and computing
+it. Answers are checked by counting: the program ends with 1 if one is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from benchmarks.common import QUARTILES, optimized
+from compare import (
+    Runs,
+    WrongAnswerError,
+    machine,
+    median_time,
+    ratio,
+    rounded,
+    say,
+    table,
+    take_turns,
+)
+from distributed import Client, LocalCluster, get_task_stream, wait
+from distributed.utils import key_split
+
+from dask_gpuselect import quantile
+
+SIZES = {"large": 1 << 35, "small": 1 << 33}
+"""Elements: 137 GB, and 34 GB."""
+CPU_SIZES = {"small": 1 << 24}
+
+SUM = "`x.sum()`"
+
+Contestants = Mapping[str, Callable[[], da.Array]]
+
+
+# --- Cluster and data
+
+
+def start(arguments: argparse.Namespace) -> LocalCluster:
+    """One worker a GPU, or processes of one thread."""
+    if arguments.cpu:
+        return LocalCluster(n_workers=arguments.gpus, threads_per_worker=1, dashboard_address=":0")
+    from dask_cuda import LocalCUDACluster
+
+    return LocalCUDACluster(n_workers=arguments.gpus, dashboard_address=":0")
+
+
+def make(module: str, size: int, block_id: tuple[int]) -> Any:
+    """A chunk of normal numbers, where it is needed."""
+    import importlib
+
+    xp = importlib.import_module(module)
+    return xp.random.default_rng([2011, *block_id]).standard_normal(size, dtype=xp.float32)
+
+
+def normal(client: Client, module: str, size: int, n_chunks: int) -> da.Array:
+    """The data, on the workers."""
+    import importlib
+
+    chunk = size // n_chunks
+    meta = importlib.import_module(module).empty(0, "f4")
+    lazy = da.map_blocks(make, module, chunk, chunks=((chunk,) * n_chunks,), dtype="f4", meta=meta)
+    x = client.persist(lazy)
+    wait(x)
+    for future in client.futures_of(x):
+        if future.status != "finished":
+            future.result()  # raises what the worker raised
+    return x
+
+
+def nothing(chunk: Any) -> Any:
+    return chunk[:1].copy()
+
+
+def contestants(x: da.Array, peers: Sequence[str]) -> Contestants:
+    """By name, each building a graph."""
+    found: dict[str, Callable[[], da.Array]] = {
+        SUM: x.sum,
+        "`x.map_blocks(nothing)`": lambda: x.map_blocks(nothing, chunks=(1,), meta=x._meta),
+        "`quantile(x, q)`": lambda: quantile(x, QUARTILES),
+        "`median(x)`": lambda: quantile(x, 0.5),
+    }
+    if "da.percentile" in peers:
+        percents = [100 * q for q in QUARTILES]
+        found["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
+    return found
+
+
+def check(x: da.Array, answer: Any) -> None:
+    """Each quartile lies between its neighbours."""
+    values = [float(value) for value in answer]
+    # Compared in float32: what is below a number is below the next float32, and likewise up to it.
+    nearest = np.array(values, np.float32)
+    up = np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)
+    down = np.where(nearest > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+    (below, upto) = dask.compute(
+        [(x < value).sum() for value in up], [(x <= value).sum() for value in down]
+    )
+    for q, value, b, u in zip(QUARTILES, values, below, upto, strict=True):
+        position = q * (x.size - 1)
+        if int(b) > math.ceil(position) or int(u) < math.floor(position) + 1:
+            raise WrongAnswerError(f"quantile {q} is not {value}: {b} below, {u} up to it")
+
+
+# --- Measuring
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What workers have sent to one another, and to the client."""
+
+    wire: int
+    objects: int
+    chunks: int
+    """How many of the objects were chunks of the data."""
+
+
+def sent(client: Client, x: da.Array, call: Callable[[], da.Array]) -> Sent:
+    """What computing something sends."""
+
+    def clear(dask_worker: Any) -> None:
+        dask_worker.transfer_outgoing_log.clear()
+
+    def read(dask_worker: Any) -> list[dict[str, Any]]:
+        return list(dask_worker.transfer_outgoing_log)
+
+    client.run(clear)
+    call().compute()
+    entries = [entry for log in client.run(read).values() for entry in log]
+    keys = [key for entry in entries for key in entry["keys"]]
+    chunks = set(x.__dask_keys__())
+    wire = sum(entry["compressed"] for entry in entries)  # all that was written, compressed or not
+    return Sent(wire, len(keys), sum(key in chunks for key in keys))
+
+
+def show(client: Client, x: da.Array, calls: Contestants, runs: Runs) -> Iterator[str]:
+    rows = []
+    for name, call in calls.items():
+        seconds = [run.seconds for run in runs[name]]
+        traffic = sent(client, x, call)
+        rows.append(
+            [
+                name,
+                str(len(optimized(call()).dask)),
+                *(rounded(1e3 * t) for t in (median_time(runs[name]), min(seconds), max(seconds))),
+                f"{ratio(runs, name, SUM):.2f}",
+                f"{traffic.wire / 1e6:.2f}",
+                str(traffic.objects),
+                str(traffic.chunks),
+            ]
+        )
+    head = ["", "tasks", "ms", "least", "most", "of `x.sum()`", "MB sent", "objects", "chunks"]
+    return table(head, rows)
+
+
+# --- Where the time goes
+
+
+def phases(client: Client, name: str, call: Callable[[], da.Array], repeat: int) -> Iterator[str]:
+    """Medians of what a client does one after the other, in ms."""
+    times: dict[str, list[float]] = {}
+    for _ in range(repeat):
+        marks = [("", time.perf_counter())]
+
+        def mark(step: str, marks: list[tuple[str, float]] = marks) -> None:
+            marks.append((step, time.perf_counter()))
+
+        lazy = call()
+        mark("build")
+        lazy = optimized(lazy)
+        mark("optimise")
+        future = client.compute(lazy, optimize_graph=False)
+        mark("send")
+        wait(future)
+        mark("run")
+        future.result()
+        mark("fetch")
+        for (_, start), (step, stop) in zip(marks, marks[1:], strict=False):
+            times.setdefault(step, []).append(1e3 * (stop - start))
+    steps = (f"{step} {rounded(statistics.median(values))}" for step, values in times.items())
+    yield f"{name}, ms: {', '.join(steps)}."
+    yield ""
+
+
+@dataclass
+class Stage:
+    """All tasks of one prefix."""
+
+    tasks: int = 0
+    compute: float = 0.0
+    transfer: float = 0.0
+    longest: float = 0.0
+    first: float = math.inf
+    last: float = -math.inf
+
+
+def stages(client: Client, call: Callable[[], da.Array]) -> Iterator[str]:
+    """By the prefix of their names, when tasks ran and how long, in ms."""
+    with get_task_stream(client) as stream:
+        begin = time.time()
+        call().compute()
+        end = time.time()
+    found: dict[str, Stage] = {}
+    for task in stream.data:
+        stage = found.setdefault(key_split(task["key"]), Stage())
+        stage.tasks += 1
+        for part in task["startstops"]:
+            took = part["stop"] - part["start"]
+            stage.first = min(stage.first, part["start"] - begin)
+            stage.last = max(stage.last, part["stop"] - begin)
+            if part["action"] == "compute":
+                stage.compute += took
+                stage.longest = max(stage.longest, took)
+            elif part["action"] == "transfer":
+                stage.transfer += took
+    rows = [
+        [
+            f"`{name}`",
+            str(stage.tasks),
+            *(
+                f"{1e3 * t:.1f}"
+                for t in (stage.first, stage.last, stage.compute, stage.longest, stage.transfer)
+            ),
+        ]
+        for name, stage in sorted(found.items(), key=lambda item: item[1].first)
+    ]
+    rows.append(["answer at the client", "", "", f"{1e3 * (end - begin):.1f}", "", "", ""])
+    head = ["ms", "tasks", "first start", "last stop", "compute", "longest", "transfer"]
+    return table(head, rows)
+
+
+# --- The program
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(description=lines[0])
+    add = parser.add_argument
+    add("--gpus", type=int, default=2, help="workers, one a GPU; 2")
+    add("--cpu", action="store_true", help="processes on the CPU, and NumPy")
+    add("--only", nargs="+", choices=SIZES, help="sizes: large (137 GB), small (34 GB)")
+    add("--elements", type=int, help="of float32, in place of those sizes")
+    add("--chunks", type=int, default=32, help="32")
+    add("--repeat", type=int, default=5, help="repetitions; 5")
+    add("--no-peers", action="store_true", help="without da.percentile, which is slow")
+    add("--profile", action="store_true", help="also when tasks ran, and how long")
+    chosen = parser.parse_args(arguments)
+    sizes = CPU_SIZES if chosen.cpu else SIZES
+    chosen.sizes = [size for name, size in sizes.items() if name in (chosen.only or sizes)]
+    if chosen.elements:
+        chosen.sizes = [chosen.elements]
+    if min(chosen.gpus, chosen.chunks, chosen.repeat, *chosen.sizes) < 1:
+        parser.error("needs at least a worker, a chunk, an element and a repetition")
+    return chosen
+
+
+def measure(client: Client, size: int, arguments: argparse.Namespace) -> None:
+    module = "numpy" if arguments.cpu else "cupy"
+    begin = time.perf_counter()
+    x = normal(client, module, size, arguments.chunks)
+    held = sorted(map(len, client.has_what().values()))
+    print(
+        f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {held}",
+        file=sys.stderr,
+        flush=True,
+    )
+    print(
+        f"#### {x.nbytes / 1e9:.3g} GB of float32 in {x.npartitions} chunks on "
+        f"{arguments.gpus} {'processes' if arguments.cpu else 'GPUs'}\n"
+    )
+    peers = [] if arguments.no_peers or size == SIZES["large"] else ["da.percentile"]
+    calls = contestants(x, peers)
+    runners = {name: lambda call=call: call().compute() for name, call in calls.items()}
+    for name, run in take_turns(runners, 1, "warm-up").items():  # compiles, and learns durations
+        print(f"{name}: first call {1e3 * run[0].seconds:.0f} ms", file=sys.stderr, flush=True)
+    runs = take_turns(runners, arguments.repeat, "cluster")
+    check(x, runs["`quantile(x, q)`"][-1].result)
+    say(show(client, x, calls, runs))
+    if arguments.profile:
+        for name, call in calls.items():
+            say(phases(client, name, call, arguments.repeat))
+            say(stages(client, call))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 if an answer is wrong."""
+    chosen = parse(arguments)
+    with start(chosen) as cluster, Client(cluster) as client:
+        say(machine())
+        try:
+            for size in chosen.sizes:
+                measure(client, size, chosen)
+        except WrongAnswerError as error:
+            print(f"gpu_cluster: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
