@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
@@ -50,10 +50,8 @@ from dask_gpuselect.strategies import PILOT_SIZE
 
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
 PILOT_WORTH = 4 * PILOT_SIZE
-# Elements up to which the candidates of a pilot, 1.2 % of all for each quantile, fit in one place.
+# Elements up to which the candidates of a pilot, 0.9 % of all for each quantile, fit in one place.
 PILOT_MOST = 1 << 28
-# Room for candidates, in units of what the sample lets expect.
-MOST_TIMES = 1.25
 MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
@@ -113,21 +111,10 @@ def ask(
 
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
-    size = math.prod(values.shape)
-    is_sorted = kernels.is_best_sorted(values)
-    if is_sorted or (question.share == 1 and size >= PILOT_WORTH):
-        if is_sorted:
-            no_ends = np.empty(0, kernels.selection_dtype(dtype))
-            guess = Guess(Brackets(no_ends, np.ones(1, np.bool_)), 1.0)
-        else:
-            n_brackets = len(question.ranks(size)[0])
-            ordered = kernels.ordered_sample(values, dtype, PILOT_SIZE / size, n_brackets)
-            guess = _guess(ordered, question)
-        most = min(size, math.ceil(MOST_TIMES * guess.share * size) + PILOT_SIZE)
-        tally = kernels.tally_in_place(values, dtype, guess.brackets, most)
-        settled = _settle([tally], guess, question)
-        if settled is not None:
-            return settled
+    guess = _guess_now(values, dtype, question)
+    settled = _settle([guess[1]], guess[0], question) if guess else None
+    if settled is not None:
+        return settled
     cuts = kernels.cuts(values, dtype, question.share)
     brackets = find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
     tally = kernels.tally(values, dtype, brackets, most_candidates(cuts, brackets))
@@ -135,6 +122,20 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
 
 
 # --- Data in memory: a guess from a sample ------------------------------------------------------
+
+
+def _guess_now(
+    values: Any, dtype: np.dtype[Any], question: Question
+) -> tuple[Brackets, Tally | None] | None:
+    """Brackets and the tally there, for an array that is small, or worth a pilot."""
+    size = math.prod(values.shape)
+    if kernels.is_best_sorted(values):
+        no_ends = np.empty(0, kernels.selection_dtype(dtype))
+        everything = Brackets(no_ends, np.ones(1, np.bool_))
+        return everything, kernels.tally_in_place(values, dtype, everything, size)
+    if question.share == 1 and size >= PILOT_WORTH:
+        return kernels.pilot(values, dtype, PILOT_SIZE, question.ranks)
+    return None
 
 
 def is_worth_a_pilot(size: float, n_chunks: int, question: Question) -> bool:
@@ -168,26 +169,14 @@ def _pilot(x: da.Array, question: Question, label: str) -> da.Array:
     )
 
 
-class Guess(NamedTuple):
-    """Brackets that hold with near certainty, and the share of all elements that they hold."""
-
-    brackets: Brackets
-    share: float
+def _guess_brackets(parts: list[NDArray[Any]], question: Question) -> Brackets:
+    ordered = np.sort(_concatenate(parts))
+    return guess_brackets(ordered.take, len(ordered), *question.ranks(len(ordered)))[0]
 
 
-def _guess_brackets(parts: list[NDArray[Any]], question: Question) -> Guess:
-    return _guess(np.sort(_concatenate(parts)), question)
-
-
-def _guess(ordered: Any, question: Question) -> Guess:
-    """The brackets that a sorted sample suggests."""
-    size = len(ordered)
-    return Guess(*guess_brackets(lambda at: kernels.look(ordered, at), size, *question.ranks(size)))
-
-
-def _tally_guess(chunk: Any, guess: Guess, *, dtype: np.dtype[Any]) -> Tally | None:
+def _tally_guess(chunk: Any, guess: Brackets, *, dtype: np.dtype[Any]) -> Tally | None:
     # Sorted data has all candidates in a chunk or two, so a chunk may be all candidates.
-    return kernels.tally(chunk, dtype, guess.brackets, most=math.prod(chunk.shape))
+    return kernels.tally(chunk, dtype, guess, most=math.prod(chunk.shape))
 
 
 def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
@@ -198,13 +187,13 @@ def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
 
 
 def _settle(
-    parts: list[Tally | None], guess: Guess, question: Question
+    parts: list[Tally | None], guess: Brackets, question: Question
 ) -> np.ndarray[Any, Any] | None:
     tally = _merge_or_none(parts)
     if tally is None:
         return None
     try:
-        return question.answer(guess.brackets, tally)
+        return question.answer(guess, tally)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 

@@ -67,7 +67,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    Data in memory that are read once (up to 2**28 elements) have 1.2 % of candidates instead.
+    Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
     (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
@@ -131,7 +131,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    Data in memory that are read once (up to 2**28 elements) have 1.2 % of candidates instead.
+    Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
 
@@ -212,7 +212,7 @@ def quantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 1.2 % of candidates for
+    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
@@ -305,7 +305,7 @@ def nanquantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 1.2 % of candidates for
+    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
     See `quantile` for the algorithm.
@@ -382,7 +382,7 @@ def percentile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 1.2 % of candidates for
+    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
     See `quantile` for the algorithm.
@@ -461,7 +461,7 @@ def nanpercentile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 1.2 % of candidates for
+    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
     See `quantile` for the algorithm.

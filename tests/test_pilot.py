@@ -39,14 +39,20 @@ def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def misses(small_pilots: None, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Guesses that gather what is above the sample, and so never hold; what became of each."""
 
-    def guess(ordered: Any, question: Any) -> passes.Guess:
-        ends = np.unique(generic.to_host(ordered)[[0, -1]])
-        return passes.Guess(Brackets(ends, np.array([False, False, True])), 0.0)
+    def guess(look: Any, size: int, first: Any, last: Any) -> tuple[Brackets, float]:
+        ends = np.unique(look(np.array([0, size - 1])))
+        return Brackets(ends, np.arange(len(ends) + 1) == len(ends)), 0.0
 
-    monkeypatch.setattr(passes, "_guess", guess)
+    def bracket(first: Any, last: Any, size: int) -> Any:
+        return np.array([size - 2]), np.array([size])
+
+    monkeypatch.setattr(passes, "guess_brackets", guess)
+    for module in kernel_modules(backend):
+        monkeypatch.setattr(module, "guess_brackets", guess, raising=False)
+        monkeypatch.setattr(module, "pilot_bracket", bracket, raising=False)
     outcomes: list[bool] = []
     settle = passes._settle
 
@@ -199,7 +205,7 @@ def test_guesses_hold() -> None:
     """A thousand and one quantiles of each, none missed, and few candidates."""
     for name in ("normal", "lognormal", "tied", "zipf", "half tied", "sorted"):
         values = np.sort(FLOATS[name](400_000))
-        sample = generic.ordered_sample(values, 20_000)
+        sample = np.sort(generic.sample(values, 20_000))
         first = np.linspace(0, len(sample) - 1, 1001).astype(np.int64)
         ranks = np.linspace(0, len(values) - 1, 1001).astype(np.int64)
         for sampled, rank in zip(first[::50], ranks[::50], strict=True):
@@ -238,11 +244,71 @@ def test_samples(kind: Backend, kernel: str) -> None:
     many = kind.asarray(np.arange(10**6))
     assert abs(np.median(module.sample(many, 10_000)) - 5e5) < 500
 
-    ordered = generic.to_host(module.ordered_sample(a, 1000))
-    assert np.isin(ordered, values).all()
-    assert len(ordered) > 850
-    assert (ordered[1:] > ordered[:-1]).all()
-    assert len(module.ordered_sample(kind.asarray(np.full(5000, np.nan)), 1000)) == 0
+
+PILOTED = [
+    ("normal", "f8"),
+    ("normal", "f4"),
+    ("denormal float32", "f4"),
+    ("some nan", "f8"),
+    ("all nan", "f4"),
+    ("tied", "f4"),
+    ("half tied", "f8"),
+    ("constant", "f8"),
+    ("signed zeros", "f4"),
+    ("infinite", "f4"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel"),
+    [param(NUMPY, NUMPY, "generic"), param(NUMPY, NUMPY, "cpu"), param(CUPY, CUPY, "cuda")],
+)
+@pytest.mark.parametrize(("name", "dtype"), PILOTED)
+@pytest.mark.parametrize("q", [(), (0.5,), (0.25, 0.5, 0.75), (0.0, 0.3, 0.301, 1.0), (1.0,)])
+def test_pilots(kind: Backend, kernel: str, name: str, dtype: str, q: tuple[float, ...]) -> None:
+    """The brackets hold, and the tally is what the reference finds there."""
+    values = (FLOATS | MISSING)[name](N).astype(dtype)
+
+    def ranks(n: int) -> tuple[Any, Any]:
+        first = np.floor(np.array(q) * (n - 1)).astype(np.int64)[: n * len(q)]
+        return first, np.minimum(first + 1, n - 1)
+
+    module = importlib.import_module(f"dask_gpuselect.kernels.{kernel}")
+    brackets, found = module.pilot(kind.asarray(values), 4000, ranks)
+    expected = generic.tally(values, brackets, N)
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found.below, expected.below)
+    np.testing.assert_array_equal(found.upto, expected.upto)
+    assert (found.n_valid, found.n_missing) == (expected.n_valid, expected.n_missing)
+    elements = getattr(found.candidates, "elements", found.candidates)
+    np.testing.assert_array_equal(np.sort(kind.to_numpy(elements)), np.sort(expected.candidates))
+    for wanted in ranks(found.n_valid):
+        assert holds(brackets, found, wanted)
+    assert len(expected.candidates) < N / 2 or len(q) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "helps"), [("normal", False), ("some nan", True), ("half tied", True)]
+)
+def test_the_host_helps_where_the_device_cannot_guess(
+    name: str, helps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing elements, and values found again and again."""
+    cuda = kernel_modules(CUPY)[-1]
+    calls = []
+
+    def noted(*args: Any) -> Any:
+        calls.append(args)
+        return guess_brackets(*args)
+
+    monkeypatch.setattr(cuda, "guess_brackets", noted)
+    values = FLOATS.get(name, MISSING.get(name))(N * 100)  # type: ignore[misc]
+    found = CUPY.to_numpy(nanquantile(CUPY.asarray(values), [0.25, 0.5, 0.75], method="lower"))
+    expected = np.nanquantile(values, [0.25, 0.5, 0.75], method="lower")
+    np.testing.assert_array_equal(found, expected)
+    assert bool(calls) == helps
 
 
 def test_a_guess_of_nothing() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.strategies import pivot_count
 
@@ -37,7 +37,7 @@ class Kernels(Protocol):
 
     def sample(self, values: Any, size: int) -> NDArray[Any]: ...
 
-    def ordered_sample(self, values: Any, size: int, n_brackets: int) -> Any: ...
+    def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
     def to_device(self, tally: Tally) -> Tally: ...
 
@@ -109,25 +109,19 @@ def _with_nat(found: Tally | None, n_nat: int) -> Tally | None:
 def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     """Valid elements at hashed places of a chunk, about `rate` of all, on the host."""
     values, _ = _elements(chunk, dtype)
-    return _kernels_for(values).sample(values, _sample_size(values, rate))
-
-
-def ordered_sample(chunk: Any, dtype: np.dtype[Any], rate: float, n_brackets: int) -> Any:
-    """A sorted sample, at least of this rate, on the chunk's device; see `look`."""
-    values, _ = _elements(chunk, dtype)
-    size = _sample_size(values, rate)
-    return _kernels_for(values).ordered_sample(values, size, n_brackets)
-
-
-def look(ordered: Any, positions: NDArray[np.int64]) -> NDArray[Any]:
-    """Elements of an array on any device, on the host."""
-    found: NDArray[Any] = generic.to_host(ordered.take(generic.like(positions, ordered)))
-    return found
-
-
-def _sample_size(values: Any, rate: float) -> int:
     n: int = math.prod(values.shape)
-    return min(n, math.ceil(rate * n))
+    return _kernels_for(values).sample(values, min(n, math.ceil(rate * n)))
+
+
+def pilot(
+    array: Any, dtype: np.dtype[Any], size: int, ranks: RanksOf
+) -> tuple[Brackets, Tally | None]:
+    """Brackets by a sample of `size` elements or more, and the tally there, with candidates that
+    stay on the array's device."""
+    values, n_nat = _elements(array, dtype)
+    size = min(size, math.prod(values.shape))
+    brackets, found = _kernels_for(values).pilot(values, size, ranks)
+    return brackets, _with_nat(found, n_nat)
 
 
 def check_not_masked(array: Any) -> None:

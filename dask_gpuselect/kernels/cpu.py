@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numba
@@ -21,7 +21,8 @@ from numba import types
 from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
+from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import even_positions
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
@@ -78,10 +79,10 @@ def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-def ordered_sample(values: NDArray[Any], size: int, n_brackets: int = 1) -> NDArray[Any]:
-    """A sample in ascending order, whatever the number of brackets it is for."""
-    del n_brackets
-    return np.sort(sample(values, size))
+def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
+    """Brackets that a sample suggests, and the tally there; see `generic.pilot`."""
+    drawn = sample(values, size)
+    return generic.pilot_from(drawn, partial(tally, values), values.size, ranks)
 
 
 SORT_WHOLE = 0  # sorting is never the fastest plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cupy
@@ -20,9 +20,11 @@ from dask_gpuselect.cuts import (
     Cuts,
     FloatArray,
     IntArray,
+    RanksOf,
     Tally,
     exact_gap,
     guess_brackets,
+    positions_within,
 )
 from dask_gpuselect.devices import check_device
 from dask_gpuselect.finish import holds, order_statistics
@@ -30,6 +32,7 @@ from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.cuda_source import (
     CHOOSE_THREADS,
     CLASSIFY_THREADS,
+    LOOKS,
     MOST_ENDS,
     SIZES,
     SPANS,
@@ -44,7 +47,7 @@ from dask_gpuselect.kernels.cuda_source import (
     source,
     tally_memory,
 )
-from dask_gpuselect.strategies import PILOT_SIZE
+from dask_gpuselect.strategies import PILOT_SIZE, pilot_bracket, pilot_room
 
 Array = Any  # a CuPy array
 P = ParamSpec("P")
@@ -134,7 +137,10 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
 @_advised
 def tally_in_place(values: Array, brackets: Brackets, most: int) -> Tally | None:
     """As `tally`, with the candidates left on the device. Scratch: `most` elements."""
-    found = tally_on_device(values, brackets, most)
+    return _in_place(tally_on_device(values, brackets, most))
+
+
+def _in_place(found: Tally | None) -> Tally | None:
     return found and replace(found, candidates=Candidates(found.candidates))  # type: ignore[arg-type]
 
 
@@ -167,16 +173,19 @@ class Candidates:
         if places.size == 0:
             return np.empty(0, self.dtype)
         if n > SORT_AT_MOST:
-            ordered = ordered_sample(self.elements, PILOT_SIZE)
-            within = np.unique(places * len(ordered) // n)
-            brackets, share = guess_brackets(
-                lambda at: ordered.take(cupy.asarray(at)).get(), len(ordered), within, within
+            brackets, found = pilot(
+                self.elements, PILOT_SIZE, lambda size: _within(places, n, size)
             )
-            found = tally_in_place(self.elements, brackets, min(n, int(2 * share * n)))
             if found and len(found.candidates) < n and holds(brackets, found, places):
                 return order_statistics(brackets, found, places)
         self.elements.sort()
         return np.asarray(self.elements.take(cupy.asarray(places)).get())
+
+
+def _within(places: IntArray, n: int, size: int) -> tuple[IntArray, IntArray]:
+    """Where in a sample of some size the elements are that n elements have in these places."""
+    within = np.unique(places * size // n)
+    return within, within
 
 
 @_advised
@@ -187,16 +196,64 @@ def sample(values: Array, size: int) -> NDArray[Any]:
 
 
 @_advised
-def ordered_sample(values: Array, size: int, n_brackets: int = 1) -> Array:
-    """A sample in ascending order, on the device; of more elements if there are many to sample, for
-    they cost next to nothing."""
-    most = SAMPLE_TIMES * n_brackets * size
-    size = min(max(size, values.size >> 8), most, values.size)
-    ordered = sample_on_device(values, size)
+def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
+    """Brackets by a sample of at least `size`, and the tally there with the candidates left on the
+    device; see `generic.pilot`.
+
+    Notes
+    -----
+    Reads the chunk once. Scratch on the device: the sample, at most `SAMPLE_TIMES` times `size` for
+    each bracket, three times; and the candidates.
+    """
+    n_brackets = len(ranks(values.size)[0])
+    most = SAMPLE_TIMES * max(n_brackets, 1) * size
+    ordered = sample_on_device(values, min(max(size, values.size >> 8), most, values.size))
     ordered.sort()
-    if ordered.dtype.kind == "f" and np.isnan(ordered[-1:].get()).any():  # NaN is last
-        return ordered[: ordered.size - int(cupy.isnan(ordered).sum())]
-    return ordered
+    found = _tally_at_guess(values, ordered, *ranks(ordered.size))
+    if found:
+        return found
+    if ordered.dtype.kind == "f":
+        ordered = ordered[: ordered.size - int(cupy.isnan(ordered).sum())]  # NaN is last
+    brackets, share = guess_brackets(
+        lambda at: ordered.take(cupy.asarray(at)).get(), ordered.size, *ranks(ordered.size)
+    )
+    return brackets, tally_in_place(values, brackets, pilot_room(share, values.size))
+
+
+def _tally_at_guess(
+    values: Array, ordered: Array, first: IntArray, last: IntArray
+) -> tuple[Brackets, Tally | None] | None:
+    """The same from a sorted sample, without waiting for it: 0.3 ms less than with the host's help.
+
+    None if the sample has missing or tied elements, or for brackets that meet.
+    """
+    size = ordered.size
+    lo, hi = pilot_bracket(first, last, size)
+    if not 0 < len(lo) <= SPANS[-1] or (lo[1:] <= hi[:-1]).any():
+        return None
+    is_end = np.stack([lo >= 0, hi < size], axis=1).ravel()
+    n_ends = int(is_end.sum())
+    segments = np.where(is_end, 2 * np.cumsum(is_end) - 1, [0, 2 * n_ends] * len(lo))
+    spans = [(int(first), int(last)) for first, last in segments.reshape(-1, 2)]
+    layout = _layout(ordered.dtype, len(spans), n_ends)
+    sheet = _sheet(layout, spans)
+    sheet["positions"][: len(lo)] = positions_within(lo, hi)
+
+    told = _told(sheet)
+    at = layout.places(told)
+    arguments = (ordered, np.int64(size), at["positions"], np.int32(len(lo)))
+    _launch(
+        np.dtype(values.dtype), "guess", 32, (*arguments, at["bounds"], at["is_refused"]), blocks=1
+    )
+    share = float((hi - lo).sum() / size)
+    candidates = _start_tally(values, layout, told, "cells", pilot_room(share, values.size))
+    sheet = told.get().view(layout.dtype)[0]
+    if sheet["is_refused"]:
+        return None
+    wanted = np.zeros(n_ends + 1, np.bool_)
+    wanted[[(segment + 1) // 2 for segment, _ in spans]] = True
+    brackets = Brackets(sheet["bounds"][: len(lo)].ravel()[is_end], wanted)
+    return brackets, _in_place(_tally_of(sheet, spans, candidates, values.size))
 
 
 def sample_on_device(values: Array, size: int) -> Array:
@@ -276,8 +333,9 @@ def _report_dtype(buckets: int) -> np.dtype[Any]:
     )
 
 
-def _offsets(layout: np.dtype[Any]) -> dict[str, int]:
-    return {name: field[1] for name, field in (layout.fields or {}).items()}
+@lru_cache
+def _offsets(record: np.dtype[Any]) -> dict[str, int]:
+    return {name: field[1] for name, field in (record.fields or {}).items()}
 
 
 def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
@@ -430,31 +488,48 @@ def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | Non
 
 
 def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
-    dtype = np.dtype(values.dtype)
+    ends = brackets.ends
     spans = _spans(brackets)
-    n_spans = next(n for n in SPANS if n >= len(spans))
-    n_ends = len(brackets.ends)
-    told = _told(brackets, spans, n_spans)
-    totals = cupy.zeros(n_spans + 2 + 2 * n_ends + 1, np.uint64)
-    candidates = cupy.empty(most, brackets.ends.dtype)
-    counts = (np.int32(len(spans)), np.int32(n_ends))
-    arguments = (*Chunk.of(values), *told, *counts, totals, candidates, np.uint64(most))
-    name = f"tally_{_kinds(brackets, spans)}_{n_spans}"
-    _launch(dtype, name, TALLY_THREADS, arguments, tally_memory(dtype, n_ends))
+    layout = _layout(ends.dtype, len(spans), len(ends))
+    sheet = _sheet(layout, spans)
+    sheet["ends"], sheet["wanted"] = ends, brackets.wanted
+    for bounds, (first, last) in zip(sheet["bounds"], spans, strict=False):
+        if first % 2:
+            bounds[0] = ends[first // 2]
+        if last % 2:
+            bounds[1] = ends[last // 2]
+    told = _told(sheet)
+    candidates = _start_tally(values, layout, told, _kinds(brackets, spans), most)
+    return _tally_of(told.get().view(layout.dtype)[0], spans, candidates, values.size)
 
-    found = totals.get().astype(np.int64)
-    n_missing, n_found = found[n_spans : n_spans + 2].tolist()
-    if n_found > most:
+
+def _start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: int) -> Array:
+    """Start the kernel; returns the memory for candidates."""
+    dtype = np.dtype(values.dtype)
+    candidates = cupy.empty(most, selected_dtype(dtype))
+    at = layout.places(told)
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_refused")]
+    counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
+    arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
+    memory = tally_memory(dtype, layout.n_ends)
+    _launch(dtype, f"tally_{kinds}_{layout.room}", TALLY_THREADS, arguments, memory)
+    return candidates
+
+
+def _tally_of(
+    sheet: Any, spans: list[tuple[int, int]], candidates: Array, size: int
+) -> Tally | None:
+    """The tally from what the kernel wrote on its sheet; None if the candidates found no room."""
+    n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
+    if n_found > candidates.size:
         return None
-    segments = found[n_spans + 2 :]
-    before = np.zeros_like(segments)  # elements before each segment
-    for (first, last), n_below in zip(spans, found, strict=False):
-        before[first : last + 1] = n_below + np.cumsum(segments[first : last + 1])
-        before[first : last + 1] -= segments[first : last + 1]
+    found = sheet["held"]
+    before = np.zeros_like(found)  # elements before each segment
+    for (first, last), n_below in zip(spans, sheet["below"], strict=False):
+        held = found[first : last + 1]
+        before[first : last + 1] = n_below + np.cumsum(held) - held
     below = before[1::2]
-    return Tally(
-        below, below + segments[1::2], candidates[:n_found], values.size - n_missing, n_missing
-    )
+    return Tally(below, below + found[1::2], candidates[:n_found], size - n_missing, n_missing)
 
 
 def _spans(brackets: Brackets) -> list[tuple[int, int]]:
@@ -479,23 +554,54 @@ def _kinds(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
     return "cells" if is_simple else "any"
 
 
-def _told(brackets: Brackets, spans: list[tuple[int, int]], n_spans: int) -> tuple[Any, ...]:
-    """What the kernel is told, in one copy to the device: spans and their segments, ends, and which
-    cells are wanted."""
-    ends = brackets.ends
-    least, most = _extremes(ends.dtype)
+class Layout(NamedTuple):
+    """Where a sheet has what: all that a kernel is told, and what it finds. In one piece of memory,
+    for one copy there and one back."""
+
+    dtype: np.dtype[Any]
+    n_spans: int
+    room: int  # the number of spans that the kernel is made for
+    n_ends: int
+
+    def places(self, told: Array) -> dict[str, np.uint64]:
+        start = told.data.ptr
+        return {name: np.uint64(start + offset) for name, offset in _offsets(self.dtype).items()}
+
+
+@lru_cache
+def _layout(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
+    room = next(n for n in SPANS if n >= n_spans)
+    fields = [
+        ("bounds", dtype, (room, 2)),
+        ("segments", "i4", (room, 2)),
+        ("ends", dtype, (n_ends,)),
+        ("wanted", "?", (n_ends + 1,)),
+        ("positions", "i8", (room, LOOKS)),  # for `guess`
+        ("is_refused", "u8"),  # by `guess`
+        # `totals` of the kernel:
+        ("below", "i8", (room,)),
+        ("n_missing", "i8"),
+        ("n_found", "i8"),
+        ("held", "i8", (2 * n_ends + 1,)),  # by each segment
+    ]
+    return Layout(np.dtype(fields, align=True), n_spans, room, n_ends)
+
+
+def _sheet(layout: Layout, spans: list[tuple[int, int]]) -> Any:
+    """A record of the layout, with all spans open."""
+    sheet = np.zeros((), layout.dtype)
+    dtype = sheet["bounds"].dtype
+    least, most = _extremes(dtype)
     # A span of nothing, if none is left: what is below it is also up to it.
-    bounds = np.array([[most, _before(most, ends.dtype)]] * n_spans, ends.dtype)
-    for bound, (first, last) in zip(bounds, spans, strict=False):
-        bound[0] = ends[first // 2] if first % 2 else least
-        bound[1] = ends[last // 2] if last % 2 else most
-    segments = np.zeros((n_spans, 2), np.int32)
-    segments[: len(spans)] = np.array(spans, np.int32).reshape(-1, 2)
-    parts = [part.tobytes() for part in (bounds, segments, ends, brackets.wanted)]
-    padded = [part + bytes(-len(part) % 8) for part in parts]
-    told = cupy.asarray(np.frombuffer(b"".join(padded), np.uint8))
-    places = told.data.ptr + np.cumsum([0, *map(len, padded[:-1])])
-    return told, *map(np.uint64, places[1:])
+    sheet["bounds"] = most, _before(most, dtype)
+    sheet["bounds"][: len(spans)] = least, most
+    sheet["segments"][: len(spans)] = np.array(spans, np.int32).reshape(-1, 2)
+    return sheet
+
+
+def _told(sheet: Any) -> Array:
+    """A sheet on the device, as bytes."""
+    return cupy.asarray(sheet.reshape(1).view(np.uint8))
 
 
 def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:

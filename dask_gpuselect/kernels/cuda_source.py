@@ -14,6 +14,7 @@ CLASSIFY_THREADS = 512
 CHOOSE_THREADS = 1024
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 8)  # for which there are kernels
+LOOKS = 17  # positions that `guess` looks at in each bracket
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 

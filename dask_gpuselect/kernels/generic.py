@@ -7,12 +7,23 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.cuts import (
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    RanksOf,
+    Tally,
+    guess_brackets,
+)
+from dask_gpuselect.strategies import pilot_room
 
 Array = Any  # an array-API array
 
@@ -89,10 +100,36 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-def ordered_sample(values: Array, size: int, n_brackets: int = 1) -> NDArray[Any]:
-    """A sample in ascending order, whatever the number of brackets it is for."""
-    del n_brackets
-    return np.sort(sample(values, size))
+def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
+    """Brackets that a sample suggests, and the tally there.
+
+    Parameters
+    ----------
+    size : int
+        Of the sample.
+    ranks : callable
+        Which order statistics are wanted, of any number of elements.
+
+    Returns
+    -------
+    brackets : Brackets
+        They hold what is wanted with near certainty.
+    tally : Tally or None
+        None if there are many more candidates than the sample lets expect.
+    """
+    return pilot_from(sample(values, size), partial(tally, values), values.shape[0], ranks)
+
+
+def pilot_from(
+    drawn: NDArray[Any],
+    tally: Callable[[Brackets, int], Tally | None],
+    n: int,
+    ranks: RanksOf,
+) -> tuple[Brackets, Tally | None]:
+    """The same from a sample on the host, in any order, of n elements."""
+    ordered = np.sort(drawn)
+    brackets, share = guess_brackets(ordered.take, len(ordered), *ranks(len(ordered)))
+    return brackets, tally(brackets, pilot_room(share, n))
 
 
 SORT_WHOLE = 0  # sorting is never the fastest plan
