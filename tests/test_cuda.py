@@ -10,14 +10,19 @@ import numpy as np
 import pytest
 
 from dask_gpuselect.kernels.cuda_source import (
+    FILES,
     MOST_ENDS,
+    MOST_RANKS,
     SIZES,
     SPANS,
     Sizes,
     choose_memory,
     classify_memory,
+    digits,
+    file_of,
     from_keys,
     n_slots,
+    select_memory,
     selected_dtype,
     source,
     tally_memory,
@@ -52,21 +57,29 @@ def sizes_for(shared: int) -> Sizes:
 
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "the newest"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES[1:])  # bool's kernels are those of uint8
 def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     from cuda.core import Program, ProgramOptions
 
     sizes = sizes_for(SHARED.get(arch, SHARED["sm_90"]))
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
-    compiled = Program(source(np.dtype(dtype), sizes), "c++", options).compile("cubin")
+    compiled = {
+        file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
+        for file in set(FILES.values())
+    }
     kernels = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
-    for kernel in ("sample", "choose", "classify", *kernels):
-        assert kernel.encode() in compiled.code
+    for kernel in ("sample", "guess", "choose", "classify", "select_digit", *kernels):
+        assert kernel.encode() in compiled[file_of(kernel)]
 
 
 @needs_nvrtc
 def test_the_newest_architecture_is_new() -> None:
     assert int(newest().removeprefix("sm_")) >= 120
+
+
+def test_the_kernels_of_bool_are_those_of_uint8() -> None:
+    for file in FILES.values():
+        assert source(file, np.dtype("?"), SIZES[0]) == source(file, np.dtype("u1"), SIZES[0])
 
 
 @pytest.mark.parametrize("arch", SHARED)
@@ -78,6 +91,7 @@ def test_blocks_fit_into_shared_memory(dtype: str, arch: str) -> None:
         choose_memory(kind, sizes),
         classify_memory(kind, sizes),
         tally_memory(kind, MOST_ENDS),
+        select_memory(MOST_RANKS),
     ):
         assert taken + static <= SHARED[arch]
     # A run of unused slots takes a bucket, a used one four: there is room for all kinds of data
@@ -114,3 +128,13 @@ def test_keys_order_as_elements_do(dtype: str) -> None:
     np.testing.assert_array_equal(from_keys(keys, kind), selected)
     order = np.argsort(keys, kind="stable")
     assert (selected[order] == np.sort(selected)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_digits_make_up_a_key(dtype: str) -> None:
+    below = 8 * np.dtype(dtype).itemsize
+    for shift, bits in digits(np.dtype(dtype)):
+        assert shift + bits == below
+        assert 0 < bits <= 11
+        below = shift
+    assert below == 0

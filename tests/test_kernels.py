@@ -419,6 +419,26 @@ def test_any_view_on_a_gpu_is_read_in_place(view: str, dtype: str) -> None:
     assert max(sizes, default=0) <= SCRATCH
 
 
+@each_case(CUDA)
+def test_elements_of_some_ranks(kernel: Kernel, name: str, dtype: str) -> None:
+    """By digits for a few ranks, by sorting for many."""
+    for n in (1, 2, 33, 5000, 100_003):
+        ordered = valid(selected(make(name, dtype, n)))
+        if len(ordered) == 0:
+            continue
+        elements = CUPY.asarray(np.roll(ordered, n // 3))
+        last = len(ordered) - 1
+        before = CUPY.to_numpy(elements).tobytes()
+        for places in ([0], [last], [last, 0, last // 2, 0], np.arange(13) * last // 12):
+            found = kernel.module.Candidates(elements).elements_at(np.asarray(places))
+            assert found.dtype == ordered.dtype
+            np.testing.assert_array_equal(found, ordered[places] + ordered.dtype.type(0))
+        many = np.arange(200) % len(ordered)
+        found = kernel.module.Candidates(elements).elements_at(many)
+        np.testing.assert_array_equal(found, ordered[many])
+        assert CUPY.to_numpy(elements).tobytes() == before
+
+
 @pytest.mark.parametrize(
     ("chunk", "missing"),
     [

@@ -145,9 +145,9 @@ def test_a_guess_that_holds_is_all_that_runs(
 def test_many_candidates_are_narrowed_on_the_device(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All elements are candidates, and too many to sort."""
+    """All elements are candidates, and too many to look at again and again."""
     cuda = kernel_modules(CUPY)[-1]
-    monkeypatch.setattr(cuda, "SORT_AT_MOST", 1000)
+    monkeypatch.setattr(cuda, "SELECT_AT_MOST", 1000)
     monkeypatch.setattr(cuda, "PILOT_SIZE", 500)
     values = (FLOATS | MISSING)[name](N)
     valid = values[~np.isnan(values)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cupy
@@ -32,17 +32,23 @@ from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.cuda_source import (
     CHOOSE_THREADS,
     CLASSIFY_THREADS,
+    DIGIT,
     LOOKS,
     MOST_ENDS,
+    MOST_RANKS,
+    SELECT_THREADS,
     SIZES,
     SPANS,
     TALLY_THREADS,
     Sizes,
     choose_memory,
     classify_memory,
+    digits,
+    file_of,
     from_keys,
     key_size,
     n_slots,
+    select_memory,
     selected_dtype,
     source,
     tally_memory,
@@ -54,13 +60,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
-SORT_AT_MOST = 1 << 24  # candidates up to which sorting them is faster than narrowing again
+FEW_PLACES = 48  # wanted elements up to which selecting them is faster than sorting all
+SELECT_AT_MOST = 1 << 25  # candidates up to which selecting is faster than narrowing them first
 SORT_WHOLE = 1 << 22  # elements of an array up to which sorting it is the fastest plan
 SAMPLE_TIMES = 4  # for each bracket: half as wide for 20 microseconds more
 HEAVY = 4  # a cell of more than this many times its share is split again
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
 
 BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
+SELECTION = np.dtype(
+    [("ranks", "i8", MOST_RANKS), ("prefixes", "u8", MOST_RANKS), ("n_finished", "u8")]
+)
 OUTSIDE = 255  # a bucket's shift if it is outside all windows
 OFFSET_BITS = 12
 TINY = 1e-320  # more than what rounding takes away where numbers are denormal
@@ -167,19 +177,19 @@ class Candidates:
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """The elements that sorting would put at the given places, on the host.
 
-        Reorders the candidates. Scratch: what sorting `SORT_AT_MOST` elements takes.
+        Scratch: 50 KB; for more than `FEW_PLACES`, what sorting takes.
         """
         n = len(self)
-        if places.size == 0:
-            return np.empty(0, self.dtype)
-        if n > SORT_AT_MOST:
-            brackets, found = pilot(
-                self.elements, PILOT_SIZE, lambda size: _within(places, n, size)
-            )
-            if found and len(found.candidates) < n and holds(brackets, found, places):
+        few = np.unique(places)
+        if few.size == 0:
+            return np.empty(places.shape, self.dtype)
+        if few.size > FEW_PLACES:
+            return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
+        if n > SELECT_AT_MOST:
+            brackets, found = pilot(self.elements, PILOT_SIZE, partial(_within, few, n))
+            if found and len(found.candidates) < n and holds(brackets, found, few):
                 return order_statistics(brackets, found, places)
-        self.elements.sort()
-        return np.asarray(self.elements.take(cupy.asarray(places)).get())
+        return _select(self.elements, few)[np.searchsorted(few, places)]
 
 
 def _within(places: IntArray, n: int, size: int) -> tuple[IntArray, IntArray]:
@@ -615,6 +625,28 @@ def _before(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1
 
 
+# --- Selecting ----------------------------------------------------------------------------------
+
+
+def _select(elements: Array, places: IntArray) -> NDArray[Any]:
+    """The elements that sorting would put at these places. Reads them once for each digit of their
+    keys: 3 times for 4 bytes, 6 for 8."""
+    dtype = np.dtype(elements.dtype)
+    totals = cupy.zeros(MOST_RANKS << DIGIT, np.uint32)
+    parts = []
+    for start in range(0, len(places), MOST_RANKS):
+        ranks = places[start : start + MOST_RANKS]
+        selection = np.zeros((), SELECTION)
+        selection["ranks"][: len(ranks)] = ranks
+        told = _told(selection)
+        for shift, bits in digits(dtype):
+            numbers = map(np.int32, (len(ranks), shift, bits))
+            arguments = (elements, np.int64(elements.size), told, totals, *numbers)
+            _launch(dtype, "select_digit", SELECT_THREADS, arguments, select_memory(len(ranks)))
+        parts.append(told.get().view(SELECTION)[0]["prefixes"][: len(ranks)])
+    return from_keys(np.concatenate(parts), dtype)
+
+
 # --- Elements -----------------------------------------------------------------------------------
 
 
@@ -699,7 +731,7 @@ def _prepared(
     dtype: np.dtype[Any], name: str, threads: int, shared: int, device: int
 ) -> tuple[Any, int]:
     """A kernel, and the number of its blocks that the device runs at the same time."""
-    kernel = _module(dtype, device).get_function(name)
+    kernel = _module(file_of(name), dtype, device).get_function(name)
     if shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
@@ -709,7 +741,7 @@ def _prepared(
 
 
 @cache
-def _module(dtype: np.dtype[Any], device: int) -> Any:
+def _module(file: str, dtype: np.dtype[Any], device: int) -> Any:
     check_device()
-    code = source(dtype, _sizes_of(device))
+    code = source(file, dtype, _sizes_of(device))
     return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))

@@ -14,6 +14,9 @@ CLASSIFY_THREADS = 512
 CHOOSE_THREADS = 1024
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 8)  # for which there are kernels
+SELECT_THREADS = 1024
+MOST_RANKS = 6  # selected at the same time
+DIGIT = 11  # bits
 LOOKS = 17  # positions that `guess` looks at in each bracket
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
@@ -35,8 +38,23 @@ SIZES = (
 )
 
 
-def source(dtype: np.dtype[Any], sizes: Sizes) -> str:
-    """The CUDA C++ source of all kernels for one dtype."""
+FILES = {
+    "choose": "cuts.cu",
+    "classify": "cuts.cu",
+    "sample": "pilot.cu",
+    "guess": "pilot.cu",
+    "tally": "tally.cu",
+    "select": "select.cu",
+}
+"""Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
+
+
+def file_of(kernel: str) -> str:
+    return FILES[kernel.partition("_")[0]]
+
+
+def source(file: str, dtype: np.dtype[Any], sizes: Sizes) -> str:
+    """The CUDA C++ source of a file's kernels for one dtype."""
     defined = {
         "BITS": 8 * dtype.itemsize,
         "KIND": KINDS[dtype.kind],
@@ -45,8 +63,7 @@ def source(dtype: np.dtype[Any], sizes: Sizes) -> str:
     }
     lines = [f"#define {name} {value}\n" for name, value in defined.items()]
     folder = files("dask_gpuselect.kernels")
-    names = ("elements.cuh", "tally.cu", "cuts.cu")
-    return "".join(lines + [(folder / name).read_text() for name in names])
+    return "".join([*lines, *((folder / name).read_text() for name in ("elements.cuh", file))])
 
 
 def n_slots(dtype: np.dtype[Any]) -> int:
@@ -79,6 +96,17 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     value_size = selected_dtype(dtype).itemsize
     staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
+
+
+def select_memory(n_ranks: int) -> int:
+    """Bytes for a block of `select_digit`: a count for each rank and value of the digit."""
+    return n_ranks * 4 << DIGIT
+
+
+def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
+    """The shift and the bits of each digit of a key, the leading one first."""
+    bits = 8 * dtype.itemsize
+    return [(max(top - DIGIT, 0), min(top, DIGIT)) for top in range(bits, 0, -DIGIT)]
 
 
 SELECTED: dict[str, np.dtype[Any]] = {"?": np.dtype(np.uint8), "e": np.dtype(np.float32)}

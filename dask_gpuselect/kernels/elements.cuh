@@ -280,10 +280,3 @@ __device__ __forceinline__ i64 sampled_place(i64 i, i64 size, i64 n) {
     i64 length = (i + 1) * n / size - start;
     return start + (i64)(hash((u64)i) % (u64)length);
 }
-
-extern "C" __global__ void sample(
-    const Word* chunk, i64 n, const i64* layout, i64 size, Value* drawn
-) {
-    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < size) drawn[i] = value_of(element(chunk, layout, sampled_place(i, size, n)));
-}

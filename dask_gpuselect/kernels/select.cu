@@ -1,0 +1,130 @@
+// The elements of some ranks among candidates, by the digits of their keys, the leading one first
+// (radixSelect of Alabi et al. 2012, section 3.2, of several ranks at once and in place).
+//
+// One launch for each digit: all blocks count the digit over the elements whose digits before are
+// those of a wanted one, and the block that finishes last looks up what the digit of each rank is.
+
+constexpr int DIGIT = 11;
+constexpr u32 BINS = 1u << DIGIT;
+constexpr int SELECT_THREADS = 1024;
+constexpr int SELECT_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
+constexpr int MOST_RANKS = 6;  // with their counts in 48 KiB, which every device has
+constexpr u32 NONE = ~0u;
+
+struct Selection {
+    u64 ranks[MOST_RANKS];     // among the elements with the digits found so far
+    u64 prefixes[MOST_RANKS];  // those digits
+    u64 n_finished;            // blocks
+};
+
+// Ranks that share their digits so far share their counts.
+struct Groups {
+    Key prefixes[MOST_RANKS];
+    u32 of_rank[MOST_RANKS];
+    u32 number;
+};
+
+__device__ __forceinline__ void find_groups(const Selection* selection, int n_ranks, Groups& groups) {
+    u32 number = 0;
+    for (int r = 0; r < n_ranks; ++r) {
+        Key prefix = (Key)selection->prefixes[r];
+        u32 g = 0;
+        while (g < number && groups.prefixes[g] != prefix) ++g;
+        if (g == number) groups.prefixes[number++] = prefix;
+        groups.of_rank[r] = g;
+    }
+    groups.number = number;
+}
+
+struct CountDigits {
+    const Groups& groups;
+    u32* counts;  // in shared memory: BINS for each group
+    int shift, bits;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Key rest = key_of(words[e]) >> shift;
+            u32 digit = (u32)rest & ((1u << bits) - 1);
+            Key prefix = shift + bits < KEY_BITS ? rest >> bits : Key(0);
+            u32 bin = NONE;
+            for (u32 g = 0; g < groups.number; ++g) {
+                if (groups.prefixes[g] == prefix) bin = g * BINS + digit;
+            }
+            add(is_present ? bin : NONE);
+        }
+    }
+
+    // The first digits of candidates, which lie close together, are often the same in a whole warp.
+    __device__ __forceinline__ void add(u32 bin) {
+        u32 first = __shfl_sync(ALL_LANES, bin, 0);
+        if (__all_sync(ALL_LANES, bin == first)) {
+            if (threadIdx.x % 32 == 0 && bin != NONE) atomicAdd(&counts[bin], 32u);
+        } else if (bin != NONE) {
+            atomicAdd(&counts[bin], 1u);
+        }
+    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// By one warp: the digit of a rank, and its rank among the elements with that digit.
+__device__ void look_up(const u32* counts, u64& rank, u64& prefix, int bits) {
+    constexpr int EACH = BINS / 32;
+    u32 lane = threadIdx.x % 32;
+    const u32* mine = counts + lane * EACH;
+    u64 sum = 0;
+#pragma unroll 16
+    for (int i = 0; i < EACH; ++i) sum += __ldcg(mine + i);
+    u64 upto = sum;
+    for (int offset = 1; offset < 32; offset *= 2) {
+        u64 other = __shfl_up_sync(ALL_LANES, upto, offset);
+        if (lane >= offset) upto += other;
+    }
+    u64 wanted = rank, below = upto - sum;
+    __syncwarp();
+    if (below <= wanted && wanted < upto) {
+        int i = 0;
+        for (u64 count; wanted >= below + (count = __ldcg(mine + i)); ++i) below += count;
+        rank = wanted - below;
+        prefix = prefix << bits | (lane * EACH + i);
+    }
+}
+
+// `totals` are zeros, and left so: BINS for each rank.
+extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
+    const Word* elements, i64 n, Selection* selection, u32* totals, int n_ranks, int shift, int bits
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    u32* counts = (u32*)scratch;
+    __shared__ Groups groups;
+    __shared__ bool is_last;
+    if (threadIdx.x == 0) find_groups(selection, n_ranks, groups);
+    for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
+    __syncthreads();
+
+    CountDigits count = {groups, counts, shift, bits};
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, count);
+
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
+        if (counts[i]) atomicAdd(&totals[i], counts[i]);
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(&selection->n_finished, 1ull) == gridDim.x - 1;
+        if (is_last) selection->n_finished = 0;
+    }
+    __syncthreads();
+    if (!is_last) return;
+    __threadfence();
+    int r = threadIdx.x / 32;
+    if (r < n_ranks) {
+        const u32* of_group = totals + groups.of_rank[r] * BINS;
+        look_up(of_group, selection->ranks[r], selection->prefixes[r], bits);
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) totals[i] = 0;
+}
