@@ -68,7 +68,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
         for file in set(FILES.values())
     }
     kernels = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
-    for kernel in ("sample", "guess", "choose", "classify", "select_digit", *kernels):
+    for kernel in ("sample", "guess", "choose", "classify", "locate", "select_digit", *kernels):
         assert kernel.encode() in compiled[file_of(kernel)]
 
 

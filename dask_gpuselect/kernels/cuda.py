@@ -6,8 +6,8 @@ it found. ``elements.cuh`` says how a chunk is read, ``cuts.cu`` is load 1 and `
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -69,7 +69,13 @@ MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not
 
 BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
 SELECTION = np.dtype(
-    [("ranks", "i8", MOST_RANKS), ("prefixes", "u8", MOST_RANKS), ("n_finished", "u8")]
+    [
+        ("n", "i8"),
+        ("places", "i8", MOST_RANKS),
+        ("ranks", "i8", MOST_RANKS),
+        ("prefixes", "u8", MOST_RANKS),
+        ("n_finished", "u8"),
+    ]
 )
 OUTSIDE = 255  # a bucket's shift if it is outside all windows
 OFFSET_BITS = 12
@@ -150,8 +156,8 @@ def tally_in_place(values: Array, brackets: Brackets, most: int) -> Tally | None
     return _in_place(tally_on_device(values, brackets, most))
 
 
-def _in_place(found: Tally | None) -> Tally | None:
-    return found and replace(found, candidates=Candidates(found.candidates))  # type: ignore[arg-type]
+def _in_place(found: Tally | None, known: Mapping[int, Any] | None = None) -> Tally | None:
+    return found and replace(found, candidates=Candidates(found.candidates, known or {}))  # type: ignore[arg-type]
 
 
 @_advised
@@ -165,6 +171,8 @@ class Candidates:
     """Candidates on the device: none is missing."""
 
     elements: Array
+    known: Mapping[int, Any] = field(default_factory=dict)
+    """Elements that have been selected already, by their places."""
 
     def __len__(self) -> int:
         return int(self.elements.size)
@@ -180,9 +188,9 @@ class Candidates:
         Scratch: 50 KB; for more than `FEW_PLACES`, what sorting takes.
         """
         n = len(self)
+        if all(place in self.known for place in places.tolist()):
+            return np.array([self.known[place] for place in places.tolist()], self.dtype)
         few = np.unique(places)
-        if few.size == 0:
-            return np.empty(places.shape, self.dtype)
         if few.size > FEW_PLACES:
             return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
         if n > SELECT_AT_MOST:
@@ -219,7 +227,7 @@ def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | N
     most = SAMPLE_TIMES * max(n_brackets, 1) * size
     ordered = sample_on_device(values, min(max(size, values.size >> 8), most, values.size))
     ordered.sort()
-    found = _tally_at_guess(values, ordered, *ranks(ordered.size))
+    found = _tally_at_guess(values, ordered, ranks)
     if found:
         return found
     if ordered.dtype.kind == "f":
@@ -231,14 +239,15 @@ def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | N
 
 
 def _tally_at_guess(
-    values: Array, ordered: Array, first: IntArray, last: IntArray
+    values: Array, ordered: Array, ranks: RanksOf
 ) -> tuple[Brackets, Tally | None] | None:
-    """The same from a sorted sample, without waiting for it: 0.3 ms less than with the host's help.
+    """The same from a sorted sample, without waiting for it, and with the candidates of the wanted
+    ranks selected already: 0.4 ms less than with the host's help.
 
     None if the sample has missing or tied elements, or for brackets that meet.
     """
     size = ordered.size
-    lo, hi = pilot_bracket(first, last, size)
+    lo, hi = pilot_bracket(*ranks(size), size)
     if not 0 < len(lo) <= SPANS[-1] or (lo[1:] <= hi[:-1]).any():
         return None
     is_end = np.stack([lo >= 0, hi < size], axis=1).ravel()
@@ -248,22 +257,32 @@ def _tally_at_guess(
     layout = _layout(ordered.dtype, len(spans), n_ends)
     sheet = _sheet(layout, spans)
     sheet["positions"][: len(lo)] = positions_within(lo, hi)
+    wanted_ranks = np.unique(ranks(values.size))
+    n_ranks = len(wanted_ranks) if len(wanted_ranks) <= MOST_RANKS else 0
+    sheet["ranks"][:n_ranks] = wanted_ranks[:n_ranks]
 
     told = _told(sheet)
     at = layout.places(told)
-    arguments = (ordered, np.int64(size), at["positions"], np.int32(len(lo)))
-    _launch(
-        np.dtype(values.dtype), "guess", 32, (*arguments, at["bounds"], at["is_refused"]), blocks=1
-    )
+    drawn = (ordered, np.int64(size), at["positions"], np.int32(len(lo)))
+    arguments: tuple[Any, ...] = (*drawn, at["bounds"], at["is_refused"])
+    _launch(np.dtype(values.dtype), "guess", 32, arguments, blocks=1)
     share = float((hi - lo).sum() / size)
     candidates = _start_tally(values, layout, told, "cells", pilot_room(share, values.size))
+    if n_ranks:
+        places = [at[name] for name in ("below", "n_found", "held", "segments")]
+        numbers = (np.int32(len(lo)), np.uint64(candidates.size))
+        arguments = (*places, *numbers, at["ranks"], np.int32(n_ranks), at["selection"])
+        _launch(candidates.dtype, "locate", 32, arguments, blocks=1)
+        _start_selection(candidates, at["selection"], n_ranks)
     sheet = told.get().view(layout.dtype)[0]
     if sheet["is_refused"]:
         return None
     wanted = np.zeros(n_ends + 1, np.bool_)
     wanted[[(segment + 1) // 2 for segment, _ in spans]] = True
     brackets = Brackets(sheet["bounds"][: len(lo)].ravel()[is_end], wanted)
-    return brackets, _in_place(_tally_of(sheet, spans, candidates, values.size))
+    tally = _tally_of(sheet, spans, candidates, values.size)
+    selected = _selected(sheet["selection"], n_ranks, candidates.dtype)
+    return brackets, _in_place(tally, selected)
 
 
 def sample_on_device(values: Array, size: int) -> Array:
@@ -345,7 +364,7 @@ def _report_dtype(buckets: int) -> np.dtype[Any]:
 
 @lru_cache
 def _offsets(record: np.dtype[Any]) -> dict[str, int]:
-    return {name: field[1] for name, field in (record.fields or {}).items()}
+    return {name: entry[1] for name, entry in (record.fields or {}).items()}
 
 
 def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
@@ -587,6 +606,8 @@ def _layout(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
         ("positions", "i8", (room, LOOKS)),  # for `guess`
+        ("ranks", "i8", (MOST_RANKS,)),  # for `locate`
+        ("selection", SELECTION),
         ("is_refused", "u8"),  # by `guess`
         # `totals` of the kernel:
         ("below", "i8", (room,)),
@@ -631,20 +652,30 @@ def _before(value: Any, dtype: np.dtype[Any]) -> Any:
 def _select(elements: Array, places: IntArray) -> NDArray[Any]:
     """The elements that sorting would put at these places. Reads them once for each digit of their
     keys: 3 times for 4 bytes, 6 for 8."""
-    dtype = np.dtype(elements.dtype)
-    totals = cupy.zeros(MOST_RANKS << DIGIT, np.uint32)
-    parts = []
+    parts: dict[int, Any] = {}
     for start in range(0, len(places), MOST_RANKS):
         ranks = places[start : start + MOST_RANKS]
         selection = np.zeros((), SELECTION)
-        selection["ranks"][: len(ranks)] = ranks
+        selection["n"] = elements.size
+        selection["places"][: len(ranks)] = selection["ranks"][: len(ranks)] = ranks
         told = _told(selection)
-        for shift, bits in digits(dtype):
-            numbers = map(np.int32, (len(ranks), shift, bits))
-            arguments = (elements, np.int64(elements.size), told, totals, *numbers)
-            _launch(dtype, "select_digit", SELECT_THREADS, arguments, select_memory(len(ranks)))
-        parts.append(told.get().view(SELECTION)[0]["prefixes"][: len(ranks)])
-    return from_keys(np.concatenate(parts), dtype)
+        _start_selection(elements, np.uint64(told.data.ptr), len(ranks))
+        parts |= _selected(told.get().view(SELECTION)[0], len(ranks), elements.dtype)
+    return np.array([parts[place] for place in places.tolist()], elements.dtype)
+
+
+def _start_selection(elements: Array, selection: np.uint64, n_ranks: int) -> None:
+    dtype = np.dtype(elements.dtype)
+    totals = cupy.zeros(n_ranks << DIGIT, np.uint32)
+    for shift, bits in digits(dtype):
+        arguments = (elements, selection, totals, *map(np.int32, (n_ranks, shift, bits)))
+        _launch(dtype, "select_digit", SELECT_THREADS, arguments, select_memory(n_ranks))
+
+
+def _selected(selection: Any, n_ranks: int, dtype: np.dtype[Any]) -> dict[int, Any]:
+    """Elements by their places."""
+    places = selection["places"][:n_ranks].tolist()
+    return dict(zip(places, from_keys(selection["prefixes"][:n_ranks], dtype), strict=True))
 
 
 # --- Elements -----------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ FILES = {
     "sample": "pilot.cu",
     "guess": "pilot.cu",
     "tally": "tally.cu",
+    "locate": "select.cu",
     "select": "select.cu",
 }
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""

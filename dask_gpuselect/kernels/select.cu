@@ -12,7 +12,9 @@ constexpr int MOST_RANKS = 6;  // with their counts in 48 KiB, which every devic
 constexpr u32 NONE = ~0u;
 
 struct Selection {
-    u64 ranks[MOST_RANKS];     // among the elements with the digits found so far
+    i64 n;                     // elements
+    i64 places[MOST_RANKS];    // wanted: ranks among them
+    u64 ranks[MOST_RANKS];     // among the elements with the digits found so far; `places` at first
     u64 prefixes[MOST_RANKS];  // those digits
     u64 n_finished;            // blocks
 };
@@ -94,7 +96,7 @@ __device__ void look_up(const u32* counts, u64& rank, u64& prefix, int bits) {
 
 // `totals` are zeros, and left so: BINS for each rank.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
-    const Word* elements, i64 n, Selection* selection, u32* totals, int n_ranks, int shift, int bits
+    const Word* elements, Selection* selection, u32* totals, int n_ranks, int shift, int bits
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
@@ -105,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     __syncthreads();
 
     CountDigits count = {groups, counts, shift, bits};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, count);
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, count);
 
     __syncthreads();
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
@@ -127,4 +129,25 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) totals[i] = 0;
+}
+
+// Where the elements of some ranks of all are among the candidates of a tally's cells, so that the
+// selection follows without the host, which checks it by the tally's counts. Anywhere if they are not
+// there. One warp.
+extern "C" __global__ void locate(
+    const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
+    u64 most, const i64* wanted, int n_ranks, Selection* selection
+) {
+    int r = threadIdx.x;
+    if (r == 0) selection->n = (i64)min(*n_found, most);
+    if (r >= n_ranks) return;
+    u64 rank = (u64)wanted[r], place = 0, gathered = 0;
+    for (int s = 0; s < n_spans; ++s) {
+        int first = segments_of[2 * s], cell = first + first % 2;
+        u64 start = below[s] + (first % 2 ? held[first] : 0);
+        if (rank >= start && rank - start < held[cell]) place = gathered + rank - start;
+        gathered += held[cell];
+    }
+    selection->places[r] = (i64)place;
+    selection->ranks[r] = place;
 }
