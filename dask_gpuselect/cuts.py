@@ -305,15 +305,6 @@ def find_brackets(
     return _cells(envelope, lo, hi)
 
 
-def positions_within(lo: IntArray, hi: IntArray) -> IntArray:
-    """Positions that divide each bracket of a sorted sample in sixteen, its ends among them.
-
-    A value found at two neighbouring ones is more than one in eight of what the bracket holds, or
-    so, and is to be counted, not gathered.
-    """
-    return np.asarray(lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16)
-
-
 def guess_brackets(
     look: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
 ) -> tuple[Brackets, float]:
@@ -338,7 +329,9 @@ def guess_brackets(
     if len(first) == 0:
         return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
     lo, hi = pilot_bracket(first, last, size)
-    positions = positions_within(lo, hi)
+    # A value is counted, not gathered, if it is more than one in eight of what a bracket holds, or
+    # so: found at two neighbouring positions of those that divide the bracket in sixteen.
+    positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     seen = look(np.clip(positions, 0, size - 1).ravel())
     values = np.unique(seen)
     at = np.searchsorted(values, seen).reshape(positions.shape)

@@ -290,7 +290,14 @@ def test_pilots(kind: Backend, kernel: str, name: str, dtype: str, q: tuple[floa
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("name", "helps"), [("normal", False), ("some nan", True), ("half tied", True)]
+    ("name", "helps"),
+    [
+        ("normal", False),
+        ("outliers", False),
+        ("some nan", True),
+        ("tied", True),
+        ("constant", True),
+    ],
 )
 def test_the_host_helps_where_the_device_cannot_guess(
     name: str, helps: bool, monkeypatch: pytest.MonkeyPatch

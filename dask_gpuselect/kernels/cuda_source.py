@@ -17,7 +17,6 @@ SPANS = (1, 3, 8)  # for which there are kernels
 SELECT_THREADS = 1024
 MOST_RANKS = 6  # selected at the same time
 DIGIT = 11  # bits
-LOOKS = 17  # positions that `guess` looks at in each bracket
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
