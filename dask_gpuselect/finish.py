@@ -39,18 +39,20 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     The counts are load 2's alone, so an answer that is returned is exact for the data as load 2
     read it.
     """
-    cell, is_end = _places(tally, ranks)
-    if not _are_held(brackets, tally, cell, is_end):
+    borders = _borders(tally)
+    segment = _segments(borders, ranks)
+    if not _are_held(brackets, tally, borders, segment):
         raise ChunksChangedError(
             "the wanted ranks left the brackets that the first load proved. "
             "The source is not reproducible: `.persist()` the array first."
         )
-    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
-    held = np.where(brackets.wanted, inside, 0)
-    offset = np.cumsum(held) - held - np.append(np.int64(0), tally.upto)
+    held = np.diff(borders)[::2] * brackets.wanted
+    before = np.cumsum(held) - held  # candidates before each cell
+    is_end = segment % 2 == 1
     answers = np.empty(ranks.shape, tally.candidates.dtype)
-    answers[is_end] = brackets.ends[cell[is_end]]
-    places = (ranks + offset[cell])[~is_end]
+    answers[is_end] = brackets.ends[segment[is_end] // 2]
+    within = segment[~is_end]
+    places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = _elements_at(tally.candidates, places)
     # Zeros of both signs are equal, so which of them has a rank depends on the chunks: +0.0 has.
     return answers + 0.0 if answers.dtype.kind == "f" else answers
@@ -69,20 +71,24 @@ def _elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
 
 def holds(brackets: Brackets, tally: Tally, ranks: IntArray) -> bool:
     """Whether the counts prove that the elements of these ranks are ends or candidates."""
-    return _are_held(brackets, tally, *_places(tally, ranks))
+    borders = _borders(tally)
+    return _are_held(brackets, tally, borders, _segments(borders, ranks))
 
 
-def _are_held(brackets: Brackets, tally: Tally, cell: IntArray, is_end: NDArray[np.bool_]) -> bool:
-    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
-    all_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
-    return bool(all_gathered and (is_end | brackets.wanted[cell]).all())
+def _are_held(brackets: Brackets, tally: Tally, borders: IntArray, segment: IntArray) -> bool:
+    n_wanted = np.diff(borders)[::2][brackets.wanted].sum()
+    is_held = (segment % 2 == 1) | brackets.wanted[segment // 2]
+    return bool(n_wanted == len(tally.candidates) and is_held.all())
 
 
-def _places(tally: Tally, ranks: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """For each rank the cell it lies in, or the end (of the same number) that it equals."""
-    # Boundaries of the sorted whole, in order: cell 0, the elements equal to end 0, cell 1, those
-    # equal to end 1, ...
-    stops = np.stack([tally.below, tally.upto], axis=1).ravel()
-    stops = np.append(stops, np.int64(tally.n_valid))
-    segment = np.searchsorted(stops, ranks, side="right")
-    return segment // 2, segment % 2 == 1
+def _borders(tally: Tally) -> IntArray:
+    """Where, in the sorted whole, cell 0 begins, the elements equal to end 0, cell 1, those equal
+    to end 1, and so on; and where all ends."""
+    borders = np.zeros(2 * len(tally.below) + 2, np.int64)
+    borders[1:-1:2], borders[2:-1:2], borders[-1] = tally.below, tally.upto, tally.n_valid
+    return borders
+
+
+def _segments(borders: IntArray, ranks: IntArray) -> IntArray:
+    """For each rank the segment it lies in: of a cell, or, if odd, of an end."""
+    return np.searchsorted(borders[1:], ranks, side="right")

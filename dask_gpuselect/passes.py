@@ -129,7 +129,7 @@ def _guess_now(
 ) -> tuple[Brackets, Tally | None] | None:
     """Brackets and the tally there, for an array that is small, or worth a pilot."""
     size = math.prod(values.shape)
-    if kernels.is_best_sorted(values):
+    if kernels.is_best_whole(values):
         no_ends = np.empty(0, kernels.selection_dtype(dtype))
         everything = Brackets(no_ends, np.ones(1, np.bool_))
         return everything, kernels.tally_in_place(values, dtype, everything, size)

@@ -35,7 +35,7 @@ def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "PILOT_SIZE", 500)
     monkeypatch.setattr(passes, "PILOT_WORTH", 1)
     for module in kernel_modules(backend):
-        monkeypatch.setattr(module, "SORT_WHOLE", 0)
+        monkeypatch.setattr(module, "SELECT_WHOLE", 0)
 
 
 @pytest.fixture
@@ -53,6 +53,8 @@ def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
     for module in kernel_modules(backend):
         monkeypatch.setattr(module, "guess_brackets", guess, raising=False)
         monkeypatch.setattr(module, "pilot_bracket", bracket, raising=False)
+        if hasattr(module, "_plan"):  # remembers its brackets
+            monkeypatch.setattr(module, "_plan", module._plan.__wrapped__)
     outcomes: list[bool] = []
     settle = passes._settle
 

@@ -26,8 +26,8 @@ WORTH_MOVING = 1 << 16
 class Kernels(Protocol):
     """The functions of a kernel module."""
 
-    SORT_WHOLE: int
-    """Elements of an array in memory up to which sorting all of them is the fastest plan."""
+    SELECT_WHOLE: int
+    """Elements of an array in memory up to which taking all of them for candidates is the fastest plan."""
 
     def cuts(self, values: Any, n_pivots: int) -> Cuts: ...
 
@@ -89,9 +89,9 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     return _with_nat(_kernels_for(values).tally_in_place(values, brackets, most), n_nat)
 
 
-def is_best_sorted(array: Any) -> bool:
-    """Whether sorting all of an array in memory is faster than reading it."""
-    return bool(math.prod(array.shape) <= _kernels_for(array).SORT_WHOLE)
+def is_best_whole(array: Any) -> bool:
+    """Whether an array is so small that all its elements are best taken for candidates."""
+    return bool(math.prod(array.shape) <= _kernels_for(array).SELECT_WHOLE)
 
 
 def move_candidates(tally: Tally, array: Any) -> Tally:

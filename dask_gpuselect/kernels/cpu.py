@@ -85,7 +85,7 @@ def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Ta
     return generic.pilot_from(drawn, partial(tally, values), values.size, ranks)
 
 
-SORT_WHOLE = 0  # sorting is never the fastest plan
+SELECT_WHOLE = 0  # a read is always faster
 
 
 def to_device(tally: Tally) -> Tally:

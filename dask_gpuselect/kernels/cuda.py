@@ -60,8 +60,8 @@ T = TypeVar("T")
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
 FEW_PLACES = 48  # wanted elements up to which selecting them is faster than sorting all
 SELECT_AT_MOST = 1 << 25  # candidates up to which selecting is faster than narrowing them first
-SORT_WHOLE = 1 << 22  # elements of an array up to which sorting it is the fastest plan
-SAMPLE_TIMES = 4  # for each bracket: half as wide for 20 microseconds more
+SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
+SAMPLE_TIMES = 4  # as many for each bracket: half as wide for 20 microseconds more
 HEAVY = 4  # a cell of more than this many times its share is split again
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
 
@@ -248,45 +248,67 @@ def _pilot_on_device(
     None for more than three brackets, for brackets that meet, if the sample has missing elements,
     or if so many elements are tied that there are more candidates than expected.
     """
-    lo, hi = pilot_bracket(*ranks(size), size)
-    wanted_ranks = np.unique(ranks(values.size))
-    is_end = np.stack([lo >= 0, hi < size], axis=1).ravel()
-    n_ends, n_ranks = int(is_end.sum()), len(wanted_ranks)
-    if not 0 < max(2 * len(lo), n_ranks) <= MOST_RANKS or (lo[1:] <= hi[:-1]).any():
+    dtype = selected_dtype(np.dtype(values.dtype))
+    plan = _plan(ranks, values.size, size, dtype)
+    if plan is None:
         return None
-    segments = np.where(is_end, 2 * np.cumsum(is_end) - 1, [0, 2 * n_ends] * len(lo))
-    spans = [(int(first), int(last)) for first, last in segments.reshape(-1, 2)]
-    dtype = selected_dtype(values.dtype)
-    layout = _layout(dtype, len(spans), n_ends)
-    sheet = _sheet(layout, spans)
-    sheet["sample"]["n"] = size
-    sheet["sample"]["ranks"][:n_ends] = np.stack([lo, hi], axis=1).ravel()[is_end]
-    sheet["ranks"][:n_ranks] = wanted_ranks
-    told = _told(sheet)
+    spans, layout = plan.spans, plan.layout
+    told = _told(plan.sheet)
     at = layout.places(told)
 
     drawn = _drawn(values, size, at["is_refused"])
-    _start_selection(drawn, at["sample"], n_ends)
+    _start_selection(drawn, at["sample"], layout.n_ends)
     keys = at["sample"] + np.uint64(_offsets(SELECTION)["prefixes"])
-    first_end = at["bounds"] + np.uint64(dtype.itemsize * (not is_end[0]))
-    arguments: tuple[Any, ...] = (keys, np.int32(n_ends), first_end, at["is_refused"])
+    first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
+    arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end, at["is_refused"])
     _launch(dtype, "guess", 32, arguments, blocks=1)
-    share = float((hi - lo).sum() / size)
-    candidates = _start_tally(values, layout, told, "cells", pilot_room(share, values.size))
+    candidates = _start_tally(values, layout, told, "cells", pilot_room(plan.share, values.size))
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
-    numbers = (np.int32(len(lo)), np.uint64(candidates.size))
-    arguments = (*places, *numbers, at["ranks"], np.int32(n_ranks), at["selection"])
+    numbers = (np.int32(len(spans)), np.uint64(candidates.size))
+    arguments = (*places, *numbers, at["ranks"], np.int32(plan.n_ranks), at["selection"])
     _launch(dtype, "locate", 32, arguments, blocks=1)
-    _start_selection(candidates, at["selection"], n_ranks)
+    _start_selection(candidates, at["selection"], plan.n_ranks)
 
     sheet = told.get().view(layout.dtype)[0]
     tally = _tally_of(sheet, spans, candidates, values.size)
     if sheet["is_refused"] or tally is None:
         return None
+    brackets = Brackets(sheet["bounds"][: len(spans)].ravel()[plan.is_end], plan.wanted)
+    return brackets, _in_place(tally, _selected(sheet["selection"], plan.n_ranks, dtype))
+
+
+class Plan(NamedTuple):
+    """Of a pilot: all that does not depend on the elements."""
+
+    spans: list[tuple[int, int]]
+    layout: Layout
+    sheet: Any
+    is_end: NDArray[np.bool_]  # whether each bracket has a low and a high end
+    wanted: NDArray[np.bool_]
+    share: float
+    n_ranks: int
+
+
+@lru_cache  # for arrays of one size are asked the same again and again, and this takes 0.1 ms
+def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | None:
+    lo, hi = pilot_bracket(*ranks(size), size)
+    wanted_ranks = np.unique(ranks(n))
+    n_brackets, n_ranks = len(lo), len(wanted_ranks)
+    if not 0 < max(2 * n_brackets, n_ranks) <= MOST_RANKS or (lo[1:] <= hi[:-1]).any():
+        return None
+    is_end = np.stack([lo >= 0, hi < size], axis=1).ravel()
+    n_ends = int(is_end.sum())
+    segments = np.where(is_end, 2 * np.cumsum(is_end) - 1, [0, 2 * n_ends] * n_brackets)
+    spans = [(int(first), int(last)) for first, last in segments.reshape(-1, 2)]
+    layout = _layout(dtype, n_brackets, n_ends)
+    sheet = _sheet(layout, spans)
+    sheet["sample"]["n"] = size
+    sheet["sample"]["ranks"][:n_ends] = np.stack([lo, hi], axis=1).ravel()[is_end]
+    sheet["ranks"][:n_ranks] = wanted_ranks
     wanted = np.zeros(n_ends + 1, np.bool_)
-    wanted[[(segment + 1) // 2 for segment, _ in spans]] = True
-    brackets = Brackets(sheet["bounds"][: len(lo)].ravel()[is_end], wanted)
-    return brackets, _in_place(tally, _selected(sheet["selection"], n_ranks, dtype))
+    wanted[[(first + 1) // 2 for first, _ in spans]] = True
+    share = float((hi - lo).sum() / size)
+    return Plan(spans, layout, sheet, is_end, wanted, share, n_ranks)
 
 
 def _drawn(values: Array, size: int, has_missing: np.uint64 | None = None) -> Array:

@@ -132,7 +132,7 @@ def pilot_from(
     return brackets, tally(brackets, pilot_room(share, n))
 
 
-SORT_WHOLE = 0  # sorting is never the fastest plan
+SELECT_WHOLE = 0  # a read is always faster
 
 
 def to_device(tally: Tally) -> Tally:

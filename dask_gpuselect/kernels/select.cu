@@ -5,7 +5,7 @@
 // those of a wanted one, and the block that finishes last looks up what the digit of each rank is.
 
 constexpr int DIGIT = 11;
-constexpr u32 BINS = 1u << DIGIT;
+constexpr u32 BINS = 1u << DIGIT;  // 2 for each of 1024
 constexpr int SELECT_THREADS = 1024;
 constexpr int SELECT_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 constexpr int MOST_RANKS = 6;  // with their counts in 48 KiB, which every device has
@@ -71,26 +71,51 @@ struct CountDigits {
     __device__ __forceinline__ void pause() {}
 };
 
-// By one warp: the digit of a rank, and its rank among the elements with that digit.
-__device__ void look_up(const u32* counts, u64& rank, u64& prefix, int bits) {
-    constexpr int EACH = BINS / 32;
-    u32 lane = threadIdx.x % 32;
-    const u32* mine = counts + lane * EACH;
-    u64 sum = 0;
-#pragma unroll 16
-    for (int i = 0; i < EACH; ++i) sum += __ldcg(mine + i);
-    u64 upto = sum;
+__device__ __forceinline__ u64 sum_before(u64 mine) {  // of the lanes before
+    u64 upto = mine;
     for (int offset = 1; offset < 32; offset *= 2) {
         u64 other = __shfl_up_sync(ALL_LANES, upto, offset);
-        if (lane >= offset) upto += other;
+        if (threadIdx.x % 32 >= offset) upto += other;
     }
-    u64 wanted = rank, below = upto - sum;
-    __syncwarp();
-    if (below <= wanted && wanted < upto) {
-        int i = 0;
-        for (u64 count; wanted >= below + (count = __ldcg(mine + i)); ++i) below += count;
+    return upto - mine;
+}
+
+// By one warp: which of 32 runs of WIDTH counts from `start` has the wanted rank, if any, and how many
+// elements are below it.
+template <int WIDTH>
+__device__ __forceinline__ bool narrow(const u32* counts, u64 wanted, u32& start, u64& below) {
+    u32 lane = threadIdx.x % 32;
+    const u32* mine = counts + start + lane * WIDTH;
+    u64 sum = 0;
+#pragma unroll 16
+    for (int i = 0; i < WIDTH; ++i) sum += __ldcg(mine + i);  // all of them in flight together
+    u64 upto = below + sum;
+    for (int offset = 1; offset < 32; offset *= 2) {
+        u64 of_others = __shfl_up_sync(ALL_LANES, upto - below, offset);
+        if (lane >= offset) upto += of_others;
+    }
+    u32 owners = __ballot_sync(ALL_LANES, upto - sum <= wanted && wanted < upto);
+    if (owners == 0) return false;
+    int owner = __ffs(owners) - 1;
+    start += owner * WIDTH;
+    below = __shfl_sync(ALL_LANES, upto - sum, owner);
+    return true;
+}
+
+// By one warp: the digit of a rank, and its rank among the elements with that digit.
+__device__ void look_up(const u32* counts, u64& rank, u64& prefix, int bits) {
+    u64 wanted = rank, below = 0;
+    u32 digit = 0;
+    if (!narrow<BINS / 32>(counts, wanted, digit, below)) return;
+    narrow<BINS / 1024>(counts, wanted, digit, below);
+    u32 count = __ldcg(counts + digit);
+    if (wanted >= below + count) {
+        below += count;
+        ++digit;
+    }
+    if (threadIdx.x % 32 == 0) {
         rank = wanted - below;
-        prefix = prefix << bits | (lane * EACH + i);
+        prefix = prefix << bits | digit;
     }
 }
 
