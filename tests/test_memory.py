@@ -41,7 +41,7 @@ print(json.dumps(dict(grown=peak() - before, loads=sorted(set(source.loads.value
 """
 
 
-# A kernel says that it takes 0.4 MB of scratch, beside the candidates.
+# A kernel says that it takes 0.8 MB of scratch, beside the candidates.
 SLACK_ON_A_GPU = 2 * MEGABYTE
 
 PROGRAM_ON_A_GPU = """

@@ -27,7 +27,7 @@ class Kernels(Protocol):
     """The functions of a kernel module."""
 
     SELECT_WHOLE: int
-    """Elements of an array in memory up to which taking all of them for candidates is the fastest plan."""
+    """Elements of an array in memory up to which all of them had best be candidates."""
 
     def cuts(self, values: Any, n_pivots: int) -> Cuts: ...
 

@@ -30,12 +30,10 @@ from dask_gpuselect.finish import holds, order_statistics
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.cuda_source import (
     CHOOSE_THREADS,
-    CLASSIFY_THREADS,
     DIGIT,
     MOST_ENDS,
     MOST_RANKS,
     SELECT_THREADS,
-    SIZES,
     SPANS,
     TALLY_THREADS,
     Sizes,
@@ -48,6 +46,7 @@ from dask_gpuselect.kernels.cuda_source import (
     n_slots,
     select_memory,
     selected_dtype,
+    sizes_for,
     source,
     tally_memory,
 )
@@ -78,6 +77,7 @@ SELECTION = np.dtype(
 )
 OUTSIDE = 255  # a bucket's shift if it is outside all windows
 OFFSET_BITS = 12
+UNIT = 2.0 ** (np.arange(256) - OFFSET_BITS)  # of an offset's leading bits, by its bucket's shift
 TINY = 1e-320  # more than what rounding takes away where numbers are denormal
 
 
@@ -107,12 +107,12 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     values : cupy.ndarray
         Of any shape and strides, of bool, integers, float16, float32 or float64.
     n_pivots : int
-        About how many pivots to choose; no more than there are buckets (4,096 with 160 KiB of
-        shared memory and more).
+        About how many pivots to choose; no more than there are buckets: 8,192 of 4 bytes and
+        4,096 of 8 with the shared memory of compute capability 9.0.
 
     Notes
     -----
-    Reads the chunk once. Scratch on the device: 0.4 MB; and as much as the heavy cells hold, where
+    Reads the chunk once. Scratch on the device: 0.8 MB; and as much as the heavy cells hold, where
     the sample's buckets do not separate the data (two clusters within one binade, each narrower
     than a 4,096th of it).
     """
@@ -352,7 +352,7 @@ def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
 def _classify(values: Array, n_pivots: int) -> Any:
     """What the kernels of ``cuts.cu`` find, on the host: a record of `_report_dtype`."""
     dtype = np.dtype(values.dtype)
-    sizes = _sizes()
+    sizes = _sizes(dtype, cupy.cuda.Device().id)
     chunk = Chunk.of(values)
     windows = cupy.empty(n_slots(dtype), np.uint64)
     pivots = cupy.empty(sizes.buckets, f"u{key_size(dtype)}")
@@ -368,7 +368,7 @@ def _classify(values: Array, n_pivots: int) -> Any:
     _launch(dtype, "choose", CHOOSE_THREADS, (*chunk, np.uint32(aim), *places), shared, blocks=1)
     shared = classify_memory(dtype, sizes)
     places = (windows, pivots, at["n_buckets"], at["counts"])
-    _launch(dtype, "classify", CLASSIFY_THREADS, (*chunk, *places), shared)
+    _launch(dtype, "classify", sizes.threads, (*chunk, *places), shared)
     found = report.get().view(layout)[0]
     return found if found["n_buckets"] else None
 
@@ -418,15 +418,17 @@ def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
     ends = np.append(pivots, pivots[:0] if above is None else pivots.dtype.type(above))
     edges = from_keys(buckets["edge"], dtype)
     distance, slack = np.zeros((2, len(inside)))
-    shift = buckets["shift"].astype(np.int64)
+    unit = UNIT[buckets["shift"]]
+    is_rounded = buckets["shift"] > OFFSET_BITS
+    is_far = buckets["shift"] == OUTSIDE
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN mean unknown
         step = exact_gap(edges, from_keys(buckets["edge"] + np.uint64(1), dtype))  # of one key
         for cells, counts, sums in ((cell, below, 0), (cell_over, over, 1)):
             found = np.flatnonzero((counts > 0) & (cells < len(ends)))
             count, to = counts[found].astype(np.float64), cells[found]
-            offsets = np.ldexp(report["sums"][sums][found], shift[found] - OFFSET_BITS)
+            offsets = report["sums"][sums][found] * unit[found]
             # The bits behind the first OFFSET_BITS of each are lost: half a unit, give or take.
-            lost = np.ldexp(count, shift[found] - OFFSET_BITS - 1) * (shift[found] > OFFSET_BITS)
+            lost = count * unit[found] * (is_rounded[found] / 2)
             whole = count * exact_gap(edges[found], ends[to])
             apart = whole - (offsets + lost) * step[found]
             rounding = 2.0**-48 * whole + TINY
@@ -435,7 +437,7 @@ def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
                 far_apart = count * (ends[to] - mean)
                 rounding = np.where(np.isfinite(apart), rounding, 2.0**-48 * far_apart)
                 apart = np.where(np.isfinite(apart), apart, far_apart)
-            is_outside = shift[found] == OUTSIDE
+            is_outside = is_far[found]
             far = report["far"][found]
             np.add.at(distance, to, np.where(is_outside, far, apart))
             error = np.where(
@@ -752,22 +754,18 @@ def _on_host(values: Array) -> NDArray[Any]:
 # --- Kernels ------------------------------------------------------------------------------------
 
 
-def _sizes() -> Sizes:
-    return _sizes_of(cupy.cuda.Device().id)
-
-
 @cache
-def _sizes_of(device: int) -> Sizes:
+def _sizes(dtype: np.dtype[Any], device: int) -> Sizes:
     attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
     shared = cupy.cuda.runtime.deviceGetAttribute(attribute, device)
-    for sizes in SIZES:
-        if shared >= sizes.shared:
-            return sizes
-    raise RuntimeError(
-        f"the CUDA device has {shared >> 10} KiB of shared memory a block, and the kernels need "
-        f"{SIZES[-1].shared >> 10}: compute capability 7.0 or later. Move the chunks to the host "
-        "(x.map_blocks(cupy.asnumpy))."
-    )
+    sizes = sizes_for(dtype, shared)
+    if sizes is None:
+        raise RuntimeError(
+            f"the CUDA device has {shared >> 10} KiB of shared memory a block, less than the "
+            "kernels need: compute capability 7.0 or later. Move the chunks to the host "
+            "(x.map_blocks(cupy.asnumpy))."
+        )
+    return sizes
 
 
 def _launch(
@@ -801,5 +799,5 @@ def _prepared(
 @cache
 def _module(file: str, dtype: np.dtype[Any], device: int) -> Any:
     check_device()
-    code = source(file, dtype, _sizes_of(device))
+    code = source(file, dtype, _sizes(dtype, device))
     return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 TALLY_THREADS = 256
-CLASSIFY_THREADS = 512
 CHOOSE_THREADS = 1024
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 8)  # for which there are kernels
@@ -22,19 +21,28 @@ KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
 
 class Sizes(NamedTuple):
-    """What a block's shared memory has room for."""
+    """How large the kernels of load 1 are made, for the shared memory that a block can have."""
 
-    shared: int
     buckets: int
     sampled: int
+    threads: int  # as many as share a multiprocessor's registers, by one block or several
 
 
-# The most that fits; a device with less shared memory than the last asks for is not supported.
 SIZES = (
-    Sizes(160 << 10, 4096, 1 << 14),
-    Sizes(96 << 10, 2048, 1 << 13),
-    Sizes(64 << 10, 1024, 1 << 12),
+    Sizes(8192, 1 << 14, 1024),
+    Sizes(4096, 1 << 14, 512),
+    Sizes(2048, 1 << 13, 512),
+    Sizes(1024, 1 << 12, 512),
 )
+STATIC = 2048  # bytes of shared memory that the kernels and the system take besides
+
+
+def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
+    """The largest sizes that fit, or None if none do: before compute capability 7.0."""
+    for sizes in SIZES:
+        if max(choose_memory(dtype, sizes), classify_memory(dtype, sizes)) + STATIC <= shared:
+            return sizes
+    return None
 
 
 FILES = {
@@ -60,6 +68,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes) -> str:
         "KIND": KINDS[dtype.kind],
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
+        "CLASSIFY_THREADS": sizes.threads,
     }
     lines = [f"#define {name} {value}\n" for name, value in defined.items()]
     folder = files("dask_gpuselect.kernels")

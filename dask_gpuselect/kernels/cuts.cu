@@ -10,12 +10,12 @@
 // into the bucket is a sum of distances. Offsets are kept to OFFSET_BITS bits, which makes them
 // integers: shared memory adds those natively, where adding floats is a loop of compare and swap.
 
-// Defined before this text: BUCKETS, SAMPLE (a power of two), both by what shared memory can hold.
+// Defined before this text: BUCKETS, SAMPLE (a power of two) and CLASSIFY_THREADS, by what shared
+// memory can hold.
 
 constexpr int OFFSET_BITS = 12;
 constexpr u32 LARGEST_OFFSET = (1u << OFFSET_BITS) - 1;
 constexpr i64 FLUSH = 1 << 20;  // elements a block counts before 32 bits could overflow
-constexpr int CLASSIFY_THREADS = 512;
 constexpr int CHOOSE_THREADS = 1024;
 constexpr int CLASSIFY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 constexpr int TOGETHER = 4;  // elements a thread classifies at once, their loads from shared memory in flight
