@@ -32,6 +32,12 @@ RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 # alone decide.
 NARROW_AT_MOST = 1 << 26
 
+# From so many pivots on, for so few ranks, those far from all of them are left out, by a look at
+# one in 16: three quantiles of 131,000 pivots take 3.4 ms instead of 8.1. 1,001 would take longer.
+THIN_FROM = 1 << 14
+THIN_FOR = 16
+THIN = 16
+
 # More than the rounding of a few operations on positive numbers can take away.
 ROUND_UP = 1 + 2.0**-48
 
@@ -293,16 +299,49 @@ def find_brackets(
     """
     if len(first) == 0:
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
+    if len(cuts.pivots) >= THIN_FROM and len(first) <= THIN_FOR:
+        cuts = _around(cuts, first, last)
     envelope = Envelope.of(cuts)
-    # lo: the last pivot that certainly leaves `first` above it. hi: the first that certainly has
-    # `last` below or at it.
-    lo = np.searchsorted(envelope.upper, first, side="right") - 1
-    hi = np.searchsorted(envelope.lower, last + 1, side="left")
+    lo, hi = envelope.positions(first, last)
     if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
         distances = Distances.of(cuts, envelope)
         narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
         lo, hi = np.array(narrowed, dtype=np.int64).T
     return _cells(envelope, lo, hi)
+
+
+def _around(cuts: Cuts, first: IntArray, last: IntArray) -> Cuts:
+    """The cuts with only those pivots whose cells may hold the wanted ranks. They bracket these as
+    all of them do: what is left out is on one side of every wanted rank."""
+    place = np.arange(len(cuts.pivots)) - np.repeat(np.cumsum(cuts.sizes) - cuts.sizes, cuts.sizes)
+    envelope = Envelope.of(_only(cuts, place % THIN == 0))
+    lo, hi = envelope.positions(first, last)
+    lows, highs = envelope.values[lo[lo >= 0]], envelope.values[hi[hi < len(envelope.values)]]
+    # A cell lies beside all brackets if as many have ended up to its begin as have begun before its
+    # end. Brackets of no low end begin before all, and those of no high end never do.
+    begun = (lo < 0).sum() + np.searchsorted(np.sort(lows), cuts.pivots, side="left")
+    ended = np.searchsorted(np.sort(highs), cuts.pivots, side="right")
+    is_last_wanted = np.full(len(cuts.sizes), len(lo))
+    before = begun > _previous(cuts, ended, 0)
+    behind = _next(cuts, begun, is_last_wanted) > ended
+    return _only(cuts, before | behind)
+
+
+def _only(cuts: Cuts, is_kept: NDArray[np.bool_]) -> Cuts:
+    """The cuts at some of their pivots, with distances where the pivot before is kept too."""
+    n_kept = np.append(np.int64(0), np.cumsum(is_kept, dtype=np.int64))
+    stops = np.cumsum(cuts.sizes)
+    follows = np.append(np.False_, is_kept[:-1])
+    return Cuts(
+        cuts.pivots[is_kept],
+        cuts.below[is_kept],
+        cuts.upto[is_kept],
+        np.where(follows, cuts.distance, np.nan)[is_kept],
+        cuts.slack[is_kept],
+        n_kept[stops] - n_kept[stops - cuts.sizes],
+        cuts.n_valid,
+        cuts.n_missing,
+    )
 
 
 def guess_brackets(
@@ -389,6 +428,12 @@ class Envelope:
         ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
         ties = np.diff(ties, prepend=np.int64(0))
         return cls(ordered[is_last], lower, upper, ties, position, inside)
+
+    def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
+        """Of each bracket the last value that certainly leaves `first` above it, or -1, and the
+        first that certainly has `last` below or at it, or their number."""
+        lo = np.searchsorted(self.upper, first, side="right") - 1
+        return lo, np.searchsorted(self.lower, last + 1, side="left")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

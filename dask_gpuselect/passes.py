@@ -302,9 +302,9 @@ def _finish(
     meta: Any,
 ) -> Any:
     answer = settled
-    tally = _merge_or_none(parts)
-    if brackets is not None and tally is not None:
-        answer = question.answer(brackets, kernels.move_candidates(tally, meta))
+    found = [part for part in parts if part is not None]
+    if brackets is not None and found:
+        answer = question.answer(brackets, kernels.merged(found, meta))
     assert answer is not None  # one of the two plans has been carried out
     answer = answer.reshape(shape)
     if not isinstance(meta, np.ndarray):

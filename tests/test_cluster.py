@@ -74,11 +74,10 @@ def started(place: Place, **options: Any) -> Iterator[Client]:
             warnings.filterwarnings("ignore", "Cannot get CPU affinity")  # in a virtual machine
             from dask_cuda import LocalCUDACluster as Cluster
 
-            options["dashboard_address"] = ":0"
         else:
             Cluster = LocalCluster
-            options |= {"threads_per_worker": 1, "dashboard_address": ":0"}
-        cluster = Cluster(n_workers=place.n_workers, **options)
+            options["threads_per_worker"] = 1
+        cluster = Cluster(n_workers=place.n_workers, dashboard_address=":0", **options)
     with cluster, Client(cluster) as client:
         yield client
 
@@ -110,9 +109,16 @@ def client(place: Place) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def held(client: Client, place: Place, normal: Data) -> da.Array:
     """The data in the workers' memory."""
-    x = client.persist(place.backend.mapped(normal.x))
+    x = place.backend.mapped(normal.x)
+    workers = list(client.scheduler_info()["workers"])
+    dealt = [
+        client.persist(x.blocks[i], workers=workers[i % len(workers)]) for i in range(N_CHUNKS)
+    ]
+    x = client.persist(da.concatenate(dealt))
     wait(x)
-    assert all(client.has_what().values())  # something on each
+    assert len({holder for holders in client.who_has(x).values() for holder in holders}) == (
+        place.n_workers
+    )
     return x
 
 

@@ -20,6 +20,7 @@ from dask_gpuselect.cuts import (
     Distances,
     Envelope,
     Tally,
+    _around,
     check_unchanged,
     exact_gap,
     find_brackets,
@@ -134,10 +135,38 @@ def test_brackets_of_any_floats(
     assert (true <= most).all()
     assert (most <= envelope.upper).all()
     ranks = np.array([first]), np.array([last])
+    around = _around(cuts, *ranks)
     for use_distances in (False, True):
         brackets = find_brackets(cuts, *ranks, use_distances=use_distances)
         assert holds(brackets, ordered[first])
         assert holds(brackets, ordered[last])
+        same = find_brackets(around, *ranks, use_distances=use_distances)
+        np.testing.assert_array_equal(same.ends, brackets.ends)
+        np.testing.assert_array_equal(same.wanted, brackets.wanted)
+
+
+@pytest.mark.parametrize("how", SPLITS)
+@pytest.mark.parametrize("name", FLOATS)
+def test_pivots_far_from_all_ranks_do_not_matter(
+    name: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be left out, and some are."""
+    values = FLOATS[name](1500)
+    cuts = cuts_of(split(values, how), 60)
+    monkeypatch.setattr("dask_gpuselect.cuts.THIN", 4)
+    for q in ([0.0], [1.0], [0.5], [0.0, 0.3, 0.31, 1.0]):
+        first = (np.array(q) * (len(values) - 1)).astype(np.int64)
+        last = np.minimum(first + 1, len(values) - 1)
+        plain = find_brackets(cuts, first, last)
+        with monkeypatch.context() as patch:
+            patch.setattr("dask_gpuselect.cuts.THIN_FROM", 0)
+            thinned = find_brackets(cuts, first, last)
+        np.testing.assert_array_equal(thinned.ends, plain.ends)
+        np.testing.assert_array_equal(thinned.wanted, plain.wanted)
+    if name == "normal" and how != "irregular":
+        around = _around(cuts, np.array([750]), np.array([751]))
+        assert len(around.pivots) < len(cuts.pivots) / 2
+        assert around.n_valid.sum() == 1500
 
 
 # --- Distances ----------------------------------------------------------------------------------

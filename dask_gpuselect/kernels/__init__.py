@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -39,7 +40,7 @@ class Kernels(Protocol):
 
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
-    def to_device(self, tally: Tally) -> Tally: ...
+    def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
 
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -94,12 +95,13 @@ def is_best_whole(array: Any) -> bool:
     return bool(math.prod(array.shape) <= _kernels_for(array).SELECT_WHOLE)
 
 
-def move_candidates(tally: Tally, array: Any) -> Tally:
-    """The tally with its candidates where selecting is fastest, for answers of the kind of `array`:
-    many of them on the GPU, where they came from."""
-    if not generic.is_cupy(array) or len(tally.candidates) < WORTH_MOVING:
-        return tally
-    return _kernels_for(array).to_device(tally)
+def merged(parts: Sequence[Tally], array: Any) -> Tally:
+    """The tally of all parts together, with its candidates where selecting is fastest, for answers
+    of the kind of `array`: many of them on the GPU, where they came from."""
+    n_candidates = sum(len(part.candidates) for part in parts)
+    if not generic.is_cupy(array) or n_candidates < WORTH_MOVING:
+        return Tally.merge(parts)
+    return _kernels_for(array).merged(parts)
 
 
 def _with_nat(found: Tally | None, n_nat: int) -> Tally | None:

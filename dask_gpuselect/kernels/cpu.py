@@ -88,10 +88,7 @@ def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Ta
 SELECT_WHOLE = 0  # a read is always faster
 
 
-def to_device(tally: Tally) -> Tally:
-    """The tally as it is: this is the host."""
-    return tally
-
+merged = Tally.merge  # this is the host
 
 tally_in_place = tally  # this is the host
 

@@ -6,7 +6,7 @@ it found. ``elements.cuh`` says how a chunk is read, ``cuts.cu`` is load 1 and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -160,9 +160,11 @@ def _in_place(found: Tally | None, known: Mapping[int, Any] | None = None) -> Ta
 
 
 @_advised
-def to_device(tally: Tally) -> Tally:
-    """The tally with its candidates on the current device."""
-    return replace(tally, candidates=Candidates(cupy.asarray(tally.candidates)))  # type: ignore[arg-type]
+def merged(parts: Sequence[Tally]) -> Tally:
+    """The tally of all parts together, its candidates on the current device."""
+    counts = Tally.merge([replace(part, candidates=part.candidates[:0]) for part in parts])
+    candidates = cupy.concatenate([cupy.asarray(part.candidates) for part in parts])
+    return replace(counts, candidates=Candidates(candidates))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
