@@ -22,7 +22,6 @@ import cupy as cp
 import numpy as np
 
 import dask_gpuselect
-from dask_gpuselect.cuts import guess_brackets
 from dask_gpuselect.kernels import cuda
 
 Q = [0.25, 0.5, 0.75]
@@ -94,16 +93,20 @@ def kernel_times() -> Iterator[dict[str, list[tuple[Any, Any]]]]:
 
 
 def device(function: Callable[[], Any], repeat: int) -> dict[str, float]:
-    """Milliseconds of each kernel that a function starts."""
+    """Milliseconds of each kernel in a call of the function."""
     function()
-    with kernel_times() as events:
-        for _ in range(repeat):
+    calls = []
+    for _ in range(repeat):
+        with kernel_times() as events:
             function()
-        cp.cuda.Device().synchronize()
-        return {
-            name: statistics.median(cp.cuda.get_elapsed_time(*pair) for pair in pairs)
-            for name, pairs in events.items()
-        }
+            cp.cuda.Device().synchronize()
+        calls.append(
+            {
+                name: sum(cp.cuda.get_elapsed_time(*pair) for pair in pairs)
+                for name, pairs in events.items()
+            }
+        )
+    return {name: statistics.median(call[name] for call in calls) for name in calls[0]}
 
 
 def check(x: Any) -> None:
@@ -158,31 +161,17 @@ def all_kinds(shrink: int, repeat: int) -> None:
         classify = of_cuts.get("classify", 0.0) / read
         both = classify + of_cuts.get("choose", 0.0) / read
         pivots = len(cuda.cuts(x, 4095).pivots)
-        drawn = cuda.ordered_sample(x, 1 << 18, 3)
-        tally = "-"
-        if len(drawn):
-            ranks = (np.array(Q) * (len(drawn) - 1)).astype(np.int64)
-            brackets, share = guess_brackets(
-                lambda at, drawn=drawn: drawn.take(cp.asarray(at)).get(),  # type: ignore[misc]
-                len(drawn),
-                ranks,
-                ranks,
-            )
-            most = int(1.25 * share * n) + (1 << 18)
-            of_tally = device(
-                lambda x=x, b=brackets, m=most: cuda.tally_on_device(x, b, m),  # type: ignore[misc]
-                repeat,
-            )
-            tally = f"{sum(of_tally.values()) / read:.2f}"
+        of_quartiles = device(lambda x=x: dask_gpuselect.nanquantile(x, Q), repeat)  # type: ignore[misc]
+        tally = of_quartiles["tally"] / read
         median = wall(lambda x=x: dask_gpuselect.nanmedian(x), repeat)  # type: ignore[misc]
         three = wall(lambda x=x: dask_gpuselect.nanquantile(x, Q), repeat)  # type: ignore[misc]
         normal = normal or (median, three)
         print(
-            f"| {name} | {read:.3f} | {classify:.2f} | {both:.2f} | {pivots} | {tally} "
+            f"| {name} | {read:.3f} | {classify:.2f} | {both:.2f} | {pivots} | {tally:.2f} "
             f"| {median:.3f} | {median / normal[0]:.2f} | {three:.3f} | {three / normal[1]:.2f} |",
             flush=True,
         )
-        del x, drawn
+        del x
         free()
 
 

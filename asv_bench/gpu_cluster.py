@@ -85,6 +85,14 @@ def normal(client: Client, module: str, size: int, n_chunks: int) -> da.Array:
     return x
 
 
+def know_cupy() -> None:
+    """Without it da.percentile raises: dask registers CuPy for it only when something else needs
+    that."""
+    from dask.array.backends import register_cupy
+
+    register_cupy()
+
+
 def nothing(chunk: Any) -> Any:
     return chunk[:1].copy()
 
@@ -286,6 +294,9 @@ def measure(client: Client, size: int, arguments: argparse.Namespace) -> None:
         f"{arguments.gpus} {'processes' if arguments.cpu else 'GPUs'}\n"
     )
     peers = [] if arguments.no_peers or size == SIZES["large"] else ["da.percentile"]
+    if peers and not arguments.cpu:
+        know_cupy()
+        client.run(know_cupy)
     calls = contestants(x, peers)
     runners = {name: lambda call=call: call().compute() for name, call in calls.items()}
     for name, run in take_turns(runners, 1, "warm-up").items():  # compiles, and learns durations
