@@ -247,8 +247,8 @@ def _pilot_on_device(
     elements of the wanted ranks, which the tally's counts are to prove. Between them the device
     would wait 0.5 ms for the host.
 
-    None for more than three brackets, for brackets that meet, if the sample has missing elements,
-    or if so many elements are tied that there are more candidates than expected.
+    None for more than three brackets, for brackets that overlap, if the sample has missing
+    elements, or if so many are tied that there are more candidates than expected.
     """
     dtype = selected_dtype(np.dtype(values.dtype))
     plan = _plan(ranks, values.size, size, dtype)
@@ -258,11 +258,11 @@ def _pilot_on_device(
     told = _told(plan.sheet)
     at = layout.places(told)
 
-    drawn = _drawn(values, size, at["is_refused"])
+    drawn = _drawn(values, size, at["has_missing"])
     _start_selection(drawn, at["sample"], layout.n_ends)
     keys = at["sample"] + np.uint64(_offsets(SELECTION)["prefixes"])
     first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
-    arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end, at["is_refused"])
+    arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end)
     _launch(dtype, "guess", 32, arguments, blocks=1)
     candidates = _start_tally(values, layout, told, "cells", pilot_room(plan.share, values.size))
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
@@ -273,10 +273,22 @@ def _pilot_on_device(
 
     sheet = told.get().view(layout.dtype)[0]
     tally = _tally_of(sheet, spans, candidates, values.size)
-    if sheet["is_refused"] or tally is None:
+    if sheet["has_missing"] or tally is None:
         return None
-    brackets = Brackets(sheet["bounds"][: len(spans)].ravel()[plan.is_end], plan.wanted)
+    ends = sheet["bounds"][: len(spans)].ravel()[plan.is_end]
+    brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
     return brackets, _in_place(tally, _selected(sheet["selection"], plan.n_ranks, dtype))
+
+
+def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally]:
+    """The same with distinct ends, and without the cells of nothing between equal ones."""
+    is_new = brackets.ends[1:] != brackets.ends[:-1]
+    if is_new.all():
+        return brackets, tally
+    ends = np.concatenate([[True], is_new])
+    cells = np.concatenate([[True], is_new, [True]])
+    found = replace(tally, below=tally.below[ends], upto=tally.upto[ends])
+    return Brackets(brackets.ends[ends], brackets.wanted[cells]), found
 
 
 class Plan(NamedTuple):
@@ -567,7 +579,7 @@ def _start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: i
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selected_dtype(dtype))
     at = layout.places(told)
-    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_refused")]
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "has_missing")]
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
     memory = tally_memory(dtype, layout.n_ends)
@@ -635,9 +647,9 @@ def _layout(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         ("segments", "i4", (room, 2)),
         ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
-        # Of a pilot: ends from the sample, whether they will not do, and the answer.
+        # Of a pilot: the sample's elements at the ends, whether some are missing, and the answer.
         ("sample", SELECTION),
-        ("is_refused", "u8"),
+        ("has_missing", "u8"),
         ("ranks", "i8", (MOST_RANKS,)),
         ("selection", SELECTION),
         # `totals` of the kernel:

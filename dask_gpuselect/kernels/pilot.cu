@@ -10,10 +10,9 @@ extern "C" __global__ void sample(
     if (is_missing(value)) *has_missing = 1;
 }
 
-// The ends of brackets from their keys, so that the tally follows without the host: `spans` is where
-// the first of them belongs. Refused if two of them are equal. One warp.
-extern "C" __global__ void guess(const u64* keys, int n_ends, Value* spans, u64* is_refused) {
+// The ends of brackets from their keys, so that the tally follows without the host. `spans` is where the
+// first of them belongs. One warp.
+extern "C" __global__ void guess(const u64* keys, int n_ends, Value* spans) {
     int e = threadIdx.x;
     if (e < n_ends) spans[e] = value_of(word_of((Key)keys[e]));
-    if (e + 1 < n_ends && keys[e] == keys[e + 1]) *is_refused = 1;
 }

@@ -49,6 +49,7 @@ struct Tally {
     // count exactly up to 2^24 for each thread, which is more than any device's memory holds.
     Value low[SPANS], high[SPANS];
     float below[SPANS], in[SPANS], at_low[SPANS], at_high[SPANS];
+    float is_staged[SPANS];  // not if it is an end that stands alone: there is nothing to gather
     float n_missing;
     const int* segments_of;  // the first and the last segment of each span: an end if odd
 
@@ -83,7 +84,7 @@ struct Tally {
                 } else {
                     float is_in = is_up_to - is_below;
                     in[s] += is_in;
-                    n_ended += is_in;
+                    n_ended += is_in * is_staged[s];
                 }
             }
             if (KINDS != ENDS && n_begun != n_ended) {
@@ -146,7 +147,7 @@ struct Tally {
     __device__ __forceinline__ void add_segments(int s, u64* totals) const {
         int first = segments_of[2 * s], last = segments_of[2 * s + 1];
         float in_cell = in[s];
-        if (first == last && first % 2) {
+        if (is_staged[s] == 0) {
             add_to(&totals[first], in_cell);
             return;
         }
@@ -187,15 +188,17 @@ struct Tally {
     }
 };
 
+// Nothing if it is in vain: for the ends are of a sample with missing elements, and so misplaced.
+//
 // `totals` has the number of elements below each span, of missing ones, of candidates (also of those
 // past `most`, which are not kept), and of every segment.
 template <int SPANS, int KINDS>
 __device__ __forceinline__ void tally(
     const Word* chunk, i64 n, const i64* layout, const Value* spans, const int* segments_of,
-    const Value* ends, const unsigned char* wanted, const u64* is_refused, int n_spans, int n_ends,
+    const Value* ends, const unsigned char* wanted, const u64* is_in_vain, int n_spans, int n_ends,
     u64* totals, Value* candidates, u64 most
 ) {
-    if (*is_refused) return;
+    if (*is_in_vain) return;
     Tally<SPANS, KINDS> mine;
     mine.segments_of = segments_of;
     mine.segments = (u32*)scratch;
@@ -218,6 +221,8 @@ __device__ __forceinline__ void tally(
         mine.low[s] = spans[2 * s];
         mine.high[s] = spans[2 * s + 1];
         mine.below[s] = mine.in[s] = mine.at_low[s] = mine.at_high[s] = 0;
+        bool is_end = segments_of[2 * s] % 2 && is_equal_to(mine.low[s], mine.high[s]);
+        mine.is_staged[s] = is_end ? 0 : 1;
     }
     mine.n_missing = 0;
     __syncthreads();
@@ -242,11 +247,11 @@ __device__ __forceinline__ void tally(
 #define TALLY(NAME, SPANS, KINDS)                                                                \
     extern "C" __global__ void __launch_bounds__(TALLY_THREADS) NAME##_##SPANS(                  \
         const Word* chunk, i64 n, const i64* layout, const Value* spans, const int* segments_of, \
-        const Value* ends, const unsigned char* wanted, const u64* is_refused, int n_spans,      \
+        const Value* ends, const unsigned char* wanted, const u64* is_in_vain, int n_spans,      \
         int n_ends, u64* totals, Value* candidates, u64 most                                     \
     ) {                                                                                          \
         tally<SPANS, KINDS>(                                                                     \
-            chunk, n, layout, spans, segments_of, ends, wanted, is_refused, n_spans, n_ends,     \
+            chunk, n, layout, spans, segments_of, ends, wanted, is_in_vain, n_spans, n_ends,     \
             totals, candidates, most                                                             \
         );                                                                                       \
     }
