@@ -143,26 +143,6 @@ def test_a_guess_that_holds_is_all_that_runs(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
-def test_many_candidates_are_narrowed_on_the_device(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All elements are candidates, and too many to look at again and again."""
-    cuda = kernel_modules(CUPY)[-1]
-    monkeypatch.setattr(cuda, "SELECT_AT_MOST", 1000)
-    monkeypatch.setattr(cuda, "PILOT_SIZE", 500)
-    values = (FLOATS | MISSING)[name](N)
-    valid = values[~np.isnan(values)]
-    if len(valid) == 0:
-        return
-    before = values.tobytes()
-    a = CUPY.asarray(values)
-    found = CUPY.to_numpy(nanquantile(a, Q, method="lower"))
-    np.testing.assert_array_equal(found, np.quantile(valid, Q, method="lower") + 0.0)
-    assert CUPY.to_numpy(a).tobytes() == before
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
 @pytest.mark.parametrize("n", [2**22, 2**22 + 1, 20_000_000])
 def test_plain_arrays_of_every_plan(dtype: str, n: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial, wraps
+from functools import cache, lru_cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cupy
@@ -26,7 +26,6 @@ from dask_gpuselect.cuts import (
     guess_brackets,
 )
 from dask_gpuselect.devices import check_device
-from dask_gpuselect.finish import holds, order_statistics
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.cuda_source import (
     CHOOSE_THREADS,
@@ -50,7 +49,7 @@ from dask_gpuselect.kernels.cuda_source import (
     source,
     tally_memory,
 )
-from dask_gpuselect.strategies import PILOT_SIZE, pilot_bracket, pilot_room
+from dask_gpuselect.strategies import pilot_bracket, pilot_room
 
 Array = Any  # a CuPy array
 P = ParamSpec("P")
@@ -58,7 +57,6 @@ T = TypeVar("T")
 
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
 FEW_PLACES = 48  # wanted elements up to which selecting them is faster than sorting all
-SELECT_AT_MOST = 1 << 25  # candidates up to which selecting is faster than narrowing them first
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 SAMPLE_TIMES = 4  # as many for each bracket: half as wide for 20 microseconds more
 HEAVY = 4  # a cell of more than this many times its share is split again
@@ -186,25 +184,14 @@ class Candidates:
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """The elements that sorting would put at the given places, on the host.
 
-        Scratch: 50 KB; for more than `FEW_PLACES`, what sorting takes.
+        Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
         """
-        n = len(self)
         if all(place in self.known for place in places.tolist()):
             return np.array([self.known[place] for place in places.tolist()], self.dtype)
         few = np.unique(places)
         if few.size > FEW_PLACES:
             return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
-        if n > SELECT_AT_MOST:
-            brackets, found = pilot(self.elements, PILOT_SIZE, partial(_within, few, n))
-            if found and len(found.candidates) < n and holds(brackets, found, few):
-                return order_statistics(brackets, found, places)
         return _select(self.elements, few)[np.searchsorted(few, places)]
-
-
-def _within(places: IntArray, n: int, size: int) -> tuple[IntArray, IntArray]:
-    """Where in a sample of some size the elements are that n elements have in these places."""
-    within = np.unique(places * size // n)
-    return within, within
 
 
 @_advised
@@ -709,7 +696,7 @@ def _select(elements: Array, places: IntArray) -> NDArray[Any]:
 
 def _start_selection(elements: Array, selection: np.uint64, n_ranks: int) -> None:
     dtype = np.dtype(elements.dtype)
-    totals = cupy.zeros(n_ranks << DIGIT, np.uint32)
+    totals = cupy.zeros(n_ranks << DIGIT, np.uint64)
     for shift, bits in digits(dtype):
         arguments = (elements, selection, totals, *map(np.int32, (n_ranks, shift, bits)))
         _launch(dtype, "select_digit", SELECT_THREADS, arguments, select_memory(n_ranks))

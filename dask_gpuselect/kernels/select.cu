@@ -83,9 +83,9 @@ __device__ __forceinline__ u64 sum_before(u64 mine) {  // of the lanes before
 // By one warp: which of 32 runs of WIDTH counts from `start` has the wanted rank, if any, and how many
 // elements are below it.
 template <int WIDTH>
-__device__ __forceinline__ bool narrow(const u32* counts, u64 wanted, u32& start, u64& below) {
+__device__ __forceinline__ bool narrow(const u64* counts, u64 wanted, u32& start, u64& below) {
     u32 lane = threadIdx.x % 32;
-    const u32* mine = counts + start + lane * WIDTH;
+    const u64* mine = counts + start + lane * WIDTH;
     u64 sum = 0;
 #pragma unroll 16
     for (int i = 0; i < WIDTH; ++i) sum += __ldcg(mine + i);  // all of them in flight together
@@ -103,12 +103,12 @@ __device__ __forceinline__ bool narrow(const u32* counts, u64 wanted, u32& start
 }
 
 // By one warp: the digit of a rank, and its rank among the elements with that digit.
-__device__ void look_up(const u32* counts, u64& rank, u64& prefix, int bits) {
+__device__ void look_up(const u64* counts, u64& rank, u64& prefix, int bits) {
     u64 wanted = rank, below = 0;
     u32 digit = 0;
     if (!narrow<BINS / 32>(counts, wanted, digit, below)) return;
     narrow<BINS / 1024>(counts, wanted, digit, below);
-    u32 count = __ldcg(counts + digit);
+    u64 count = __ldcg(counts + digit);
     if (wanted >= below + count) {
         below += count;
         ++digit;
@@ -121,7 +121,7 @@ __device__ void look_up(const u32* counts, u64& rank, u64& prefix, int bits) {
 
 // `totals` are zeros, and left so: BINS for each rank.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
-    const Word* elements, Selection* selection, u32* totals, int n_ranks, int shift, int bits
+    const Word* elements, Selection* selection, u64* totals, int n_ranks, int shift, int bits
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
 
     __syncthreads();
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
-        if (counts[i]) atomicAdd(&totals[i], counts[i]);
+        if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
     }
     __threadfence();
     __syncthreads();
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     __threadfence();
     int r = threadIdx.x / 32;
     if (r < n_ranks) {
-        const u32* of_group = totals + groups.of_rank[r] * BINS;
+        const u64* of_group = totals + groups.of_rank[r] * BINS;
         look_up(of_group, selection->ranks[r], selection->prefixes[r], bits);
     }
     __syncthreads();
