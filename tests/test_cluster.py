@@ -110,16 +110,22 @@ def client(place: Place) -> Iterator[Client]:
 def held(client: Client, place: Place, normal: Data) -> da.Array:
     """The data in the workers' memory."""
     x = place.backend.mapped(normal.x)
-    workers = list(client.scheduler_info()["workers"])
-    dealt = [
-        client.persist(x.blocks[i], workers=workers[i % len(workers)]) for i in range(N_CHUNKS)
-    ]
-    x = client.persist(da.concatenate(dealt))
-    wait(x)
-    assert len({holder for holders in client.who_has(x).values() for holder in holders}) == (
-        place.n_workers
-    )
-    return x
+    workers = sorted(client.scheduler_info()["workers"])
+    keys = [("held", i) for i in range(N_CHUNKS)]
+    chunks = {
+        key: client.submit(
+            load, block, key=key, workers=[workers[i % place.n_workers]], allow_other_workers=False
+        )
+        for i, (key, block) in enumerate(zip(keys, x.blocks, strict=True))
+    }
+    wait(list(chunks.values()))
+    for i, key in enumerate(keys):
+        assert client.who_has()[key] == (workers[i % place.n_workers],)
+    return da.Array(chunks, "held", x.chunks, meta=x._meta)
+
+
+def load(block: da.Array) -> Any:
+    return block.compute(scheduler="sync")
 
 
 # --- What is sent -------------------------------------------------------------------------------
