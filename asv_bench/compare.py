@@ -1,6 +1,7 @@
 """Compare us with what else there is, in one run and by turns; prints Markdown.
 
     python asv_bench/compare.py                  quartiles of 1e8 float64 in 10 chunks
+    python asv_bench/compare.py --in-memory      the same, held in memory: the plan of one read
     python asv_bench/compare.py --many-chunks    10,000 chunks of 1,000 elements, against x.sum()
     python asv_bench/compare.py --candidates     candidates by counts alone and with distances
 
@@ -174,14 +175,15 @@ def quartiles(arguments: argparse.Namespace) -> None:
         f" medians of {arguments.repeat} repetitions.\n"
     )
     say(machine())
-    normal = Data.of(in_memory("normal", size), n_chunks)
-    warm_up(peers, q, threads)
+    held = arguments.in_memory
+    normal = Data.of(in_memory("normal", size), n_chunks, is_held=held)
+    warm_up(peers, q, threads, is_held=held)
 
     summary = []
     for distribution in arguments.distributions:
         data = normal
         if distribution != "normal":
-            data = Data.of(in_memory(distribution, size), n_chunks)
+            data = Data.of(in_memory(distribution, size), n_chunks, is_held=held)
         runs = take_turns(
             contestants(peers, data, normal, q, threads), arguments.repeat, distribution
         )
@@ -197,10 +199,11 @@ def quartiles(arguments: argparse.Namespace) -> None:
     say(table(["data", "ours, seconds", "ours / ours on normal data", *calls], summary))
 
 
-def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int) -> None:
+def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int, *, is_held: bool) -> None:
     """Run all once on a little of all data, so that no time includes a compilation."""
     for distribution in SPEED:
-        data = Data.of(in_memory(distribution, 40_000), 2)
+        # Held chunks of a million, from which on there is a pilot.
+        data = Data.of(in_memory(distribution, 1 << 21 if is_held else 40_000), 2, is_held=is_held)
         for peer in peers.values():
             peer(data, q, threads)
 
@@ -398,6 +401,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     mode.add_argument("--many-chunks", action="store_true", help="10,000 chunks against x.sum()")
     mode.add_argument("--candidates", action="store_true", help="the table of candidates")
     add = parser.add_argument
+    add("--in-memory", action="store_true", help="a dask array that is held: da.from_array")
     add("--elements", type=int, help="in all; 1e8, with many chunks 1e7, for candidates 6.4e6")
     add("--chunks", type=int, help="10, with many chunks 10,000, for candidates 32")
     add("--threads", type=int, default=THREADS, help=f"that compute; {THREADS}")

@@ -18,13 +18,18 @@ Finds = Literal["quantiles", "median", "sum"]
 
 @dataclass(frozen=True)
 class Data:
-    """The same elements for every peer: in memory, and as a lazy array of views of them."""
+    """The same elements for every peer: in memory, and as a dask array of views of them, which dask
+    takes for a file unless it `is_held`."""
 
     values: Values
     x: da.Array
 
     @classmethod
-    def of(cls, values: Values, n_chunks: int) -> Self:
+    def of(cls, values: Values, n_chunks: int, *, is_held: bool = False) -> Self:
+        if is_held:
+            return cls(
+                values, da.from_array(values, chunks=-(-len(values) // n_chunks), name=False)
+            )
         return cls(values, Source.of(values, n_chunks).lazy())
 
 
