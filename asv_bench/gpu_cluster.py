@@ -59,7 +59,9 @@ def start(arguments: argparse.Namespace) -> LocalCluster:
         return LocalCluster(n_workers=arguments.gpus, threads_per_worker=1, dashboard_address=":0")
     from dask_cuda import LocalCUDACluster
 
-    return LocalCUDACluster(n_workers=arguments.gpus, dashboard_address=":0")
+    return LocalCUDACluster(
+        n_workers=arguments.gpus, threads_per_worker=arguments.threads, dashboard_address=":0"
+    )
 
 
 def make(module: str, size: int, block_id: tuple[int]) -> Any:
@@ -262,6 +264,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=lines[0])
     add = parser.add_argument
     add("--gpus", type=int, default=2, help="workers, one a GPU; 2")
+    add("--threads", type=int, default=1, help="of a worker on a GPU; 1, as dask-cuda has it")
     add("--cpu", action="store_true", help="processes on the CPU, and NumPy")
     add("--only", nargs="+", choices=SIZES, help="sizes: large (137 GB), small (34 GB)")
     add("--elements", type=int, help="of float32, in place of those sizes")
@@ -291,7 +294,8 @@ def measure(client: Client, size: int, arguments: argparse.Namespace) -> None:
     )
     print(
         f"#### {x.nbytes / 1e9:.3g} GB of float32 in {x.npartitions} chunks on "
-        f"{arguments.gpus} {'processes' if arguments.cpu else 'GPUs'}\n"
+        f"{arguments.gpus} {'processes' if arguments.cpu else 'GPUs'}, "
+        f"threads a worker: {1 if arguments.cpu else arguments.threads}\n"
     )
     peers = [] if arguments.no_peers or size == SIZES["large"] else ["da.percentile"]
     if peers and not arguments.cpu:
