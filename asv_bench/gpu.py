@@ -22,7 +22,7 @@ import cupy as cp
 import numpy as np
 
 import dask_gpuselect
-from dask_gpuselect.kernels import cuda
+from dask_gpuselect.kernels.cuda import kernels, launch
 
 Q = [0.25, 0.5, 0.75]
 
@@ -76,20 +76,25 @@ def wall(function: Callable[[], Any], repeat: int) -> float:
 def kernel_times() -> Iterator[dict[str, list[tuple[Any, Any]]]]:
     """Device events around every kernel that is started meanwhile."""
     events: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
-    launch = cuda._launch
+    prepared = launch._prepared
 
-    def noted(dtype: Any, name: str, *args: Any, **kwargs: Any) -> None:
-        start, stop = cp.cuda.Event(), cp.cuda.Event()
-        start.record()
-        launch(dtype, name, *args, **kwargs)
-        stop.record()
-        events[name.split("_")[0]].append((start, stop))
+    def noted(dtype: Any, name: str, *args: Any) -> tuple[Callable[..., None], int]:
+        kernel, at_once = prepared(dtype, name, *args)
 
-    cuda._launch = noted
+        def timed(*args: Any, **kwargs: Any) -> None:
+            start, stop = cp.cuda.Event(), cp.cuda.Event()
+            start.record()
+            kernel(*args, **kwargs)
+            stop.record()
+            events[name.split("_")[0]].append((start, stop))
+
+        return timed, at_once
+
+    launch._prepared = noted
     try:
         yield events
     finally:
-        cuda._launch = launch
+        launch._prepared = prepared
 
 
 def device(function: Callable[[], Any], repeat: int) -> dict[str, float]:
@@ -157,10 +162,10 @@ def all_kinds(shrink: int, repeat: int) -> None:
         if name != "all NaN":
             check(x)
         read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
-        of_cuts = device(lambda x=x: cuda.cuts(x, 4095), repeat)  # type: ignore[misc]
+        of_cuts = device(lambda x=x: kernels.cuts(x, 4095), repeat)  # type: ignore[misc]
         classify = of_cuts.get("classify", 0.0) / read
         both = classify + of_cuts.get("choose", 0.0) / read
-        pivots = len(cuda.cuts(x, 4095).pivots)
+        pivots = len(kernels.cuts(x, 4095).pivots)
         of_quartiles = device(lambda x=x: dask_gpuselect.nanquantile(x, Q), repeat)  # type: ignore[misc]
         tally = of_quartiles["tally"] / read
         median = wall(lambda x=x: dask_gpuselect.nanmedian(x), repeat)  # type: ignore[misc]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_gpuselect.kernels.cuda_source import (
+from dask_gpuselect.kernels.cuda.source import (
     FILES,
     MOST_ENDS,
     MOST_RANKS,

@@ -72,7 +72,7 @@ DEVICE_SIZES = (0, 1, 1000, 2**14, 2**14 + 1, 2**16 - 1, 2**16, 2**16 + 1, 300_0
 GENERIC = Kernel("generic", NUMPY, SIZES)
 CPU = Kernel("cpu", NUMPY, SIZES)
 CUDA = Kernel(
-    "cuda",
+    "cuda.kernels",
     CUPY,
     DEVICE_SIZES,
     tally_sizes=(0, 1, 700, 2**14 + 1, 70_000),

@@ -139,7 +139,7 @@ def _kernels_for(values: Any) -> Kernels:
     if isinstance(values, np.ndarray):
         return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cpu"))
     if generic.is_cupy(values):
-        return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cuda"))
+        return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cuda.kernels"))
     return generic
 
 

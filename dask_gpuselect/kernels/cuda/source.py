@@ -46,13 +46,13 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
 
 
 FILES = {
-    "choose": "cuts.cu",
-    "classify": "cuts.cu",
-    "sample": "pilot.cu",
-    "guess": "pilot.cu",
-    "tally": "tally.cu",
-    "locate": "select.cu",
-    "select": "select.cu",
+    "choose": "cells.cu",
+    "classify": "cells.cu",
+    "sample": "sampling.cu",
+    "guess": "sampling.cu",
+    "tally": "spans.cu",
+    "locate": "selection.cu",
+    "select": "selection.cu",
 }
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
@@ -71,12 +71,12 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes) -> str:
         "CLASSIFY_THREADS": sizes.threads,
     }
     lines = [f"#define {name} {value}\n" for name, value in defined.items()]
-    folder = files("dask_gpuselect.kernels")
+    folder = files("dask_gpuselect.kernels.cuda")
     return "".join([*lines, *((folder / name).read_text() for name in ("elements.cuh", file))])
 
 
 def n_slots(dtype: np.dtype[Any]) -> int:
-    """SLOTS of ``cuts.cu``."""
+    """SLOTS of ``cells.cu``."""
     if dtype.itemsize == 1:
         return 256
     if dtype.kind == "f":

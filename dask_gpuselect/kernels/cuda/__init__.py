@@ -1,0 +1,15 @@
+"""CuPy chunks: kernels in CUDA C++, compiled by NVRTC when needed, once for each dtype.
+
+Every kernel reads a chunk once and in place, whatever its strides. Each step has a file of CUDA C++
+and one for the host side:
+
+::
+
+    kernels.py                 the functions of `Kernels`
+    elements.cuh, chunk.py     how a chunk is read, and elements are ordered
+    cells                      load 1: counts and sums between pivots
+    spans                      load 2: counts at the ends of brackets, and candidates
+    selection                  from candidates to the elements of some ranks
+    sampling                   arrays in memory: a sample, and the steps after it in one chain
+    source.py, launch.py       the kernels' text and sizes; compiling and starting them
+"""

@@ -1,0 +1,254 @@
+"""Load 1: counts and sums of the cells between pivots. The host side of ``cells.cu``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, IntArray, exact_gap
+from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_selected, on_host
+from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, sizes_of
+from dask_gpuselect.kernels.cuda.source import (
+    CHOOSE_THREADS,
+    choose_memory,
+    classify_memory,
+    from_keys,
+    key_size,
+    n_slots,
+)
+from dask_gpuselect.kernels.cuda.spans import tally_on_device
+
+Array = Any  # a CuPy array
+HEAVY = 4  # a cell of more than this many times its share is split again
+MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
+BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
+OUTSIDE = 255  # a bucket's shift if it is outside all windows
+OFFSET_BITS = 12
+UNIT = 2.0 ** (np.arange(256) - OFFSET_BITS)  # of an offset's leading bits, by its bucket's shift
+TINY = 1e-320  # more than what rounding takes away where numbers are denormal
+
+
+@advised
+def cuts(values: Array, n_pivots: int) -> Cuts:
+    """The cuts of a chunk at sampled pivots; see `generic.cuts`.
+
+    Parameters
+    ----------
+    values : cupy.ndarray
+        Of any shape and strides, of bool, integers, float16, float32 or float64.
+    n_pivots : int
+        About how many pivots to choose; no more than there are buckets: 8,192 of 4 bytes and
+        4,096 of 8 with the shared memory of compute capability 9.0.
+
+    Notes
+    -----
+    Reads the chunk once. Scratch on the device: 0.8 MB; and as much as the heavy cells hold, where
+    the sample's buckets do not separate the data (two clusters within one binade, each narrower
+    than a 4,096th of it).
+    """
+    if values.size <= FEW:
+        return cpu.cuts(on_host(values), n_pivots)
+    cells = _cells(values, n_pivots, None)
+    if cells is None:  # the sample spans hundreds of binades
+        if values.dtype.itemsize < 8:  # where CuPy takes denormal numbers for zeros
+            return cpu.cuts(on_host(values), n_pivots)
+        return generic.cuts(as_selected(values.ravel()), n_pivots)
+    cells.distance[:1] = np.nan  # the first cell has no lower end: unknown
+    m = len(cells.pivots)
+    return Cuts.of_chunk(
+        cells.pivots,
+        cells.below,
+        cells.upto,
+        cells.distance[:m],
+        cells.n_valid,
+        cells.n_missing,
+        slack=cells.slack[:m],
+    )
+
+
+class Cells(NamedTuple):
+    """The cuts of some elements, and the distances of one cell more: the last, to a value above
+    all."""
+
+    pivots: NDArray[Any]
+    below: IntArray
+    upto: IntArray
+    distance: FloatArray
+    slack: FloatArray
+    n_valid: int
+    n_missing: int
+
+
+def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
+    """The cells of the elements, which are below the value `above` if that is not None.
+
+    None if the elements spread over more slots than buckets can serve.
+    """
+    report = _classify(values, n_pivots)
+    if report is None:
+        return None
+    return _split_heavy(_assemble(report, values.dtype, above), values, n_pivots, above)
+
+
+def _classify(values: Array, n_pivots: int) -> Any:
+    """What the kernels of ``cells.cu`` find, on the host: a record of `_report_dtype`."""
+    dtype = np.dtype(values.dtype)
+    sizes = sizes_of(dtype, cupy.cuda.Device().id)
+    chunk = Chunk.of(values)
+    windows = cupy.empty(n_slots(dtype), np.uint64)
+    pivots = cupy.empty(sizes.buckets, f"u{key_size(dtype)}")
+    # One piece of memory for all that goes back to the host: one copy, one wait.
+    layout = _report_dtype(sizes.buckets)
+    report = cupy.zeros(layout.itemsize, np.uint8)
+    at = {name: np.uint64(report.data.ptr + offset) for name, offset in offsets(layout).items()}
+
+    # A bucket in three has no pivot of its own, or lies beyond the data in its slot.
+    aim = min(sizes.buckets, n_pivots + n_pivots // 2)
+    shared = choose_memory(dtype, sizes)
+    places = (windows, pivots, at["buckets"], at["n_buckets"])
+    launch(dtype, "choose", CHOOSE_THREADS, (*chunk, np.uint32(aim), *places), shared, blocks=1)
+    shared = classify_memory(dtype, sizes)
+    places = (windows, pivots, at["n_buckets"], at["counts"])
+    launch(dtype, "classify", sizes.threads, (*chunk, *places), shared)
+    found = report.get().view(layout)[0]
+    return found if found["n_buckets"] else None
+
+
+@cache
+def _report_dtype(buckets: int) -> np.dtype[Any]:
+    """`Totals` of ``cells.cu``, and what it says of the buckets."""
+    return np.dtype(
+        [
+            ("counts", "i8", (3, buckets)),  # of elements below, at and above the bucket's pivot
+            ("sums", "i8", (2, buckets)),  # of the offsets of those below and above
+            ("far", "f8", buckets),  # distances to the pivot of what is outside the windows
+            ("n_missing", "i8"),
+            ("n_buckets", "i8"),
+            ("buckets", BUCKET, buckets),
+        ]
+    )
+
+
+def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
+    """The cells between the pivots, from what was counted in the buckets.
+
+    Cell j, which ends at pivot j, has what is below the pivot in that pivot's own bucket, all of
+    the buckets before that have no pivot, and what is above the pivot before in its bucket.
+    """
+    n = int(report["n_buckets"])
+    buckets = report["buckets"][:n]
+    below, at, over = report["counts"][:, :n]
+    has_pivot = buckets["has_pivot"].astype(bool)
+    below = np.where(has_pivot, below, below + at + over)
+    at, over = np.where(has_pivot, at, 0), np.where(has_pivot, over, 0)
+    cell = np.cumsum(has_pivot) - has_pivot  # of what is below the bucket's pivot
+    cell_over = cell + has_pivot
+
+    inside = np.zeros(int(has_pivot.sum()) + 1, np.int64)
+    np.add.at(inside, cell, below)
+    np.add.at(inside, cell_over, over)
+    equal = at[has_pivot]
+    upto = np.cumsum(inside[:-1] + equal)
+
+    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
+    ends = np.append(pivots, pivots[:0] if above is None else pivots.dtype.type(above))
+    edges = from_keys(buckets["edge"], dtype)
+    distance, slack = np.zeros((2, len(inside)))
+    unit = UNIT[buckets["shift"]]
+    is_rounded = buckets["shift"] > OFFSET_BITS
+    is_far = buckets["shift"] == OUTSIDE
+    with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN mean unknown
+        step = exact_gap(edges, from_keys(buckets["edge"] + np.uint64(1), dtype))  # of one key
+        for cells, counts, sums in ((cell, below, 0), (cell_over, over, 1)):
+            found = np.flatnonzero((counts > 0) & (cells < len(ends)))
+            count, to = counts[found].astype(np.float64), cells[found]
+            offsets = report["sums"][sums][found] * unit[found]
+            # The bits behind the first OFFSET_BITS of each are lost: half a unit, give or take.
+            lost = count * unit[found] * (is_rounded[found] / 2)
+            whole = count * exact_gap(edges[found], ends[to])
+            apart = whole - (offsets + lost) * step[found]
+            rounding = 2.0**-48 * whole + TINY
+            if not np.isfinite(apart).all():  # nearly as wide as the dtype's range
+                mean = edges[found] + (offsets + lost) / count * step[found]
+                far_apart = count * (ends[to] - mean)
+                rounding = np.where(np.isfinite(apart), rounding, 2.0**-48 * far_apart)
+                apart = np.where(np.isfinite(apart), apart, far_apart)
+            is_outside = is_far[found]
+            far = report["far"][found]
+            np.add.at(distance, to, np.where(is_outside, far, apart))
+            error = np.where(
+                is_outside, 2.0**-52 * (count + 8) * far, lost * step[found] + rounding
+            )
+            np.add.at(slack, to, error)
+        distance = np.maximum(distance, 0.0)
+    n_valid = int(inside.sum() + equal.sum())
+    return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(report["n_missing"]))
+
+
+def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cells:
+    """Divide the cells that hold more than `HEAVY` times their share."""
+    share = max(cells.n_valid // min(n_pivots, MOST_PIVOTS), 1)
+    before = np.append(np.int64(0), cells.upto)
+    inside = np.append(cells.below, cells.n_valid) - before
+    # Without a pivot, because the sample saw no valid element, all that there is is too much.
+    heavy = np.flatnonzero(inside > (HEAVY * share if len(cells.pivots) else 0))
+    if len(heavy) == 0:
+        return cells
+    distance, slack = cells.distance.copy(), cells.slack.copy()
+    parts = [cells]
+    ends = np.append(cells.pivots, cells.pivots[:0] if above is None else above)
+    for j in heavy:
+        held = _gather_cell(cells.pivots, int(j), values, int(inside[j]))
+        within = _cells_of_gathered(held, -(-int(inside[j]) // share) + 1, ends[j : j + 1])
+        parts.append(within._replace(below=within.below + before[j], upto=within.upto + before[j]))
+        # The cell now ends at the last of its own pivots; what is behind that ends where it did.
+        distance[j], slack[j] = within.distance[-1], within.slack[-1]
+    parts[0] = cells._replace(distance=distance, slack=slack)
+    return _merged(parts)
+
+
+def _gather_cell(pivots: NDArray[Any], j: int, values: Array, size: int) -> Array:
+    """The elements of open cell j between the pivots, on the device."""
+    ends = pivots[max(j - 1, 0) : j + 1]
+    wanted = np.zeros(len(ends) + 1, np.bool_)
+    wanted[1 if j else 0] = True
+    found = tally_on_device(values, Brackets(ends, wanted), size)
+    if found is None:
+        raise RuntimeError("the chunk changed while it was read: another thread writes to it")
+    return found.candidates
+
+
+def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
+    """The cells of a heavy cell's elements. `above` is empty, or the one value they end at."""
+    if held.size > FEW:
+        cells = _cells(held, n_pivots, above[0] if len(above) else None)
+        if cells is not None:
+            return cells
+    found = cpu.cuts_of_sorted(np.sort(held.get()), n_pivots, 0)
+    # Its extremes are pivots: nothing is before the first or behind the last.
+    distance, slack = np.append(found.distance, 0.0), np.append(found.slack, 0.0)
+    distance[0] = slack[0] = 0.0
+    return Cells(found.pivots, found.below, found.upto, distance, slack, held.size, 0)
+
+
+def _merged(parts: list[Cells]) -> Cells:
+    """The first part's cells with those of the others among them."""
+    first = parts[0]
+    pivots = np.concatenate([part.pivots for part in parts])
+    order = np.argsort(pivots)
+    return first._replace(
+        pivots=pivots[order],
+        below=np.concatenate([part.below for part in parts])[order],
+        upto=np.concatenate([part.upto for part in parts])[order],
+        distance=np.append(
+            np.concatenate([part.distance[:-1] for part in parts])[order], first.distance[-1]
+        ),
+        slack=np.append(
+            np.concatenate([part.slack[:-1] for part in parts])[order], first.slack[-1]
+        ),
+    )

@@ -1,0 +1,95 @@
+"""Compiling and starting kernels, and the records that go to a device and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.devices import check_device
+from dask_gpuselect.kernels.cuda.source import Sizes, file_of, sizes_for, source
+
+Array = Any  # a CuPy array
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def advised(kernel: Callable[P, T]) -> Callable[P, T]:
+    """The same, with an error that says what to do if the device has too little memory."""
+
+    @wraps(kernel)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return kernel(*args, **kwargs)
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            cupy.get_default_memory_pool().free_all_blocks()
+            raise MemoryError(
+                f"{error}. Make the chunks smaller (x.rechunk), or let fewer threads share a GPU: "
+                "each holds a chunk and scratch of at most two."
+            ) from error
+
+    return wrapped
+
+
+def launch(
+    dtype: np.dtype[Any],
+    name: str,
+    threads: int,
+    arguments: tuple[Any, ...],
+    shared: int = 0,
+    *,
+    blocks: int = 0,
+) -> None:
+    """Start a kernel with some bytes of shared memory; as many blocks as run at once by default."""
+    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id)
+    kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
+
+
+@cache
+def _prepared(
+    dtype: np.dtype[Any], name: str, threads: int, shared: int, device: int
+) -> tuple[Any, int]:
+    """A kernel, and the number of its blocks that the device runs at the same time."""
+    kernel = _module(file_of(name), dtype, device).get_function(name)
+    if shared > kernel.max_dynamic_shared_size_bytes:
+        kernel.max_dynamic_shared_size_bytes = shared
+    occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+    each = occupancy(kernel.kernel.ptr, threads, shared)
+    attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
+    return kernel, int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
+
+
+@cache
+def _module(file: str, dtype: np.dtype[Any], device: int) -> Any:
+    check_device()
+    code = source(file, dtype, sizes_of(dtype, device))
+    return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))
+
+
+@cache
+def sizes_of(dtype: np.dtype[Any], device: int) -> Sizes:
+    """How large the kernels of load 1 are made for a device."""
+    attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
+    shared = cupy.cuda.runtime.deviceGetAttribute(attribute, device)
+    sizes = sizes_for(dtype, shared)
+    if sizes is None:
+        raise RuntimeError(
+            f"the CUDA device has {shared >> 10} KiB of shared memory a block, less than the "
+            "kernels need: compute capability 7.0 or later. Move the chunks to the host "
+            "(x.map_blocks(cupy.asnumpy))."
+        )
+    return sizes
+
+
+def on_device(record: Any) -> Array:
+    """A record on the device, as bytes."""
+    return cupy.asarray(record.reshape(1).view(np.uint8))
+
+
+@lru_cache
+def offsets(record: np.dtype[Any]) -> dict[str, int]:
+    """Where the fields of a record begin."""
+    return {name: entry[1] for name, entry in (record.fields or {}).items()}

@@ -1,0 +1,93 @@
+"""The elements of some ranks among candidates on the device: the host side of ``selection.cu``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import IntArray
+from dask_gpuselect.kernels.cuda.launch import launch, on_device
+from dask_gpuselect.kernels.cuda.source import (
+    DIGIT,
+    MOST_RANKS,
+    SELECT_THREADS,
+    digits,
+    from_keys,
+    select_memory,
+)
+
+Array = Any  # a CuPy array
+FEW_PLACES = 48  # wanted elements up to which selecting them is faster than sorting all
+SELECTION = np.dtype(
+    [
+        ("n", "i8"),
+        ("places", "i8", MOST_RANKS),
+        ("ranks", "i8", MOST_RANKS),
+        ("prefixes", "u8", MOST_RANKS),
+        ("n_finished", "u8"),
+    ],
+    align=True,
+)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates on the device: none is missing."""
+
+    elements: Array
+    known: Mapping[int, Any] = field(default_factory=dict)
+    """Elements that have been selected already, by their places."""
+
+    def __len__(self) -> int:
+        return int(self.elements.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.elements.dtype
+        return dtype
+
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
+        """The elements that sorting would put at the given places, on the host.
+
+        Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
+        """
+        if all(place in self.known for place in places.tolist()):
+            return np.array([self.known[place] for place in places.tolist()], self.dtype)
+        few = np.unique(places)
+        if few.size > FEW_PLACES:
+            return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
+        return _select(self.elements, few)[np.searchsorted(few, places)]
+
+
+def _select(elements: Array, places: IntArray) -> NDArray[Any]:
+    """The elements that sorting would put at these places. Reads them once for each digit of their
+    keys: 3 times for 4 bytes, 6 for 8."""
+    parts: dict[int, Any] = {}
+    for start in range(0, len(places), MOST_RANKS):
+        ranks = places[start : start + MOST_RANKS]
+        selection = np.zeros((), SELECTION)
+        selection["n"] = elements.size
+        selection["places"][: len(ranks)] = selection["ranks"][: len(ranks)] = ranks
+        told = on_device(selection)
+        start_selection(elements, np.uint64(told.data.ptr), len(ranks))
+        parts |= selected(told.get().view(SELECTION)[0], len(ranks), elements.dtype)
+    return np.array([parts[place] for place in places.tolist()], elements.dtype)
+
+
+def start_selection(elements: Array, selection: np.uint64, n_ranks: int) -> None:
+    dtype = np.dtype(elements.dtype)
+    totals = cupy.zeros(n_ranks << DIGIT, np.uint64)
+    for shift, bits in digits(dtype):
+        arguments = (elements, selection, totals, *map(np.int32, (n_ranks, shift, bits)))
+        launch(dtype, "select_digit", SELECT_THREADS, arguments, select_memory(n_ranks))
+
+
+def selected(selection: Any, n_ranks: int, dtype: np.dtype[Any]) -> dict[int, Any]:
+    """Elements by their places."""
+    places = selection["places"][:n_ranks].tolist()
+    return dict(zip(places, from_keys(selection["prefixes"][:n_ranks], dtype), strict=True))

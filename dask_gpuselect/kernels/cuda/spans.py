@@ -1,0 +1,212 @@
+"""Load 2: counts at the ends of brackets, and candidates. The host side of ``spans.cu``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.cuts import Brackets, Tally
+from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
+from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.selection import SELECTION, Candidates
+from dask_gpuselect.kernels.cuda.source import (
+    MOST_ENDS,
+    MOST_RANKS,
+    SPANS,
+    TALLY_THREADS,
+    selected_dtype,
+    tally_memory,
+)
+
+Array = Any  # a CuPy array
+
+
+@advised
+def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    """Counts at the ends and candidates; see `generic.tally`.
+
+    `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
+    `most` elements.
+    """
+    if values.size <= FEW:
+        return cpu.tally(on_host(values), brackets, most)
+    found = tally_on_device(values, brackets, most)
+    return found and replace(found, candidates=generic.to_host(found.candidates))
+
+
+@advised
+def tally_in_place(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    """As `tally`, with the candidates left on the device. Scratch: `most` elements."""
+    return in_place(tally_on_device(values, brackets, most))
+
+
+def in_place(found: Tally | None, known: Mapping[int, Any] | None = None) -> Tally | None:
+    return found and replace(found, candidates=Candidates(found.candidates, known or {}))  # type: ignore[arg-type]
+
+
+@advised
+def merged(parts: Sequence[Tally]) -> Tally:
+    """The tally of all parts together, its candidates on the current device."""
+    counts = Tally.merge([replace(part, candidates=part.candidates[:0]) for part in parts])
+    candidates = cupy.concatenate([cupy.asarray(part.candidates) for part in parts])
+    return replace(counts, candidates=Candidates(candidates))  # type: ignore[arg-type]
+
+
+def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    """As `tally`, with the candidates left on the device."""
+    ends, wanted = brackets.ends, brackets.wanted
+    parts: list[Tally] = []
+    for start in range(0, max(len(ends), 1), MOST_ENDS):
+        # The last end of the group before is counted again: it is where the first cell begins.
+        first = max(start - 1, 0)
+        stop = min(start + MOST_ENDS, len(ends))
+        cells = wanted[first : stop + 1].copy()
+        cells[0] &= start == 0
+        cells[-1] &= stop == len(ends)
+        part = _tally_few(values, Brackets(ends[first:stop], cells), most)
+        if part is None:
+            return None
+        most -= part.candidates.size
+        parts.append(
+            part if start == 0 else replace(part, below=part.below[1:], upto=part.upto[1:])
+        )
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        below=np.concatenate([part.below for part in parts]),
+        upto=np.concatenate([part.upto for part in parts]),
+        candidates=cupy.concatenate([part.candidates for part in parts]),
+    )
+
+
+def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
+    ends = brackets.ends
+    spans = _spans(brackets)
+    layout = layout_of(ends.dtype, len(spans), len(ends))
+    sheet = blank_sheet(layout, spans)
+    sheet["ends"], sheet["wanted"] = ends, brackets.wanted
+    for bounds, (first, last) in zip(sheet["bounds"], spans, strict=False):
+        if first % 2:
+            bounds[0] = ends[first // 2]
+        if last % 2:
+            bounds[1] = ends[last // 2]
+    told = on_device(sheet)
+    candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
+    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, values.size)
+
+
+def start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: int) -> Array:
+    """Start the kernel; returns the memory for candidates."""
+    dtype = np.dtype(values.dtype)
+    candidates = cupy.empty(most, selected_dtype(dtype))
+    at = layout.places(told)
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "has_missing")]
+    counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
+    arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
+    memory = tally_memory(dtype, layout.n_ends)
+    launch(dtype, f"tally_{kinds}_{layout.room}", TALLY_THREADS, arguments, memory)
+    return candidates
+
+
+def tally_of(
+    sheet: Any, spans: list[tuple[int, int]], candidates: Array, size: int
+) -> Tally | None:
+    """The tally from what the kernel wrote on its sheet; None if the candidates found no room."""
+    n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
+    if n_found > candidates.size:
+        return None
+    found = sheet["held"]
+    before = np.zeros_like(found)  # elements before each segment
+    for (first, last), n_below in zip(spans, sheet["below"], strict=False):
+        held = found[first : last + 1]
+        before[first : last + 1] = n_below + np.cumsum(held) - held
+    below = before[1::2]
+    return Tally(below, below + found[1::2], candidates[:n_found], size - n_missing, n_missing)
+
+
+def _spans(brackets: Brackets) -> list[tuple[int, int]]:
+    """Runs of segments that are counted each: wanted cells and ends. All of them if they are many.
+
+    Segment 2j is cell j, and segment 2j + 1 is end j.
+    """
+    n_segments = 2 * len(brackets.ends) + 1
+    counted = np.ones(n_segments + 2, np.bool_)
+    counted[1:-1:2] = brackets.wanted
+    counted[[0, -1]] = False
+    borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
+    spans = [(int(first), int(stop) - 1) for first, stop in borders]
+    return spans if len(spans) <= SPANS[-1] else [(0, n_segments - 1)]
+
+
+def _kinds(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
+    """Which of the kernels can tell the segments of these spans apart."""
+    if not brackets.wanted.any() and len(spans) == len(brackets.ends):
+        return "ends"
+    is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
+    return "cells" if is_simple else "any"
+
+
+class Layout(NamedTuple):
+    """Where a sheet has what: all that a kernel is told, and what it finds. In one piece of memory,
+    for one copy there and one back."""
+
+    dtype: np.dtype[Any]
+    n_spans: int
+    room: int  # the number of spans that the kernel is made for
+    n_ends: int
+
+    def places(self, told: Array) -> dict[str, np.uint64]:
+        start = told.data.ptr
+        return {name: np.uint64(start + offset) for name, offset in offsets(self.dtype).items()}
+
+
+@lru_cache
+def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
+    room = next(n for n in SPANS if n >= n_spans)
+    fields = [
+        ("bounds", dtype, (room, 2)),
+        ("segments", "i4", (room, 2)),
+        ("ends", dtype, (n_ends,)),
+        ("wanted", "?", (n_ends + 1,)),
+        # Of a pilot: the sample's elements at the ends, whether some are missing, and the answer.
+        ("sample", SELECTION),
+        ("has_missing", "u8"),
+        ("ranks", "i8", (MOST_RANKS,)),
+        ("selection", SELECTION),
+        # `totals` of the kernel:
+        ("below", "i8", (room,)),
+        ("n_missing", "i8"),
+        ("n_found", "i8"),
+        ("held", "i8", (2 * n_ends + 1,)),  # by each segment
+    ]
+    return Layout(np.dtype(fields, align=True), n_spans, room, n_ends)
+
+
+def blank_sheet(layout: Layout, spans: list[tuple[int, int]]) -> Any:
+    """A record of the layout, with all spans open."""
+    sheet = np.zeros((), layout.dtype)
+    dtype = sheet["bounds"].dtype
+    least, most = _extremes(dtype)
+    # A span of nothing, if none is left: what is below it is also up to it.
+    sheet["bounds"] = most, _before(most, dtype)
+    sheet["bounds"][: len(spans)] = least, most
+    sheet["segments"][: len(spans)] = np.array(spans, np.int32).reshape(-1, 2)
+    return sheet
+
+
+def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
+def _before(value: Any, dtype: np.dtype[Any]) -> Any:
+    """The next smaller number of a dtype."""
+    return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1
