@@ -40,14 +40,15 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     read it.
     """
     borders = _borders(tally)
+    inside = borders[1::2] - borders[::2]  # of each cell
     segment = _segments(borders, ranks)
-    if not _are_held(brackets, tally, borders, segment):
+    if not _are_held(brackets, tally, inside, segment):
         raise ChunksChangedError(
             "the wanted ranks left the brackets that the first load proved. "
             "The source is not reproducible: `.persist()` the array first."
         )
-    held = np.diff(borders)[::2] * brackets.wanted
-    before = np.cumsum(held) - held  # candidates before each cell
+    held = inside * brackets.wanted
+    before = held.cumsum() - held  # candidates before each cell
     is_end = segment % 2 == 1
     answers = np.empty(ranks.shape, tally.candidates.dtype)
     answers[is_end] = brackets.ends[segment[is_end] // 2]
@@ -72,13 +73,13 @@ def _elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
 def holds(brackets: Brackets, tally: Tally, ranks: IntArray) -> bool:
     """Whether the counts prove that the elements of these ranks are ends or candidates."""
     borders = _borders(tally)
-    return _are_held(brackets, tally, borders, _segments(borders, ranks))
+    inside = borders[1::2] - borders[::2]
+    return _are_held(brackets, tally, inside, _segments(borders, ranks))
 
 
-def _are_held(brackets: Brackets, tally: Tally, borders: IntArray, segment: IntArray) -> bool:
-    n_wanted = np.diff(borders)[::2][brackets.wanted].sum()
-    is_held = (segment % 2 == 1) | brackets.wanted[segment // 2]
-    return bool(n_wanted == len(tally.candidates) and is_held.all())
+def _are_held(brackets: Brackets, tally: Tally, inside: IntArray, segment: IntArray) -> bool:
+    is_held = brackets.wanted[segment // 2] | (segment % 2 == 1)
+    return bool(inside[brackets.wanted].sum() == len(tally.candidates) and is_held.all())
 
 
 def _borders(tally: Tally) -> IntArray:
@@ -91,4 +92,4 @@ def _borders(tally: Tally) -> IntArray:
 
 def _segments(borders: IntArray, ranks: IntArray) -> IntArray:
     """For each rank the segment it lies in: of a cell, or, if odd, of an end."""
-    return np.searchsorted(borders[1:], ranks, side="right")
+    return borders[1:].searchsorted(ranks, side="right")
