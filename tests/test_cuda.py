@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from dask_gpuselect.cuts import exact_gap
+from dask_gpuselect.kernels import generic
+from dask_gpuselect.kernels.cuda.buckets import OFFSET_BITS, OUTSIDE, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.source import (
     FILES,
     MOST_ENDS,
@@ -27,7 +31,7 @@ from dask_gpuselect.kernels.cuda.source import (
     source,
     tally_memory,
 )
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
 
@@ -140,3 +144,93 @@ def test_digits_make_up_a_key(dtype: str) -> None:
         assert 0 < bits <= 11
         below = shift
     assert below == 0
+
+
+# --- From buckets to cells ------------------------------------------------------------------------
+
+
+def counted(values: NDArray[Any], width: int) -> Any:
+    """What ``cells.cu`` counts of elements, none of them missing, in buckets of ``2**width`` keys.
+
+    Some buckets have no pivot, and some of these are taken to lie outside all windows, where it is
+    distances that are summed up.
+    """
+    keys = np.array([key(value) for value in values], np.uint64)
+    everything = np.uint64(2 ** (64 if values.dtype.itemsize == 8 else 32) - 1)
+    edges, bucket = np.unique(keys >> np.uint64(width), return_inverse=True)
+    edges <<= np.uint64(width)
+    n = len(edges)
+    has_pivot = (hashed(np.arange(n)) < 0.7) | (np.arange(n) == n // 2)
+    is_outside = ~has_pivot & (hashed(np.arange(n) + n) < 0.5)
+    pivots = np.full(n, everything)
+    for b in reversed(range(n)):  # its own, or the one of a later bucket
+        pivots[b] = (
+            np.sort(keys[bucket == b])[(bucket == b).sum() // 2]
+            if has_pivot[b]
+            else (pivots[b + 1] if b + 1 < n else everything)
+        )
+    side = np.where(keys < pivots[bucket], 0, np.where(keys == pivots[bucket], 1, 2))
+    offset = keys - edges[bucket]
+    leading = (
+        offset >> np.uint64(width - OFFSET_BITS)
+        if width > OFFSET_BITS
+        else offset << np.uint64(OFFSET_BITS - width)
+    ).astype(np.int64)
+    report = np.zeros((), report_dtype(n + 3))
+    report["n_buckets"], report["n_missing"] = n, 7
+    found = report["buckets"][:n]
+    found["edge"], found["pivot"], found["has_pivot"] = edges, pivots, has_pivot
+    found["shift"] = np.where(is_outside, OUTSIDE, width)
+    np.add.at(report["counts"], (side, bucket), 1)
+    inside = ~is_outside[bucket]
+    for s, of_side in ((0, 0), (1, 2)):
+        at = (side == of_side) & inside
+        np.add.at(report["sums"][s], bucket[at], leading[at])
+    ends = from_keys(pivots, values.dtype)
+    apart = exact_gap(values, ends[bucket])
+    np.add.at(report["far"], bucket[~inside], apart[~inside])
+    return report
+
+
+@pytest.mark.parametrize("width", [3, 20])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(
+            (name, dtype)
+            for dtype in ("f8", "f4")
+            for name in ("normal", "offset", "bucket killer")
+        ),
+        ("denormal float32", "f4"),
+        ("around two", "f4"),
+        ("huge", "f8"),
+        ("tied", "f8"),
+        *(("whole range", dtype) for dtype in ("i4", "u4", "i8", "u8", "i2")),
+        ("around a power of two", "i8"),
+    ],
+)
+def test_cells_from_buckets(name: str, dtype: str, width: int) -> None:
+    """Counts are exact, and sums as near as they say, against the reference."""
+    width = min(width, 8 * np.dtype(dtype).itemsize - 12)
+    make = FLOATS[name](700) if name in FLOATS else INTEGERS[name](700, dtype)
+    with np.errstate(over="ignore"):
+        values = make.astype(dtype)
+    report = counted(values, width)
+    above = values.max() if dtype[0] == "u" else values.max() + values.dtype.type(1)
+    for last in (None, above):
+        cells = assemble(report, values.dtype, last)
+        assert (cells.n_valid, cells.n_missing) == (700, 7)
+        assert len(cells.pivots) == report["buckets"]["has_pivot"].sum() > 0
+        below, upto, distance = generic.measure(values, cells.pivots)
+        np.testing.assert_array_equal(cells.below, below)
+        np.testing.assert_array_equal(cells.upto, upto)
+        # The reference leaves out the first cell, which has no lower end; here it is known.
+        m = len(cells.pivots)
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.abs(cells.distance[1:m] - distance[1:])
+            known = np.isfinite(error)
+            assert (error[known] <= 1.001 * cells.slack[1:m][known]).all()
+            assert known.sum() >= (m - 1) * (0.2 if name == "huge" else 1)
+    behind = values[values > cells.pivots[-1]]
+    expected = exact_gap(behind, np.full_like(behind, above)).sum()
+    assert abs(cells.distance[m] - expected) <= 1.001 * cells.slack[m] + 1e-12 * expected

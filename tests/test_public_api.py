@@ -207,6 +207,7 @@ ORDER = (
     "kernels.cuda.kernels",
     "kernels.cuda.sampling",
     "kernels.cuda.cells",
+    "kernels.cuda.buckets",
     "kernels.cuda.spans",
     "kernels.cuda.selection",
     "kernels.cuda.launch",

@@ -7,7 +7,7 @@ and one for the host side:
 
     kernels.py                 the functions of `Kernels`
     elements.cuh, chunk.py     how a chunk is read, and elements are ordered
-    cells                      load 1: counts and sums between pivots
+    cells, buckets.py          load 1: counts and sums between pivots
     spans                      load 2: counts at the ends of brackets, and candidates
     selection                  from candidates to the elements of some ranks
     sampling                   arrays in memory: a sample, and the steps after it in one chain

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, IntArray
+from dask_gpuselect.cuts import Brackets, Cuts
 from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_selected, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, sizes_of
 from dask_gpuselect.kernels.cuda.source import (
     CHOOSE_THREADS,
     choose_memory,
     classify_memory,
-    from_keys,
     key_size,
     n_slots,
 )
@@ -28,10 +25,6 @@ from dask_gpuselect.kernels.cuda.spans import tally_on_device
 Array = Any  # a CuPy array
 HEAVY = 4  # a cell of more than this many times its share is split again
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
-BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
-OUTSIDE = 255  # a bucket's shift if it is outside all windows
-OFFSET_BITS = 12
-TINY = 1e-320  # more than what rounding takes away where numbers are denormal
 
 
 @advised
@@ -72,19 +65,6 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     )
 
 
-class Cells(NamedTuple):
-    """The cuts of some elements, and the distances of one cell more: the last, to a value above
-    all."""
-
-    pivots: NDArray[Any]
-    below: IntArray
-    upto: IntArray
-    distance: FloatArray
-    slack: FloatArray
-    n_valid: int
-    n_missing: int
-
-
 def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
     """The cells of the elements, which are below the value `above` if that is not None.
 
@@ -93,18 +73,18 @@ def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
     report = _classify(values, n_pivots)
     if report is None:
         return None
-    return _split_heavy(_assemble(report, values.dtype, above), values, n_pivots, above)
+    return _split_heavy(assemble(report, values.dtype, above), values, n_pivots, above)
 
 
 def _classify(values: Array, n_pivots: int) -> Any:
-    """What the kernels of ``cells.cu`` find, on the host: a record of `_report_dtype`."""
+    """What the kernels of ``cells.cu`` find, on the host: a record of `report_dtype`."""
     dtype = np.dtype(values.dtype)
     sizes = sizes_of(dtype, cupy.cuda.Device().id)
     chunk = Chunk.of(values)
     windows = cupy.empty(n_slots(dtype), np.uint64)
     pivots = cupy.empty(sizes.buckets, f"u{key_size(dtype)}")
     # One piece of memory for all that goes back to the host: one copy, one wait.
-    layout = _report_dtype(sizes.buckets)
+    layout = report_dtype(sizes.buckets)
     report = cupy.zeros(layout.itemsize, np.uint8)
     at = {name: np.uint64(report.data.ptr + offset) for name, offset in offsets(layout).items()}
 
@@ -118,137 +98,6 @@ def _classify(values: Array, n_pivots: int) -> Any:
     launch(dtype, "classify", sizes.threads, (*chunk, *places), shared)
     found = report.get().view(layout)[0]
     return found if found["n_buckets"] else None
-
-
-@cache
-def _report_dtype(buckets: int) -> np.dtype[Any]:
-    """`Totals` of ``cells.cu``, and what it says of the buckets."""
-    return np.dtype(
-        [
-            ("counts", "i8", (3, buckets)),  # of elements below, at and above the bucket's pivot
-            ("sums", "i8", (2, buckets)),  # of the offsets of those below and above
-            ("far", "f8", buckets),  # distances to the pivot of what is outside the windows
-            ("n_missing", "i8"),
-            ("n_buckets", "i8"),
-            ("buckets", BUCKET, buckets),
-        ]
-    )
-
-
-def _assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
-    """The cells between the pivots, from what was counted in the buckets."""
-    n = int(report["n_buckets"])
-    buckets = report["buckets"][:n]
-    has_pivot = buckets["has_pivot"].astype(bool)
-    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
-    no_values = np.empty(0)
-    edges = next_keys = ends = no_values
-    if dtype.kind == "f":
-        edges, next_keys, ends = (
-            from_keys(keys, dtype).astype(np.float64)
-            for keys in (buckets["edge"], buckets["edge"] + np.uint64(1), buckets["pivot"])
-        )
-    last_end = 0.0 if above is None else float(above)
-    last_key = 0
-    if above is not None and dtype.kind != "f":
-        last_key = int(above) + (1 << (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0)
-    inside, equal, distance, slack = _add_up(
-        buckets,
-        report["counts"][:, :n],
-        report["sums"][:, :n],
-        report["far"][:n],
-        edges,
-        next_keys,
-        ends,
-        above is not None,
-        np.uint64(last_key),
-        last_end,
-    )
-    upto = np.cumsum(inside[:-1] + equal)
-    n_valid = int(inside.sum() + equal.sum())
-    return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(report["n_missing"]))
-
-
-# 8,192 buckets take 30 microseconds, and NumPy's 40 operations on them 0.6 to 0.9 ms: as long as a
-# chunk of 3e8 elements takes on the device.
-@numba.njit(nogil=True, cache=True)
-def _add_up(
-    buckets: Any,
-    counts: Any,
-    sums: Any,
-    far: Any,
-    edges: Any,
-    next_keys: Any,
-    ends: Any,
-    has_last: bool,
-    last_key: Any,
-    last_end: float,
-) -> Any:
-    """What lies inside the cells and at the pivots, and the cells' distances and slacks.
-
-    Cell j, which ends at pivot j, has what is below the pivot in that pivot's own bucket, all of
-    the buckets before that have no pivot, and what is above the pivot before in its bucket.
-
-    `edges`, the values of the keys after them, and `ends` are for floats; integers' differences are
-    those of their keys. The last cell ends at `last_end` if it `has_last`.
-    """
-    n = len(buckets)
-    last_pivot = -1
-    n_pivots = 0
-    for b in range(n):
-        if buckets[b].has_pivot:
-            last_pivot = b
-            n_pivots += 1
-    inside = np.zeros(n_pivots + 1, np.int64)
-    equal = np.zeros(n_pivots, np.int64)
-    distance = np.zeros(n_pivots + 1)
-    slack = np.zeros(n_pivots + 1)
-    is_float = len(edges) > 0
-    cell = 0
-    for b in range(n):
-        shift = buckets[b].shift
-        unit = 2.0 ** (np.float64(shift) - OFFSET_BITS)
-        step = next_keys[b] - edges[b] if is_float else 1.0
-        for side in range(2):
-            count = counts[2 * side, b]
-            if side == 0 and not buckets[b].has_pivot:
-                count += counts[1, b] + counts[2, b]
-            elif side == 1:
-                if not buckets[b].has_pivot:
-                    break
-                equal[cell] = counts[1, b]
-                cell += 1
-            if count == 0:
-                continue
-            inside[cell] += count
-            end = b + side  # the bucket whose pivot, its own or a later one's, the cell ends at
-            is_last = end > last_pivot
-            if is_last and not has_last:
-                continue
-            end_value = 0.0
-            if is_float:
-                end_value = last_end if is_last else ends[end]
-                gap = end_value - edges[b]
-            else:
-                gap = np.float64((last_key if is_last else buckets[end].pivot) - buckets[b].edge)
-            if shift == OUTSIDE:
-                distance[cell] += far[b]
-                slack[cell] += 2.0**-52 * (count + 8) * far[b]
-                continue
-            # The bits behind the first OFFSET_BITS of each are lost: half a unit, give or take.
-            lost = count * unit * 0.5 if shift > OFFSET_BITS else 0.0
-            moved = (sums[side, b] * unit + lost) * step
-            apart = count * gap - moved
-            rounding = 2.0**-48 * (count * gap) + TINY
-            if is_float and not math.isfinite(apart):  # nearly as wide as the dtype's range
-                apart = count * (end_value - (edges[b] + moved / count))
-                rounding = 2.0**-48 * apart
-            distance[cell] += apart
-            slack[cell] += lost * step + rounding
-    for j in range(n_pivots + 1):
-        if distance[j] < 0:
-            distance[j] = 0.0
-    return inside, equal, distance, slack
 
 
 def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cells:

@@ -1,0 +1,163 @@
+"""From what ``cells.cu`` counted in its buckets to the cells between pivots. Needs no CuPy."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import FloatArray, IntArray
+from dask_gpuselect.kernels.cuda.source import from_keys
+
+BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
+OUTSIDE = 255  # a bucket's shift if it is outside all windows
+OFFSET_BITS = 12
+TINY = 1e-320  # more than what rounding takes away where numbers are denormal
+
+
+class Cells(NamedTuple):
+    """The cuts of some elements, and the distances of one cell more: the last, to a value above
+    all."""
+
+    pivots: NDArray[Any]
+    below: IntArray
+    upto: IntArray
+    distance: FloatArray
+    slack: FloatArray
+    n_valid: int
+    n_missing: int
+
+
+@cache
+def report_dtype(buckets: int) -> np.dtype[Any]:
+    """`Totals` of ``cells.cu``, and what it says of the buckets."""
+    return np.dtype(
+        [
+            ("counts", "i8", (3, buckets)),  # of elements below, at and above the bucket's pivot
+            ("sums", "i8", (2, buckets)),  # of the offsets of those below and above
+            ("far", "f8", buckets),  # distances to the pivot of what is outside the windows
+            ("n_missing", "i8"),
+            ("n_buckets", "i8"),
+            ("buckets", BUCKET, buckets),
+        ]
+    )
+
+
+def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
+    """The cells between the pivots, from what was counted in the buckets."""
+    n = int(report["n_buckets"])
+    buckets = report["buckets"][:n]
+    has_pivot = buckets["has_pivot"].astype(bool)
+    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
+    no_values = np.empty(0)
+    edges = next_keys = ends = no_values
+    if dtype.kind == "f":
+        edges, next_keys, ends = (
+            from_keys(keys, dtype).astype(np.float64)
+            for keys in (buckets["edge"], buckets["edge"] + np.uint64(1), buckets["pivot"])
+        )
+    last_end = 0.0 if above is None else float(above)
+    last_key = 0
+    if above is not None and dtype.kind != "f":
+        last_key = int(above) + (1 << (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0)
+    inside, equal, distance, slack = _add_up(
+        buckets,
+        report["counts"][:, :n],
+        report["sums"][:, :n],
+        report["far"][:n],
+        edges,
+        next_keys,
+        ends,
+        above is not None,
+        np.uint64(last_key),
+        last_end,
+    )
+    upto = np.cumsum(inside[:-1] + equal)
+    n_valid = int(inside.sum() + equal.sum())
+    return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(report["n_missing"]))
+
+
+# 8,192 buckets take 30 microseconds, and NumPy's 40 operations on them 0.6 to 0.9 ms: as long as a
+# chunk of 3e8 elements takes on the device.
+@numba.njit(nogil=True, cache=True)
+def _add_up(
+    buckets: Any,
+    counts: Any,
+    sums: Any,
+    far: Any,
+    edges: Any,
+    next_keys: Any,
+    ends: Any,
+    has_last: bool,
+    last_key: Any,
+    last_end: float,
+) -> Any:
+    """What lies inside the cells and at the pivots, and the cells' distances and slacks.
+
+    Cell j, which ends at pivot j, has what is below the pivot in that pivot's own bucket, all of
+    the buckets before that have no pivot, and what is above the pivot before in its bucket.
+
+    `edges`, the values of the keys after them, and `ends` are for floats; integers' differences are
+    those of their keys. The last cell ends at `last_end` if it `has_last`.
+    """
+    n = len(buckets)
+    last_pivot = -1
+    n_pivots = 0
+    for b in range(n):
+        if buckets[b].has_pivot:
+            last_pivot = b
+            n_pivots += 1
+    inside = np.zeros(n_pivots + 1, np.int64)
+    equal = np.zeros(n_pivots, np.int64)
+    distance = np.zeros(n_pivots + 1)
+    slack = np.zeros(n_pivots + 1)
+    is_float = len(edges) > 0
+    cell = 0
+    for b in range(n):
+        shift = buckets[b].shift
+        unit = 2.0 ** (np.float64(shift) - OFFSET_BITS)
+        step = next_keys[b] - edges[b] if is_float else 1.0
+        for side in range(2):
+            count = counts[2 * side, b]
+            if side == 0 and not buckets[b].has_pivot:
+                count += counts[1, b] + counts[2, b]
+            elif side == 1:
+                if not buckets[b].has_pivot:
+                    break
+                equal[cell] = counts[1, b]
+                cell += 1
+            if count == 0:
+                continue
+            inside[cell] += count
+            end = b + side  # the bucket whose pivot, its own or a later one's, the cell ends at
+            is_last = end > last_pivot
+            if is_last and not has_last:
+                continue
+            end_value = 0.0
+            if is_float:
+                end_value = last_end if is_last else ends[end]
+                gap = end_value - edges[b]
+            else:
+                gap = np.float64((last_key if is_last else buckets[end].pivot) - buckets[b].edge)
+            if shift == OUTSIDE:
+                distance[cell] += far[b]
+                slack[cell] += 2.0**-52 * (count + 8) * far[b]
+                continue
+            # The bits behind the first OFFSET_BITS of each are lost: half a unit, give or take.
+            lost = count * unit * 0.5 if shift > OFFSET_BITS else 0.0
+            moved = (sums[side, b] * unit + lost) * step
+            apart = count * gap - moved
+            rounding = 2.0**-48 * (count * gap) + TINY
+            if is_float and not math.isfinite(apart):  # nearly as wide as the dtype's range
+                apart = count * (end_value - (edges[b] + moved / count))
+                rounding = 2.0**-48 * apart
+            distance[cell] += apart
+            slack[cell] += lost * step + rounding
+    for j in range(n_pivots + 1):
+        if distance[j] < 0:
+            distance[j] = 0.0
+    return inside, equal, distance, slack
