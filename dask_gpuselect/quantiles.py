@@ -55,6 +55,8 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         At the call, for an axis that does not exist, or a part of the axes.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -67,6 +69,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
     Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
@@ -119,6 +122,8 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         At the call, for an axis that does not exist, or a part of the axes.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -131,6 +136,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
     Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
@@ -198,6 +204,8 @@ def quantile(
         At the call, for an axis that does not exist; for a part of the axes, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -212,6 +220,7 @@ def quantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
@@ -291,6 +300,8 @@ def nanquantile(
         At the call, for an axis that does not exist; for a part of the axes, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -305,6 +316,7 @@ def nanquantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
@@ -368,6 +380,8 @@ def percentile(
         At the call, for an axis that does not exist; for a part of the axes, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -382,6 +396,7 @@ def percentile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
@@ -447,6 +462,8 @@ def nanpercentile(
         At the call, for an axis that does not exist; for a part of the axes, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -461,6 +478,7 @@ def nanpercentile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
