@@ -155,7 +155,14 @@ def test_every_module_says_what_it_is_for() -> None:
 # --------------------------------------------------------------------------------------------------
 
 HEAVY = ("numba", "cupy", "distributed", "matplotlib", "xarray", "pandas", "zarr")
-COMPILED = ("kernels.cpu", "kernels.cuda.")
+COMPILED = {
+    "kernels.cpu": {"numba"},
+    "kernels.cuda.buckets": {"numba"},
+    **{
+        f"kernels.cuda.{name}": {"cupy"}
+        for name in ("sampling", "cells", "spans", "selection", "launch", "chunk")
+    },
+}
 
 
 def modules_after(code: str) -> set[str]:
@@ -323,4 +330,4 @@ def test_optional_packages_are_imported_lazily() -> None:
             )[0]
             for node in tops
         }
-        assert packages.isdisjoint(HEAVY) or name.startswith(COMPILED), name
+        assert packages & set(HEAVY) == COMPILED.get(name, set()), name
