@@ -40,7 +40,7 @@ test: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
 # Without the tests that know nothing of dask.
-DASKLESS := ranks interpolation cuts kernels
+DASKLESS := ranks interpolation cuts kernels cuda gpu_option
 
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) $(ARGS)

@@ -199,7 +199,7 @@ def quartiles(arguments: argparse.Namespace) -> None:
     say(table(["data", "ours, seconds", "ours / ours on normal data", *calls], summary))
 
 
-def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int, *, is_held: bool) -> None:
+def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int, *, is_held: bool = False) -> None:
     """Run all once on a little of all data, so that no time includes a compilation."""
     for distribution in SPEED:
         # Held chunks of a million, from which on there is a pilot.

@@ -159,15 +159,36 @@ def test_compare_candidates(capsys: pytest.CaptureFixture[str]) -> None:
         assert float(most) <= float(most_by_counts)
 
 
-def test_compare_stands_alone() -> None:
+def stand_alone(script: str, *arguments: str) -> list[list[str]]:
+    """The rows that a script prints, started as a user does."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    arguments = ["--elements", "1000", "--repeat", "1", "--distributions", "sorted"]
     done = subprocess.run(
-        [sys.executable, str(SUITE / "compare.py"), *arguments, "--peers", "np.quantile"],
+        [sys.executable, str(SUITE / script), *arguments],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert [row[0] for row in rows_of(done.stdout)][-1] == "sorted"
+    return rows_of(done.stdout)
+
+
+def test_compare_stands_alone() -> None:
+    arguments = ["--elements", "1000", "--repeat", "1", "--distributions", "sorted"]
+    rows = stand_alone("compare.py", *arguments, "--peers", "np.quantile")
+    assert [row[0] for row in rows][-1] == "sorted"
+
+
+def test_compare_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--in-memory", "--elements", "20_000", "--chunks", "2", "--repeat", "1"]
+    rows = run([*arguments, "--distributions", "normal", "--peers", "x.sum"], capsys)
+    assert [row[0] for row in rows][-1] == "normal"
+
+
+def test_gpu_cluster_without_gpus() -> None:
+    size = ["--gpus", "1", "--elements", "40_000", "--chunks", "4", "--repeat", "1"]
+    rows = {row[0]: row for row in stand_alone("gpu_cluster.py", "--cpu", *size, "--profile")}
+    assert float(rows["`x.sum()`"][5]) == 1
+    assert rows["`quantile(x, q)`"][-1] == "0"  # no chunk is sent
+    assert rows["`quantile-cuts`"][1] == "4"
