@@ -41,15 +41,16 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     """
     borders = _borders(tally)
     inside = borders[1::2] - borders[::2]  # of each cell
-    segment = _segments(borders, ranks)
-    if not _are_held(brackets, tally, inside, segment):
+    segment = borders[1:].searchsorted(ranks, side="right")  # of a cell, or, if odd, of an end
+    is_end = segment % 2 == 1
+    is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
+    if not (is_gathered and (is_end | brackets.wanted[segment // 2]).all()):
         raise ChunksChangedError(
             "the wanted ranks left the brackets that the first load proved. "
             "The source is not reproducible: `.persist()` the array first."
         )
     held = inside * brackets.wanted
     before = held.cumsum() - held  # candidates before each cell
-    is_end = segment % 2 == 1
     answers = np.empty(ranks.shape, tally.candidates.dtype)
     answers[is_end] = brackets.ends[segment[is_end] // 2]
     within = segment[~is_end]
@@ -70,26 +71,9 @@ def _elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
     return np.asarray(np.partition(candidates, few)[places]) if len(few) else candidates[:0]
 
 
-def holds(brackets: Brackets, tally: Tally, ranks: IntArray) -> bool:
-    """Whether the counts prove that the elements of these ranks are ends or candidates."""
-    borders = _borders(tally)
-    inside = borders[1::2] - borders[::2]
-    return _are_held(brackets, tally, inside, _segments(borders, ranks))
-
-
-def _are_held(brackets: Brackets, tally: Tally, inside: IntArray, segment: IntArray) -> bool:
-    is_held = brackets.wanted[segment // 2] | (segment % 2 == 1)
-    return bool(inside[brackets.wanted].sum() == len(tally.candidates) and is_held.all())
-
-
 def _borders(tally: Tally) -> IntArray:
     """Where, in the sorted whole, cell 0 begins, the elements equal to end 0, cell 1, those equal
     to end 1, and so on; and where all ends."""
     borders = np.zeros(2 * len(tally.below) + 2, np.int64)
     borders[1:-1:2], borders[2:-1:2], borders[-1] = tally.below, tally.upto, tally.n_valid
     return borders
-
-
-def _segments(borders: IntArray, ranks: IntArray) -> IntArray:
-    """For each rank the segment it lies in: of a cell, or, if odd, of an end."""
-    return borders[1:].searchsorted(ranks, side="right")
