@@ -183,6 +183,7 @@ def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         return None
+    # Of one, the candidates may be on a device, where NumPy cannot join them.
     return found[0] if len(found) == 1 else Tally.merge(found)
 
 

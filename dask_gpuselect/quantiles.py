@@ -69,7 +69,8 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
@@ -136,7 +137,8 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
@@ -220,7 +222,8 @@ def quantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
@@ -316,7 +319,8 @@ def nanquantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
@@ -396,7 +400,8 @@ def percentile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 
@@ -478,7 +483,8 @@ def nanpercentile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
     each q instead.
 

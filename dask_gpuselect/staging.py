@@ -100,6 +100,8 @@ def to_gpu(x: da.Array) -> da.Array:
         Threads that fill them, for each process and device; 8 unless set, or as many as there are
         CPUs if these are fewer.
 
+    Loads: a chunk of `x` is loaded whenever a chunk of the result is.
+
     Memory: a task holds one chunk on the host, and as much on the device. In device memory of M
     bytes, t threads can work on chunks of M / t bytes less what the computation needs.
 

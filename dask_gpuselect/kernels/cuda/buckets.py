@@ -81,8 +81,8 @@ def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
     return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(report["n_missing"]))
 
 
-# 8,192 buckets take 30 microseconds, and NumPy's 40 operations on them 0.6 to 0.9 ms: as long as a
-# chunk of 3e8 elements takes on the device.
+# With this, 7,800 buckets are assembled in 0.2 ms; NumPy's 40 operations took 0.6, as long as
+# 2^28 elements take on the device.
 @numba.njit(nogil=True, cache=True)
 def _add_up(
     buckets: Any,

@@ -22,7 +22,9 @@ from dask_gpuselect.kernels.cuda.source import (
 )
 
 Array = Any  # a CuPy array
-FEW_PLACES = 48  # wanted elements up to which selecting them is faster than sorting all
+# Wanted elements up to which they are selected, 6 at a time, and not all are sorted. 6 of 2^24
+# float32 took 0.25 ms, sorting 0.53; from where on sorting is faster was not measured.
+FEW_PLACES = 48
 SELECTION = np.dtype(
     [
         ("n", "i8"),
