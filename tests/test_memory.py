@@ -1,4 +1,9 @@
-"""Peak memory on sources many times larger, measured in processes of their own."""
+"""Peak memory on sources many times larger, measured in processes of their own.
+
+Measured twice: by the system, which sees whatever the process holds, but on some machines takes
+pages back that have not been used for a while; and by tracemalloc, which knows each byte of every
+array that NumPy makes, but not of those made in compiled code. The larger of both counts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ MEGABYTE = 1_000_000
 SLACK = 24 * MEGABYTE
 
 PROGRAM = """
-import gc, json, resource, sys
+import gc, json, resource, sys, tracemalloc
 import dask, dask.array as da, numpy as np
 from dask_gpuselect import median, quantile
 from tests.sources import Source
@@ -34,10 +39,12 @@ n = 20_000
 question(Source((2 * n,)).lazy(n)).compute()
 gc.collect()
 before = peak()
+tracemalloc.start()
 n = {chunk} // 8
 source = Source(({n_chunks} * n,))
 question(source.lazy(n)).compute()
-print(json.dumps(dict(grown=peak() - before, loads=sorted(set(source.loads.values())))))
+grown = max(peak() - before, tracemalloc.get_traced_memory()[1])
+print(json.dumps(dict(grown=grown, loads=sorted(set(source.loads.values())))))
 """
 
 
@@ -115,11 +122,10 @@ def test_chunks_that_are_made_of_several() -> None:
 
 
 def test_the_measurement_sees_data_that_is_held() -> None:
-    """The same question, of an array that is kept, breaks the limit by far. Not by all that is
-    kept: a system may take back pages that have not been used for a while."""
+    """The same question, of an array that is kept, takes the whole array."""
     grown, counted = measure("median(x.persist())")
     assert counted == [1]
-    assert grown > 2 * (THREADS * CHUNK * 3 + SLACK)
+    assert grown >= N_CHUNKS * CHUNK
 
 
 @pytest.mark.gpu
