@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
 from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
+from dask_gpuselect.kernels.generic import Lanes
+from dask_gpuselect.lanes import ask_lanes, ask_lanes_now
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
 from dask_gpuselect.strategies import pivot_share
 
@@ -26,7 +29,7 @@ Axis = int | Sequence[int] | None
 
 
 def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
-    """Exact median of all elements, in at most two loads.
+    """Exact median of all elements, or along some axes, in at most two loads.
 
     Parameters
     ----------
@@ -35,15 +38,15 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
         once, in kind.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+        Axes to reduce; all of them by default.
     keepdims : bool, default False
         Whether the reduced axes stay, with size 1.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of shape (), or ``(1, ...)`` with `keepdims`. float16 and float32 keep their type, all else
-        gives float64, as ``numpy.median`` does.
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
+        type, all else gives float64, as ``numpy.median`` does.
         NaN if any element is NaN, or, with a RuntimeWarning, if there is none.
 
     Raises
@@ -52,7 +55,8 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
         be averaged: take ``quantile(a, 0.5, method="lower")``.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist, or a part of the axes.
+        At the call, for an axis that does not exist, or columns of chunks along some of the axes
+        that exceed ``dask_gpuselect.column-limit``.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -66,6 +70,10 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     -----
     Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
+    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
+    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -94,7 +102,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
 
 def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
-    """Exact median of all elements, NaN left out, in at most two loads.
+    """Exact median of all elements, or along some axes, NaN left out, in at most two loads.
 
     Parameters
     ----------
@@ -103,15 +111,15 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
         once, in kind.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+        Axes to reduce; all of them by default.
     keepdims : bool, default False
         Whether the reduced axes stay, with size 1.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of shape (), or ``(1, ...)`` with `keepdims`. float16 and float32 keep their type, all else
-        gives float64, as ``numpy.nanmedian`` does.
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
+        type, all else gives float64, as ``numpy.nanmedian`` does.
         NaN, with a RuntimeWarning, if every element is NaN or there is none.
 
     Raises
@@ -120,7 +128,8 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
         be averaged: take ``quantile(a, 0.5, method="lower")``.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist, or a part of the axes.
+        At the call, for an axis that does not exist, or columns of chunks along some of the axes
+        that exceed ``dask_gpuselect.column-limit``.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -134,6 +143,10 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     -----
     Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
+    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
+    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -162,7 +175,7 @@ def quantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact quantiles of all elements, in at most two loads.
+    """Exact quantiles of all elements, or along some axes, in at most two loads.
 
     Parameters
     ----------
@@ -173,7 +186,7 @@ def quantile(
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the two loads.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+        Axes to reduce; all of them by default.
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
         "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "linear",
@@ -187,7 +200,7 @@ def quantile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with `keepdims`.
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
         The discrete methods (inverted_cdf, closest_observation, lower, higher, nearest) choose an
         element and keep its type. The others give float64, or keep float16 and float32 if q is a
         Python number, as ``numpy.quantile`` does.
@@ -203,7 +216,8 @@ def quantile(
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for a part of the axes, or weights.
+        At the call, for an axis that does not exist; for columns of chunks along some of the axes
+        that exceed ``dask_gpuselect.column-limit``, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -218,6 +232,10 @@ def quantile(
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
+
+    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
+    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
+    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -263,7 +281,7 @@ def nanquantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact quantiles of all elements, NaN left out, in at most two loads.
+    """Exact quantiles of all elements, or along some axes, NaN left out, in at most two loads.
 
     Parameters
     ----------
@@ -274,7 +292,7 @@ def nanquantile(
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the two loads.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+        Axes to reduce; all of them by default.
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: see `quantile`.
     keepdims : bool, default False
@@ -300,7 +318,8 @@ def nanquantile(
         While computing, for an array of unknown size that proves empty, if the answer's type has no
         NaN.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for a part of the axes, or weights.
+        At the call, for an axis that does not exist; for columns of chunks along some of the axes
+        that exceed ``dask_gpuselect.column-limit``, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -315,6 +334,10 @@ def nanquantile(
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
+
+    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
+    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
+    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -345,7 +368,7 @@ def percentile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact percentiles of all elements, in at most two loads.
+    """Exact percentiles of all elements, or along some axes, in at most two loads.
 
     Parameters
     ----------
@@ -356,7 +379,7 @@ def percentile(
     q : float or 1-D array_like of floats
         In [0, 100]. All of them share the two loads.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+        Axes to reduce; all of them by default.
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: see `quantile`.
     keepdims : bool, default False
@@ -367,7 +390,7 @@ def percentile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with `keepdims`.
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
         Types are those of `quantile`. NaN (NaT) if any element is.
 
     Raises
@@ -381,7 +404,8 @@ def percentile(
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for a part of the axes, or weights.
+        At the call, for an axis that does not exist; for columns of chunks along some of the axes
+        that exceed ``dask_gpuselect.column-limit``, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -396,6 +420,10 @@ def percentile(
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
+
+    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
+    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
+    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -426,7 +454,7 @@ def nanpercentile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact percentiles of all elements, NaN left out, in at most two loads.
+    """Exact percentiles of all elements, or along some axes, NaN left out, in at most two loads.
 
     Parameters
     ----------
@@ -437,7 +465,7 @@ def nanpercentile(
     q : float or 1-D array_like of floats
         In [0, 100]. All of them share the two loads.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: None or all of them. A part of the axes is not implemented yet.
+        Axes to reduce; all of them by default.
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: see `quantile`.
     keepdims : bool, default False
@@ -464,7 +492,8 @@ def nanpercentile(
         While computing, for an array of unknown size that proves empty, if the answer's type has no
         NaN.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for a part of the axes, or weights.
+        At the call, for an axis that does not exist; for columns of chunks along some of the axes
+        that exceed ``dask_gpuselect.column-limit``, or weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -479,6 +508,10 @@ def nanpercentile(
     Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
+
+    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
+    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
+    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -546,6 +579,36 @@ class Quantiles:
         lower, upper = as_dtype(found, self.source_dtype)
         return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
 
+    @property
+    def n_answers(self) -> int:
+        return len(self.q)
+
+    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
+        wanted = _wanted_of_lanes(self.q, self._method, tuple(n.tolist()))
+        return wanted.lower, wanted.upper
+
+    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+        shape = found.n_valid.shape
+        counts, place = np.unique(found.n_valid, return_inverse=True)
+        n = tuple(np.maximum(counts, 1).tolist())
+        weight = _wanted_of_lanes(self.q, self._method, n).weight
+        lower, upper = (as_dtype(part, self.source_dtype) for part in (found.lower, found.upper))
+        weights = weight[:, place.reshape(shape)]
+        answer = interpolate(lower, upper, weights, self._method, self.dtype)
+        is_empty = found.n_valid + found.n_missing == 0
+        if is_empty.any():
+            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
+        is_missing = found.n_valid == 0
+        if self.skips_missing:
+            if (is_missing & ~is_empty).any():
+                warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+        else:
+            is_missing |= found.n_missing > 0
+        if is_missing.any():
+            answer = np.array(answer)
+            answer[:, is_missing] = np.nan if self.dtype.kind == "f" else "NaT"
+        return answer
+
     def _is_missing(self, tally: Tally) -> bool:
         """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
         if tally.n_valid == tally.n_missing == 0:
@@ -567,6 +630,11 @@ class Quantiles:
 @lru_cache(maxsize=128)
 def _wanted(q: tuple[float, ...], method: Method, n: int) -> Ranks:
     return ranks(n, np.array(q), method)
+
+
+@lru_cache(maxsize=1024)
+def _wanted_of_lanes(q: tuple[float, ...], method: Method, n: tuple[int, ...]) -> Ranks:
+    return ranks(np.array(n, np.int64), np.array(q)[:, None], method)
 
 
 @lru_cache(maxsize=128)
@@ -603,19 +671,25 @@ def _quantile(
     a = _as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
     probabilities, is_scalar = _probabilities(q, scale=100 if "percentile" in name else 1)
-    _check_axis(axis, a.ndim)
+    axes = _reduced(axis, a.ndim)
     if weights is not None:
         raise NotImplementedError(f"{name} with weights is not implemented yet")
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q))
     skips_missing = name.startswith("nan")
-    if a.size == 0 and len(probabilities):
+    if _has_empty_lanes(a.shape, axes) and len(probabilities):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
     question = Quantiles(
         tuple(probabilities.tolist()), chosen.name, skips_missing, source_dtype, dtype
     )
 
+    if len(axes) < a.ndim:
+        how = {"keepdims": keepdims, "is_scalar": is_scalar}
+        if isinstance(a, da.Array):
+            return ask_lanes(a, question, name, axes, dtype, **how)
+        found = ask_lanes_now(a, source_dtype, question, axes, **how)
+        return found[()] if isinstance(a, np.ndarray) else generic.like(found, a)
     shape = () if is_scalar else (len(probabilities),)
     shape += (1,) * a.ndim if keepdims else ()
     if isinstance(a, da.Array):
@@ -656,10 +730,15 @@ def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:
     return np.atleast_1d(values / scale), given.ndim == 0
 
 
-def _check_axis(axis: Axis, ndim: int) -> None:
-    """Raise unless `axis` is None or names all axes once."""
-    if axis is not None and len(normalize_axis_tuple(axis, ndim)) < ndim:
-        raise NotImplementedError(
-            f"a reduction along axis={axis!r} alone of an array of {ndim} dimensions is not "
-            "implemented yet: only axis=None, over all elements"
-        )
+def _has_empty_lanes(shape: tuple[Any, ...], axes: tuple[int, ...]) -> bool:
+    """Whether there are lanes along these axes, and they are known to have no elements."""
+    n = math.prod(shape[axis] for axis in axes)
+    n_lanes = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
+    return bool(n == 0 and n_lanes != 0)
+
+
+def _reduced(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """The reduced axes, ascending."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(sorted(normalize_axis_tuple(axis, ndim)))

@@ -148,17 +148,6 @@ def test_repeated_axis(backend: Backend, function: str, axis: Any) -> None:
             call(function, a, axis=axis)
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1, (1,), [0], (), np.int64(0)])
-@every_function
-def test_some_axes(backend: Backend, function: str, axis: Any) -> None:
-    for a in arrays(backend):
-        with pytest.raises(
-            NotImplementedError, match=r"only axis=None, over all elements"
-        ) as error:
-            call(function, a, axis=axis)
-        assert f"axis={axis!r} alone of an array of 2 dimensions" in str(error.value)
-
-
 @pytest.mark.parametrize("axis", ["0", 0.5, [0.0, 1.0]])
 @every_function
 def test_axis_that_is_no_integer(backend: Backend, function: str, axis: Any) -> None:

@@ -207,6 +207,7 @@ ORDER = (
     "__init__",
     "quantiles",
     "passes",
+    "lanes",
     "source",
     "staging",
     "kernels",

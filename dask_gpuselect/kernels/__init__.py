@@ -104,6 +104,48 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
     return _kernels_for(array).merged(parts)
 
 
+def lanes(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    ranks: generic.RanksOfLanes,
+) -> generic.Lanes:
+    """The elements of some ranks in every lane along `axes`, of all chunks together.
+
+    Parameters
+    ----------
+    chunks : sequence of arrays
+        Of one shape but for `axes`.
+    dtype : dtype
+        What their array says they are.
+    ranks : callable
+        See `generic.lanes`.
+    """
+    parts = [_lanes_last(_comparable(_checked(chunk, dtype), dtype), axes) for chunk in chunks]
+    if isinstance(parts[0], np.ndarray):
+        return cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu")).lanes(parts, ranks)  # type: ignore[no-any-return]
+    return generic.lanes(parts, ranks)
+
+
+def _lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
+    """A chunk with its reduced axes as one, the last: a view where that can be."""
+    kept = [axis for axis in range(chunk.ndim) if axis not in axes]
+    moved = generic.transposed(chunk, (*kept, *axes))
+    shape = (chunk.shape[axis] for axis in kept)
+    n = math.prod(chunk.shape[axis] for axis in axes)
+    return generic.namespace(chunk).reshape(moved, (*shape, n))
+
+
+def _comparable(chunk: Any, dtype: np.dtype[Any]) -> Any:
+    """A chunk in a dtype that is sorted fast: the same order, and exact both ways."""
+    wanted = selection_dtype(dtype)
+    if not isinstance(chunk, np.ndarray):
+        return chunk if numpy_dtype(chunk) == wanted else generic.as_type(chunk, wanted.name)
+    native = chunk.astype(dtype.newbyteorder("="), copy=False)
+    # NumPy sorts NaT to the end, as it does NaN.
+    return native if dtype.kind in "Mm" else native.astype(wanted, copy=False)
+
+
 def _with_nat(found: Tally | None, n_nat: int) -> Tally | None:
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat and found else found
 
@@ -149,6 +191,18 @@ def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     A view where the chunk allows it: a contiguous one of a dtype that is compared as it is, and any
     CuPy array of the dtype that was promised.
     """
+    chunk = _checked(chunk, dtype)
+    if isinstance(chunk, np.ndarray):
+        return _flat_numpy(chunk, dtype)
+    if generic.is_cupy(chunk):
+        return chunk.astype(dtype, copy=False), 0
+    flat = generic.namespace(chunk).reshape(chunk, (-1,))
+    wanted = selection_dtype(dtype)
+    return (flat if numpy_dtype(chunk) == wanted else generic.as_type(flat, wanted.name)), 0
+
+
+def _checked(chunk: Any, dtype: np.dtype[Any]) -> Any:
+    """The chunk as an array, if it is one that we know, and of the dtype that was promised."""
     if isinstance(chunk, np.generic | int | float):
         chunk = np.asarray(chunk)
     check_not_masked(chunk)
@@ -161,13 +215,7 @@ def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
         raise TypeError(
             f"a chunk has dtype {found}, but its array says {dtype}: give the array the right dtype"
         )
-    if isinstance(chunk, np.ndarray):
-        return _flat_numpy(chunk, dtype)
-    if generic.is_cupy(chunk):
-        return chunk.astype(dtype, copy=False), 0
-    flat = generic.namespace(chunk).reshape(chunk, (-1,))
-    wanted = selection_dtype(dtype)
-    return (flat if found == wanted else generic.as_type(flat, wanted.name)), 0
+    return chunk
 
 
 def numpy_dtype(array: Any) -> np.dtype[Any]:

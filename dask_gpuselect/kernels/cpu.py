@@ -10,7 +10,8 @@ normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -23,13 +24,14 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.kernels import generic
-from dask_gpuselect.kernels.generic import even_positions
+from dask_gpuselect.kernels.generic import Lanes, RanksOfLanes, even_positions
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
 OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
 HEAVY = 4  # a cell of more than this many times its share is split again
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
+TILE = 1 << 19  # bytes of lanes that are sorted together
 FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
 
 
@@ -83,6 +85,48 @@ def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Ta
     """Brackets that a sample suggests, and the tally there; see `generic.pilot`."""
     drawn = sample(values, size)
     return generic.pilot_from(drawn, partial(tally, values), values.size, ranks)
+
+
+def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every lane; see `generic.lanes`.
+
+    Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
+    vectorised sort, which puts NaN and NaT last and lets go of the GIL. Scratch: the tile.
+    """
+    shape = parts[0].shape[:-1]
+    n = sum(part.shape[-1] for part in parts)
+    dtype = parts[0].dtype
+    most = max(1, TILE // max(n * dtype.itemsize, 1))
+    memory = np.empty(most * n, dtype)
+    found = [generic.pick(np.empty((0, n), dtype), (0,), ranks)]
+    for place in _slabs(shape, most):
+        slab = parts[0][place].shape[:-1]
+        tile = memory[: math.prod(slab) * n].reshape(*slab, n)
+        start = 0
+        for part in parts:
+            stop = start + part.shape[-1]
+            tile[..., start:stop] = part[place]
+            start = stop
+        rows = tile.reshape(-1, n) if n else tile.reshape(math.prod(slab), 0)
+        rows.sort(axis=-1)
+        found.append(generic.pick(rows, (len(rows),), ranks))
+    columns = (np.concatenate(column, axis=-1) for column in zip(*found, strict=True))
+    return Lanes(*(column.reshape(*column.shape[:-1], *shape) for column in columns))
+
+
+def _slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:
+    """Indices that divide an array into slabs of at most `most` elements, in C order."""
+    axis, inner = len(shape), 1
+    while axis > 0 and inner * shape[axis - 1] <= most:
+        axis -= 1
+        inner *= shape[axis]
+    if axis == 0:
+        yield ()
+        return
+    step = max(1, most // inner)
+    for outer in np.ndindex(*shape[: axis - 1]):
+        for start in range(0, shape[axis - 1], step):
+            yield (*outer, slice(start, start + step))
 
 
 SELECT_WHOLE = 0  # a read is always faster

@@ -7,9 +7,9 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from dask_gpuselect.cuts import (
 from dask_gpuselect.strategies import pilot_room
 
 Array = Any  # an array-API array
+RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
 
 
 def cuts(values: Array, n_pivots: int) -> Cuts:
@@ -132,6 +133,64 @@ def pilot_from(
     return brackets, tally(brackets, pilot_room(share, n))
 
 
+class Lanes(NamedTuple):
+    """What is found in every lane, on the host.
+
+    Parameters
+    ----------
+    lower, upper : ndarray, shape (n_answers, *lanes)
+        The elements at the two ranks of each answer; any at all where a lane has none.
+    n_valid, n_missing : ndarray of int64, shape lanes
+        Numbers of valid elements, and of NaN or NaT.
+    """
+
+    lower: NDArray[Any]
+    upper: NDArray[Any]
+    n_valid: IntArray
+    n_missing: IntArray
+
+
+def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every lane.
+
+    Parameters
+    ----------
+    parts : sequence of arrays, shape (*lanes, n_i)
+        The elements of each lane are those of all parts, in any order.
+    ranks : callable
+        From numbers of valid elements, shape (k,), to the two ranks of each answer among so many,
+        shapes (n_answers, k).
+    """
+    xp = namespace(parts[0])
+    join = xp.concatenate if is_cupy(parts[0]) else xp.concat
+    whole = join(list(parts), axis=-1) if len(parts) > 1 else parts[0]
+    ordered = np.asarray(to_host(xp.sort(whole, axis=-1)))
+    flat = ordered.reshape(-1, ordered.shape[-1]) if ordered.size else ordered[..., :0, :]
+    return pick(flat, ordered.shape[:-1], ranks)
+
+
+def pick(ordered: NDArray[Any], shape: tuple[int, ...], ranks: RanksOfLanes) -> Lanes:
+    """The same from sorted lanes, NaN and NaT last, in the rows of a table on the host."""
+    n_lanes, n = ordered.shape
+    n_missing = np.zeros(n_lanes, np.int64)
+    if ordered.size and ordered.dtype.kind in "fMm":
+        touched = np.isnan(ordered[:, -1])
+        if touched.any():
+            n_missing[touched] = np.isnan(ordered[touched]).sum(axis=1)
+    n_valid = n - n_missing
+    if not n_missing.any():  # the same columns for all
+        at = [rank[:, 0] for rank in ranks(np.array([max(n, 1)]))]
+        pair = [ordered[:, rank].T if n else np.zeros((len(rank), n_lanes)) for rank in at]
+    else:
+        counts, place = np.unique(n_valid, return_inverse=True)
+        at = [rank[:, place] for rank in ranks(np.maximum(counts, 1))]
+        pair = [np.take_along_axis(ordered, rank.T, axis=1).T for rank in at]
+    lower, upper = (
+        part.astype(ordered.dtype, copy=False).reshape(len(part), *shape) for part in pair
+    )
+    return Lanes(lower, upper, n_valid.reshape(shape), n_missing.reshape(shape))
+
+
 SELECT_WHOLE = 0  # a read is always faster
 
 
@@ -178,6 +237,13 @@ def as_type(array: Array, name: str) -> Array:
     """The array in the dtype of that name."""
     xp = namespace(array)
     return array.astype(name) if is_cupy(array) else xp.astype(array, getattr(xp, name))
+
+
+def transposed(array: Array, axes: tuple[int, ...]) -> Array:
+    """The array with its axes in another order. CuPy and NumPy have a method for it."""
+    if isinstance(array, np.ndarray) or is_cupy(array):
+        return array.transpose(axes)
+    return namespace(array).permute_dims(array, axes)
 
 
 def like(host: NDArray[Any], array: Array) -> Array:

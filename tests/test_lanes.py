@@ -1,0 +1,257 @@
+"""Quantiles along some axes: of every lane what the functions give for it alone."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dask_gpuselect
+from dask_gpuselect import median, nanmedian, nanquantile, quantile
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING
+from tests.oracle import FUNCTIONS, expected, methods_for, takes_q
+from tests.sources import Source
+
+SHAPE = (11, 4, 6)
+AXES: tuple[Any, ...] = (0, 1, -1, (0, 2), (1, 2), (-1, 0), [1], np.int64(0))
+CHUNKS: tuple[Any, ...] = (SHAPE, (3, 2, 6), ((5, 0, 6), (1, 3), (4, 2)), (1, 1, 1))
+QS: tuple[Any, ...] = (0.3, [0.0, 0.25, 0.5, 1.0])
+
+
+def as_tuple(axis: Any) -> tuple[int, ...]:
+    return tuple(np.arange(3)[list(axis) if isinstance(axis, tuple | list) else [axis]].tolist())
+
+
+def by_lanes(function: str, a: NDArray[Any], axis: Any, q: Any, method: str) -> NDArray[Any]:
+    """The oracle's answer for each lane, the axis of q first."""
+    axes = as_tuple(axis)
+    kept = [i for i in range(a.ndim) if i not in axes]
+    lanes = a.transpose([*kept, *axes]).reshape(*(a.shape[i] for i in kept), -1)
+    shape = lanes.shape[:-1]
+    answers = [
+        expected(function, lanes[place], q, method)
+        for place in itertools.product(*map(range, shape))
+    ]
+    table = np.stack([np.asarray(answer) for answer in answers]).reshape(*shape, *np.shape(q))
+    return np.moveaxis(table, -1, 0) if np.ndim(q) else table
+
+
+def call(function: str, a: Any, q: Any, method: str, **how: Any) -> Any:
+    f = getattr(dask_gpuselect, function)
+    return f(a, q, method=method, **how) if takes_q(function) else f(a, **how)
+
+
+def scaled(function: str, q: Any) -> Any:
+    """Shares as the function takes them."""
+    if "percentile" not in function:
+        return q
+    return [100 * share for share in q] if isinstance(q, list) else 100 * q
+
+
+def stack(name: str, dtype: str) -> NDArray[Any]:
+    """Some of the adversarial data, its order such that lanes differ."""
+    n = int(np.prod(SHAPE))
+    if name in INTEGERS:
+        return INTEGERS[name](n, dtype).reshape(SHAPE)
+    with np.errstate(over="ignore", under="ignore"):
+        return (FLOATS | MISSING)[name](n).astype(dtype).reshape(SHAPE)
+
+
+def assert_same(backend: Backend, found: Any, wanted: NDArray[Any]) -> None:
+    found = np.asarray(backend.to_numpy(found))
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("axis", AXES, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_every_function_along_every_axis(backend: Backend, function: str, axis: Any) -> None:
+    for name, dtype in (("normal", "f8"), ("some nan", "f4"), ("few", "i4")):
+        a = stack(name, dtype)
+        for share in QS if takes_q(function) else (0.5,):
+            q = scaled(function, share)
+            method = "linear" if takes_q(function) else "median"
+            wanted = by_lanes(function, a, axis, q, method)
+            for chunks in CHUNKS:
+                lazy = call(function, backend.lazy(a, chunks), q, method, axis=axis)
+                assert lazy.shape == wanted.shape
+                assert lazy.dtype == wanted.dtype
+                assert_same(backend, lazy.compute(scheduler="sync"), wanted)
+            plain = call(function, backend.asarray(a), q, method, axis=axis)
+            assert_same(backend, plain, wanted)
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_floats(backend: Backend, name: str) -> None:
+    for dtype in ("f8", "f4"):
+        a = stack(name, dtype)
+        for function in ("quantile", "nanquantile"):
+            for method in ("lower", "nearest", "linear"):
+                wanted = by_lanes(function, a, 0, [0.1, 0.5, 1.0], method)
+                found = call(function, backend.lazy(a, (4, 2, 3)), [0.1, 0.5, 1.0], method, axis=0)
+                assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers(backend: Backend, name: str, dtype: str) -> None:
+    a = stack(name, dtype)
+    for method in ("higher", "linear"):
+        wanted = by_lanes("quantile", a, (1, 2), [0.1, 0.5], method)
+        found = quantile(backend.lazy(a, (4, 2, 3)), [0.1, 0.5], axis=(1, 2), method=method)
+        assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2", "M8[s]", "m8[ms]", ">f8"])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_other_dtypes(backend: Backend, dtype: str) -> None:
+    a = (stack("normal", "f8") * 50).astype("i8").astype(dtype)
+    if dtype[0] in "Mm":
+        a[0, 1] = "NaT"
+    for function in ("quantile", "nanquantile"):
+        for method in methods_for(function, a.dtype)[:2]:
+            wanted = by_lanes(function, a, -1, [0.2, 0.9], method)
+            found = call(function, backend.lazy(a, (4, 2, 3)), [0.2, 0.9], method, axis=-1)
+            assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("function", ["quantile", "nanquantile"])
+def test_every_method(backend: Backend, function: str) -> None:
+    a = stack("some nan", "f8")
+    for method in methods_for(function, a.dtype):
+        wanted = by_lanes(function, a, 1, [0.1, 0.5, 0.77], method)
+        found = call(function, backend.lazy(a, (4, 2, 3)), [0.1, 0.5, 0.77], method, axis=1)
+        assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("q", [0.5, [0.25, 0.5]])
+@pytest.mark.parametrize("axis", [0, (0, 2), ()])
+def test_keepdims(backend: Backend, axis: Any, q: Any) -> None:
+    a = stack("normal", "f8")
+    wanted = np.quantile(a, q, axis=axis, keepdims=True)
+    for given in (backend.lazy(a, (4, 2, 3)), backend.asarray(a)):
+        found = quantile(given, q, axis=axis, keepdims=True)
+        assert found.shape == wanted.shape
+        if isinstance(found, da.Array):
+            found = found.compute(scheduler="sync")
+        assert_same(backend, found, wanted)
+
+
+def test_no_axes_and_no_quantiles() -> None:
+    a = stack("normal", "f4")
+    x = da.from_array(a, chunks=(4, 2, 3))
+    np.testing.assert_array_equal(median(x, axis=()), np.median(a, axis=()))
+    none = quantile(x, [], axis=0)
+    assert none.shape == none.compute().shape == (0, 4, 6)
+
+
+# --- What is missing ----------------------------------------------------------------------------
+
+
+def test_lanes_that_are_all_nan_are_told() -> None:
+    a = stack("normal", "f8")
+    a[:, 1, 2] = np.nan
+    a[3, 0, 0] = np.nan
+    x = da.from_array(a, chunks=(4, 2, 3))
+    with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
+        found = nanmedian(x, axis=0).compute(scheduler="sync")
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(found, np.nanmedian(a, axis=0))
+    found = median(x, axis=0).compute(scheduler="sync")  # without a warning
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(a).any(axis=0))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 0), 1), ((0, 3), 0), ((2, 0, 3), 1)])
+def test_lanes_of_nothing(backend: Backend, shape: tuple[int, ...], axis: int) -> None:
+    a = np.empty(shape)
+    for given in (backend.lazy(a, shape), backend.asarray(a)):
+        for function in (median, nanmedian):
+            with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+                found = dask.compute(function(given, axis=axis), scheduler="sync")[0]
+            assert_same(backend, found, np.full(np.delete(shape, axis), np.nan))
+        with pytest.raises(IndexError, match="an empty array has no quantiles"):
+            quantile(given, 0.5, axis=axis)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((0, 3), 1), ((3, 0), 0), ((2, 0, 3), 2)])
+def test_no_lanes(backend: Backend, shape: tuple[int, ...], axis: int) -> None:
+    a = np.empty(shape, "i4")
+    for given in (backend.lazy(a, shape), backend.asarray(a)):
+        for function in (median, lambda x, axis: nanquantile(x, 0.5, axis=axis)):
+            found = dask.compute(function(given, axis=axis), scheduler="sync")[0]
+            assert_same(backend, found, np.empty(np.delete(shape, axis)))
+
+
+# --- Graphs -------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_visible_and_chunks_stay() -> None:
+    x = Source((40, 6, 10)).lazy((8, 3, 5))
+    column = median(x, axis=0)
+    assert column.name.startswith("median-column-")
+    assert column.chunks == ((3, 3), (5, 5))
+    lanes = quantile(x.rechunk((40, 3, 5)), [0.1, 0.9], axis=0)
+    assert lanes.name.startswith("quantile-lanes-")
+    assert lanes.chunks == ((2,), (3, 3), (5, 5))
+    assert median(x, axis=(0, 2)).chunks == ((3, 3),)
+    assert median(x, axis=0, keepdims=True).chunks == ((1,), (3, 3), (5, 5))
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2)])
+def test_every_chunk_is_loaded_once(axis: Any) -> None:
+    source = Source((40, 6, 10))
+    x = source.lazy((8, 3, 5))
+    found = quantile(x, [0.1, 0.5, 0.9], axis=axis).compute()
+    assert set(source.loads.values()) == {1}
+    np.testing.assert_array_equal(found, np.quantile(source.whole(), [0.1, 0.5, 0.9], axis=axis))
+
+
+def test_names_are_deterministic() -> None:
+    x = da.ones((4, 6), chunks=3)
+    assert median(x, axis=0).name == median(x, axis=0).name
+    names = {
+        median(x, axis=0).name,
+        median(x, axis=1).name,
+        nanmedian(x, axis=0).name,
+        quantile(x, 0.5, axis=0).name,
+        quantile(x, [0.5], axis=0).name,
+        median(x, axis=0, keepdims=True).name,
+    }
+    assert len(names) == 6
+
+
+def test_unknown_sizes_along_other_axes() -> None:
+    a = stack("normal", "f8")
+    x = da.from_array(a, chunks=(4, 2, 3))
+    found = median(x[:, a[0, :, 0] > 0], axis=0)
+    np.testing.assert_array_equal(found.compute(), np.median(a[:, a[0, :, 0] > 0], axis=0))
+    found = median(x[a[:, 0, 0] > 0], axis=0)  # and along this one
+    np.testing.assert_array_equal(found.compute(), np.median(a[a[:, 0, 0] > 0], axis=0))
+
+
+def test_columns_are_limited() -> None:
+    x = da.ones((1000, 10, 10), chunks=(100, 5, 5))
+    with dask.config.set({"dask_gpuselect.column-limit": 1000 * 25 * 8}):
+        median(x, axis=0)
+    with (
+        dask.config.set({"dask_gpuselect.column-limit": "199 kB"}),
+        pytest.raises(NotImplementedError, match="columns of 195.31 kiB, more than"),
+    ):
+        median(x, axis=0)
+
+
+def test_it_composes() -> None:
+    a = stack("normal", "f8")
+    x = da.from_array(a, chunks=(4, 2, 3))
+    found = abs(x - median(x, axis=0)).max(axis=0)
+    np.testing.assert_array_equal(found.compute(), abs(a - np.median(a, axis=0)).max(axis=0))
