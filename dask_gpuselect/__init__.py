@@ -1,7 +1,9 @@
 """Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
 
 from dask_gpuselect.cuts import ChunksChangedError
+from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import (
+    explain,
     median,
     nanmedian,
     nanpercentile,
@@ -13,6 +15,8 @@ from dask_gpuselect.staging import to_gpu
 
 __all__ = [
     "ChunksChangedError",
+    "Plan",
+    "explain",
     "median",
     "nanmedian",
     "nanpercentile",

@@ -51,7 +51,7 @@ class ChunksChangedError(RuntimeError):
     """
 
 
-class _Arrays:
+class Arrays:
     """Bundles of arrays: their size in bytes, for the schedulers' accounts."""
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class _Arrays:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cuts(_Arrays):
+class Cuts(Arrays):
     """The cuts of one chunk, or of several, chunk after chunk.
 
     The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a
@@ -147,7 +147,7 @@ class Cuts(_Arrays):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Brackets(_Arrays):
+class Brackets(Arrays):
     """Intervals proven to hold the wanted order statistics, as cells between counted values.
 
     A bracket (lo, hi] is a run of neighbouring cells and their ends. Overlapping
@@ -182,7 +182,7 @@ class Brackets(_Arrays):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally(_Arrays):
+class Tally(Arrays):
     """What load 2 finds at some brackets, in one chunk or in several together.
 
     Parameters

@@ -56,8 +56,13 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     within = segment[~is_end]
     places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = _elements_at(tally.candidates, places)
-    # Zeros of both signs are equal, so which of them has a rank depends on the chunks: +0.0 has.
-    return answers + 0.0 if answers.dtype.kind == "f" else answers
+    return unsigned_zero(answers)
+
+
+def unsigned_zero(values: NDArray[Any]) -> NDArray[Any]:
+    """The same with +0.0 for -0.0: they are equal, so which of them has a rank depends on the
+    chunks."""
+    return values + 0.0 if values.dtype.kind == "f" else values
 
 
 def _elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:

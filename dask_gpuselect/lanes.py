@@ -1,16 +1,24 @@
 """Quantiles along some axes: one for every lane, the elements that differ in these axes alone.
 
-Two plans, by the chunks, and both are one load:
+Three plans, by the chunks:
 
-- *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes;
+- *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
 - *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
-  all. Nothing is rechunked, and the output has the input's other chunks.
+  all: one load;
+- *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
+  the bracket of every lane, and the last gathers what is inside. The number of passes is known
+  before, from sizes alone: mostly two. Where a lane has so little room that passes would not
+  converge, the lanes of each chunk are taken in slabs, one after the other.
+
+Nothing is rechunked, and the output has the input's other chunks.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +30,24 @@ from dask.base import tokenize
 from dask.utils import format_bytes, parse_bytes
 
 from dask_gpuselect import kernels
-from dask_gpuselect.kernels.generic import Lanes, like
+from dask_gpuselect.columns import Columns
+from dask_gpuselect.kernels import selection_dtype
+from dask_gpuselect.kernels.generic import concatenate, like
+from dask_gpuselect.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
+    Lanes,
+    LaneTally,
+    RanksOfLanes,
+    find_brackets,
+    merge,
+    merge_tallies,
+    narrow,
+    order_statistics,
+)
+from dask_gpuselect.passes import Plan, known_bytes
+from dask_gpuselect.source import private_copy
+from dask_gpuselect.strategies import Passes, plan_passes
 
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
@@ -37,11 +62,113 @@ class LaneQuestion(Protocol):
         """How many answers a lane has."""
 
     def lane_ranks(self, n: Any) -> tuple[Any, Any]:
-        """The two ranks of each answer among `n` valid elements, for an array of such numbers:
-        of shape ``(n_answers, len(n))``."""
+        """See `lane_cuts.RanksOfLanes`."""
 
     def lane_answer(self, found: Lanes) -> np.ndarray[Any, Any]:
-        """The answers, ``(n_answers, *lanes)``, on the host."""
+        """The answers, ``(n_answers, n_lanes)``, on the host."""
+
+
+# --- Which plan -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LanePlan(Plan):
+    """The plan for a reduction along some axes.
+
+    Parameters
+    ----------
+    slabs : int
+        Each taken by itself: so many of every chunk.
+    parts : tuple of (int, int)
+        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes.
+    passes : Passes
+        Those before the last.
+    """
+
+    slabs: int = 1
+    parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    passes: Passes = field(default=Passes((), 2), repr=False)
+
+
+def plan_lanes(x: da.Array, axes: tuple[int, ...], n_answers: int) -> LanePlan:
+    """The plan for so many answers for every lane.
+
+    Raises
+    ------
+    ValueError
+        If the limit is too small for any.
+    """
+    chunks = _lane_sizes(x, axes)
+    n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
+    column_bytes = sum(chunks) * n_lanes * x.dtype.itemsize
+    if len(chunks) == 1:
+        return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
+    limit = column_limit()
+    if not column_bytes > limit:  # or not known
+        return LanePlan("column", 1, known_bytes(column_bytes), 0)
+    limit = max(limit, max(chunks) * n_lanes * x.dtype.itemsize)
+    widest = max(x.chunks[slab_axis(x, axes)])
+    for slabs in (*(1 << i for i in range((widest - 1).bit_length())), widest):
+        width = -(-widest // slabs)
+        n_some = n_lanes // widest * width
+        plan = _plan_slab(chunks, n_some, max(n_answers, 1), x.dtype, limit)
+        if plan is not None:
+            return replace(plan, slabs=slabs, loads=slabs * plan.loads)
+    raise ValueError(
+        f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little for "
+        f"columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+    )
+
+
+def slab_axis(x: da.Array, axes: tuple[int, ...]) -> int:
+    """The axis along which chunks are divided."""
+    return max(_kept(x, axes), key=lambda axis: max(x.chunks[axis]))
+
+
+def _plan_slab(
+    chunks: list[int], n_lanes: int, n_answers: int, dtype: np.dtype[Any], limit: int
+) -> LanePlan | None:
+    """The plan for a column of chunks with so many elements of each lane, if there is one."""
+    row_bytes = n_lanes * dtype.itemsize
+    if sum(chunks) * row_bytes <= limit:
+        return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
+    parts = tuple(_parts(chunks, limit // row_bytes))
+    sizes = [sum(chunks[start:stop]) for start, stop in parts]
+    itemsize = selection_dtype(dtype).itemsize
+    passes = plan_passes(sizes, n_answers, limit // n_lanes, itemsize)
+    if passes is None:
+        return None
+    task_bytes = max(sizes) * row_bytes
+    return LanePlan("passes", len(passes.widths) + 1, task_bytes, limit, 1, parts, passes)
+
+
+def column_limit() -> int:
+    """In bytes, from dask's config."""
+    return int(parse_bytes(config.get("dask_gpuselect.column-limit", COLUMN_LIMIT)))
+
+
+def _kept(x: da.Array, axes: tuple[int, ...]) -> list[int]:
+    return [axis for axis in range(x.ndim) if axis not in axes]
+
+
+def _lane_sizes(x: da.Array, axes: tuple[int, ...]) -> list[int]:
+    """How many elements of a lane each chunk of a column has, in C order; NaN if not known."""
+    return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]
+
+
+def _parts(chunks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Runs of chunks that have at most so many elements of a lane, or are one chunk; none is
+    empty."""
+    start, size = 0, 0
+    for i, chunk in enumerate(chunks):
+        if size and size + chunk > most:
+            yield start, i
+            start, size = i, 0
+        size += chunk
+    yield start, len(chunks)
+
+
+# --- The graph ------------------------------------------------------------------------------------
 
 
 def ask_lanes(
@@ -54,7 +181,7 @@ def ask_lanes(
     keepdims: bool,
     is_scalar: bool,
 ) -> da.Array:
-    """The lazy answer to a question about every lane of a dask array, in one load.
+    """The lazy answer to a question about every lane of a dask array.
 
     Parameters
     ----------
@@ -63,42 +190,40 @@ def ask_lanes(
     keepdims, is_scalar : bool
         Whether reduced axes stay, with size 1; whether the axis of the answers is left out.
     """
-    column = column_bytes(x, axes)
-    limit = column_limit()
-    if column > limit:
-        raise NotImplementedError(
-            f"a reduction along axes {axes} of columns of {format_bytes(int(column))}, more than "
-            f"dask_gpuselect.column-limit ({format_bytes(limit)}), is not implemented yet: raise "
-            "the limit, or make the chunks smaller along the other axes"
-        )
-    plan = "lanes" if all(x.numblocks[axis] == 1 for axis in axes) else "column"
-    every = tuple(range(x.ndim))
-    answers, kept = x.ndim, [axis for axis in every if axis not in axes]
-    out = [] if is_scalar else [answers]
-    new_axes = {} if is_scalar else {answers: question.n_answers}
-    for axis in every:
-        if axis in kept:
-            out.append(axis)
-        elif keepdims:
-            out.append(x.ndim + 1 + axis)
-            new_axes[x.ndim + 1 + axis] = 1
+    plan = plan_lanes(x, axes, question.n_answers)
+    shape = _Shape(x.ndim, axes, keepdims, is_scalar)
+    if plan.slabs == 1:
+        return _ask(x, question, f"{label}-{plan.name}", plan, axes, dtype, shape)
+    axis = slab_axis(x, axes)
+    answers = [
+        _ask(slab, question, f"{label}-slab-{plan.name}", plan, axes, dtype, shape)
+        for slab in _slabs(x, axis, plan.slabs)
+    ]
+    return _side_by_side(answers, shape.labels.index(axis), f"{label}-slabs-{plan.name}")
+
+
+def _ask(
+    x: da.Array,
+    question: LaneQuestion,
+    label: str,
+    plan: LanePlan,
+    axes: tuple[int, ...],
+    dtype: np.dtype[Any],
+    shape: _Shape,
+) -> da.Array:
+    meta = meta_from_array(x._meta, ndim=len(shape.labels), dtype=dtype)
+    if plan.name == "passes":
+        return _in_passes(x, question, label, axes, plan, shape, meta)
     result: da.Array = da.blockwise(
-        partial(
-            _answer_block,
-            dtype=x.dtype,
-            question=question,
-            axes=axes,
-            keepdims=keepdims,
-            squeeze=is_scalar,
-        ),
-        tuple(out),
+        partial(_answer_column, dtype=x.dtype, question=question, axes=axes, shape=shape),
+        shape.labels,
         x,
-        every,
-        name=f"{label}-{plan}-{tokenize(x.name, question, axes, keepdims, is_scalar)}",
-        new_axes=new_axes,
+        tuple(range(x.ndim)),
+        name=f"{label}-{tokenize(x.name, question, shape)}",
+        new_axes=shape.new_axes(question.n_answers),
         concatenate=False,
         dtype=dtype,
-        meta=meta_from_array(x._meta, ndim=len(out), dtype=dtype),
+        meta=meta,
     )
     return result
 
@@ -114,37 +239,127 @@ def ask_lanes_now(
 ) -> np.ndarray[Any, Any]:
     """The answer for an array in memory, on the host."""
     found = kernels.lanes([array], dtype, axes, question.lane_ranks)
-    return _shaped(question.lane_answer(found), axes, keepdims=keepdims, squeeze=is_scalar)
+    shape = _Shape(array.ndim, axes, keepdims, is_scalar)
+    return shape.restore(question.lane_answer(found), array.shape)
 
 
-def column_bytes(x: da.Array, axes: tuple[int, ...]) -> float:
-    """Bytes of the largest column of chunks; 0 if it is not known."""
-    sizes = (
-        sum(x.chunks[axis]) if axis in axes else max(x.chunks[axis], default=0)
-        for axis in range(x.ndim)
+@dataclass(frozen=True)
+class _Shape:
+    """Which axes an answer has.
+
+    Parameters
+    ----------
+    ndim, axes
+        The dimensions of the data, and those of them that are reduced.
+    keepdims, is_scalar
+        See `ask_lanes`.
+    """
+
+    ndim: int
+    axes: tuple[int, ...]
+    keepdims: bool
+    is_scalar: bool
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """For each axis of the answer, the one of the data that it is, or from `ndim` on a number
+        of its own: `ndim` for the axis of the answers."""
+        labels = [] if self.is_scalar else [self.ndim]
+        for axis in range(self.ndim):
+            if axis not in self.axes:
+                labels.append(axis)
+            elif self.keepdims:
+                labels.append(self.ndim + 1 + axis)
+        return tuple(labels)
+
+    def new_axes(self, n_answers: int) -> dict[int, int]:
+        """The sizes of the axes that are not the data's."""
+        new = (label for label in self.labels if label >= self.ndim)
+        return {label: n_answers if label == self.ndim else 1 for label in new}
+
+    def chunks(self, x: da.Array, n_answers: int) -> tuple[tuple[int, ...], ...]:
+        """Of the answer about the chunks of `x`."""
+        new = self.new_axes(n_answers)
+        return tuple((new[label],) if label in new else x.chunks[label] for label in self.labels)
+
+    def place(self, block: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the answer's block, in its grid, by that of the data's block."""
+        return tuple(block[label] if label < self.ndim else 0 for label in self.labels)
+
+    def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The answers ``(n_answers, n_lanes)`` for a block of that shape, with these axes."""
+        kept = (1 if axis in self.axes else size for axis, size in enumerate(block))
+        answer = answer.reshape(len(answer), *kept)
+        if not self.keepdims:
+            answer = answer.squeeze(tuple(axis + 1 for axis in self.axes))
+        return answer[0] if self.is_scalar else answer
+
+
+# --- In slabs -------------------------------------------------------------------------------------
+
+
+def _slabs(x: da.Array, axis: int, n: int) -> list[da.Array]:
+    """Arrays of the first, second, ... of `n` slabs of every chunk. Each loads all of `x`."""
+    slabs = []
+    for i in range(n):
+        sizes = tuple(size * (i + 1) // n - size * i // n for size in x.chunks[axis])
+        source = private_copy(x, f"slab {i} of {n} of {x.name} along {axis}")
+        slab: da.Array = da.map_blocks(
+            _slab,
+            source,
+            axis=axis,
+            i=i,
+            n=n,
+            name=f"quantile-slab-{tokenize(source.name, axis, i, n)}",
+            chunks=(*x.chunks[:axis], sizes, *x.chunks[axis + 1 :]),
+            dtype=x.dtype,
+            meta=x._meta,
+        )
+        slabs.append(slab)
+    return slabs
+
+
+def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Any:
+    size = chunk.shape[axis]
+    index = (slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)
+    return concatenate([chunk[index]], axis)  # a copy: a view would keep the chunk
+
+
+def _side_by_side(answers: list[da.Array], axis: int, label: str) -> da.Array:
+    """The answers for all slabs of every chunk together."""
+    sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
+    first = answers[0]
+    result: da.Array = da.map_blocks(
+        _concatenate,
+        *answers,
+        axis=axis,
+        name=f"{label}-{tokenize([answer.name for answer in answers])}",
+        chunks=(*first.chunks[:axis], sizes, *first.chunks[axis + 1 :]),
+        dtype=first.dtype,
+        meta=first._meta,
     )
-    found = math.prod(sizes) * x.dtype.itemsize
-    return 0 if math.isnan(found) else found
+    return result
 
 
-def column_limit() -> int:
-    """In bytes, from dask's config."""
-    return int(parse_bytes(config.get("dask_gpuselect.column-limit", COLUMN_LIMIT)))
+def _concatenate(*blocks: Any, axis: int) -> Any:
+    return concatenate(blocks, axis)
 
 
-def _answer_block(
+# --- One load -------------------------------------------------------------------------------------
+
+
+def _answer_column(
     column: Any,
     *,
     dtype: np.dtype[Any],
     question: LaneQuestion,
     axes: tuple[int, ...],
-    keepdims: bool,
-    squeeze: bool,
+    shape: _Shape,
 ) -> Any:
     """One output block, from the chunks of its column: nested lists, where an axis has several."""
     chunks = list(_flat(column))
     found = kernels.lanes(chunks, dtype, axes, question.lane_ranks)
-    answer = _shaped(question.lane_answer(found), axes, keepdims=keepdims, squeeze=squeeze)
+    answer = shape.restore(question.lane_answer(found), chunks[0].shape)
     return answer if isinstance(chunks[0], np.ndarray) else like(answer, chunks[0])
 
 
@@ -156,10 +371,55 @@ def _flat(nested: Any) -> Iterator[Any]:
         yield nested
 
 
-def _shaped(
-    answer: np.ndarray[Any, Any], axes: tuple[int, ...], *, keepdims: bool, squeeze: bool
-) -> np.ndarray[Any, Any]:
-    """With the reduced axes back, and without the first if there is but one answer."""
-    if keepdims:
-        answer = np.expand_dims(answer, tuple(axis + 1 for axis in axes))
-    return answer[0] if squeeze else answer
+# --- Several passes -------------------------------------------------------------------------------
+
+
+def _in_passes(
+    x: da.Array,
+    question: LaneQuestion,
+    label: str,
+    axes: tuple[int, ...],
+    plan: LanePlan,
+    shape: _Shape,
+    meta: Any,
+) -> da.Array:
+    """Load by load: a report of each part, those of a column together, its brackets narrowed."""
+    token = tokenize(x.name, question, plan, shape)
+    columns = Columns(x, axes, plan.parts, plan.passes.merge_every)
+    narrowed = partial(_narrowed, ranks=question.lane_ranks)
+    brackets = None
+    for load, m in enumerate(plan.passes.widths, 1):
+        cuts = columns.report(kernels.lane_cuts, "quantile-lane-cuts", load, brackets, m=m)
+        cuts = columns.merge(partial(merge, m=m), cuts)
+        brackets = columns.settle(narrowed, f"{label}-bracket-{load}-{token}", cuts, brackets)
+    load = plan.loads
+    tallies = columns.report(kernels.lane_tally, f"{label}-candidates", load, brackets)
+    tallies = columns.merge(merge_tallies, tallies)
+    answered = partial(_answered, question=question, shape=shape, meta=meta)
+    name = f"{label}-{token}"
+    columns.settle(answered, name, tallies, brackets, shape.place)
+    return da.Array(columns.graph, name, shape.chunks(x, question.n_answers), meta=meta)
+
+
+def _narrowed(
+    parts: list[LaneCuts],
+    brackets: LaneBrackets | None,
+    block: tuple[int, ...],
+    *,
+    ranks: RanksOfLanes,
+) -> LaneBrackets:
+    return find_brackets(parts, ranks) if brackets is None else narrow(parts, brackets)
+
+
+def _answered(
+    parts: list[LaneTally],
+    brackets: LaneBrackets,
+    block: tuple[int, ...],
+    *,
+    question: LaneQuestion,
+    shape: _Shape,
+    meta: Any,
+) -> Any:
+    found = order_statistics(merge_tallies(parts), brackets)
+    answer = shape.restore(question.lane_answer(found), block)
+    return answer if isinstance(meta, np.ndarray) else np.asarray(answer, like=meta)

@@ -17,8 +17,10 @@ counts whether they hold. The tasks of the two loads then return at once, and ru
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import dask.array as da
@@ -31,6 +33,7 @@ from dask.blockwise import blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
+from dask.utils import format_bytes
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
@@ -46,12 +49,13 @@ from dask_gpuselect.cuts import (
     most_candidates,
 )
 from dask_gpuselect.source import AnswerLayer, is_in_memory, private_copy
-from dask_gpuselect.strategies import PILOT_SIZE
+from dask_gpuselect.strategies import PILOT_SIZE, pivot_count
 
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
 PILOT_WORTH = 4 * PILOT_SIZE
-# Elements up to which the candidates of a pilot, 0.9 % of all for each quantile, fit in one place.
+# Elements up to which the candidates of a pilot fit in one place.
 PILOT_MOST = 1 << 28
+PILOT_SHARE = 0.009  # of all elements are candidates, for each quantile
 MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
@@ -71,6 +75,54 @@ class Question(Protocol):
 
         Raises `ChunksChangedError` if the brackets do not hold all that is needed.
         """
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an answer is computed.
+
+    Parameters
+    ----------
+    name : str
+        Part of the names of the layers.
+    loads : int
+        Of every chunk; those in memory are read in place.
+    task_bytes : int
+        Of the chunks that one task takes at most, without scratch; -1 if their sizes are unknown.
+    gathered_bytes : int
+        Of the reports that come to one place: for all elements about, along an axis at most. -1 if
+        unknown.
+    """
+
+    name: str
+    loads: int
+    task_bytes: int
+    gathered_bytes: int
+
+    def __str__(self) -> str:
+        task, gathered = (
+            "an unknown number of bytes" if n < 0 else format_bytes(n)
+            for n in (self.task_bytes, self.gathered_bytes)
+        )
+        loads = "one load" if self.loads == 1 else f"{self.loads} loads"
+        return f"{self.name}: {loads}; chunks of {task} a task; reports of {gathered} in one place"
+
+
+def known_bytes(n: float) -> int:
+    """-1 where sizes are not known."""
+    return -1 if math.isnan(n) else int(n)
+
+
+def plan(x: da.Array, question: Question, n_answers: int) -> Plan:
+    """How `ask` would compute so many answers."""
+    sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
+    chunk_bytes = known_bytes(max(sizes, default=0) * x.dtype.itemsize)
+    if is_in_memory(x) and is_worth_a_pilot(x.size, x.npartitions, question):
+        return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * n_answers * x.nbytes))
+    if chunk_bytes < 0:
+        return Plan("bracket", 2, -1, -1)
+    pivots = sum(pivot_count(size, question.share) for size in sizes)
+    return Plan("bracket", 2, chunk_bytes, pivots * max(40, n_answers * x.dtype.itemsize))
 
 
 def ask(
@@ -316,7 +368,7 @@ def _finish(
 # --- Tasks and trees ----------------------------------------------------------------------------
 
 
-def _extended(
+def extended(
     graph: HighLevelGraph, name: str, layer: Layer, dependencies: set[str]
 ) -> HighLevelGraph:
     """The graph with one more layer."""
@@ -360,7 +412,7 @@ def _each_chunk(
     layer = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
     needs = [*grids, *singles]
     graph = HighLevelGraph.merge(*(array.dask for array in needs))
-    graph = _extended(graph, name, layer, {array.name for array in needs})
+    graph = extended(graph, name, layer, {array.name for array in needs})
     chunks = tuple((1,) * n for n in x.numblocks)
     return da.Array(graph, name, chunks, meta=np.empty((0,) * x.ndim, dtype=object))
 
@@ -404,11 +456,11 @@ def _reduce(
 
     graph, above = grid.dask, grid.name
     if merges:
-        graph = _extended(graph, merge_name, MaterializedLayer(merges), {above})
+        graph = extended(graph, merge_name, MaterializedLayer(merges), {above})
         above = merge_name
     key = key or (name,)
     last = AnswerLayer({key: Task(key, finish, List(*map(TaskRef, parts)), **arguments)})
     references = [value for value in arguments.values() if isinstance(value, TaskRef)]
     others = {get_name_from_key(reference.key) for reference in references}
-    graph = _extended(graph, name, last, {above} | others)
+    graph = extended(graph, name, last, {above} | others)
     return da.Array(graph, name, (), meta=np.empty((), dtype=object))

@@ -17,11 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect import passes
 from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
-from dask_gpuselect.finish import order_statistics
+from dask_gpuselect.finish import order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
 from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
-from dask_gpuselect.kernels.generic import Lanes
-from dask_gpuselect.lanes import ask_lanes, ask_lanes_now
+from dask_gpuselect.lane_cuts import Lanes
+from dask_gpuselect.lanes import ask_lanes, ask_lanes_now, plan_lanes
+from dask_gpuselect.passes import Plan
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
 from dask_gpuselect.strategies import pivot_share
 
@@ -533,6 +534,65 @@ def nanpercentile(
     return _quantile("nanpercentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
+def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
+    """How quantiles of a dask array would be computed: the plan, its loads and its bytes.
+
+    Parameters
+    ----------
+    a : dask array
+        Of any dtype that has quantiles.
+    q : float or 1-D array_like of floats, default 0.5
+        In [0, 1], as for `quantile`: how many there are matters.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce; all of them by default.
+
+    Returns
+    -------
+    Plan
+        Frozen, with a readable ``str``:
+
+        - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
+          two loads; "guess", one read of data in memory. Along an axis: "lanes", each chunk has
+          whole lanes; "column", one task takes all chunks of an output chunk; "passes", it takes a
+          part of them at a time.
+        - ``loads`` of every chunk. Chunks in memory are read in place. "guess" falls back to two
+          loads more in one of 100,000 cases.
+        - ``task_bytes``: of the chunks that one task takes at most, without scratch.
+        - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
+          most, along an axis.
+
+        Bytes are -1 where chunk sizes are unknown.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        As `quantile` does; and a TypeError for a plain array, which is answered at once.
+
+    See Also
+    --------
+    median, quantile
+
+    Examples
+    --------
+    >>> import dask
+    >>> import dask.array as da
+    >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
+    >>> print(explain(x, [0.25, 0.5, 0.75]))
+    bracket: 2 loads; chunks of 87.02 MiB a task; reports of 116.60 MiB in one place
+    >>> print(explain(x, axis=0))
+    column: one load; chunks of 870.23 MiB a task; reports of 0 B in one place
+    >>> with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
+    ...     print(explain(x, axis=0))
+    passes: 2 loads; chunks of 174.05 MiB a task; reports of 200.00 MiB in one place
+    """
+    if not isinstance(a, da.Array):
+        raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
+    a, question, axes, _ = _asked("quantile", a, q, axis, METHODS["lower"])
+    if len(axes) < a.ndim:
+        return plan_lanes(a, axes, question.n_answers)
+    return passes.plan(a, question, question.n_answers)
+
+
 # --- What is asked ------------------------------------------------------------------------------
 
 
@@ -588,13 +648,14 @@ class Quantiles:
         return wanted.lower, wanted.upper
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        shape = found.n_valid.shape
         counts, place = np.unique(found.n_valid, return_inverse=True)
         n = tuple(np.maximum(counts, 1).tolist())
-        weight = _wanted_of_lanes(self.q, self._method, n).weight
-        lower, upper = (as_dtype(part, self.source_dtype) for part in (found.lower, found.upper))
-        weights = weight[:, place.reshape(shape)]
-        answer = interpolate(lower, upper, weights, self._method, self.dtype)
+        weight = _wanted_of_lanes(self.q, self._method, n).weight[:, place]
+        lower, upper = (
+            as_dtype(unsigned_zero(part.T), self.source_dtype)
+            for part in (found.lower, found.upper)
+        )
+        answer = interpolate(lower, upper, weight, self._method, self.dtype)
         is_empty = found.n_valid + found.n_missing == 0
         if is_empty.any():
             warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
@@ -668,36 +729,42 @@ def _quantile(
     weights: Any = None,
 ) -> Any:
     """What all six functions do: check, and ask a lazy array lazily, any other at once."""
+    if weights is not None:
+        raise NotImplementedError(f"{name} with weights is not implemented yet")
+    a, question, axes, is_scalar = _asked(name, a, q, axis, method)
+    dtype = question.dtype
+    if len(axes) < a.ndim:
+        how = {"keepdims": keepdims, "is_scalar": is_scalar}
+        if isinstance(a, da.Array):
+            return ask_lanes(a, question, name, axes, dtype, **how)
+        found = ask_lanes_now(a, question.source_dtype, question, axes, **how)
+        return found[()] if isinstance(a, np.ndarray) else generic.like(found, a)
+    shape = () if is_scalar else (question.n_answers,)
+    shape += (1,) * a.ndim if keepdims else ()
+    if isinstance(a, da.Array):
+        return passes.ask(a, question, name, shape, dtype)
+    answer = passes.ask_now(a, question.source_dtype, question).reshape(shape)
+    if isinstance(a, np.ndarray):
+        return answer[()]
+    return generic.like(answer, a)
+
+
+def _asked(
+    name: str, a: Any, q: Any, axis: Axis, method: str | Method
+) -> tuple[Any, Quantiles, tuple[int, ...], bool]:
+    """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
     a = _as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
     probabilities, is_scalar = _probabilities(q, scale=100 if "percentile" in name else 1)
     axes = _reduced(axis, a.ndim)
-    if weights is not None:
-        raise NotImplementedError(f"{name} with weights is not implemented yet")
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q))
     skips_missing = name.startswith("nan")
     if _has_empty_lanes(a.shape, axes) and len(probabilities):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
-    question = Quantiles(
-        tuple(probabilities.tolist()), chosen.name, skips_missing, source_dtype, dtype
-    )
-
-    if len(axes) < a.ndim:
-        how = {"keepdims": keepdims, "is_scalar": is_scalar}
-        if isinstance(a, da.Array):
-            return ask_lanes(a, question, name, axes, dtype, **how)
-        found = ask_lanes_now(a, source_dtype, question, axes, **how)
-        return found[()] if isinstance(a, np.ndarray) else generic.like(found, a)
-    shape = () if is_scalar else (len(probabilities),)
-    shape += (1,) * a.ndim if keepdims else ()
-    if isinstance(a, da.Array):
-        return passes.ask(a, question, name, shape, dtype)
-    answer = passes.ask_now(a, source_dtype, question).reshape(shape)
-    if isinstance(a, np.ndarray):
-        return answer[()]
-    return generic.like(answer, a)
+    q = tuple(probabilities.tolist())
+    return a, Quantiles(q, chosen.name, skips_missing, source_dtype, dtype), axes, is_scalar
 
 
 def _as_array(a: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,3 +71,85 @@ def pilot_bracket(
     lo = np.maximum(np.floor(first - reach), -1).astype(np.int64)
     hi = np.minimum(np.ceil(last + reach), size).astype(np.int64)
     return lo, hi
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a column of chunks that is taken in parts is narrowed, pass by pass.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        At how many ranks the parts are cut in each pass; then the rest is gathered.
+    merge_every : int
+        Reports that one task takes.
+    """
+
+    widths: tuple[int, ...]
+    merge_every: int
+
+
+def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int) -> Passes | None:
+    """The fewest passes until what is left inside the brackets can be gathered.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Elements of a lane in each part, none 0.
+    n_questions : int
+        Brackets of a lane.
+    room : int
+        Bytes that may be in one place for each lane.
+    itemsize : int
+        Bytes of an element.
+
+    Returns
+    -------
+    Passes, or None
+        None if there is so little room that some pass might not halve what is inside.
+    """
+    plans = []
+    for merge_every in (max(len(sizes), 2), 32, 8, 4):
+        widths = _pass_widths(sizes, n_questions, room, itemsize, merge_every)
+        if widths:
+            plans.append(Passes(widths, merge_every))
+    return min(plans, key=lambda plan: len(plan.widths), default=None)
+
+
+TWO_COUNTS = 16  # bytes
+
+
+def _pass_widths(
+    sizes: Sequence[int], n_questions: int, room: int, itemsize: int, merge_every: int
+) -> tuple[int, ...] | None:
+    levels = _merge_levels(len(sizes), merge_every)
+    # Of each level of the tree as many reports as a merge takes; of a single level, all.
+    at_once = min(len(sizes), merge_every) * levels
+    ends = 1 if levels == 1 else 2  # one element is both ends of a bracket, until it is merged
+    # A tally has counts below, before, inside and up to each bracket, and of the lane.
+    tallies = at_once * (2 * n_questions + 1) * TWO_COUNTS
+    inside, brackets = sum(sizes), 1
+    widths: list[int] = []
+    while not widths or tallies + n_questions * inside * itemsize > room:
+        for_each = (room // at_once - TWO_COUNTS) // brackets
+        width = (for_each - TWO_COUNTS) // (ends * itemsize)
+        if width < 2:
+            return None
+        # What `lane_cuts.merge` states, of the parts and of all merges but the last.
+        slack = levels * (inside // (width - 1))
+        if not widths and levels == 1:
+            slack = sum(max(-(-(size - 1) // (width - 1)) - 1, 0) for size in sizes)
+        if 4 * slack > inside:
+            return None
+        widths.append(width)
+        inside, brackets = 2 * slack, n_questions
+    return tuple(widths)
+
+
+def _merge_levels(n_parts: int, merge_every: int) -> int:
+    """The height of a tree of merges, at least 1."""
+    levels = 1
+    while n_parts > merge_every:
+        n_parts = -(-n_parts // merge_every)
+        levels += 1
+    return levels

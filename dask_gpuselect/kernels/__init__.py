@@ -9,19 +9,35 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.kernels import generic
+from dask_gpuselect.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
+    Lanes,
+    LaneTally,
+    RanksOfLanes,
+    cuts_of_sorted,
+    join,
+    lanes_of,
+    pick,
+    tally_of_sorted,
+)
 from dask_gpuselect.strategies import pivot_count
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
+
+
+Report = TypeVar("Report", LaneCuts, LaneTally)
 
 
 class Kernels(Protocol):
@@ -41,6 +57,8 @@ class Kernels(Protocol):
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
+
+    def sorted_lanes(self, parts: Sequence[Any]) -> Iterator[NDArray[Any]]: ...
 
 
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -105,11 +123,8 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 
 
 def lanes(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    ranks: generic.RanksOfLanes,
-) -> generic.Lanes:
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], ranks: RanksOfLanes
+) -> Lanes:
     """The elements of some ranks in every lane along `axes`, of all chunks together.
 
     Parameters
@@ -118,13 +133,53 @@ def lanes(
         Of one shape but for `axes`.
     dtype : dtype
         What their array says they are.
+    axes : tuple of int
+        Ascending. Lanes are numbered in C order of the other axes.
     ranks : callable
-        See `generic.lanes`.
+        See `lane_cuts.RanksOfLanes`.
     """
+    return join([pick(rows, ranks) for rows in _sorted_lanes(chunks, dtype, axes)])
+
+
+def lane_cuts(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    brackets: LaneBrackets | None,
+    m: int,
+) -> LaneCuts:
+    """The cuts of every lane at `m` ranks, inside its brackets if there are any."""
+    measure = partial(cuts_of_sorted, m=m)
+    return join(list(_in_turn(measure, chunks, dtype, axes, brackets)))
+
+
+def lane_tally(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: LaneBrackets
+) -> LaneTally:
+    """Counts of every lane at its brackets, and candidates."""
+    return join(list(_in_turn(tally_of_sorted, chunks, dtype, axes, brackets)))
+
+
+def _in_turn(
+    measure: Callable[..., Report],
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    brackets: LaneBrackets | None,
+) -> Iterator[Report]:
+    """What is measured of one table of lanes after the other, each with its brackets."""
+    start = 0
+    for rows in _sorted_lanes(chunks, dtype, axes):
+        stop = start + len(rows)
+        yield measure(rows, None if brackets is None else lanes_of(brackets, start, stop))
+        start = stop
+
+
+def _sorted_lanes(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
+) -> Iterator[NDArray[Any]]:
     parts = [_lanes_last(_comparable(_checked(chunk, dtype), dtype), axes) for chunk in chunks]
-    if isinstance(parts[0], np.ndarray):
-        return cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu")).lanes(parts, ranks)  # type: ignore[no-any-return]
-    return generic.lanes(parts, ranks)
+    return _kernels_for(parts[0]).sorted_lanes(parts)
 
 
 def _lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:

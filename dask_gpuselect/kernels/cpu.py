@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.kernels import generic
-from dask_gpuselect.kernels.generic import Lanes, RanksOfLanes, even_positions
+from dask_gpuselect.kernels.generic import even_positions
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
@@ -87,8 +87,8 @@ def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Ta
     return generic.pilot_from(drawn, partial(tally, values), values.size, ranks)
 
 
-def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane; see `generic.lanes`.
+def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Tables of sorted lanes; see `generic.sorted_lanes`.
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
     vectorised sort, which puts NaN and NaT last and lets go of the GIL. Scratch: the tile.
@@ -97,8 +97,10 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     n = sum(part.shape[-1] for part in parts)
     dtype = parts[0].dtype
     most = max(1, TILE // max(n * dtype.itemsize, 1))
-    memory = np.empty(most * n, dtype)
-    found = [generic.pick(np.empty((0, n), dtype), (0,), ranks)]
+    memory = np.empty(min(most, math.prod(shape)) * n, dtype)
+    if not math.prod(shape):
+        yield memory.reshape(0, n)
+        return
     for place in _slabs(shape, most):
         slab = parts[0][place].shape[:-1]
         tile = memory[: math.prod(slab) * n].reshape(*slab, n)
@@ -107,11 +109,9 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
             stop = start + part.shape[-1]
             tile[..., start:stop] = part[place]
             start = stop
-        rows = tile.reshape(-1, n) if n else tile.reshape(math.prod(slab), 0)
+        rows = tile.reshape(math.prod(slab), n)
         rows.sort(axis=-1)
-        found.append(generic.pick(rows, (len(rows),), ranks))
-    columns = (np.concatenate(column, axis=-1) for column in zip(*found, strict=True))
-    return Lanes(*(column.reshape(*column.shape[:-1], *shape) for column in columns))
+        yield rows
 
 
 def _slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:

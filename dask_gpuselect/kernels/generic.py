@@ -6,10 +6,11 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,6 @@ from dask_gpuselect.cuts import (
 from dask_gpuselect.strategies import pilot_room
 
 Array = Any  # an array-API array
-RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
 
 
 def cuts(values: Array, n_pivots: int) -> Cuts:
@@ -133,62 +133,22 @@ def pilot_from(
     return brackets, tally(brackets, pilot_room(share, n))
 
 
-class Lanes(NamedTuple):
-    """What is found in every lane, on the host.
-
-    Parameters
-    ----------
-    lower, upper : ndarray, shape (n_answers, *lanes)
-        The elements at the two ranks of each answer; any at all where a lane has none.
-    n_valid, n_missing : ndarray of int64, shape lanes
-        Numbers of valid elements, and of NaN or NaT.
-    """
-
-    lower: NDArray[Any]
-    upper: NDArray[Any]
-    n_valid: IntArray
-    n_missing: IntArray
-
-
-def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane.
+def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
+    """All lanes, each sorted with NaN and NaT last, in tables on the host with a row for each.
 
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
         The elements of each lane are those of all parts, in any order.
-    ranks : callable
-        From numbers of valid elements, shape (k,), to the two ranks of each answer among so many,
-        shapes (n_answers, k).
+
+    Yields
+    ------
+    ndarray, shape (some, n)
+        Of the next lanes, in C order; at least one table. It may be overwritten by the next.
     """
-    xp = namespace(parts[0])
-    join = xp.concatenate if is_cupy(parts[0]) else xp.concat
-    whole = join(list(parts), axis=-1) if len(parts) > 1 else parts[0]
-    ordered = np.asarray(to_host(xp.sort(whole, axis=-1)))
-    flat = ordered.reshape(-1, ordered.shape[-1]) if ordered.size else ordered[..., :0, :]
-    return pick(flat, ordered.shape[:-1], ranks)
-
-
-def pick(ordered: NDArray[Any], shape: tuple[int, ...], ranks: RanksOfLanes) -> Lanes:
-    """The same from sorted lanes, NaN and NaT last, in the rows of a table on the host."""
-    n_lanes, n = ordered.shape
-    n_missing = np.zeros(n_lanes, np.int64)
-    if ordered.size and ordered.dtype.kind in "fMm":
-        touched = np.isnan(ordered[:, -1])
-        if touched.any():
-            n_missing[touched] = np.isnan(ordered[touched]).sum(axis=1)
-    n_valid = n - n_missing
-    if not n_missing.any():  # the same columns for all
-        at = [rank[:, 0] for rank in ranks(np.array([max(n, 1)]))]
-        pair = [ordered[:, rank].T if n else np.zeros((len(rank), n_lanes)) for rank in at]
-    else:
-        counts, place = np.unique(n_valid, return_inverse=True)
-        at = [rank[:, place] for rank in ranks(np.maximum(counts, 1))]
-        pair = [np.take_along_axis(ordered, rank.T, axis=1).T for rank in at]
-    lower, upper = (
-        part.astype(ordered.dtype, copy=False).reshape(len(part), *shape) for part in pair
-    )
-    return Lanes(lower, upper, n_valid.reshape(shape), n_missing.reshape(shape))
+    whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
+    ordered = np.asarray(to_host(namespace(whole).sort(whole, axis=-1)))
+    yield ordered.reshape(math.prod(ordered.shape[:-1]), ordered.shape[-1])
 
 
 SELECT_WHOLE = 0  # a read is always faster
@@ -244,6 +204,12 @@ def transposed(array: Array, axes: tuple[int, ...]) -> Array:
     if isinstance(array, np.ndarray) or is_cupy(array):
         return array.transpose(axes)
     return namespace(array).permute_dims(array, axes)
+
+
+def concatenate(arrays: Sequence[Array], axis: int) -> Array:
+    """The arrays joined along an axis."""
+    xp = namespace(arrays[0])
+    return (xp.concatenate if is_cupy(arrays[0]) else xp.concat)(list(arrays), axis=axis)
 
 
 def like(host: NDArray[Any], array: Array) -> Array:
