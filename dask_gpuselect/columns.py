@@ -40,9 +40,9 @@ class Columns:
     """A graph about the columns of chunks of `x`, growing by a layer with each call."""
 
     def __init__(
-        self, x: da.Array, axes: tuple[int, ...], parts: Sequence[tuple[int, int]], merge_every: int
+        self, x: da.Array, axes: tuple[int, ...], parts: Sequence[tuple[int, int]]
     ) -> None:
-        self.x, self.axes, self.parts, self.merge_every = x, axes, parts, merge_every
+        self.x, self.axes, self.parts = x, axes, parts
         self.graph = HighLevelGraph({}, {})
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
@@ -72,16 +72,16 @@ class Columns:
         self._add(name, MaterializedLayer(tasks), source.name, above)
         return Tasks(name, keys)
 
-    def merge(self, function: Callable[..., Any], reports: Tasks) -> Tasks:
-        """So few reports a column, by ``function(reports)``, that one task can take them."""
-        while max(map(len, reports.keys.values())) > self.merge_every:
-            name = f"quantile-lane-merge-{tokenize(reports.name, function)}"
+    def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
+        """At most `every` reports of each column, by ``function(reports)`` of so many."""
+        while max(map(len, reports.keys.values())) > every:
+            name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
             tasks, keys = {}, {}
             for place, parts in reports.keys.items():
-                starts = range(0, len(parts), self.merge_every)
+                starts = range(0, len(parts), every)
                 keys[place] = [(name, *place, i) for i in range(len(starts))]
                 for key, start in zip(keys[place], starts, strict=True):
-                    some = map(TaskRef, parts[start : start + self.merge_every])
+                    some = map(TaskRef, parts[start : start + every])
                     tasks[key] = Task(key, function, List(*some))
             self._add(name, MaterializedLayer(tasks), reports.name)
             reports = Tasks(name, keys)

@@ -427,7 +427,7 @@ def _search(table: IntArray, wanted: IntArray, side: Literal["left", "right"]) -
 
 def _as_rows(table: NDArray[Any]) -> NDArray[Any]:
     """One row for each lane and question."""
-    return table.reshape(-1, table.shape[-1])
+    return table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
 
 
 def _tiles(n_rows: int, width: int) -> Iterator[slice]:

@@ -47,7 +47,7 @@ from dask_gpuselect.lane_cuts import (
 )
 from dask_gpuselect.passes import Plan, known_bytes
 from dask_gpuselect.source import private_copy
-from dask_gpuselect.strategies import Passes, plan_passes
+from dask_gpuselect.strategies import TALLIES_EVERY, Passes, plan_passes
 
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
@@ -385,16 +385,16 @@ def _in_passes(
 ) -> da.Array:
     """Load by load: a report of each part, those of a column together, its brackets narrowed."""
     token = tokenize(x.name, question, plan, shape)
-    columns = Columns(x, axes, plan.parts, plan.passes.merge_every)
+    columns = Columns(x, axes, plan.parts)
     narrowed = partial(_narrowed, ranks=question.lane_ranks)
     brackets = None
     for load, m in enumerate(plan.passes.widths, 1):
         cuts = columns.report(kernels.lane_cuts, "quantile-lane-cuts", load, brackets, m=m)
-        cuts = columns.merge(partial(merge, m=m), cuts)
+        cuts = columns.merge(partial(merge, m=m), cuts, plan.passes.merge_every)
         brackets = columns.settle(narrowed, f"{label}-bracket-{load}-{token}", cuts, brackets)
     load = plan.loads
     tallies = columns.report(kernels.lane_tally, f"{label}-candidates", load, brackets)
-    tallies = columns.merge(merge_tallies, tallies)
+    tallies = columns.merge(merge_tallies, tallies, TALLIES_EVERY)
     answered = partial(_answered, question=question, shape=shape, meta=meta)
     name = f"{label}-{token}"
     columns.settle(answered, name, tallies, brackets, shape.place)

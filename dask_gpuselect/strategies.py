@@ -82,7 +82,8 @@ class Passes:
     widths : tuple of int
         At how many ranks the parts are cut in each pass; then the rest is gathered.
     merge_every : int
-        Reports that one task takes.
+        Cuts that one task takes. Tallies lose nothing when they are merged: always
+        `TALLIES_EVERY`.
     """
 
     widths: tuple[int, ...]
@@ -117,6 +118,7 @@ def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int
 
 
 TWO_COUNTS = 16  # bytes
+TALLIES_EVERY = 4  # tallies that one task takes
 
 
 def _pass_widths(
@@ -127,7 +129,10 @@ def _pass_widths(
     at_once = min(len(sizes), merge_every) * levels
     ends = 1 if levels == 1 else 2  # one element is both ends of a bracket, until it is merged
     # A tally has counts below, before, inside and up to each bracket, and of the lane.
-    tallies = at_once * (2 * n_questions + 1) * TWO_COUNTS
+    n_tallies = min(len(sizes), TALLIES_EVERY) * _merge_levels(len(sizes), TALLIES_EVERY)
+    tallies = n_tallies * (2 * n_questions + 1) * TWO_COUNTS
+    if tallies > room:
+        return None
     inside, brackets = sum(sizes), 1
     widths: list[int] = []
     while not widths or tallies + n_questions * inside * itemsize > room:

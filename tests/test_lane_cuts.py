@@ -29,7 +29,7 @@ from dask_gpuselect.lane_cuts import (
     pick,
     tally_of_sorted,
 )
-from dask_gpuselect.strategies import plan_passes
+from dask_gpuselect.strategies import TALLIES_EVERY, plan_passes
 from tests.data import FLOATS, MISSING
 
 IntArray = NDArray[np.int64]
@@ -192,8 +192,11 @@ def test_reports_have_the_planned_size() -> None:
             brackets = find_brackets(cuts, ranks) if brackets is None else narrow(cuts, brackets)
         assert brackets is not None
         tallies = [tally_of_sorted(part, brackets) for part in parts]
-        if len(parts) <= plan.merge_every:
-            assert sum(bytes_of(part) for part in tallies) <= room * len(table)
+        while len(tallies) > TALLIES_EVERY:
+            groups = range(0, len(tallies), TALLIES_EVERY)
+            assert sum(bytes_of(part) for part in tallies[:TALLIES_EVERY]) <= room * len(table)
+            tallies = [merge_tallies(tallies[i : i + TALLIES_EVERY]) for i in groups]
+        assert sum(bytes_of(part) for part in tallies) <= room * len(table)
 
 
 def bytes_of(report: LaneCuts | LaneTally) -> int:

@@ -35,7 +35,7 @@ def peak():
 dask.config.set(scheduler="threads", num_workers={threads})
 question = lambda x: {question}
 # Import and compile everything, on chunks that are too small to be noticed.
-n = 20_000
+n = 30_000
 question(Source((2 * n,)).lazy(n)).compute()
 gc.collect()
 before = peak()
@@ -110,6 +110,28 @@ def test_a_tenth_of_the_data_is_enough(question: str, loads: list[int]) -> None:
     grown, counted = measure(question)
     assert counted == loads
     assert grown <= limit
+
+
+LIMIT = 12 * MEGABYTE
+LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': {LIMIT}}}) and "
+
+
+@pytest.mark.parametrize(
+    ("question", "loads"),
+    [
+        ("median(x.reshape(-1, 1000), axis=0)", [3]),
+        ("quantile(x.reshape(-1, 1000), [0.25, 0.5, 0.75], axis=0)", [4]),
+        # Sixty columns of two chunks each.
+        ("median(x.reshape(60, 1000, -1), axis=1)", [1]),
+    ],
+)
+def test_columns_that_do_not_fit(question: str, loads: list[int]) -> None:
+    """Data forty times the limit. Each thread may hold parts of that size, the reports of a column
+    may take as much, and reading ahead again."""
+    grown, counted = measure(LIMITED + question)
+    assert counted == loads
+    assert grown <= (THREADS + 2) * LIMIT + SLACK
+    assert grown <= N_CHUNKS * CHUNK / 6
 
 
 def test_chunks_that_are_made_of_several() -> None:
