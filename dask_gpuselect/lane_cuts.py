@@ -176,10 +176,11 @@ def tally_of_sorted(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
 def pick(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     """The elements of some ranks of lanes that are known as a whole."""
     n_valid, n_missing = _counts(rows)
+    if not n_missing.any():  # the same columns for all: a fifth of the time
+        lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
+        columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
+        return Lanes(columns[:, lower], columns[:, upper], n_valid, n_missing)
     lower, upper = _ranks_of_each(n_valid, ranks)
-    if not rows.shape[1]:
-        nothing = np.zeros(lower.shape, rows.dtype)
-        return Lanes(nothing, nothing, n_valid, n_missing)
     return Lanes(_take(rows, lower), _take(rows, upper), n_valid, n_missing)
 
 

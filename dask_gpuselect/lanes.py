@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,7 @@ import numpy as np
 from dask import config
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
+from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 from dask_gpuselect import kernels
@@ -54,8 +56,16 @@ COLUMN_LIMIT = "1 GiB"
 otherwise (bytes, or a string such as ``"500 MB"``)."""
 
 
+# Bytes that take a thread longer (2 ms a million) than dask takes for a graph and its threads.
+WORTH_THREADS = 1 << 23
+
+
 class LaneQuestion(Protocol):
     """What is asked of every lane. Deterministically tokenizable, and picklable."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the answer."""
 
     @property
     def n_answers(self) -> int:
@@ -237,10 +247,30 @@ def ask_lanes_now(
     keepdims: bool,
     is_scalar: bool,
 ) -> np.ndarray[Any, Any]:
-    """The answer for an array in memory, on the host."""
+    """The answer for an array in memory, on the host; of a large NumPy array by several threads,
+    those of dask's config."""
+    how = {"keepdims": keepdims, "is_scalar": is_scalar}
+    pieces = _pieces(array, axes)
+    if pieces is not None:
+        lazy = ask_lanes(pieces, question, "quantile", axes, question.dtype, **how)
+        return np.asarray(lazy.compute(scheduler="threads"))
     found = kernels.lanes([array], dtype, axes, question.lane_ranks)
     shape = _Shape(array.ndim, axes, keepdims, is_scalar)
     return shape.restore(question.lane_answer(found), array.shape)
+
+
+def _pieces(array: Any, axes: tuple[int, ...]) -> da.Array | None:
+    """Views of some lanes each, if threads are worth it. Other threads than the main one have
+    others beside them, and stay alone."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (isinstance(array, np.ndarray) and array.nbytes >= WORTH_THREADS and is_main):
+        return None
+    chunks = list(array.shape)
+    axis = max((axis for axis in range(array.ndim) if axis not in axes), key=chunks.__getitem__)
+    n_pieces = min(array.nbytes // WORTH_THREADS + 1, 4 * CPU_COUNT)
+    chunks[axis] = -(-chunks[axis] // n_pieces)
+    pieces: da.Array = da.from_array(array, chunks=chunks, name=False)
+    return pieces
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import warnings
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect import median, nanmedian, nanquantile, quantile
+from dask_gpuselect import kernels, lanes, median, nanmedian, nanquantile, quantile
+from dask_gpuselect.kernels import cpu, generic
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING
 from tests.oracle import FUNCTIONS, expected, methods_for, takes_q
@@ -190,6 +192,72 @@ def test_no_lanes(backend: Backend, shape: tuple[int, ...], axis: int) -> None:
         for function in (median, lambda x, axis: nanquantile(x, 0.5, axis=axis)):
             found = dask.compute(function(given, axis=axis), scheduler="sync")[0]
             assert_same(backend, found, np.empty(np.delete(shape, axis)))
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u8", "M8[s]"])
+def test_kernels_agree_with_the_reference(
+    dtype: str, is_partitioned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorted or partitioned, in tiles of some lanes or of a part of one, with NaN in some lanes."""
+    monkeypatch.setattr(cpu, "_is_partitioned_faster", lambda *_: is_partitioned)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        a = np.stack([make(700) for make in (FLOATS | MISSING).values()])
+        a = a.astype(dtype) if dtype[0] == "f" else np.nan_to_num(a, posinf=1e9).astype("i8")
+    a = a.astype(dtype)
+    if dtype[0] == "M":
+        a[3::4, ::5] = "NaT"
+
+    def ranks(n: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        lower = np.stack([(n - 1) // 4, np.zeros_like(n), n - 1])
+        return lower, np.minimum(lower + 1, n - 1)
+
+    for tile in (1 << 19, 3 * 700 * 8, 100):
+        monkeypatch.setattr(cpu, "TILE", tile)
+        for parts in ([a], [a[:, :1], a[:, 1:300], a[:, 300:300], a[:, 300:]], [a[:, :2]]):
+            parts = [part.reshape(5, len(a) // 5, part.shape[1]) for part in parts]
+            found, wanted = cpu.lanes(parts, ranks), generic.lanes(parts, ranks)
+            np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
+            np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
+            some = wanted.n_valid > 0
+            np.testing.assert_array_equal(found.lower[some], wanted.lower[some])
+            np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
+
+
+def test_long_lanes_are_partitioned() -> None:
+    assert cpu._is_partitioned_faster(100_000, 8, 2)
+    assert not cpu._is_partitioned_faster(365, 4, 2)
+    assert not cpu._is_partitioned_faster(1, 8, 1)
+    a = stack("normal", "f8").reshape(-1, 2)
+    a = np.tile(a, (400, 1)) * np.arange(1, 1 + 400 * len(a))[:, None]
+    np.testing.assert_array_equal(median(a, axis=0), np.median(a, axis=0))
+
+
+def test_large_plain_arrays_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among threads, if the caller is not one of several."""
+    threads = set()
+    original = kernels.lanes
+
+    def noted(*args: Any) -> Any:
+        threads.add(threading.current_thread())
+        return original(*args)
+
+    monkeypatch.setattr(kernels, "lanes", noted)
+    monkeypatch.setattr(lanes, "WORTH_THREADS", 1000)
+    a = np.random.default_rng(0).normal(size=(50, 4, 60))
+    for axis in (0, -1, (0, 1)):
+        found = quantile(a, [0.1, 0.5], axis=axis)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_array_equal(found, np.quantile(a, [0.1, 0.5], axis=axis))
+    assert threading.main_thread() not in threads
+    threads.clear()
+    worker = threading.Thread(target=median, args=(a, 0))
+    worker.start()
+    worker.join()
+    assert threads == {worker}
 
 
 # --- Graphs -------------------------------------------------------------------------------------

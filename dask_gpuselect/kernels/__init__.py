@@ -28,7 +28,6 @@ from dask_gpuselect.lane_cuts import (
     cuts_of_sorted,
     join,
     lanes_of,
-    pick,
     tally_of_sorted,
 )
 from dask_gpuselect.strategies import pivot_count
@@ -57,6 +56,8 @@ class Kernels(Protocol):
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
+
+    def lanes(self, parts: Sequence[Any], ranks: RanksOfLanes) -> Lanes: ...
 
     def sorted_lanes(self, parts: Sequence[Any]) -> Iterator[NDArray[Any]]: ...
 
@@ -138,7 +139,8 @@ def lanes(
     ranks : callable
         See `lane_cuts.RanksOfLanes`.
     """
-    return join([pick(rows, ranks) for rows in _sorted_lanes(chunks, dtype, axes)])
+    parts = _lanes_of(chunks, dtype, axes)
+    return _kernels_for(parts[0]).lanes(parts, ranks)
 
 
 def lane_cuts(
@@ -169,17 +171,16 @@ def _in_turn(
 ) -> Iterator[Report]:
     """What is measured of one table of lanes after the other, each with its brackets."""
     start = 0
-    for rows in _sorted_lanes(chunks, dtype, axes):
+    parts = _lanes_of(chunks, dtype, axes)
+    for rows in _kernels_for(parts[0]).sorted_lanes(parts):
         stop = start + len(rows)
         yield measure(rows, None if brackets is None else lanes_of(brackets, start, stop))
         start = stop
 
 
-def _sorted_lanes(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> Iterator[NDArray[Any]]:
-    parts = [_lanes_last(_comparable(_checked(chunk, dtype), dtype), axes) for chunk in chunks]
-    return _kernels_for(parts[0]).sorted_lanes(parts)
+def _lanes_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Any]:
+    """The chunks as kernels take the parts of lanes."""
+    return [_lanes_last(_comparable(_checked(chunk, dtype), dtype), axes) for chunk in chunks]
 
 
 def _lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:

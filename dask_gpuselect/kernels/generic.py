@@ -24,6 +24,7 @@ from dask_gpuselect.cuts import (
     Tally,
     guess_brackets,
 )
+from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick
 from dask_gpuselect.strategies import pilot_room
 
 Array = Any  # an array-API array
@@ -133,13 +134,31 @@ def pilot_from(
     return brackets, tally(brackets, pilot_room(share, n))
 
 
-def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
-    """All lanes, each sorted with NaN and NaT last, in tables on the host with a row for each.
+def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every lane.
 
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
         The elements of each lane are those of all parts, in any order.
+    ranks : callable
+        See `lane_cuts.RanksOfLanes`.
+
+    Returns
+    -------
+    Lanes
+        In C order of the lanes.
+    """
+    return join([pick(rows, ranks) for rows in sorted_lanes(parts)])
+
+
+def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
+    """All lanes, each sorted with NaN and NaT last, in tables on the host with a row for each.
+
+    Parameters
+    ----------
+    parts : sequence of arrays
+        As for `lanes`.
 
     Yields
     ------

@@ -4,7 +4,7 @@ from dask_gpuselect.kernels.cuda.cells import HEAVY, MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
-from dask_gpuselect.kernels.generic import sorted_lanes
+from dask_gpuselect.kernels.generic import lanes, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 
@@ -14,6 +14,7 @@ __all__ = [
     "SELECT_WHOLE",
     "Candidates",
     "cuts",
+    "lanes",
     "merged",
     "pilot",
     "sample",
