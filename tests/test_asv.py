@@ -24,13 +24,15 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(SUITE))
     common = importlib.import_module("benchmarks.common")
     peers = importlib.import_module("benchmarks.peers")
+    lanes = importlib.import_module("benchmarks.lanes")
     quantiles = importlib.import_module("benchmarks.quantiles")
     compare = importlib.import_module("compare")
 
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    for class_name, suite in inspect.getmembers(quantiles, inspect.isclass):
+    suites = (inspect.getmembers(module, inspect.isclass) for module in (lanes, quantiles))
+    for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
             if name.startswith(PREFIXES):
                 for values in itertools.product(*getattr(suite, "params", ())):
@@ -192,3 +194,24 @@ def test_gpu_cluster_without_gpus() -> None:
     assert float(rows["`x.sum()`"][5]) == 1
     assert rows["`quantile(x, q)`"][-1] == "0"  # no chunk is sent
     assert rows["`quantile-cuts`"][1] == "4"
+
+
+def test_axis() -> None:
+    rows = stand_alone("axis.py", "--shape", "20", "8", "9", "--chunks", "6", "4", "9")
+    ours = [
+        row for row in rows if row[0].startswith(("`median(x", "`quantile(x", "`nanquantile(x"))
+    ]
+    assert len(ours) == 3
+    assert all(float(row[-1]) == 1 for row in ours)
+    called = {row[0] for row in rows}
+    for question in lanes.LANE_PEERS:
+        assert {f"`{peer.call}`" for peer in lanes.available(question).values()} <= called
+
+
+@pytest.mark.slow
+def test_axis_within_memory() -> None:
+    rows = stand_alone("axis.py", "--memory", "--megabytes", "500", "--times", "1")
+    _, sums, ours = rows[-3:]
+    assert sums[0] == "`x.sum(axis=0)`"
+    assert ours[0] == "`median(x, axis=0)`"
+    assert 0 < float(ours[2]) <= 1
