@@ -19,6 +19,7 @@ import itertools
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -56,16 +57,12 @@ COLUMN_LIMIT = "1 GiB"
 otherwise (bytes, or a string such as ``"500 MB"``)."""
 
 
-# Bytes that take a thread longer (2 ms a million) than dask takes for a graph and its threads.
+# Bytes that take a thread 15 ms; starting others takes less than one.
 WORTH_THREADS = 1 << 23
 
 
 class LaneQuestion(Protocol):
     """What is asked of every lane. Deterministically tokenizable, and picklable."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the answer."""
 
     @property
     def n_answers(self) -> int:
@@ -247,30 +244,25 @@ def ask_lanes_now(
     keepdims: bool,
     is_scalar: bool,
 ) -> np.ndarray[Any, Any]:
-    """The answer for an array in memory, on the host; of a large NumPy array by several threads,
-    those of dask's config."""
-    how = {"keepdims": keepdims, "is_scalar": is_scalar}
-    pieces = _pieces(array, axes)
-    if pieces is not None:
-        lazy = ask_lanes(pieces, question, "quantile", axes, question.dtype, **how)
-        return np.asarray(lazy.compute(scheduler="threads"))
-    found = kernels.lanes([array], dtype, axes, question.lane_ranks)
+    """The answer for an array in memory, on the host; of a large NumPy array by several threads."""
     shape = _Shape(array.ndim, axes, keepdims, is_scalar)
-    return shape.restore(question.lane_answer(found), array.shape)
 
+    def answer(piece: Any) -> np.ndarray[Any, Any]:
+        found = kernels.lanes([piece], dtype, axes, question.lane_ranks)
+        return shape.restore(question.lane_answer(found), piece.shape)
 
-def _pieces(array: Any, axes: tuple[int, ...]) -> da.Array | None:
-    """Views of some lanes each, if threads are worth it. Other threads than the main one have
-    others beside them, and stay alone."""
+    n_threads = config.get("num_workers", None) or CPU_COUNT
+    # Other threads than the main one have others beside them, and stay alone.
     is_main = threading.current_thread() is threading.main_thread()
     if not (isinstance(array, np.ndarray) and array.nbytes >= WORTH_THREADS and is_main):
-        return None
-    chunks = list(array.shape)
-    axis = max((axis for axis in range(array.ndim) if axis not in axes), key=chunks.__getitem__)
-    n_pieces = min(array.nbytes // WORTH_THREADS + 1, 4 * CPU_COUNT)
-    chunks[axis] = -(-chunks[axis] // n_pieces)
-    pieces: da.Array = da.from_array(array, chunks=chunks, name=False)
-    return pieces
+        return answer(array)
+    axis = max(
+        (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
+    )
+    n_pieces = min(array.nbytes // WORTH_THREADS + 1, 4 * n_threads, array.shape[axis])
+    with ThreadPoolExecutor(n_threads) as pool:
+        answers = list(pool.map(answer, np.array_split(array, n_pieces, axis)))
+    return np.concatenate(answers, axis=shape.labels.index(axis))
 
 
 @dataclass(frozen=True)

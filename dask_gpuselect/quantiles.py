@@ -55,9 +55,9 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     TypeError
         At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
         be averaged: take ``quantile(a, 0.5, method="lower")``.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist, or columns of chunks along some of the axes
-        that exceed ``dask_gpuselect.column-limit``.
+    numpy.exceptions.AxisError, ValueError
+        At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
+        too small for any plan.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -72,9 +72,12 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
-    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
-    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
-    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
+    for each of its threads, and what the parts of a column report, which fits the limit too.
+    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -128,9 +131,9 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     TypeError
         At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
         be averaged: take ``quantile(a, 0.5, method="lower")``.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist, or columns of chunks along some of the axes
-        that exceed ``dask_gpuselect.column-limit``.
+    numpy.exceptions.AxisError, ValueError
+        At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
+        too small for any plan.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -145,9 +148,12 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
-    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
-    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
-    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
+    for each of its threads, and what the parts of a column report, which fits the limit too.
+    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -213,12 +219,12 @@ def quantile(
         At the call, for complex, object, string and masked arrays; for bool and datetimes with a
         method that would interpolate; for a q that is complex, a string or lazy.
     ValueError
-        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method.
+        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
+        for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for columns of chunks along some of the axes
-        that exceed ``dask_gpuselect.column-limit``, or weights.
+        At the call, for an axis that does not exist; for weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -234,9 +240,12 @@ def quantile(
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
 
-    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
-    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
-    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
+    for each of its threads, and what the parts of a column report, which fits the limit too.
+    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -314,13 +323,13 @@ def nanquantile(
         At the call, for complex, object, string and masked arrays; for bool and datetimes with a
         method that would interpolate; for a q that is complex, a string or lazy.
     ValueError
-        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method.
+        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
+        for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     IndexError
         While computing, for an array of unknown size that proves empty, if the answer's type has no
         NaN.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for columns of chunks along some of the axes
-        that exceed ``dask_gpuselect.column-limit``, or weights.
+        At the call, for an axis that does not exist; for weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -336,9 +345,12 @@ def nanquantile(
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
 
-    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
-    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
-    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
+    for each of its threads, and what the parts of a column report, which fits the limit too.
+    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -401,12 +413,11 @@ def percentile(
         method that would interpolate; for a q that is complex, a string or lazy.
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
-        method.
+        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for columns of chunks along some of the axes
-        that exceed ``dask_gpuselect.column-limit``, or weights.
+        At the call, for an axis that does not exist; for weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -422,9 +433,12 @@ def percentile(
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
 
-    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
-    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
-    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
+    for each of its threads, and what the parts of a column report, which fits the limit too.
+    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -488,13 +502,12 @@ def nanpercentile(
         method that would interpolate; for a q that is complex, a string or lazy.
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
-        method.
+        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     IndexError
         While computing, for an array of unknown size that proves empty, if the answer's type has no
         NaN.
     numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for columns of chunks along some of the axes
-        that exceed ``dask_gpuselect.column-limit``, or weights.
+        At the call, for an axis that does not exist; for weights.
     ChunksChangedError
         While computing, if a chunk differs between the two loads.
     MemoryError, RuntimeError
@@ -510,9 +523,12 @@ def nanpercentile(
     in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
     computed by the call.
 
-    Along some of the axes: one load, nothing is rechunked, and the other chunks stay. A worker
-    holds, for each of its threads, the column of chunks that an output chunk is made of, at most
-    ``dask_gpuselect.column-limit`` bytes (dask config; 1 GiB), and 1 MB of scratch (NumPy chunks).
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
+    for each of its threads, and what the parts of a column report, which fits the limit too.
+    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -644,13 +660,12 @@ class Quantiles:
         return len(self.q)
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        wanted = _wanted_of_lanes(self.q, self._method, tuple(n.tolist()))
+        wanted = self._wanted_of_lanes(n)
         return wanted.lower, wanted.upper
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
         counts, place = np.unique(found.n_valid, return_inverse=True)
-        n = tuple(np.maximum(counts, 1).tolist())
-        weight = _wanted_of_lanes(self.q, self._method, n).weight[:, place]
+        weight = self._wanted_of_lanes(np.maximum(counts, 1)).weight[:, place]
         lower, upper = (
             as_dtype(unsigned_zero(part.T), self.source_dtype)
             for part in (found.lower, found.upper)
@@ -670,6 +685,13 @@ class Quantiles:
             answer[:, is_missing] = np.nan if self.dtype.kind == "f" else "NaT"
         return answer
 
+    def _wanted_of_lanes(self, n: IntArray) -> Ranks:
+        """For each number of elements, in columns. Mostly there is one, that of all lanes."""
+        if len(n) != 1:
+            return ranks(n, np.array(self.q)[:, None], self._method)
+        wanted = _wanted(self.q, self._method, int(n[0]))
+        return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
+
     def _is_missing(self, tally: Tally) -> bool:
         """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
         if tally.n_valid == tally.n_missing == 0:
@@ -686,26 +708,34 @@ class Quantiles:
         return tally.n_missing > 0 and not self.skips_missing
 
 
-# Remembered, for arrays of one size are asked the same again and again, and three calls for a
-# median take 0.2 ms: as long as a GPU takes to read 1e9 bytes.
-@lru_cache(maxsize=128)
 def _wanted(q: tuple[float, ...], method: Method, n: int) -> Ranks:
+    return (_remembered if len(q) <= REMEMBERED else _calculated)(q, method, n)
+
+
+def _calculated(q: tuple[float, ...], method: Method, n: int) -> Ranks:
     return ranks(n, np.array(q), method)
 
 
-@lru_cache(maxsize=1024)
-def _wanted_of_lanes(q: tuple[float, ...], method: Method, n: tuple[int, ...]) -> Ranks:
-    return ranks(np.array(n, np.int64), np.array(q)[:, None], method)
+# Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
+# as long as a GPU takes to read 1e9 bytes. So many quantiles are not remembered: they are memory.
+REMEMBERED = 128
+_remembered = lru_cache(maxsize=128)(_calculated)
 
 
-@lru_cache(maxsize=128)
 def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
+    return (_remembered_pairs if len(q) <= REMEMBERED else _pairs)(q, method, n)
+
+
+def _pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
     """The distinct pairs of first and last ranks."""
     if n == 0 or not q:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = _wanted(q, method, n)
     first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
     return first, last
+
+
+_remembered_pairs = lru_cache(maxsize=128)(_pairs)
 
 
 def check_not_empty(method: Method, *, skips_missing: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -258,6 +259,17 @@ def test_large_plain_arrays_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> N
     worker.start()
     worker.join()
     assert threads == {worker}
+
+
+def test_large_plain_arrays_are_not_copied() -> None:
+    """Beside the answer there are the threads' tiles."""
+    a = np.random.default_rng(0).normal(size=(100, 200, 400))
+    median(a[:, :2], axis=0)  # imports are no part of it
+    tracemalloc.start()
+    median(a, axis=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < a.nbytes / 4
 
 
 # --- Graphs -------------------------------------------------------------------------------------
