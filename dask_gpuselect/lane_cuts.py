@@ -180,7 +180,7 @@ def pick(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
         lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
         columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
         return Lanes(columns[:, lower], columns[:, upper], n_valid, n_missing)
-    lower, upper = _ranks_of_each(n_valid, ranks)
+    lower, upper = ranks_of_each(n_valid, ranks)
     return Lanes(_take(rows, lower), _take(rows, upper), n_valid, n_missing)
 
 
@@ -210,7 +210,7 @@ def _count(compare: np.ufunc, rows: NDArray[Any], ends: NDArray[Any]) -> IntArra
     return counts
 
 
-def _ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
+def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
     """The ranks for every lane, shape ``(n_lanes, n_questions)``: of few numbers of elements."""
     counts, place = np.unique(n_valid, return_inverse=True)
     lower, upper = ranks(np.maximum(counts, 1))
@@ -240,7 +240,7 @@ def merge(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
 def find_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
     """The brackets after the first pass."""
     n_valid, n_missing = _n(parts)
-    lower, upper = _ranks_of_each(n_valid, ranks)
+    lower, upper = ranks_of_each(n_valid, ranks)
     low, high = _bracketed(parts, lower[:, None], upper[:, None])
     return LaneBrackets(low[:, 0], high[:, 0], lower, upper, n_valid, n_missing)
 

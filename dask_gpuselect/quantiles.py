@@ -77,7 +77,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -153,7 +153,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -245,7 +245,7 @@ def quantile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -350,7 +350,7 @@ def nanquantile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -438,7 +438,7 @@ def percentile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -528,7 +528,7 @@ def nanpercentile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or a lane; CuPy chunks are joined and sorted, in two columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for

@@ -198,13 +198,13 @@ def test_no_lanes(backend: Backend, shape: tuple[int, ...], axis: int) -> None:
 # --- Kernels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("is_selected", [False, True])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u8", "M8[s]"])
 def test_kernels_agree_with_the_reference(
-    dtype: str, is_partitioned: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: str, is_selected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sorted or partitioned, in tiles of some lanes or of a part of one, with NaN in some lanes."""
-    monkeypatch.setattr(cpu, "_is_partitioned_faster", lambda *_: is_partitioned)
+    """Sorted or selected, in tiles of some lanes or of a part of one, with NaN in some lanes."""
+    monkeypatch.setattr(cpu, "_is_selected_faster", lambda *_: is_selected)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         a = np.stack([make(700) for make in (FLOATS | MISSING).values()])
         a = a.astype(dtype) if dtype[0] == "f" else np.nan_to_num(a, posinf=1e9).astype("i8")
@@ -228,10 +228,37 @@ def test_kernels_agree_with_the_reference(
             np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
 
 
-def test_long_lanes_are_partitioned() -> None:
-    assert cpu._is_partitioned_faster(100_000, 8, 2)
-    assert not cpu._is_partitioned_faster(365, 4, 2)
-    assert not cpu._is_partitioned_faster(1, 8, 1)
+@pytest.mark.parametrize("n", [1, 2, 40, 49, 130, 1000, 2500, 20_000])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u8"])
+def test_selected_lanes_of_any_length(dtype: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_is_selected_faster", lambda *_: True)
+    with np.errstate(over="ignore", under="ignore"):
+        if dtype[0] == "f":
+            a = np.stack([make(n) for make in (FLOATS | MISSING).values()]).astype(dtype)
+        else:
+            a = np.stack([make(n, dtype) for make in INTEGERS.values()])
+    ordered = np.sort(a, axis=1)
+    q = np.array([0.5, 0.0, 0.3, 1.0, 0.99])
+
+    def ranks(n: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        lower = np.floor(q[:, None] * (n - 1)).astype(np.int64)
+        return lower, np.minimum(lower + np.arange(5)[:, None] % 2, n - 1)
+
+    found = cpu.lanes([a[:, : n // 3], a[:, n // 3 :]], ranks)
+    np.testing.assert_array_equal(found.n_missing, (a != a).sum(axis=1))
+    np.testing.assert_array_equal(found.n_valid, (a == a).sum(axis=1))
+    some = found.n_valid > 0
+    for values, wanted in zip((found.lower, found.upper), ranks(found.n_valid), strict=True):
+        true = np.take_along_axis(ordered, np.maximum(wanted.T, 0), axis=1)
+        np.testing.assert_array_equal(values[some], true[some])
+
+
+def test_long_lanes_are_selected() -> None:
+    assert cpu._is_selected_faster(3650, 4, 1)
+    assert cpu._is_selected_faster(100_000, 8, 3)
+    assert not cpu._is_selected_faster(3650, 4, 101)
+    assert not cpu._is_selected_faster(365, 4, 1)
+    assert not cpu._is_selected_faster(1, 8, 1)
     a = stack("normal", "f8").reshape(-1, 2)
     a = np.tile(a, (400, 1)) * np.arange(1, 1 + 400 * len(a))[:, None]
     np.testing.assert_array_equal(median(a, axis=0), np.median(a, axis=0))

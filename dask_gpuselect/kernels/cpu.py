@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import even_positions
-from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick
+from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick, ranks_of_each
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
@@ -33,6 +33,8 @@ OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quart
 HEAVY = 4  # a cell of more than this many times its share is split again
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 TILE = 1 << 19  # bytes of lanes that are sorted together
+SAMPLED = 64  # of a lane, and half of a short one
+FEW_LEFT = 48  # elements that are sorted by insertion
 FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
 
 
@@ -92,15 +94,17 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     """The elements of some ranks in every lane; see `generic.lanes`.
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
-    vectorised sort, which puts NaN and NaT last and lets go of the GIL; lanes that are long for
-    their ranks are partitioned instead. Scratch: the tile, or a lane if that is more.
+    vectorised sort, which puts NaN and NaT last and lets go of the GIL. Lanes that are long for the
+    number of their ranks are narrowed by samples instead. Scratch: the tile, or three lanes if that
+    is more.
     """
     n = sum(part.shape[-1] for part in parts)
-    places = np.unique(ranks(np.array([n]))) if n else np.empty(0, np.int64)
-    arrange = _sort
-    if _is_partitioned_faster(n, parts[0].dtype.itemsize, len(places)):
-        arrange = partial(_partition, places=np.append(places, n - 1))
-    return join([pick(arrange(rows), ranks) for rows in _tiles(parts)])
+    dtype = parts[0].dtype
+    if dtype.kind not in "Mm" and n:
+        n_answers = len(ranks(np.array([n]))[0])
+        if _is_selected_faster(n, dtype.itemsize, n_answers):
+            return join([_select(rows, ranks) for rows in _tiles(parts)])
+    return join([pick(_sort(rows), ranks) for rows in _tiles(parts)])
 
 
 def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
@@ -113,24 +117,24 @@ def _sort(rows: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def _partition(rows: NDArray[Any], places: IntArray) -> NDArray[Any]:
-    """Every row with the elements at some places, the last among them, as if it were sorted; whole
-    rows are sorted where NaN and NaT are, for their ranks are other ones."""
-    rows.partition(places, axis=-1)
-    if rows.dtype.kind in "fMm":
-        touched = np.flatnonzero(np.isnan(rows[:, -1]))
-        for i in touched:
-            rows[i].sort()
-    return rows
-
-
-def _is_partitioned_faster(n: int, itemsize: int, n_places: int) -> bool:
-    """Partitioning takes 10 ns an element for two neighbours and 4 more each time they double; the
-    sort about ``0.55 * log2(n / 128)`` for each byte of it (float32 and float64, 365 to 1e5 of
-    them, AVX2; shorter lanes are sorted by networks)."""
+def _is_selected_faster(n: int, itemsize: int, n_answers: int) -> bool:
+    """Nanoseconds an element, of 365 to 1e5 float32 and float64: the sort takes about ``0.55 *
+    log2(n / 128) - 1.5`` for each byte of it (AVX2; up to 128 by networks); selecting an answer 5.4
+    of 365, 3.2 of 1,000, 2.3 of 3,650 and 1.2 of 1e5."""
     if n <= 128:
         return False
-    return 0.55 * itemsize * math.log2(n / 128) > 10.5 + 4.2 * math.log2(max(n_places, 2) / 2)
+    return 0.55 * itemsize * math.log2(n / 128) - 1.5 > n_answers * (1.5 + 1500 / n)
+
+
+def _select(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
+    """As `pick`, of lanes that are not sorted. They are moved about in their rows."""
+    n_valid = np.full(len(rows), rows.shape[1], np.int64)
+    if rows.dtype.kind == "f":
+        n_valid -= np.count_nonzero(np.isnan(rows), axis=1)
+    wanted = [np.ascontiguousarray(each) for each in ranks_of_each(n_valid, ranks)]
+    found = np.zeros((2, *wanted[0].shape), rows.dtype)
+    _compiled(_select_rows, rows.dtype)(rows, n_valid, *wanted, found[0], found[1])
+    return Lanes(found[0], found[1], n_valid, rows.shape[1] - n_valid)
 
 
 def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
@@ -259,6 +263,115 @@ def _gather_cells(
     if gathered is None:
         raise RuntimeError("the chunk changed while it was read: another thread writes to it")
     return gathered.candidates
+
+
+# --- Long lanes ---------------------------------------------------------------------------------
+
+
+def _select_rows(rows: Any, n_valid: Any, lower: Any, upper: Any, first: Any, second: Any) -> None:
+    """The elements of ranks `lower` and `upper` of every row: (row, answer)."""
+    n = rows.shape[1]
+    one, other = np.empty(n + 1, rows.dtype), np.empty(n + 1, rows.dtype)
+    sample = np.empty(SAMPLED, rows.dtype)
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        if n_valid[i] < n:  # those that are missing are behind
+            size = 0
+            for j in range(n):
+                value = row[j]
+                row[size] = value
+                size += not _is_missing(value)
+        valid = row[: n_valid[i]]
+        if valid.size:
+            for q in range(lower.shape[1]):
+                found = _select_pair(valid, lower[i, q], upper[i, q], one, other, sample)
+                first[i, q], second[i, q] = found
+
+
+@register_jitable
+def _select_pair(x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: Any) -> Any:
+    """The elements of two ranks, of which the second is the same or the next.
+
+    Two elements of a sample, about where the rank must be, part what is below, between and above
+    them: between is a quarter of all, or an eighth. Again with what the rank is in, until it is
+    little. Floyd & Rivest 1975, with a sample of bounded size.
+    """
+    left, k = x, rank
+    while left.size > FEW_LEFT:
+        n = left.size
+        n_sampled = SAMPLED // 2 if n < 2000 else SAMPLED
+        for i in range(n_sampled):
+            start = i * n // n_sampled
+            length = (i + 1) * n // n_sampled - start
+            sample[i] = left[start + np.int64(_hash(np.uint64(n + i)) % np.uint64(length))]
+        _insertion_sort(sample, n_sampled)
+        place = (k + 0.5) / n * n_sampled
+        reach = 1.5 * math.sqrt(place * (1 - place / n_sampled)) + 1
+        p = sample[max(np.int64(place - reach), 0)]
+        r = sample[min(np.int64(place + reach), n_sampled - 1)]
+        below, upto = _count_two(left, p, r)
+        if below == 0 and upto == n:  # ties at both ends: count those of one
+            p = sample[np.int64(place)]
+            r = p
+            below, upto = _count_two(left, p, r)
+        size = 0
+        if k < below:
+            for i in range(n):
+                one[size] = left[i]
+                size += left[i] < p
+        elif k >= upto:
+            for i in range(n):
+                one[size] = left[i]
+                size += left[i] > r
+            k -= upto
+        elif p == r:
+            return p, (p if upper == rank or k + 1 - below < upto - below else _next(x, p))
+        else:
+            for i in range(n):
+                one[size] = left[i]
+                size += (left[i] >= p) & (left[i] <= r)
+            k -= below
+        left = one[:size]
+        one, other = other, one
+    for i in range(left.size):
+        one[i] = left[i]
+    _insertion_sort(one, left.size)
+    found = one[k]
+    if upper == rank:
+        return found, found
+    return found, (one[k + 1] if k + 1 < left.size else _next(x, found))
+
+
+@register_jitable
+def _count_two(x: Any, p: Any, r: Any) -> Any:
+    """How many are below p, and up to r."""
+    below = np.int64(0)
+    upto = np.int64(0)
+    for i in range(x.size):
+        below += x[i] < p
+        upto += x[i] <= r
+    return below, upto
+
+
+@register_jitable
+def _next(x: Any, value: Any) -> Any:
+    """The least element that is larger; there is one."""
+    found = value
+    for i in range(x.size):
+        if x[i] > value and (found == value or x[i] < found):
+            found = x[i]
+    return found
+
+
+@register_jitable
+def _insertion_sort(x: Any, n: Any) -> None:
+    for i in range(1, n):
+        value = x[i]
+        j = i
+        while j > 0 and x[j - 1] > value:
+            x[j] = x[j - 1]
+            j -= 1
+        x[j] = value
 
 
 # --- A sorted chunk, or the sorted elements of a cell -------------------------------------------
@@ -555,7 +668,9 @@ def _signatures(
 ) -> dict[Callable[..., Any], tuple[Any, ...]]:
     flags = types.Array(types.boolean, 1, "C", readonly=True)
     positions = types.Array(types.int64, 1, "C", readonly=True)
+    table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
     return {
+        _select_rows: (table, types.Array(types.int64, 1, "C"), numbers, numbers, table, table),
         _sample: (values, types.int64),
         _measure_sorted: (values, positions),
         _classify: (values, values, values, types.int64),
