@@ -203,10 +203,16 @@ def _sample(x: Any, n_sampled: int) -> Any:
     """
     sample = np.empty(n_sampled, x.dtype)
     for i in range(n_sampled):
-        start = i * x.size // n_sampled
-        length = (i + 1) * x.size // n_sampled - start
-        sample[i] = x[start + np.int64(_hash(np.uint64(i)) % np.uint64(length))]
+        sample[i] = x[_sampled_place(i, n_sampled, x.size, 0)]
     return sample
+
+
+@register_jitable
+def _sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
+    """A hashed place in stretch i of `n_sampled` equal stretches of n elements."""
+    start = i * n // n_sampled
+    length = (i + 1) * n // n_sampled - start
+    return start + np.int64(_hash(np.uint64(salt + i)) % np.uint64(length))
 
 
 @register_jitable
@@ -301,9 +307,7 @@ def _select_pair(x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: An
         n = left.size
         n_sampled = SAMPLED // 2 if n < 2000 else SAMPLED
         for i in range(n_sampled):
-            start = i * n // n_sampled
-            length = (i + 1) * n // n_sampled - start
-            sample[i] = left[start + np.int64(_hash(np.uint64(n + i)) % np.uint64(length))]
+            sample[i] = left[_sampled_place(i, n_sampled, n, n)]
         _insertion_sort(sample, n_sampled)
         place = (k + 0.5) / n * n_sampled
         reach = 1.5 * math.sqrt(place * (1 - place / n_sampled)) + 1
