@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -27,10 +27,13 @@ from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, r
 from dask_gpuselect.strategies import pivot_share
 
 Axis = int | Sequence[int] | None
+T = TypeVar("T")
+Wanted = Callable[[tuple[float, ...], Method, int], T]
+REMEMBERED = 128  # quantiles of one question
 
 
 def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
-    """Exact median of all elements, or along some axes, in at most two loads.
+    """Exact median of all elements in at most two loads, or along some axes.
 
     Parameters
     ----------
@@ -59,7 +62,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
         too small for any plan.
     ChunksChangedError
-        While computing, if a chunk differs between the two loads.
+        While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
@@ -69,7 +72,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
@@ -106,7 +109,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
 
 def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
-    """Exact median of all elements, or along some axes, NaN left out, in at most two loads.
+    """Exact median of all elements in at most two loads, or along some axes, NaN left out.
 
     Parameters
     ----------
@@ -135,7 +138,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
         too small for any plan.
     ChunksChangedError
-        While computing, if a chunk differs between the two loads.
+        While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
@@ -145,7 +148,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice, whatever its data; chunks in
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
@@ -182,7 +185,7 @@ def quantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact quantiles of all elements, or along some axes, in at most two loads.
+    """Exact quantiles of all elements in at most two loads, or along some axes.
 
     Parameters
     ----------
@@ -226,7 +229,7 @@ def quantile(
     numpy.exceptions.AxisError, NotImplementedError
         At the call, for an axis that does not exist; for weights.
     ChunksChangedError
-        While computing, if a chunk differs between the two loads.
+        While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
@@ -236,9 +239,9 @@ def quantile(
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
-    computed by the call.
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
+    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
+    rule once. Nothing is computed by the call.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
@@ -291,7 +294,7 @@ def nanquantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact quantiles of all elements, or along some axes, NaN left out, in at most two loads.
+    """Exact quantiles of all elements in at most two loads, or along some axes, NaN left out.
 
     Parameters
     ----------
@@ -313,8 +316,8 @@ def nanquantile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with
-        `keepdims`. Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
+        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
         element is or there is none.
 
     Raises
@@ -331,7 +334,7 @@ def nanquantile(
     numpy.exceptions.AxisError, NotImplementedError
         At the call, for an axis that does not exist; for weights.
     ChunksChangedError
-        While computing, if a chunk differs between the two loads.
+        While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
@@ -341,9 +344,9 @@ def nanquantile(
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
-    computed by the call.
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
+    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
+    rule once. Nothing is computed by the call.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
@@ -381,7 +384,7 @@ def percentile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact percentiles of all elements, or along some axes, in at most two loads.
+    """Exact percentiles of all elements in at most two loads, or along some axes.
 
     Parameters
     ----------
@@ -419,7 +422,7 @@ def percentile(
     numpy.exceptions.AxisError, NotImplementedError
         At the call, for an axis that does not exist; for weights.
     ChunksChangedError
-        While computing, if a chunk differs between the two loads.
+        While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
@@ -429,9 +432,9 @@ def percentile(
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
-    computed by the call.
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
+    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
+    rule once. Nothing is computed by the call.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
@@ -469,7 +472,7 @@ def nanpercentile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """Exact percentiles of all elements, or along some axes, NaN left out, in at most two loads.
+    """Exact percentiles of all elements in at most two loads, or along some axes, NaN left out.
 
     Parameters
     ----------
@@ -491,8 +494,8 @@ def nanpercentile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of shape (), or ``(len(q),)``, the quantiles' axis first; ``(..., 1, ...)`` with
-        `keepdims`. Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
+        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
         element is or there is none.
 
     Raises
@@ -509,7 +512,7 @@ def nanpercentile(
     numpy.exceptions.AxisError, NotImplementedError
         At the call, for an axis that does not exist; for weights.
     ChunksChangedError
-        While computing, if a chunk differs between the two loads.
+        While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
@@ -519,9 +522,9 @@ def nanpercentile(
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice, whatever its data and the number of q; chunks
-    in memory (persisted, ``from_array``) are read in place, large ones as a rule once. Nothing is
-    computed by the call.
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
+    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
+    rule once. Nothing is computed by the call.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
@@ -572,7 +575,7 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
           whole lanes; "column", one task takes all chunks of an output chunk; "passes", it takes a
           part of them at a time.
         - ``loads`` of every chunk. Chunks in memory are read in place. "guess" falls back to two
-          loads more in one of 100,000 cases.
+          reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch.
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
           most, along an axis.
@@ -587,6 +590,10 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     See Also
     --------
     median, quantile
+
+    Notes
+    -----
+    Loads: none, and no graph is built: sizes alone decide.
 
     Examples
     --------
@@ -708,34 +715,34 @@ class Quantiles:
         return tally.n_missing > 0 and not self.skips_missing
 
 
+def _remembered(function: Wanted[T]) -> Wanted[T]:
+    """The same, remembering what it said of few quantiles: of many, that is memory.
+
+    Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
+    as long as a GPU takes to read 1e9 bytes.
+    """
+    cached = lru_cache(maxsize=128)(function)
+
+    @wraps(function)
+    def wrapper(q: tuple[float, ...], method: Method, n: int) -> T:
+        return (cached if len(q) <= REMEMBERED else function)(q, method, n)
+
+    return wrapper
+
+
+@_remembered
 def _wanted(q: tuple[float, ...], method: Method, n: int) -> Ranks:
-    return (_remembered if len(q) <= REMEMBERED else _calculated)(q, method, n)
-
-
-def _calculated(q: tuple[float, ...], method: Method, n: int) -> Ranks:
     return ranks(n, np.array(q), method)
 
 
-# Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
-# as long as a GPU takes to read 1e9 bytes. So many quantiles are not remembered: they are memory.
-REMEMBERED = 128
-_remembered = lru_cache(maxsize=128)(_calculated)
-
-
+@_remembered
 def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
-    return (_remembered_pairs if len(q) <= REMEMBERED else _pairs)(q, method, n)
-
-
-def _pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
     """The distinct pairs of first and last ranks."""
     if n == 0 or not q:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = _wanted(q, method, n)
     first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
     return first, last
-
-
-_remembered_pairs = lru_cache(maxsize=128)(_pairs)
 
 
 def check_not_empty(method: Method, *, skips_missing: bool) -> None:
