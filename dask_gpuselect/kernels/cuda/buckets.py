@@ -52,18 +52,23 @@ def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
     n = int(report["n_buckets"])
     buckets = report["buckets"][:n]
     has_pivot = buckets["has_pivot"].astype(bool)
-    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
+    # Of a bucket behind its slot's window, which no element is in, the pivot told may be any.
+    pivot_keys = buckets["pivot"][has_pivot]
+    pivots = from_keys(pivot_keys, dtype)
     no_values = np.empty(0)
     edges = next_keys = ends = no_values
     if dtype.kind == "f":
-        edges, next_keys, ends = (
-            from_keys(keys, dtype).astype(np.float64)
-            for keys in (buckets["edge"], buckets["edge"] + np.uint64(1), buckets["pivot"])
-        )
-    last_end = 0.0 if above is None else float(above)
-    last_key = 0
-    if above is not None and dtype.kind != "f":
-        last_key = int(above) + (1 << (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0)
+        with np.errstate(invalid="ignore"):  # some edges are NaN: nothing is in those buckets
+            edges, next_keys, ends = (
+                from_keys(keys, dtype).astype(np.float64)
+                for keys in (buckets["edge"], buckets["edge"] + np.uint64(1), pivot_keys)
+            )
+    end_keys = pivot_keys
+    if above is not None:
+        ends = np.append(ends, float(above))
+        first = 1 << (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0
+        last_key = 0 if dtype.kind == "f" else int(above) + first
+        end_keys = np.append(pivot_keys, np.uint64(last_key))
     inside, equal, distance, slack = _add_up(
         buckets,
         report["counts"][:, :n],
@@ -72,9 +77,8 @@ def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
         edges,
         next_keys,
         ends,
-        above is not None,
-        np.uint64(last_key),
-        last_end,
+        end_keys,
+        len(pivots),
     )
     upto = np.cumsum(inside[:-1] + equal)
     n_valid = int(inside.sum() + equal.sum())
@@ -92,9 +96,8 @@ def _add_up(
     edges: Any,
     next_keys: Any,
     ends: Any,
-    has_last: bool,
-    last_key: Any,
-    last_end: float,
+    end_keys: Any,
+    n_pivots: int,
 ) -> Any:
     """What lies inside the cells and at the pivots, and the cells' distances and slacks.
 
@@ -102,22 +105,15 @@ def _add_up(
     the buckets before that have no pivot, and what is above the pivot before in its bucket.
 
     `edges`, the values of the keys after them, and `ends` are for floats; integers' differences are
-    those of their keys. The last cell ends at `last_end` if it `has_last`.
+    those of their keys. The cells' ends are the pivots, and one more if the last cell has an end.
     """
-    n = len(buckets)
-    last_pivot = -1
-    n_pivots = 0
-    for b in range(n):
-        if buckets[b].has_pivot:
-            last_pivot = b
-            n_pivots += 1
     inside = np.zeros(n_pivots + 1, np.int64)
     equal = np.zeros(n_pivots, np.int64)
     distance = np.zeros(n_pivots + 1)
     slack = np.zeros(n_pivots + 1)
     is_float = len(edges) > 0
     cell = 0
-    for b in range(n):
+    for b in range(len(buckets)):
         shift = buckets[b].shift
         unit = 2.0 ** (np.float64(shift) - OFFSET_BITS)
         step = next_keys[b] - edges[b] if is_float else 1.0
@@ -133,27 +129,23 @@ def _add_up(
             if count == 0:
                 continue
             inside[cell] += count
-            end = b + side  # the bucket whose pivot, its own or a later one's, the cell ends at
-            is_last = end > last_pivot
-            if is_last and not has_last:
+            if cell == len(end_keys):
                 continue
-            end_value = 0.0
             if is_float:
-                end_value = last_end if is_last else ends[end]
-                gap = end_value - edges[b]
+                gap = ends[cell] - edges[b]
             else:
-                gap = np.float64((last_key if is_last else buckets[end].pivot) - buckets[b].edge)
+                gap = np.float64(end_keys[cell] - buckets[b].edge)
             if shift == OUTSIDE:
                 distance[cell] += far[b]
                 slack[cell] += 2.0**-52 * (count + 8) * far[b]
                 continue
             # The bits behind the first OFFSET_BITS of each are lost: half a unit, give or take.
             lost = count * unit * 0.5 if shift > OFFSET_BITS else 0.0
-            moved = (sums[side, b] * unit + lost) * step
-            apart = count * gap - moved
+            offsets = sums[side, b] * unit + lost
+            apart = count * gap - offsets * step
             rounding = 2.0**-48 * (count * gap) + TINY
             if is_float and not math.isfinite(apart):  # nearly as wide as the dtype's range
-                apart = count * (end_value - (edges[b] + moved / count))
+                apart = count * (ends[cell] - (edges[b] + offsets / count * step))
                 rounding = 2.0**-48 * apart
             distance[cell] += apart
             slack[cell] += lost * step + rounding
