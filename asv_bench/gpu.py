@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import cupy as cp
+import dask
+import dask.array as da
 import numpy as np
 
 import dask_gpuselect
@@ -180,16 +182,109 @@ def all_kinds(shrink: int, repeat: int) -> None:
         free()
 
 
+STACKS = (
+    (24, 4000, 4000),
+    (365, 1000, 1000),
+    (3650, 300, 300),
+    (40_000, 90, 90),
+    (100_000, 60, 60),
+)
+
+
+def lanes(shape: tuple[int, ...], kind: str) -> Any:
+    """float32 lanes along the first axis."""
+    rng = cp.random.default_rng(1)
+    x = rng.standard_normal(shape, dtype=cp.float32)
+    if kind == "tied":
+        x = cp.floor(3 * x)
+    elif kind == "lognormal(σ = 3)":
+        x = cp.exp(3 * x)
+    elif kind == "sorted":
+        x.sort(axis=0)
+    elif kind == "constant":
+        x[...] = 3.7
+    elif kind == "10 % NaN":
+        x[rng.random(shape, dtype=cp.float32) < 0.1] = cp.nan
+    return x
+
+
+def in_five_chunks(x: Any, axis: int) -> da.Array:
+    parts = [cp.ascontiguousarray(part) for part in cp.array_split(x, 5, axis)]
+    lazy = [da.from_array(part, chunks=-1, name=False, asarray=False) for part in parts]
+    return da.concatenate(lazy, axis)
+
+
+def along_axes(shrink: int, repeat: int) -> None:
+    print("\n## Along an axis, float32: reads, wall\n")
+    print(
+        "| shape, data | axis | read, ms | median, ms | median | its kernel | nanmedian "
+        "| quartiles | 9 q | quartiles / median | nanmedian / median | 5 chunks, kernel "
+        "| `cupy.median` |"
+    )
+    print("|---" * 13 + "|")
+    rows = [(shape, "normal", axis) for shape in STACKS for axis in (0, -1)]
+    kinds = ("tied", "lognormal(σ = 3)", "sorted", "constant", "10 % NaN")
+    rows += [(shape, kind, 0) for shape in STACKS[1:3] for kind in kinds]
+    for shape, kind, axis in rows:
+        shape = (shape[0] >> shrink, *shape[1:])
+        x = lanes(shape, kind)
+        if axis == -1:
+            x = cp.ascontiguousarray(cp.moveaxis(x, 0, -1))
+        one = x[..., :9] if axis == 0 else x[:9]
+        found = dask_gpuselect.nanquantile(one, Q, axis=axis).get()
+        assert np.array_equal(found, np.nanquantile(one.get().astype("f8"), Q, axis=axis))
+        read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+        median, nanmedian, three, nine = (
+            wall(call, repeat)
+            for call in (
+                lambda x=x, axis=axis: dask_gpuselect.median(x, axis=axis),
+                lambda x=x, axis=axis: dask_gpuselect.nanmedian(x, axis=axis),
+                lambda x=x, axis=axis: dask_gpuselect.nanquantile(x, Q, axis=axis),
+                lambda x=x, axis=axis: dask_gpuselect.nanquantile(
+                    x, np.arange(1, 10) / 10, axis=axis
+                ),
+            )
+        )
+        kernel = device(lambda x=x, axis=axis: dask_gpuselect.nanmedian(x, axis=axis), repeat)  # type: ignore[misc]
+        lazy = dask_gpuselect.nanmedian(in_five_chunks(x, axis), axis=axis)
+        in_chunks = device(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
+        peer = wall(lambda x=x, axis=axis: cp.median(x, axis=axis), 1) if kind == "normal" else 0  # type: ignore[misc]
+        reads = (median, sum(kernel.values()), nanmedian, three, nine)
+        print(
+            f"| {shape}, {kind} | {axis} | {read:.3f} | {median:.3f} "
+            + "".join(f"| {time / read:.2f} " for time in reads)
+            + f"| {three / nanmedian:.2f} | {nanmedian / median:.2f} "
+            + f"| {sum(in_chunks.values()) / read:.2f} | {peer / read:.0f} |",
+            flush=True,
+        )
+        del x, one, lazy
+        free()
+    x = lanes(STACKS[2], "normal")
+    read = wall(lambda: x.sum(), repeat)
+    column = in_five_chunks(x, 0)
+    with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
+        lazy = dask_gpuselect.median(column, axis=0)
+        plan = dask_gpuselect.explain(column, 0.5, axis=0)
+    seconds = wall(lambda: lazy.compute(scheduler="sync"), 1)
+    print(f"\nA column of {x.nbytes} bytes where a third of it may be held: {plan}")
+    print(f"{seconds:.0f} ms, {seconds / read:.0f} reads")
+
+
+TABLES = {"plain": plain_arrays, "kinds": all_kinds, "axes": along_axes}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--shrink", type=int, default=0, help="halve all sizes so many times")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     arguments = parser.parse_args()
     name = cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode()
     print(f"{name}, CuPy {cp.__version__}; medians of {arguments.repeat} repetitions.")
     warnings.simplefilter("ignore", RuntimeWarning)  # of data that is all NaN
-    plain_arrays(arguments.shrink, arguments.repeat)
-    all_kinds(arguments.shrink, arguments.repeat)
+    with dask.config.set({"dask_gpuselect.column-limit": "16 GiB"}):
+        for name in arguments.tables:
+            TABLES[name](arguments.shrink, arguments.repeat)
 
 
 if __name__ == "__main__":

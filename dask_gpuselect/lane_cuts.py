@@ -16,16 +16,53 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Arrays, ChunksChangedError, IntArray
+from dask_gpuselect.ranks import Ranks
 
 RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
 """From numbers of valid elements, shape ``(k,)``, to the two ranks of each answer among so many,
 shapes ``(n_questions, k)``."""
+
+
+class LaneQuestion(Protocol):
+    """What is asked of every lane. Hashable, picklable, and deterministically tokenizable."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def n_answers(self) -> int:
+        """How many answers a lane has."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the answers."""
+
+    @property
+    def mixes(self) -> int:
+        """How the two elements make an answer: 0 it is the lower, 1 their mean, 2 by weight."""
+
+    @property
+    def skips_missing(self) -> bool:
+        """Whether NaN is left out; otherwise one of them makes the answers of its lane NaN."""
+
+    def wanted_of_lanes(self, n: IntArray) -> Ranks:
+        """The elements that answer, and their weights, of each number of valid elements; shape
+        ``(n_answers, len(n))``, or the same for all."""
+
+    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
+        """See `RanksOfLanes`."""
+
+    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+        """The answers, ``(n_answers, n_lanes)``, with warnings of lanes that have none."""
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Warn of lanes that have no element, or no valid one."""
+
 
 TILE = 1 << 17
 """Entries of tables that are ordered together: 5 MB with their order and sums."""

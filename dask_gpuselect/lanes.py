@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -34,12 +34,11 @@ from dask.utils import format_bytes, parse_bytes
 
 from dask_gpuselect import kernels
 from dask_gpuselect.columns import Columns
-from dask_gpuselect.kernels import selection_dtype
-from dask_gpuselect.kernels.generic import concatenate, like
+from dask_gpuselect.kernels.generic import concatenate, namespace, selection_dtype
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
-    Lanes,
+    LaneQuestion,
     LaneTally,
     RanksOfLanes,
     find_brackets,
@@ -59,20 +58,6 @@ otherwise (bytes, or a string such as ``"500 MB"``)."""
 
 # Bytes that take a thread 15 ms; starting others takes less than one.
 WORTH_THREADS = 1 << 23
-
-
-class LaneQuestion(Protocol):
-    """What is asked of every lane. Deterministically tokenizable, and picklable."""
-
-    @property
-    def n_answers(self) -> int:
-        """How many answers a lane has."""
-
-    def lane_ranks(self, n: Any) -> tuple[Any, Any]:
-        """See `lane_cuts.RanksOfLanes`."""
-
-    def lane_answer(self, found: Lanes) -> np.ndarray[Any, Any]:
-        """The answers, ``(n_answers, n_lanes)``, on the host."""
 
 
 # --- Which plan -----------------------------------------------------------------------------------
@@ -243,13 +228,12 @@ def ask_lanes_now(
     *,
     keepdims: bool,
     is_scalar: bool,
-) -> np.ndarray[Any, Any]:
-    """The answer for an array in memory, on the host; of a large NumPy array by several threads."""
+) -> Any:
+    """The answer for an array in memory, in kind; of a large NumPy array by several threads."""
     shape = _Shape(array.ndim, axes, keepdims, is_scalar)
 
-    def answer(piece: Any) -> np.ndarray[Any, Any]:
-        found = kernels.lanes([piece], dtype, axes, question.lane_ranks)
-        return shape.restore(question.lane_answer(found), piece.shape)
+    def answer(piece: Any) -> Any:
+        return shape.restore(kernels.answer_lanes([piece], dtype, axes, question), piece.shape)
 
     n_threads = config.get("num_workers", None) or CPU_COUNT
     # Other threads than the main one have others beside them, and stay alone.
@@ -310,11 +294,13 @@ class _Shape:
 
     def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """The answers ``(n_answers, n_lanes)`` for a block of that shape, with these axes."""
-        kept = (1 if axis in self.axes else size for axis, size in enumerate(block))
-        answer = answer.reshape(len(answer), *kept)
-        if not self.keepdims:
-            answer = answer.squeeze(tuple(axis + 1 for axis in self.axes))
-        return answer[0] if self.is_scalar else answer
+        kept = [
+            1 if axis in self.axes else size
+            for axis, size in enumerate(block)
+            if self.keepdims or axis not in self.axes
+        ]
+        answer = namespace(answer).reshape(answer, (answer.shape[0], *kept))
+        return answer[0, ...] if self.is_scalar else answer
 
 
 # --- In slabs -------------------------------------------------------------------------------------
@@ -380,9 +366,8 @@ def _answer_column(
 ) -> Any:
     """One output block, from the chunks of its column: nested lists, where an axis has several."""
     chunks = list(_flat(column))
-    found = kernels.lanes(chunks, dtype, axes, question.lane_ranks)
-    answer = shape.restore(question.lane_answer(found), chunks[0].shape)
-    return answer if isinstance(chunks[0], np.ndarray) else like(answer, chunks[0])
+    answer = kernels.answer_lanes(chunks, dtype, axes, question)
+    return shape.restore(answer, chunks[0].shape)
 
 
 def _flat(nested: Any) -> Iterator[Any]:

@@ -48,6 +48,7 @@ from dask_gpuselect.cuts import (
     guess_brackets,
     most_candidates,
 )
+from dask_gpuselect.kernels.generic import selection_dtype
 from dask_gpuselect.source import AnswerLayer, is_in_memory, private_copy
 from dask_gpuselect.strategies import PILOT_SIZE, pivot_count
 
@@ -182,7 +183,7 @@ def _guess_now(
     """Brackets and the tally there, for an array that is small, or worth a pilot."""
     size = math.prod(values.shape)
     if kernels.is_best_whole(values):
-        no_ends = np.empty(0, kernels.selection_dtype(dtype))
+        no_ends = np.empty(0, selection_dtype(dtype))
         everything = Brackets(no_ends, np.ones(1, np.bool_))
         return everything, kernels.tally_in_place(values, dtype, everything, size)
     if question.share == 1 and size >= PILOT_WORTH:

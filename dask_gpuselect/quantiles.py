@@ -80,7 +80,8 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -156,7 +157,8 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -248,7 +250,8 @@ def quantile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -353,7 +356,8 @@ def nanquantile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -441,7 +445,8 @@ def percentile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -531,7 +536,8 @@ def nanpercentile(
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
     column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
     for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes; CuPy chunks are joined and sorted, in 2 columns.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
@@ -667,32 +673,40 @@ class Quantiles:
         return len(self.q)
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        wanted = self._wanted_of_lanes(n)
+        wanted = self.wanted_of_lanes(n)
         return wanted.lower, wanted.upper
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
         counts, place = np.unique(found.n_valid, return_inverse=True)
-        weight = self._wanted_of_lanes(np.maximum(counts, 1)).weight[:, place]
+        weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight[:, place]
         lower, upper = (
             as_dtype(unsigned_zero(part.T), self.source_dtype)
             for part in (found.lower, found.upper)
         )
         answer = interpolate(lower, upper, weight, self._method, self.dtype)
-        is_empty = found.n_valid + found.n_missing == 0
-        if is_empty.any():
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
         is_missing = found.n_valid == 0
-        if self.skips_missing:
-            if (is_missing & ~is_empty).any():
-                warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
-        else:
+        is_empty = is_missing & (found.n_missing == 0)
+        self.tell_missing(
+            is_empty=bool(is_empty.any()), is_all_missing=bool((is_missing & ~is_empty).any())
+        )
+        if not self.skips_missing:
             is_missing |= found.n_missing > 0
         if is_missing.any():
             answer = np.array(answer)
             answer[:, is_missing] = np.nan if self.dtype.kind == "f" else "NaT"
         return answer
 
-    def _wanted_of_lanes(self, n: IntArray) -> Ranks:
+    @property
+    def mixes(self) -> int:
+        return 0 if self._method.discrete else 1 if self._method.averages else 2
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        if is_empty:
+            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
+        if is_all_missing and self.skips_missing:
+            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+
+    def wanted_of_lanes(self, n: IntArray) -> Ranks:
         """For each number of elements, in columns. Mostly there is one, that of all lanes."""
         if len(n) != 1:
             return ranks(n, np.array(self.q)[:, None], self._method)
@@ -775,7 +789,7 @@ def _quantile(
         if isinstance(a, da.Array):
             return ask_lanes(a, question, name, axes, dtype, **how)
         found = ask_lanes_now(a, question.source_dtype, question, axes, **how)
-        return found[()] if isinstance(a, np.ndarray) else generic.like(found, a)
+        return found[()] if isinstance(a, np.ndarray) else found
     shape = () if is_scalar else (question.n_answers,)
     shape += (1,) * a.ndim if keepdims else ()
     if isinstance(a, da.Array):

@@ -12,21 +12,26 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import exact_gap
 from dask_gpuselect.kernels import generic
-from dask_gpuselect.kernels.cuda.buckets import BUCKET, OFFSET_BITS, OUTSIDE, assemble, report_dtype
+from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.source import (
     FILES,
+    MOST_ANSWERS,
     MOST_ENDS,
     MOST_RANKS,
+    OFFSET_BITS,
+    OUTSIDE,
     SIZES,
     SPANS,
+    STATIC,
     choose_memory,
     classify_memory,
     digits,
     file_of,
     from_keys,
+    lane_kernel,
+    long_lane_kernel,
     n_slots,
     select_memory,
-    selected_dtype,
     sizes_for,
     source,
     tally_memory,
@@ -66,11 +71,73 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     compiled = {
         file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
-        for file in set(FILES.values())
+        for file in set(FILES.values()) - {"lanes.cu"}  # which is made for one length of lanes
     }
-    kernels = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
-    for kernel in ("sample", "guess", "choose", "classify", "locate", "select_digit", *kernels):
-        assert kernel.encode() in compiled[file_of(kernel)]
+    names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
+    names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
+    for name in names:
+        assert name.encode() in compiled[file_of(name)]
+
+
+# By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.
+LENGTHS = ((7, True), (24, False), (365, True), (365, False), (3650, True), (3650, False))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "the newest"])
+@pytest.mark.parametrize(
+    ("dtype", "answer", "lengths"),
+    [
+        ("f4", 32, (*LENGTHS, (40_000, True))),
+        ("f8", 64, (*LENGTHS, (20_000, False))),
+        ("f2", 16, LENGTHS[1:3]),
+        ("i2", 64, LENGTHS[:2]),
+        ("u8", 0, LENGTHS[1:3]),
+    ],
+)
+def test_kernels_of_lanes_compile(
+    dtype: str, answer: int, lengths: tuple[tuple[int, bool], ...], arch: str
+) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    kind, shared = np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"])
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    for n, side_by_side in lengths:
+        kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side, in_vectors=n == 24)
+        if kernel is None:
+            assert arch == "sm_75"
+            assert n > 10_000
+            continue
+        text = source("lanes.cu", kind, SIZES[0], (("ANSWER", answer), *kernel.defined))
+        assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
+    text = source("long_lanes.cu", kind, SIZES[0], (("ANSWER", answer),))
+    assert b"long_lanes" in Program(text, "c++", options).compile("cubin").code
+
+
+@pytest.mark.parametrize("shared", SHARED.values())
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("dtype", ["?", "i2", "f4", "f8"])
+def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: int) -> None:
+    kind = np.dtype(dtype)
+    longest = shared // (5 * max(kind.itemsize, 4))
+    for n in (*range(1, 1200), *range(1200, longest, 11), longest):
+        kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side)
+        assert kernel is not None
+        assert kernel.shared + STATIC <= shared
+        made = dict(kernel.defined)
+        group, kept = made["GROUP"], made["RUN"] * made["RUNS"]
+        # As many rows for each thread, all of which are there but for the last four of each run.
+        assert (kept - 4 * made["RUNS"]) * group <= n <= kept * group
+        assert made["BLOCK"] == kernel.threads == kernel.lanes * group <= 1024
+        assert kernel.threads % 32 == 0
+        assert kernel.threads * made["MIN_BLOCKS"] <= 2048
+        # Barriers have 15 names beside that of the block.
+        assert group <= 32 or kernel.lanes <= 15
+    assert lane_kernel(kind, 65_537, shared, side_by_side=side_by_side) is None
+    for n_answers in range(1, MOST_ANSWERS + 1):
+        long = long_lane_kernel(n_answers, side_by_side=side_by_side)
+        assert long.shared + STATIC <= shared
+        assert long.lanes * n_answers <= long.threads
 
 
 @needs_nvrtc
@@ -130,7 +197,7 @@ def test_keys_order_as_elements_do(dtype: str) -> None:
     else:
         values = np.concatenate([make(300, dtype) for make in INTEGERS.values()])
     keys = np.array([key(value) for value in values], np.uint64)
-    selected = values.astype(selected_dtype(kind))
+    selected = values.astype(generic.selection_dtype(kind))
     np.testing.assert_array_equal(from_keys(keys, kind), selected)
     order = np.argsort(keys, kind="stable")
     assert (selected[order] == np.sort(selected)).all()

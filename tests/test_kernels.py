@@ -127,7 +127,7 @@ def valid(values: NDArray[Any]) -> NDArray[Any]:
 
 def selected(values: NDArray[Any]) -> NDArray[Any]:
     """The elements, flat, of the dtype in which they are compared."""
-    return values.ravel().astype(kernels.selection_dtype(values.dtype), copy=False)
+    return values.ravel().astype(generic.selection_dtype(values.dtype), copy=False)
 
 
 def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any], *, sums_plainly: bool = True) -> None:
@@ -169,7 +169,7 @@ def assert_no_cell_is_heavy(cuts: Cuts, module: ModuleType, n_pivots: int) -> No
     n_valid = int(cuts.n_valid[0])
     inside = np.append(cuts.below, n_valid) - np.append(0, cuts.upto)
     promised = min(n_pivots, getattr(module, "MOST_PIVOTS", n_pivots))
-    assert inside.max() <= module.HEAVY * max(n_valid // promised, 1)
+    assert inside.max() <= generic.HEAVY * max(n_valid // promised, 1)
 
 
 @each_case(GENERIC, CPU, CUDA, GENERIC_ON_A_GPU)

@@ -6,6 +6,7 @@ import itertools
 import threading
 import tracemalloc
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -253,6 +254,63 @@ def test_selected_lanes_of_any_length(dtype: str, n: int, monkeypatch: pytest.Mo
         np.testing.assert_array_equal(values[some], true[some])
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i2", "u8"])
+@pytest.mark.parametrize("n", [24, 33, 200, 700, 2500, 9000, 17_000, 60_000])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_lanes_of_any_length(backend: Backend, n: int, dtype: str) -> None:
+    """On a GPU: sorted by a thread, selected by a few, by warps, by a block, and digit by digit."""
+    with np.errstate(over="ignore", under="ignore"):
+        if dtype[0] == "f":
+            a = np.stack([make(n) for make in (FLOATS | MISSING).values()]).astype(dtype)
+        else:
+            a = np.stack([make(n, dtype) for make in INTEGERS.values()])
+    q = [0.5, 0.0, 0.3, 1.0, 0.01, 0.99, 0.7]
+    methods = ("linear", "lower") if n < 300 else ("lower",)
+    for function, method in itertools.product(("quantile", "nanquantile"), methods):
+        answers = [np.asarray(expected(function, lane, q, method)) for lane in a]
+        wanted = np.stack(answers, axis=1)
+        cut = [n // 3, n // 3 + 1]
+        for stack, axis in ((a, 1), (a.T.copy(), 0), (np.stack([a.T, a.T], axis=2), 0)):
+            parts = [backend.asarray(part) for part in np.split(stack, cut, axis)]
+            x = da.concatenate([da.from_array(part, asarray=False) for part in parts], axis)
+            lazy = call(function, x, q, method, axis=axis)
+            assert lazy.name.startswith(f"{function}-column")
+            found = np.asarray(backend.to_numpy(lazy.compute(scheduler="sync")))
+            for lanes_found in (found, *([found[..., 0]] if found.ndim == 3 else [])):
+                if lanes_found.ndim == 2:
+                    np.testing.assert_array_equal(lanes_found, wanted)
+
+
+def test_chunks_of_any_layout(backend: Backend) -> None:
+    """Strided, reversed, transposed; the reduced axes apart; more chunks than a kernel takes."""
+    a = np.random.default_rng(0).normal(size=(90, 6, 8, 5))
+    views: tuple[Callable[[Any], Any], ...] = (
+        lambda x: x,
+        lambda x: x[::-1],
+        lambda x: x[:, ::2, :, ::-1],
+        lambda x: x.transpose(3, 1, 0, 2),
+        lambda x: x[..., ::3],
+        lambda x: x[5:, 1:, 2:],
+    )
+    for view in views:
+        array = view(backend.asarray(a))
+        for axis in (0, 1, 2, 3, (0, 1), (1, 2), (0, 3), (1, 3), (0, 2, 3)):
+            assert_same(backend, median(array, axis=axis), np.median(view(a), axis=axis))
+    x = backend.lazy(a, (1, 3, 8, 5))
+    for axis in (0, (0, 1)):
+        found = median(x, axis=axis).compute(scheduler="sync")
+        assert_same(backend, found, np.median(a, axis=axis))
+
+
+def test_wide_integers(backend: Backend) -> None:
+    """Beyond 2**53 they are mixed exactly, and in some lanes only."""
+    a = np.arange(120).reshape(40, 3) * np.array([1, 2**53 + 1, -(2**54) - 3])
+    for method in ("linear", "averaged_inverted_cdf", "lower"):
+        wanted = by_lanes("quantile", a.reshape(40, 3, 1), 0, [0.3, 0.5], method)[..., 0]
+        found = quantile(backend.asarray(a), [0.3, 0.5], axis=0, method=method)
+        assert_same(backend, found, wanted)
+
+
 def test_long_lanes_are_selected() -> None:
     assert cpu._is_selected_faster(3650, 4, 1)
     assert cpu._is_selected_faster(100_000, 8, 3)
@@ -267,13 +325,13 @@ def test_long_lanes_are_selected() -> None:
 def test_large_plain_arrays_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Among threads, if the caller is not one of several."""
     threads = set()
-    original = kernels.lanes
+    original = kernels.answer_lanes
 
     def noted(*args: Any) -> Any:
         threads.add(threading.current_thread())
         return original(*args)
 
-    monkeypatch.setattr(kernels, "lanes", noted)
+    monkeypatch.setattr(kernels, "answer_lanes", noted)
     monkeypatch.setattr(lanes, "WORTH_THREADS", 1000)
     a = np.random.default_rng(0).normal(size=(50, 4, 60))
     for axis in (0, -1, (0, 1)):

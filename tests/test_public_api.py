@@ -162,7 +162,7 @@ COMPILED = {
     "kernels.cuda.buckets": {"numba"},
     **{
         f"kernels.cuda.{name}": {"cupy"}
-        for name in ("sampling", "cells", "spans", "selection", "launch", "chunk")
+        for name in ("lanes", "sampling", "cells", "spans", "selection", "launch", "chunk")
     },
 }
 
@@ -216,6 +216,7 @@ ORDER = (
     "kernels",
     "kernels.cuda",
     "kernels.cuda.kernels",
+    "kernels.cuda.lanes",
     "kernels.cuda.sampling",
     "kernels.cuda.cells",
     "kernels.cuda.buckets",

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.kernels import generic
+from dask_gpuselect.kernels.generic import selection_dtype
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
+    LaneQuestion,
     Lanes,
     LaneTally,
     RanksOfLanes,
@@ -60,14 +62,6 @@ class Kernels(Protocol):
     def lanes(self, parts: Sequence[Any], ranks: RanksOfLanes) -> Lanes: ...
 
     def sorted_lanes(self, parts: Sequence[Any]) -> Iterator[NDArray[Any]]: ...
-
-
-def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which elements of `dtype` are compared: the same order, and exact both ways."""
-    substitutes = {"b": np.uint8, "M": np.int64, "m": np.int64}
-    if dtype.kind == "f" and dtype.itemsize == 2:
-        return np.dtype(np.float32)
-    return np.dtype(substitutes.get(dtype.kind, dtype.newbyteorder("=")))
 
 
 def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -121,6 +115,22 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
     if not generic.is_cupy(array) or n_candidates < WORTH_MOVING:
         return Tally.merge(parts)
     return _kernels_for(array).merged(parts)
+
+
+def answer_lanes(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneQuestion
+) -> Any:
+    """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
+    kind; see `lanes`."""
+    chunks = [_checked(chunk, dtype) for chunk in chunks]
+    if generic.is_cupy(chunks[0]) and sum(chunk.size for chunk in chunks):
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.lanes"))
+        own = [chunk.astype(dtype, copy=False) for chunk in chunks]
+        found = kernel.answer_lanes(own, axes, question)
+        if found is not None:
+            return found
+    answer = question.lane_answer(lanes(chunks, dtype, axes, question.lane_ranks))
+    return answer if isinstance(chunks[0], np.ndarray) else generic.like(answer, chunks[0])
 
 
 def lanes(

@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.kernels import generic
-from dask_gpuselect.kernels.generic import even_positions
+from dask_gpuselect.kernels.generic import even_positions, heavy_cells
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick, ranks_of_each
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
 OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
-HEAVY = 4  # a cell of more than this many times its share is split again
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 TILE = 1 << 19  # bytes of lanes that are sorted together
 SAMPLED = 64  # of a lane, and half of a short one
@@ -228,10 +227,7 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     """Divide the cells that hold more than `HEAVY` times their share, at exactly even steps."""
     n_valid = int(sampled.n_valid[0])
     share = max(n_valid // n_pivots, 1)
-    before = np.append(np.int64(0), sampled.upto)
-    inside = np.append(sampled.below, n_valid) - before
-    # Without a pivot, because the sample saw no valid element, all that there is is too much.
-    heavy = np.flatnonzero(inside > (HEAVY * share if len(sampled.pivots) else 0))
+    heavy, inside, before = heavy_cells(sampled.below, sampled.upto, n_valid, share)
     if len(heavy) == 0:
         return sampled
     held = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))

@@ -178,6 +178,28 @@ merged = Tally.merge  # this is the host
 tally_in_place = tally  # candidates leave the array's device
 
 
+def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which elements of `dtype` are compared: the same order, and exact both ways."""
+    substitutes = {"b": np.uint8, "M": np.int64, "m": np.int64}
+    if dtype.kind == "f" and dtype.itemsize == 2:
+        return np.dtype(np.float32)
+    return np.dtype(substitutes.get(dtype.kind, dtype.newbyteorder("=")))
+
+
+HEAVY = 4  # a cell of more than this many times its share is split again
+
+
+def heavy_cells(
+    below: IntArray, upto: IntArray, n_valid: int, share: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """The open cells between pivots that hold more than `HEAVY` times their share, from the counts
+    at the pivots; and of every cell how many elements are inside and before it."""
+    before = np.append(np.int64(0), upto)
+    inside = np.append(below, n_valid) - before
+    # Without a pivot, because the sample saw no valid element, all that there is is too much.
+    return np.flatnonzero(inside > (HEAVY * share if len(below) else 0)), inside, before
+
+
 def even_positions(n: int, count: int) -> IntArray:
     """At most `count` distinct positions spread evenly over ``range(n)``, its first and last among
     them."""

@@ -11,5 +11,6 @@ and one for the host side:
     spans                      load 2: counts at the ends of brackets, and candidates
     selection                  from candidates to the elements of some ranks
     sampling                   arrays in memory: a sample, and the steps after it in one chain
+    lanes                      along some of the axes: many lanes at once, by other kernels
     source.py, launch.py       the kernels' text and sizes; compiling and starting them
 """

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import FloatArray, IntArray
-from dask_gpuselect.kernels.cuda.source import from_keys
+from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE, from_keys
 
 BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
-OUTSIDE = 255  # a bucket's shift if it is outside all windows
-OFFSET_BITS = 12
 TINY = 1e-320  # more than what rounding takes away where numbers are denormal
 
 

@@ -13,10 +13,8 @@
 // Defined before this text: BUCKETS, SAMPLE (a power of two) and CLASSIFY_THREADS, by what shared
 // memory can hold.
 
-constexpr int OFFSET_BITS = 12;
 constexpr u32 LARGEST_OFFSET = (1u << OFFSET_BITS) - 1;
 constexpr i64 FLUSH = 1 << 20;  // elements a block counts before 32 bits could overflow
-constexpr int CHOOSE_THREADS = 1024;
 constexpr int CLASSIFY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 constexpr int TOGETHER = 4;  // elements a thread classifies at once, their loads from shared memory in flight
 
@@ -149,7 +147,6 @@ struct Bucket {
     u32 shift;  // 2^shift keys wide; OUTSIDE if outside all windows
     u32 has_pivot;
 };
-constexpr u32 OUTSIDE = 255;
 
 __device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
 

@@ -21,9 +21,9 @@ from dask_gpuselect.kernels.cuda.source import (
     n_slots,
 )
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
+from dask_gpuselect.kernels.generic import heavy_cells
 
 Array = Any  # a CuPy array
-HEAVY = 4  # a cell of more than this many times its share is split again
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
 
 
@@ -103,10 +103,7 @@ def _classify(values: Array, n_pivots: int) -> Any:
 def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cells:
     """Divide the cells that hold more than `HEAVY` times their share."""
     share = max(cells.n_valid // min(n_pivots, MOST_PIVOTS), 1)
-    before = np.append(np.int64(0), cells.upto)
-    inside = np.append(cells.below, cells.n_valid) - before
-    # Without a pivot, because the sample saw no valid element, all that there is is too much.
-    heavy = np.flatnonzero(inside > (HEAVY * share if len(cells.pivots) else 0))
+    heavy, inside, before = heavy_cells(cells.below, cells.upto, cells.n_valid, share)
     if len(heavy) == 0:
         return cells
     distance, slack = cells.distance.copy(), cells.slack.copy()

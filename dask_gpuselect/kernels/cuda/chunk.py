@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.source import selected_dtype
+from dask_gpuselect.kernels.generic import selection_dtype
 
 Array = Any  # a CuPy array
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
@@ -47,10 +47,10 @@ class Chunk(NamedTuple):
 
 def as_selected(values: Array) -> Array:
     """The elements in the dtype that kernels hand out: a copy where they are of another."""
-    return values.astype(selected_dtype(values.dtype), copy=False)
+    return values.astype(selection_dtype(values.dtype), copy=False)
 
 
 def on_host(values: Array) -> NDArray[Any]:
     """The elements on the host, flat, in any order, and in the dtype that kernels hand out."""
     host = values.get().ravel(order="K")
-    return np.ascontiguousarray(host.astype(selected_dtype(host.dtype), copy=False))
+    return np.ascontiguousarray(host.astype(selection_dtype(host.dtype), copy=False))

@@ -249,7 +249,13 @@ __device__ __forceinline__ Key key_of(Word word) {
 #else
     Key bits = word == SIGN ? 0 : word;
 #endif
+#if BITS == 64
+    return bits ^ (u64((i64)bits >> 63) | SIGN);
+#elif BITS == 32
+    return bits ^ (u32((int)bits >> 31) | SIGN);
+#else
     return bits & SIGN ? LARGEST & ~bits : bits | SIGN;
+#endif
 #endif
 }
 

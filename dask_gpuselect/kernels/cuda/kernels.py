@@ -1,6 +1,6 @@
 """The functions of `Kernels` for CuPy chunks."""
 
-from dask_gpuselect.kernels.cuda.cells import HEAVY, MOST_PIVOTS, cuts
+from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
@@ -9,7 +9,6 @@ from dask_gpuselect.kernels.generic import lanes, sorted_lanes
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 
 __all__ = [
-    "HEAVY",
     "MOST_PIVOTS",
     "SELECT_WHOLE",
     "Candidates",

@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.devices import check_device
-from dask_gpuselect.kernels.cuda.source import Sizes, file_of, sizes_for, source
+from dask_gpuselect.kernels.cuda.source import Defined, Sizes, file_of, sizes_for, source
 
 Array = Any  # a CuPy array
 P = ParamSpec("P")
@@ -42,18 +42,24 @@ def launch(
     shared: int = 0,
     *,
     blocks: int = 0,
+    defined: Defined = (),
 ) -> None:
     """Start a kernel with some bytes of shared memory; as many blocks as run at once by default."""
-    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id)
+    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
 @cache
 def _prepared(
-    dtype: np.dtype[Any], name: str, threads: int, shared: int, device: int
+    dtype: np.dtype[Any],
+    name: str,
+    threads: int,
+    shared: int,
+    device: int,
+    defined: Defined = (),
 ) -> tuple[Any, int]:
     """A kernel, and the number of its blocks that the device runs at the same time."""
-    kernel = _module(file_of(name), dtype, device).get_function(name)
+    kernel = _module(file_of(name), dtype, device, defined).get_function(name)
     if shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
@@ -63,17 +69,23 @@ def _prepared(
 
 
 @cache
-def _module(file: str, dtype: np.dtype[Any], device: int) -> Any:
+def _module(file: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
     check_device()
-    code = source(file, dtype, sizes_of(dtype, device))
+    code = source(file, dtype, sizes_of(dtype, device), defined)
     return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))
+
+
+@cache
+def most_shared(device: int) -> int:
+    """Bytes of shared memory that a block can have."""
+    attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
+    return int(cupy.cuda.runtime.deviceGetAttribute(attribute, device))
 
 
 @cache
 def sizes_of(dtype: np.dtype[Any], device: int) -> Sizes:
     """How large the kernels of load 1 are made for a device."""
-    attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
-    shared = cupy.cuda.runtime.deviceGetAttribute(attribute, device)
+    shared = most_shared(device)
     sizes = sizes_for(dtype, shared)
     if sizes is None:
         raise RuntimeError(

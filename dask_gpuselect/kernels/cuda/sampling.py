@@ -14,7 +14,7 @@ from dask_gpuselect.cuts import Brackets, RanksOf, Tally, guess_brackets
 from dask_gpuselect.kernels.cuda.chunk import Chunk
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
 from dask_gpuselect.kernels.cuda.selection import SELECTION, selected, start_selection
-from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS, selected_dtype
+from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     blank_sheet,
@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.cuda.spans import (
     tally_in_place,
     tally_of,
 )
+from dask_gpuselect.kernels.generic import selection_dtype
 from dask_gpuselect.strategies import pilot_bracket, pilot_room
 
 Array = Any  # a CuPy array
@@ -75,7 +76,7 @@ def _pilot_on_device(
     None for more than three brackets, for brackets that overlap, if the sample has missing
     elements, or if so many are tied that there are more candidates than expected.
     """
-    dtype = selected_dtype(np.dtype(values.dtype))
+    dtype = selection_dtype(np.dtype(values.dtype))
     plan = _plan(ranks, values.size, size, dtype)
     if plan is None:
         return None
@@ -152,7 +153,7 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | Non
 
 def drawn_from(values: Array, size: int, has_missing: np.uint64 | None = None) -> Array:
     """The elements at `size` hashed places, NaN among them, which the kernel tells."""
-    drawn = cupy.empty(size, selected_dtype(values.dtype))
+    drawn = cupy.empty(size, selection_dtype(values.dtype))
     if size:
         told = cupy.empty(1, np.uint64) if has_missing is None else has_missing
         arguments = (*Chunk.of(values), np.int64(size), drawn, told)

@@ -4,11 +4,8 @@
 // One launch for each digit: all blocks count the digit over the elements whose digits before are
 // those of a wanted one, and the block that finishes last looks up what the digit of each rank is.
 
-constexpr int DIGIT = 11;
 constexpr u32 BINS = 1u << DIGIT;  // 2 for each of 1024
-constexpr int SELECT_THREADS = 1024;
 constexpr int SELECT_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
-constexpr int MOST_RANKS = 6;  // with their counts in 48 KiB, which every device has
 constexpr u32 NONE = ~0u;
 
 struct Selection {

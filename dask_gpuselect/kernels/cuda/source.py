@@ -3,19 +3,41 @@ they take. Nothing here needs CuPy or a device."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.generic import selection_dtype
+
+# What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
 CHOOSE_THREADS = 1024
+SELECT_THREADS = 1024
+LONG_THREADS = 512  # for lanes too long for shared memory
+OFFSET_BITS = 12  # that are kept of an element's place in its bucket
+OUTSIDE = 255  # a bucket's shift if it is outside all windows
+DIGIT = 11  # bits
+MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
+MOST_PARTS = 64  # of a column of chunks
+MOST_ANSWERS = 6  # for a lane, found together digit by digit
+AGREED = {
+    "TALLY_THREADS": TALLY_THREADS,
+    "CHOOSE_THREADS": CHOOSE_THREADS,
+    "SELECT_THREADS": SELECT_THREADS,
+    "LONG_THREADS": LONG_THREADS,
+    "OFFSET_BITS": OFFSET_BITS,
+    "OUTSIDE": OUTSIDE,
+    "DIGIT": DIGIT,
+    "MOST_RANKS": MOST_RANKS,
+    "MOST_PARTS": MOST_PARTS,
+    "MOST_ANSWERS": MOST_ANSWERS,
+}
+
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 8)  # for which there are kernels
-SELECT_THREADS = 1024
-MOST_RANKS = 6  # selected at the same time
-DIGIT = 11  # bits
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -45,11 +67,16 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     return None
 
 
+INCLUDED = {"lanes.cu": ("lanes.cuh",), "long_lanes.cu": ("lanes.cuh",)}
+"""What files need beside ``elements.cuh``, which all do."""
+
 FILES = {
     "choose": "cells.cu",
     "classify": "cells.cu",
     "sample": "sampling.cu",
     "guess": "sampling.cu",
+    "lanes": "lanes.cu",
+    "long": "long_lanes.cu",
     "tally": "spans.cu",
     "locate": "selection.cu",
     "select": "selection.cu",
@@ -61,7 +88,11 @@ def file_of(kernel: str) -> str:
     return FILES[kernel.partition("_")[0]]
 
 
-def source(file: str, dtype: np.dtype[Any], sizes: Sizes) -> str:
+Defined = tuple[tuple[str, int], ...]
+"""More of what a source is made for, by its names there."""
+
+
+def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> str:
     """The CUDA C++ source of a file's kernels for one dtype."""
     defined = {
         "BITS": 8 * dtype.itemsize,
@@ -69,10 +100,13 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes) -> str:
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
+        **AGREED,
+        **dict(more),
     }
     lines = [f"#define {name} {value}\n" for name, value in defined.items()]
     folder = files("dask_gpuselect.kernels.cuda")
-    return "".join([*lines, *((folder / name).read_text() for name in ("elements.cuh", file))])
+    names = ("elements.cuh", *INCLUDED.get(file, ()), file)
+    return "".join([*lines, *((folder / name).read_text() for name in names)])
 
 
 def n_slots(dtype: np.dtype[Any]) -> int:
@@ -102,7 +136,7 @@ def classify_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
 
 def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     """Bytes for a block of `tally`: what its threads stage, the ends, and their counts."""
-    value_size = selected_dtype(dtype).itemsize
+    value_size = selection_dtype(dtype).itemsize
     staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
 
@@ -118,14 +152,6 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
     return [(max(top - DIGIT, 0), min(top, DIGIT)) for top in range(bits, 0, -DIGIT)]
 
 
-SELECTED: dict[str, np.dtype[Any]] = {"?": np.dtype(np.uint8), "e": np.dtype(np.float32)}
-
-
-def selected_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which the kernels hand out elements."""
-    return SELECTED.get(dtype.char, dtype)
-
-
 def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The elements of these keys: the inverse of `key_of` in ``elements.cuh``."""
     bits = 8 * dtype.itemsize
@@ -135,4 +161,124 @@ def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
     elif dtype.kind == "f":
         keys = np.where(keys & sign, keys ^ sign, ~keys)
     words = keys.astype(f"u{dtype.itemsize}")
-    return words.view(dtype).astype(selected_dtype(dtype), copy=False)
+    return words.view(dtype).astype(selection_dtype(dtype), copy=False)
+
+
+# --- Lanes ----------------------------------------------------------------------------------------
+
+PART = np.dtype([("data", "u8"), ("stop", "i8"), ("outer", "i8"), ("row", "i8"), ("inner", "i8")])
+STACK = np.dtype(
+    [
+        ("parts", PART, MOST_PARTS),
+        ("n_parts", "i8"),
+        ("n", "i8"),
+        ("n_inner", "i8"),
+        ("n_lanes", "i8"),
+        ("one", "i8"),
+    ]
+)
+WANTED = np.dtype(
+    [
+        ("ranks", "u8"),
+        ("weights", "u8"),
+        ("first_v", "i8"),
+        ("n_answers", "i4"),
+        ("mixes", "i4"),
+        ("skips_missing", "i4"),
+        ("padding", "i4"),
+    ]
+)
+
+
+class LaneKernel(NamedTuple):
+    """How a kernel of lanes is made and started."""
+
+    name: str
+    threads: int
+    lanes: int  # of a block at the same time
+    shared: int  # bytes
+    defined: Defined = ()
+
+
+def long_lane_kernel(n_answers: int, *, side_by_side: bool) -> LaneKernel:
+    """The kernel for lanes too long for shared memory, for up to `MOST_ANSWERS` answers."""
+    lanes = 8 if side_by_side else 1
+    shared = lanes * n_answers * (32 + 256 * 4) + (lanes + 1) * 4
+    return LaneKernel("long_lanes", LONG_THREADS, lanes, shared)
+
+
+SHORT = 32  # elements that one thread sorts
+MOST_KEPT = 64  # keys of 4 bytes that a thread sorts at once and keeps; half as many of 8
+MOST_THREADS = 1024
+REGISTERS = 1 << 16  # of a multiprocessor
+WORKING = 36  # registers of a thread for all else than keys
+
+
+# The same lengths come again and again.
+@lru_cache(maxsize=1024)
+def lane_kernel(
+    dtype: np.dtype[Any], n: int, shared: int, *, side_by_side: bool, in_vectors: bool = False
+) -> LaneKernel | None:
+    """The kernel for lanes of n elements, if a block can have so many bytes of shared memory; None
+    if they are too long for that.
+
+    They lie side by side or one behind the other, then perhaps so that short ones can be loaded in
+    vectors of 16 bytes.
+    """
+    most = MOST_KEPT * 4 // key_size(dtype)
+    group = 1
+    while group <= MOST_THREADS:
+        kept = -(-n // group)
+        # A warp that has a lane for itself waits for no other: rather two runs than two warps (2.9
+        # reads instead of 3.6 for 3,650 elements; side by side, 4.0 instead of 3.7).
+        runs = 2 if group == 32 and not side_by_side and kept > most else 1
+        if kept <= (SHORT if group == 1 else runs * most):
+            kernel = _lane_kernel(dtype, kept, group, runs, shared, side_by_side=side_by_side)
+            if in_vectors and group == 1:
+                vector = ("WORDS", 16 // dtype.itemsize)
+                kernel = kernel._replace(defined=(*kernel.defined[:-1], vector))
+            if kernel.shared + STATIC <= shared:
+                return kernel
+        group *= 2
+    return None
+
+
+def _lane_kernel(
+    dtype: np.dtype[Any], kept: int, group: int, runs: int, shared: int, *, side_by_side: bool
+) -> LaneKernel:
+    """For groups of so many threads, each with so many keys; see ``lanes.cu``."""
+    size = key_size(dtype)
+    run = -(-kept // runs)
+    step = 1 if run <= 4 else 2 if run <= 8 else 4  # not a kernel for every length
+    run = -(-run // step) * step
+    # Side by side: rows of 32 bytes, which memory reads at once, if there are so many threads.
+    threads = 128 if runs > 1 else 256
+    threads = max(threads, group * 32 // dtype.itemsize if side_by_side else group)
+    threads = min(threads, max(MOST_THREADS // 2, group))
+    lanes = threads // group
+    in_a_warp = max(32 // group, 1)
+    is_read_as_is = in_a_warp * dtype.itemsize >= 32 if side_by_side else group >= 32
+    staged = lanes > 1 and not is_read_as_is
+    pad = max(32 // lanes, 1) if staged and side_by_side else 0
+    pitch = lanes * (group + pad) + (group if staged and not side_by_side else 0)
+    few = 0 if group == 1 else min(8 * group, 32)
+    sums = 64 if group > 32 else 0
+    own = (run * runs * pitch + few * lanes) * size + sums * lanes * 4
+    # The compiler would take more registers than that: 2.4 reads instead of 2.6 for 365 elements.
+    registers = threads * (run * size // 4 + WORKING)
+    return LaneKernel(
+        "lanes_select",
+        threads,
+        lanes,
+        own,
+        (
+            ("GROUP", group),
+            ("RUN", run),
+            ("RUNS", runs),
+            ("BLOCK", threads),
+            ("MIN_BLOCKS", max(min(shared // (own + STATIC), REGISTERS // registers), 1)),
+            ("SIDE_BY_SIDE", int(side_by_side)),
+            ("STAGED", int(staged)),
+            ("WORDS", 1),
+        ),
+    )

@@ -6,7 +6,6 @@
 // together: it tells ends from candidates, and appends those to the output. Spans of more than one
 // cell take longer: each of their elements is counted in its cell, or at its end.
 
-constexpr int TALLY_THREADS = 256;
 constexpr int PER_THREAD = sizeof(Word) == 8 ? 8 : 16;
 // Staged elements a thread: a warp waits for more than 16 (8 bytes: 8), for each time it empties the
 // stage it waits for memory.

@@ -20,9 +20,9 @@ from dask_gpuselect.kernels.cuda.source import (
     MOST_RANKS,
     SPANS,
     TALLY_THREADS,
-    selected_dtype,
     tally_memory,
 )
+from dask_gpuselect.kernels.generic import selection_dtype
 
 Array = Any  # a CuPy array
 
@@ -105,7 +105,7 @@ def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
 def start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: int) -> Array:
     """Start the kernel; returns the memory for candidates."""
     dtype = np.dtype(values.dtype)
-    candidates = cupy.empty(most, selected_dtype(dtype))
+    candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "has_missing")]
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))

@@ -1,0 +1,173 @@
+// Lanes: their elements, and what is answered of them.
+//
+// A lane is the elements (o, 0, i), (o, 1, i), ... of a chunk seen as (outer, rows, inner), and of
+// as many more chunks as its column has.
+//
+// Defined before this text, beside those of elements.cuh: ANSWER (0: an element; 16, 32, 64: a float
+// of so many bits).
+
+
+struct Part {
+    const Word* data;
+    i64 stop;  // rows of this part and those before
+    i64 outer, row, inner;  // strides, in elements
+};
+
+struct Stack {
+    Part parts[MOST_PARTS];
+    i64 n_parts, n, n_inner, n_lanes;
+    i64 one;  // 1
+};
+
+// What is wanted of a lane with v valid elements is in row v - first_v of these tables.
+struct Wanted {
+    const int2* ranks;  // lower and upper
+    const double* weights;  // of the upper
+    i64 first_v;
+    int n_answers;
+    int mixes;  // 0: the lower element; 1: their mean; 2: by weight
+    int skips_missing;
+};
+
+struct Flags {
+    u32 all_missing;  // some lane has no valid element
+    u32 too_wide;  // some integer is not a float64
+};
+
+// --- Answers --------------------------------------------------------------------------------------
+
+#if ANSWER == 64
+typedef double Answer;
+#elif ANSWER == 32
+typedef float Answer;
+#elif ANSWER == 16
+typedef unsigned short Answer;
+#else
+typedef Word Answer;
+#endif
+
+__device__ __forceinline__ Answer rounded(double value, Word word) {
+#if ANSWER == 64
+    return value;
+#elif ANSWER == 32
+    float narrow;  // not to be flushed to zero
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(narrow) : "d"(value));
+    return narrow;
+#elif ANSWER == 16
+    unsigned short narrow;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(narrow) : "d"(value));
+    return narrow;
+#else
+    return word;
+#endif
+}
+
+__device__ __forceinline__ Answer no_answer() {
+#if ANSWER == 0
+    return word_of(LARGEST);  // NaN, if the elements are floats: others are never missing
+#else
+    return rounded(__longlong_as_double(0x7ff8000000000000ll), 0);
+#endif
+}
+
+__device__ __forceinline__ bool is_finite(double x) {
+    return (__double2hiint(x) & 0x7ff00000) != 0x7ff00000;
+}
+
+// As `interpolation._numpy_lerp`. The intrinsics are not contracted.
+__device__ __forceinline__ double near_end_lerp(double a, double b, double weight) {
+    double width = __dadd_rn(b, -a);
+    return weight < 0.5 ? __dadd_rn(a, __dmul_rn(width, weight))
+                        : __dadd_rn(b, -__dmul_rn(width, __dadd_rn(1.0, -weight)));
+}
+
+// As `interpolation.interpolate`.
+__device__ Answer mixed(Key lower, Key upper, double weight, int mixes, Flags* flags) {
+    Word first = word_of(lower), second = word_of(upper);
+    if (mixes == 0) return rounded(as_double(value_of(first)), first);
+    double a = as_double(value_of(first)), b = as_double(value_of(second));
+#if KIND != FLOATING && BITS == 64
+    if (a <= -9007199254740992.0 || b >= 9007199254740992.0) flags->too_wide = 1;
+#endif
+    double sum = __dadd_rn(a, b);
+    if (mixes == 1) {
+        sum = is_finite(sum) ? __dmul_rn(sum, 0.5) : __dadd_rn(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5));
+        return rounded(sum, first);
+    }
+    double mix = sum;
+    if (is_finite(a) && is_finite(b)) {
+        mix = is_finite(__dadd_rn(b, -a))
+            ? near_end_lerp(a, b, weight)
+            : 2.0 * near_end_lerp(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5), weight);
+    }
+    return rounded(weight == 0.0 ? a : weight == 1.0 ? b : mix, first);
+}
+
+// --- Reading --------------------------------------------------------------------------------------
+
+// Keys of NaN and of places behind the end are the largest of all, so they are sorted last. Of
+// integers the largest has that key too, and where it is taken for nothing it is what nothing counts
+// as.
+__device__ __forceinline__ bool is_absent(Key key) { return key == LARGEST; }
+
+__device__ __forceinline__ Key key_or_absent(Word word) {
+#if KIND == FLOATING && BITS == 32
+    return key_of(word);  // adding makes any NaN 0x7fffffff, whose key is the largest
+#else
+    return is_missing(value_of(word)) ? LARGEST : key_of(word);
+#endif
+}
+
+// The elements of one lane, whose rows are asked for in ascending order. IS_ONE: of one chunk.
+template <bool IS_ONE>
+struct Reader {
+    const Stack& stack;
+    i64 o, i, step;  // step: bytes from row to row
+    const char* row_0;
+    int part, stop;
+
+    __device__ __forceinline__ Reader(const Stack& stack, i64 lane) : stack(stack) {
+        i64 n_inner = stack.n_inner;
+        if (n_inner == 1) {
+            o = lane, i = 0;
+        } else if (n_inner == stack.n_lanes) {
+            o = 0, i = lane;
+        } else if (stack.n_lanes >> 32 == 0) {
+            o = (u32)lane / (u32)n_inner, i = (u32)lane - (u32)o * (u32)n_inner;
+        } else {
+            o = lane / n_inner, i = lane - o * n_inner;
+        }
+        enter(0);
+    }
+
+    __device__ __forceinline__ void enter(int next) {
+        const Part& p = stack.parts[next];
+        i64 start = next ? stack.parts[next - 1].stop : 0;
+        part = next, stop = (int)p.stop, step = p.row * (i64)sizeof(Word);
+        row_0 = (const char*)(p.data + o * p.outer + i * p.inner - start * p.row);
+    }
+
+    // Where a row is.
+    __device__ __forceinline__ const char* at(int row) {
+        if (!IS_ONE) {
+            while (row >= stop) enter(part + 1);
+        }
+        return row_0 + (u64)(u32)row * (u64)step;
+    }
+
+    // Rows first, first + EACH, ..., all of which there are before the SURE-th and some behind. Of others
+    // nothing.
+    template <int EACH, int SURE, int N>
+    __device__ __forceinline__ void read_words(int first, int n, Word (&words)[N]) {
+        const char* start = row_0 + first * step;
+        i64 jump = EACH * step;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            int row = first + j * EACH;
+            words[j] = 0;
+            if (j < SURE || row < n) {
+                words[j] = __ldg((const Word*)(IS_ONE ? start + j * jump : at(row)));
+            }
+        }
+    }
+};

@@ -1,0 +1,202 @@
+"""Quantiles of many lanes at once, each read one time. The host side of ``lanes.cu``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import (
+    MOST_ANSWERS,
+    MOST_PARTS,
+    STACK,
+    WANTED,
+    LaneKernel,
+    lane_kernel,
+    long_lane_kernel,
+)
+from dask_gpuselect.lane_cuts import LaneQuestion
+
+Array = Any  # a CuPy array
+MOST_BLOCKS = (1 << 31) - 1  # of a grid
+
+
+@advised
+def answer_lanes(
+    chunks: Sequence[Array], axes: tuple[int, ...], question: LaneQuestion
+) -> Array | None:
+    """The answers for every lane along `axes`, of all chunks together, on their device.
+
+    Parameters
+    ----------
+    chunks : sequence of arrays
+        Of one shape but for `axes`, and of one dtype. Not all are empty.
+    axes : tuple of int
+        Ascending.
+    question : LaneQuestion
+        What is asked.
+
+    Returns
+    -------
+    array, shape (n_answers, n_lanes), or None
+        None where it must be found on another way: integers beyond 2**53 that are to be mixed, and
+        lanes of 2**31 elements and more.
+
+    Notes
+    -----
+    Reads device memory once, whatever the layout. Lanes too long for shared memory (with that of
+    compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes) are read once for each
+    byte of an element, and once more, for every six answers. Scratch: none, but for copies of
+    chunks: if `axes` are not next to each other, if steps along the axes before, among or behind
+    them are uneven, or if there are more than 64 chunks.
+    """
+    parts = _parts(chunks, axes)
+    dtype = np.dtype(chunks[0].dtype)
+    n = sum(part.shape[1] for part in parts)
+    stack = _stack(parts, n)
+    if n >= 1 << 31:
+        return None
+    tables = _tables(question, n, dtype.kind == "f", cupy.cuda.Device().id)
+    wanted = np.zeros((), WANTED)
+    wanted["ranks"], wanted["weights"] = (table.data.ptr for table in tables)
+    wanted["first_v"] = 0 if dtype.kind == "f" else n
+    wanted["n_answers"] = question.n_answers
+    wanted["mixes"], wanted["skips_missing"] = question.mixes, question.skips_missing
+    n_lanes = int(stack["n_lanes"])
+    answers = cupy.empty((question.n_answers, n_lanes), question.dtype)
+    flags = cupy.zeros(2, np.uint32)
+    _start(dtype, stack, wanted, answers, flags, question)
+    all_missing, too_wide = flags.get().tolist()
+    if too_wide:
+        return None
+    question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
+    return answers
+
+
+def _start(
+    dtype: np.dtype[Any],
+    stack: Any,
+    wanted: Any,
+    answers: Array,
+    flags: Array,
+    question: LaneQuestion,
+) -> None:
+    """Start the kernel for lanes of this length and layout; the one for long lanes several times,
+    if there are many answers."""
+    side_by_side = bool(stack["n_inner"] > 1)
+    n = int(stack["n"])
+    shared = most_shared(cupy.cuda.Device().id)
+    in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
+    kernel = lane_kernel(dtype, n, shared, side_by_side=side_by_side, in_vectors=in_vectors)
+    starts: list[tuple[LaneKernel, tuple[Any, ...]]] = []
+    if kernel is not None:
+        starts.append((kernel, ()))
+    else:
+        for first in range(0, question.n_answers, MOST_ANSWERS):
+            n_answers = min(question.n_answers - first, MOST_ANSWERS)
+            kernel = long_lane_kernel(n_answers, side_by_side=side_by_side)
+            starts.append((kernel, (np.int32(kernel.lanes), np.int32(first))))
+    answer = 8 * question.dtype.itemsize if question.mixes else 0
+    for kernel, how in starts:
+        launch(
+            dtype,
+            kernel.name,
+            kernel.threads,
+            (_as_bytes(stack), _as_bytes(wanted), *how, answers, flags),
+            kernel.shared,
+            # A block for each tile: the device then balances their load.
+            blocks=min(-(-int(stack["n_lanes"]) // kernel.lanes), MOST_BLOCKS),
+            defined=(("ANSWER", answer), *kernel.defined),
+        )
+
+
+def _as_bytes(record: Any) -> Any:
+    """The same without its fields, which CuPy would look at one by one."""
+    return record.reshape(1).view(f"V{record.itemsize}")[0]
+
+
+def _is_in_vectors(stack: Any, size: int) -> bool:
+    """Whether every lane is whole 16-byte vectors of so many elements."""
+    part = stack["parts"][0]
+    parts_fit = int(stack["n_parts"]) == 1 and int(part["row"]) == 1 and int(part["data"]) % 16 == 0
+    return parts_fit and int(stack["n"]) % size == 0 and int(part["outer"]) % size == 0
+
+
+class Part(NamedTuple):
+    """A chunk seen as (outer, rows, inner), strides in elements."""
+
+    chunk: Array
+    shape: tuple[int, int, int]
+    strides: tuple[int, int, int]
+
+
+def _parts(chunks: Sequence[Array], axes: tuple[int, ...]) -> list[Part]:
+    ndim = chunks[0].ndim
+    if not axes:  # every element is a lane
+        chunks, axes, ndim = [chunk[..., None] for chunk in chunks], (ndim,), ndim + 1
+    if axes[-1] - axes[0] >= len(axes):  # others lie between them
+        kept = [axis for axis in range(ndim) if axis not in axes]
+        chunks = [cupy.ascontiguousarray(chunk.transpose(*kept, *axes)) for chunk in chunks]
+        axes = tuple(range(len(kept), ndim))
+    if len(chunks) > MOST_PARTS:
+        # Joined along the first of the axes: with the others of one chunk each, that is all of it.
+        joined = [_as_rows(chunk, axes) for chunk in chunks]
+        chunks, axes = [cupy.concatenate(joined, axis=1)], (1,)
+    parts = [_part(chunk, axes) or _part(cupy.ascontiguousarray(chunk), axes) for chunk in chunks]
+    return [part for part in parts if part is not None and part.shape[1]]
+
+
+def _as_rows(chunk: Array, axes: tuple[int, ...]) -> Array:
+    shape = chunk.shape
+    outer, inner = math.prod(shape[: axes[0]]), math.prod(shape[axes[-1] + 1 :])
+    return chunk.reshape(outer, math.prod(shape[axes[0] : axes[-1] + 1]), inner)
+
+
+def _part(chunk: Array, axes: tuple[int, ...]) -> Part | None:
+    """None if an axis of three would have uneven steps."""
+    groups = (range(axes[0]), axes, range(axes[-1] + 1, chunk.ndim))
+    even = [_even([(chunk.shape[i], chunk.strides[i]) for i in group]) for group in groups]
+    if None in even:
+        return None
+    sizes, strides = zip(*even, strict=True)
+    return Part(chunk, sizes, tuple(stride // chunk.itemsize for stride in strides))
+
+
+def _even(dimensions: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Some dimensions as one: its size and stride."""
+    dimensions = [(size, stride) for size, stride in dimensions if size != 1]
+    for (_, wide), (size, stride) in zip(dimensions, dimensions[1:], strict=False):
+        if wide != size * stride:
+            return None
+    return math.prod(size for size, _ in dimensions), dimensions[-1][1] if dimensions else 0
+
+
+def _stack(parts: list[Part], n: int) -> Any:
+    outer, _, inner = parts[0].shape
+    stack = np.zeros((), STACK)
+    stop = 0
+    for told, part in zip(stack["parts"], parts, strict=False):
+        stop += part.shape[1]
+        told["data"], told["stop"] = part.chunk.data.ptr, stop
+        told["outer"], told["row"], told["inner"] = part.strides
+    stack["n_parts"], stack["n"], stack["n_inner"] = len(parts), n, inner
+    stack["n_lanes"] = outer * inner
+    stack["one"] = 1
+    return stack
+
+
+# Of one size of lanes, again and again: a float's table has a row for every number that are valid.
+@lru_cache(maxsize=16)
+def _tables(question: LaneQuestion, n: int, is_float: bool, device: int) -> tuple[Array, Array]:
+    """Ranks and weights of the answers, on the device; see Wanted of ``lanes.cu``."""
+    counts = np.arange(0 if is_float else n, n + 1)
+    wanted = question.wanted_of_lanes(np.maximum(counts, 1))
+    shape = (question.n_answers, len(counts))
+    lower, upper, weight = (np.broadcast_to(values, shape).T for values in wanted)
+    ranks = np.stack([lower, upper], axis=-1)
+    return cupy.array(ranks, np.int32, order="C"), cupy.array(weight, order="C")

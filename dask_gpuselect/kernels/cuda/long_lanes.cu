@@ -1,0 +1,189 @@
+// Quantiles of lanes too long for shared memory: digit by digit.
+
+constexpr int DIGIT_BITS = 8;
+constexpr int N_BINS = 1 << DIGIT_BITS;
+constexpr int AHEAD = 8;  // elements that a thread reads before it looks at them
+
+// What is known of one answer: the leading digits of its lower key, and its rank among the keys that
+// have them.
+struct Search {
+    Key prefix, next;  // at the end, the lower key; and the least that is larger
+    u32 rank, n_same;  // of all that have the prefix
+    u32 wants_next;
+};
+
+// Count a thread's bin, at once for those of the warp that have the same one: data that is tied has
+// few bins, and additions to one place wait for each other.
+__device__ __forceinline__ void count_bin(u32* bins, u32 bin, bool counts) {
+    u32 left = __ballot_sync(ALL_LANES, counts);
+#pragma unroll
+    for (int turn = 0; turn < 2 && left; ++turn) {
+        int leader = __ffs(left) - 1;
+        u32* place = bins + bin;
+        u64 theirs = __shfl_sync(ALL_LANES, (u64)place, leader);
+        u32 same = __ballot_sync(ALL_LANES, counts && (u64)place == theirs);
+        if ((int)(threadIdx.x % 32) == leader) atomicAdd(place, (u32)__popc(same));
+        counts &= !(same >> threadIdx.x % 32 & 1);
+        left &= ~same;
+    }
+    if (counts) atomicAdd(bins + bin, 1u);
+}
+
+// Find the bin of each search's rank; a warp for a search.
+__device__ __forceinline__ void take_bins(Search* searches, u32* bins, int n_searches, int shared_by) {
+    int me = threadIdx.x % 32;
+    for (int s = threadIdx.x / 32; s < n_searches; s += LONG_THREADS / 32) {
+        const u32* mine = bins + (i64)(s / shared_by * shared_by) * N_BINS + me * (N_BINS / 32);
+        u32 own[N_BINS / 32], total = 0;
+#pragma unroll
+        for (int b = 0; b < N_BINS / 32; ++b) total += own[b] = mine[b];
+        u32 before = total;  // inclusive, then exclusive
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            u32 lower = __shfl_up_sync(ALL_LANES, before, step);
+            if (me >= step) before += lower;
+        }
+        before -= total;
+        u32 rank = searches[s].rank;
+        __syncwarp();
+#pragma unroll
+        for (int b = 0; b < N_BINS / 32; ++b) {
+            if (rank >= before && rank - before < own[b]) {
+                searches[s].prefix = searches[s].prefix << DIGIT_BITS | Key(me * (N_BINS / 32) + b);
+                searches[s].rank = rank - before;
+                searches[s].n_same = own[b];
+            }
+            before += own[b];
+        }
+    }
+}
+
+// Hand every element of a thread's lane to `visit(key, is_present)`; all threads take part in all
+// calls.
+template <bool IS_ONE, class Visit>
+__device__ __forceinline__ void visit_rows(
+    const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
+) {
+    Reader<IS_ONE> read(stack, lane);
+    i64 n = stack.n;
+    for (i64 start = 0; start < n; start += AHEAD * step) {
+        Word words[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; ++j) {
+            i64 row = start + first + j * step;
+            words[j] = row < n ? __ldg((const Word*)read.at((int)row)) : Word(0);
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; ++j) {
+            visit(key_or_absent(words[j]), start + first + j * step < n);
+        }
+    }
+}
+
+template <class Visit>
+__device__ __forceinline__ void visit_lane(
+    const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
+) {
+    if (stack.n_parts == 1) visit_rows<true>(stack, lane, first, step, visit);
+    else visit_rows<false>(stack, lane, first, step, visit);
+}
+
+// Shared memory: for each lane and answer a search and its bins. Blocks of so many lanes side by
+// side, or of one.
+extern "C" __global__ void __launch_bounds__(LONG_THREADS) long_lanes(
+    const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted, int n_side,
+    int first_answer, Answer* answers, Flags* flags
+) {
+    extern __shared__ u64 memory[];
+    int n_some = min(wanted.n_answers - first_answer, MOST_ANSWERS), n_searches = n_side * n_some;
+    Search* searches = (Search*)memory;
+    u32* bins = (u32*)(searches + n_searches);
+    u32* n_missing = bins + n_searches * N_BINS;
+    u32* any_next = n_missing + n_side;
+    i64 n_lanes = stack.n_lanes;
+    int side = threadIdx.x % n_side;
+    i64 first = threadIdx.x / n_side, step = LONG_THREADS / n_side;
+    Search* mine = searches + side * n_some;
+    u32* my_bins = bins + side * n_some * N_BINS;
+
+    for (i64 tile = blockIdx.x; tile * n_side < n_lanes; tile += gridDim.x) {
+        i64 lane = min(tile * n_side + side, n_lanes - 1);
+        if ((int)threadIdx.x < n_side) n_missing[threadIdx.x] = 0;
+        if (threadIdx.x == 0) *any_next = 0;
+        for (int shift = BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+            bool is_first = shift == BITS - DIGIT_BITS;
+            for (int b = threadIdx.x; b < n_searches * N_BINS; b += LONG_THREADS) bins[b] = 0;
+            __syncthreads();
+            u32 missing = 0;
+            visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
+                u32 bin = u32(key >> shift) & (N_BINS - 1);
+                if (is_first) {
+                    missing += is_present && is_absent(key);
+                    count_bin(my_bins, bin, is_present);
+                    return;
+                }
+                Key prefix = key >> shift >> DIGIT_BITS;
+                for (int a = 0; a < n_some; ++a) {
+                    bool counts = is_present && prefix == mine[a].prefix;
+                    count_bin(my_bins + a * N_BINS, bin, counts);
+                }
+            });
+            if (is_first && KIND == FLOATING && missing) atomicAdd(n_missing + side, missing);
+            __syncthreads();
+            if (is_first && (int)threadIdx.x < n_searches) {
+                Search& search = searches[threadIdx.x];
+                i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
+                i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + first_answer +
+                            threadIdx.x % n_some;
+                search.prefix = 0, search.next = LARGEST;
+                search.rank = wanted.ranks[entry].x;
+                search.n_same = 0;
+            }
+            __syncthreads();
+            take_bins(searches, bins, n_searches, is_first ? n_some : 1);
+            __syncthreads();
+        }
+        // The upper key, where it is not the lower one.
+        if ((int)threadIdx.x < n_searches) {
+            Search& search = searches[threadIdx.x];
+            i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
+            i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + first_answer +
+                        threadIdx.x % n_some;
+            int2 ranks = wanted.ranks[entry];
+            search.wants_next = ranks.y > ranks.x && search.rank + 1 >= search.n_same;
+            if (search.wants_next) *any_next = 1;
+        }
+        __syncthreads();
+        if (*any_next) {
+            Key next[MOST_ANSWERS];
+#pragma unroll
+            for (int a = 0; a < MOST_ANSWERS; ++a) next[a] = LARGEST;
+            visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
+#pragma unroll
+                for (int a = 0; a < MOST_ANSWERS; ++a) {
+                    if (a < n_some && is_present && key > mine[a].prefix) next[a] = min(next[a], key);
+                }
+            });
+#pragma unroll
+            for (int a = 0; a < MOST_ANSWERS; ++a) {
+                if (a < n_some) atomicMin(&mine[a].next, next[a]);
+            }
+            __syncthreads();
+        }
+        if ((int)threadIdx.x < n_searches) {
+            Search& search = searches[threadIdx.x];
+            i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
+            int a = first_answer + threadIdx.x % n_some;
+            i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + a;
+            i64 own = tile * n_side + threadIdx.x / n_some;
+            Answer answer = no_answer();
+            if (n_valid > 0 && (n_valid == stack.n || wanted.skips_missing)) {
+                Key upper = search.wants_next ? search.next : search.prefix;
+                answer = mixed(search.prefix, upper, wanted.weights[entry], wanted.mixes, flags);
+            }
+            if (own < n_lanes) answers[a * n_lanes + own] = answer;
+            if (n_valid == 0 && own < n_lanes) flags->all_missing = 1;
+        }
+        __syncthreads();
+    }
+}
