@@ -1,5 +1,6 @@
 """Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
 
+from dask_gpuselect.boxplot import Box, Boxplot, describe_boxplot
 from dask_gpuselect.cuts import ChunksChangedError
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import (
@@ -14,8 +15,11 @@ from dask_gpuselect.quantiles import (
 from dask_gpuselect.staging import to_gpu
 
 __all__ = [
+    "Box",
+    "Boxplot",
     "ChunksChangedError",
     "Plan",
+    "describe_boxplot",
     "explain",
     "median",
     "nanmedian",

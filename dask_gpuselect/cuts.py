@@ -302,12 +302,21 @@ def find_brackets(
     if len(cuts.pivots) >= THIN_FROM and len(first) <= THIN_FOR:
         cuts = _around(cuts, first, last)
     envelope = Envelope.of(cuts)
+    lo, hi = positions_of(cuts, envelope, first, last, use_distances=use_distances)
+    return _cells(envelope, lo, hi)
+
+
+def positions_of(
+    cuts: Cuts, envelope: Envelope, first: IntArray, last: IntArray, *, use_distances: bool = True
+) -> tuple[IntArray, IntArray]:
+    """Between which of the distinct pivots the order statistics of these ranks lie: see
+    `Envelope.positions`."""
     lo, hi = envelope.positions(first, last)
     if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
         distances = Distances.of(cuts, envelope)
         narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
         lo, hi = np.array(narrowed, dtype=np.int64).T
-    return _cells(envelope, lo, hi)
+    return lo, hi
 
 
 def _around(cuts: Cuts, first: IntArray, last: IntArray) -> Cuts:
@@ -546,15 +555,21 @@ def exact_gap(low: Any, high: Any) -> FloatArray:
 def _cells(envelope: Envelope, lo: IntArray, hi: IntArray) -> Brackets:
     """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and
     above)."""
-    # Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most
-    # one such pivot holds more ties than the cells open there, and it is the first: any later one
-    # has all ties of those between it and the first above the first's lower bound and below the
-    # rank. So making the first an end is enough to keep candidates bounded on any data.
-    tied = lo + 1
-    tied = tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
-    brackets = Brackets.covering(envelope.values, lo, hi, counted=tied)
+    brackets = Brackets.covering(envelope.values, lo, hi, counted=tied_inside(envelope, lo, hi))
     ends = np.searchsorted(envelope.values, brackets.ends)
     return replace(brackets, wanted=brackets.wanted & (_most_inside(envelope, ends) > 0))
+
+
+def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
+    """Positions inside brackets (lo, hi] of pivots that may have too many ties to be gathered.
+
+    Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most one
+    such pivot holds more ties than the cells open there, and it is the first: any later one has all
+    ties of those between it and the first above the first's lower bound and below the rank. So
+    making the first an end is enough to keep candidates bounded on any data.
+    """
+    tied = lo + 1
+    return tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
 
 
 def _most_inside(envelope: Envelope, ends: IntArray) -> IntArray:

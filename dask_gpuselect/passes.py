@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import dask.array as da
@@ -49,14 +50,23 @@ from dask_gpuselect.cuts import (
     most_candidates,
 )
 from dask_gpuselect.kernels.generic import selection_dtype
-from dask_gpuselect.source import AnswerLayer, is_in_memory, private_copy
-from dask_gpuselect.strategies import PILOT_SIZE, pivot_count
+from dask_gpuselect.moments import Moments
+from dask_gpuselect.source import (
+    AnswerLayer,
+    Read,
+    is_in_memory,
+    layers_in_place,
+    private_copy,
+    reads_of,
+)
+from dask_gpuselect.strategies import PILOT_SIZE, pilot_room, pivot_count
 
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
 PILOT_WORTH = 4 * PILOT_SIZE
 # Elements up to which the candidates of a pilot fit in one place.
 PILOT_MOST = 1 << 28
 PILOT_SHARE = 0.009  # of all elements are candidates, for each quantile
+GUESSED = 0.2  # of all elements may be candidates of a box in one array
 MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
@@ -162,6 +172,262 @@ def ask(
     return _answer(tally, bracket, pilot, question, label, shape, meta)
 
 
+class Follower(Protocol):
+    """A question with what else it asks: of the first load, and of a third if need be.
+
+    Deterministically tokenizable, and picklable.
+    """
+
+    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+        """What to gather in the only read of data in memory, by a sorted sample that has this share
+        of all elements."""
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        """What the second load gathers."""
+
+    def look(self, brackets: Brackets, tally: Tally) -> Any:
+        """What that says. Raises `ChunksChangedError` if it is not what the first load proved."""
+
+    def more(self, brackets: Brackets, found: Any) -> Brackets | None:
+        """What a further load gathers, or None."""
+
+    def finish(self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments) -> Any:
+        """The answer, any object, from what was found and a third load if there was one."""
+
+
+def ask_more(
+    arrays: Sequence[da.Array], questions: Sequence[Follower], label: str
+) -> tuple[HighLevelGraph, list[tuple[str]]]:
+    """The lazy answer about each of some arrays, an object: in two loads, and a third where the
+    question wants it. What the arrays have in common is loaded for all of them together.
+
+    Returns a graph, and a key for each array.
+    """
+    names = sorted({x.name for x in arrays})
+    among = tokenize(names) if len(names) > 1 else None
+    asked = [
+        _asked_more(x, question, label, among)
+        for x, question in zip(arrays, questions, strict=True)
+    ]
+    turn = _after_all([each.bracket for each in asked], label) if among else None
+    answers = [_answer_more(each, turn, label) for each in asked]
+    graph = HighLevelGraph.merge(*(answer.dask for answer in answers))
+    return graph, [(answer.name,) for answer in answers]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of one array, as far as its first load."""
+
+    x: da.Array
+    question: Follower
+    settled: da.Array | None
+    cuts: da.Array
+    sums: da.Array
+    bracket: da.Array
+
+
+def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) -> _Asked:
+    settled = None
+    if is_in_memory(x) and is_large_enough(x.size, x.npartitions):
+        guess, settled = _pilot_more(x, question, label)
+    cuts = _cuts(x, 1, settled, among)
+    if settled is None:
+        name = f"{label}-sums-{tokenize(cuts.name)}"
+        sums = _each_chunk(_sums, name, [_first_load(x, among), cuts], dtype=x.dtype)
+    else:
+        name = f"{label}-sums-{tokenize(guess.name)}"
+        sums = _each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
+    sums = _reduce(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
+    name = f"{label}-bracket-{tokenize(cuts.name, question)}"
+    bracket = _reduce(cuts, "quantile-cuts-merge", _merge_cuts, _find_more, name, question=question)
+    return _Asked(x, question, settled, cuts, sums, bracket)
+
+
+def _pilot_more(x: da.Array, question: Follower, label: str) -> tuple[da.Array, da.Array]:
+    """One task for the guess, and one for what was found there, or None if it missed."""
+    rate = PILOT_SIZE / x.size
+    name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
+    sample = _each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
+    guess = _reduce(
+        sample,
+        "quantile-sample-merge",
+        _concatenate,
+        _guess_more,
+        f"{label}-guess-{tokenize(name, question)}",
+        question=question,
+        rate=rate,
+    )
+    name = f"{label}-guess-candidates-{tokenize(guess.name)}"
+    tally = _each_chunk(_tally_guess, name, [x], [guess], dtype=x.dtype)
+    settled = _reduce(
+        tally,
+        f"{label}-guess-merge",
+        _merge_or_none,
+        _settle_more,
+        f"{label}-settled-{tokenize(name)}",
+        guess=TaskRef((guess.name,)),
+        question=question,
+    )
+    return guess, settled
+
+
+def _guess_more(parts: list[NDArray[Any]], question: Follower, rate: float) -> Brackets:
+    return question.guess(np.sort(_concatenate(parts)), rate)
+
+
+def _settle_more(parts: list[Tally | None], guess: Brackets, question: Follower) -> Any:
+    tally = _merge_or_none(parts)
+    if tally is None:
+        return None
+    try:
+        found = question.look(guess, tally)
+    except ChunksChangedError:  # the brackets do not hold: a miss
+        return None
+    return found if question.more(guess, found) is None else None
+
+
+def _sums(chunk: Any, cuts: Cuts, *, dtype: np.dtype[Any]) -> Moments:
+    return kernels.moments(chunk, cuts.pivots, dtype)
+
+
+def _sums_by_guess(chunk: Any, guess: Brackets, *, dtype: np.dtype[Any]) -> Moments:
+    return kernels.moments(chunk, guess.ends, dtype)
+
+
+def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
+    """A task that waits for the brackets of all arrays."""
+    names = sorted({bracket.name for bracket in brackets})
+    name = f"{label}-turn-{tokenize(names)}"
+    layer = MaterializedLayer(
+        {(name,): Task((name,), _nothing, List(*(TaskRef((n,)) for n in names)))}
+    )
+    graph = HighLevelGraph.merge(*(bracket.dask for bracket in brackets))
+    return da.Array(extended(graph, name, layer, set(names)), name, (), meta=np.empty((), object))
+
+
+def _nothing(parts: list[Any]) -> None:
+    del parts
+
+
+def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
+    x, question, bracket = asked.x, asked.question, asked.bracket
+    tally = _tally(x, asked.cuts, bracket, label, turn)
+    found = _reduce(
+        tally,
+        f"{label}-candidates-merge",
+        _merge_or_none,
+        _look,
+        f"{label}-look-{tokenize(tally.name, question)}",
+        brackets=TaskRef((bracket.name,)),
+        settled=None if asked.settled is None else TaskRef((asked.settled.name,)),
+        question=question,
+    )
+    third = _third_load(x, asked.cuts, found, asked.sums, label)
+    return _reduce(
+        third,
+        f"{label}-fences-merge",
+        _merge_or_none,
+        _finish_more,
+        f"{label}-{tokenize(third.name)}",
+        found=TaskRef((found.name,)),
+        sums=TaskRef((asked.sums.name,)),
+        question=question,
+    )
+
+
+def _find_more(parts: list[Cuts | None], question: Follower) -> Brackets | None:
+    cuts = _merge_cuts(parts)
+    return None if cuts is None else question.bracket(cuts)
+
+
+def _look(
+    parts: list[Tally | None], brackets: Brackets | None, settled: Any, question: Follower
+) -> tuple[Any, Brackets | None]:
+    tally = _merge_or_none(parts)
+    if brackets is None or tally is None:
+        return settled, None
+    found = question.look(brackets, tally)
+    return found, question.more(brackets, found)
+
+
+def _finish_more(
+    parts: list[Tally | None], found: tuple[Any, Brackets | None], sums: Moments, question: Follower
+) -> Any:
+    return question.finish(*found, _merge_or_none(parts), sums)
+
+
+def _third_load(
+    x: da.Array, cuts: da.Array, found: da.Array, sums: da.Array, label: str
+) -> da.Array:
+    """The tally of every chunk at further brackets if there are any: else nothing is read."""
+    name = f"{label}-fences-{tokenize(x.name, found.name)}"
+    layer = ReadsIfNeeded(name, x, cuts.name, (found.name,))
+    needs = {*layers_in_place(x), cuts.name, found.name}
+    before = HighLevelGraph.merge(x.dask, cuts.dask, found.dask, sums.dask)
+    graph = extended(before, name, layer, needs)
+    chunks = tuple((1,) * n for n in x.numblocks)
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * x.ndim, dtype=object))
+
+
+class ReadsIfNeeded(Layer):
+    """A task for each chunk that reads it only if the state of the first two loads asks for it.
+
+    The tasks are made when they are wanted, for they hold what it takes to read.
+    """
+
+    def __init__(self, name: str, x: da.Array, cuts: str, state: Any) -> None:
+        super().__init__()
+        self.name, self.x, self.cuts, self.state = name, x, cuts, state
+
+    @cached_property
+    def _tasks(self) -> dict[Any, Task]:
+        tasks = {}
+        for key, read in reads_of(self.x).items():
+            place = key[1:]
+            own = (self.name, *place)
+            tasks[own] = Task(
+                own,
+                _tally_if_needed,
+                TaskRef(self.state),
+                TaskRef((self.cuts, *place)),
+                read,
+                List(*map(TaskRef, read.needs)),
+                place,
+                self.x.dtype,
+            )
+        return tasks
+
+    def is_materialized(self) -> bool:
+        return "_tasks" in self.__dict__
+
+    def get_output_keys(self) -> set[Any]:
+        return {(self.name, *key[1:]) for key in flatten(self.x.__dask_keys__())}
+
+    def __getitem__(self, key: Any) -> Task:
+        return self._tasks[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return int(self.x.npartitions)
+
+
+def _tally_if_needed(
+    state: tuple[Any, Brackets | None],
+    cuts: Cuts | None,
+    read: Read,
+    values: list[Any],
+    block: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Tally | None:
+    brackets = state[1]
+    if brackets is None or cuts is None:
+        return None
+    return _checked_tally(read.run(values), cuts, brackets, block, dtype)
+
+
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
     guess = _guess_now(values, dtype, question)
@@ -172,6 +438,34 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
     brackets = find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
     tally = kernels.tally(values, dtype, brackets, most_candidates(cuts, brackets))
     return question.answer(brackets, check_unchanged(cuts, tally, brackets, chunk="()"))
+
+
+def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
+    """The same about an array in memory, without a graph."""
+    guessed = _guess_more_now(values, dtype, question)
+    if guessed is not None:
+        return guessed
+    cuts = kernels.cuts(values, dtype, 1)
+    sums = kernels.moments(values, cuts.pivots, dtype)
+    brackets = question.bracket(cuts)
+    found = question.look(brackets, _checked_tally(values, cuts, brackets, (), dtype))
+    more = question.more(brackets, found)
+    tally = None if more is None else _checked_tally(values, cuts, more, (), dtype)
+    return question.finish(found, more, tally, sums)
+
+
+def _guess_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
+    """The answer by a guess, or None if it is not worth it, or missed."""
+    size = math.prod(values.shape)
+    if not is_large_enough(size, 1):
+        return None
+    rate = PILOT_SIZE / size
+    guess = question.guess(np.sort(kernels.sample(values, dtype, rate)), rate)
+    tally = kernels.tally(values, dtype, guess, pilot_room(GUESSED, size))
+    found = _settle_more([tally], guess, question)
+    if found is None:
+        return None
+    return question.finish(found, None, None, kernels.moments(values, guess.ends, dtype))
 
 
 # --- Data in memory: a guess from a sample ------------------------------------------------------
@@ -193,7 +487,11 @@ def _guess_now(
 
 def is_worth_a_pilot(size: float, n_chunks: int, question: Question) -> bool:
     """Whether chunks in memory are large enough that a read saved counts, and candidates few."""
-    return question.share == 1 and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
+    return question.share == 1 and is_large_enough(size, n_chunks)
+
+
+def is_large_enough(size: float, n_chunks: int) -> bool:
+    return PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
 def _pilot(x: da.Array, question: Question, label: str) -> da.Array:
@@ -259,14 +557,19 @@ def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
 # --- Load 1 -------------------------------------------------------------------------------------
 
 
-def _cuts(x: da.Array, share: int, pilot: da.Array | None) -> da.Array:
+def _first_load(x: da.Array, among: str | None = None) -> da.Array:
+    """The source of load 1, alone or `among` others that share what they have in common."""
+    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
+    # stay in memory until its median is known.
+    return private_copy(x, f"load 1 of {among or x.name}")
+
+
+def _cuts(x: da.Array, share: int, pilot: da.Array | None, among: str | None = None) -> da.Array:
     """The cuts of every chunk: an array of one `Cuts` a chunk, in the chunks' own grid.
 
     None for each chunk if the pilot, where there is one, has the answer.
     """
-    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
-    # stay in memory until its median is known.
-    source = private_copy(x, f"load 1 of {x.name}")
+    source = _first_load(x, among)
     if pilot is None:
         name = f"quantile-cuts-{tokenize(source.name, x.dtype, share)}"
         return _each_chunk(kernels.cuts, name, [source], dtype=x.dtype, share=share)
@@ -301,11 +604,16 @@ def _find_brackets(parts: list[Cuts | None], question: Question) -> Brackets | N
 # --- Load 2 -------------------------------------------------------------------------------------
 
 
-def _tally(x: da.Array, cuts: da.Array, bracket: da.Array, label: str) -> da.Array:
-    """The tally of every chunk at the brackets, checked against the chunk's own cuts."""
-    source = private_copy(
-        x, f"load 2 after {bracket.name}", after=(bracket.name,), after_layer=bracket.name
-    )
+def _tally(
+    x: da.Array, cuts: da.Array, bracket: da.Array, label: str, turn: da.Array | None = None
+) -> da.Array:
+    """The tally of every chunk at the brackets, checked against the chunk's own cuts. Its load
+    waits for the brackets, or for those of several arrays."""
+    turn = bracket if turn is None else turn
+    source = private_copy(x, f"load 2 after {turn.name}", after=(turn.name,), after_layer=turn.name)
+    if turn is not bracket:  # whose layer the copy's graph is to have
+        graph = HighLevelGraph.merge(source.dask, turn.dask)
+        source = da.Array(graph, source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     return _each_chunk(_tally_chunk, name, [source, cuts], [bracket], block_ids=True, dtype=x.dtype)
 
@@ -320,6 +628,12 @@ def _tally_chunk(
 ) -> Tally | None:
     if cuts is None or brackets is None:
         return None  # a pilot has the answer
+    return _checked_tally(chunk, cuts, brackets, block, dtype)
+
+
+def _checked_tally(
+    chunk: Any, cuts: Cuts, brackets: Brackets, block: tuple[int, ...], dtype: np.dtype[Any]
+) -> Tally:
     tally = kernels.tally(chunk, dtype, brackets, most_candidates(cuts, brackets))
     return check_unchanged(cuts, tally, brackets, chunk=str(tuple(map(int, block))))
 

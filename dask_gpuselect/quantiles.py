@@ -804,7 +804,7 @@ def _asked(
     name: str, a: Any, q: Any, axis: Axis, method: str | Method
 ) -> tuple[Any, Quantiles, tuple[int, ...], bool]:
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
-    a = _as_array(a)
+    a = as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
     probabilities, is_scalar = _probabilities(q, scale=100 if "percentile" in name else 1)
     axes = _reduced(axis, a.ndim)
@@ -818,7 +818,7 @@ def _asked(
     return a, Quantiles(q, chosen.name, skips_missing, source_dtype, dtype), axes, is_scalar
 
 
-def _as_array(a: Any) -> Any:
+def as_array(a: Any) -> Any:
     """A dask array, a plain NumPy array, or another array of the array API."""
     check_not_masked(getattr(a, "_meta", a))
     if isinstance(a, da.Array):

@@ -20,13 +20,23 @@ written on `Task.substitute`.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, convert_legacy_task
+from dask._task_spec import (
+    Alias,
+    DataNode,
+    GraphNode,
+    Task,
+    TaskRef,
+    convert_legacy_task,
+    execute_graph,
+)
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
+from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
 Key = Any
@@ -85,6 +95,74 @@ def private_copy(
             new_dependencies[new_name].add(data_name)
     graph = HighLevelGraph(new_layers, new_dependencies)
     return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
+
+
+def reads_of(x: da.Array) -> dict[Key, Read]:
+    """What it takes to read each chunk of an array, as data that nothing runs.
+
+    A task that holds such data can decide to read its chunk or not, which a graph cannot. Work that
+    chunks share is then done for each of them: this is for what is rarely needed.
+    """
+    layers, dependencies = x.dask.layers, x.dask.dependencies
+    _, held = _divide(x, waits=False)
+    tasks: dict[Key, GraphNode] = {}
+    for name in held:
+        layer = layers[name]
+        for key, task in _as_tasks(layer, layers, dependencies[name]).items():
+            if task is not None:
+                tasks[key] = task
+            elif isinstance(layer[key], DataNode):
+                tasks[key] = layer[key]
+            elif not _is_future(layer[key]):
+                tasks[key] = DataNode(key, layer[key])
+    return {key: _read(key, tasks) for key in flatten(x.__dask_keys__())}
+
+
+def layers_in_place(x: da.Array) -> list[str]:
+    """The layers of the keys that `Read.needs` names."""
+    return _divide(x, waits=False)[0]
+
+
+@dataclass(frozen=True)
+class Read:
+    """How to make one chunk.
+
+    Parameters
+    ----------
+    key : key
+        Of the chunk.
+    tasks : dict
+        All that it takes but for what is computed or in memory anyway.
+    needs : tuple of keys
+        Of that.
+    """
+
+    key: Key
+    tasks: dict[Key, GraphNode]
+    needs: tuple[Key, ...]
+
+    def run(self, values: Sequence[Any]) -> Any:
+        """The chunk, from the values of `needs`."""
+        known = dict(zip(self.needs, values, strict=True))
+        if self.key in known:
+            return known[self.key]
+        return execute_graph(self.tasks, known, {self.key})[self.key]
+
+
+def _read(key: Key, tasks: dict[Key, GraphNode]) -> Read:
+    own: dict[Key, GraphNode] = {}
+    needs: dict[Key, None] = {}
+    stack = [key]
+    while stack:
+        wanted = stack.pop()
+        if wanted in own or wanted in needs:
+            continue
+        if wanted in tasks:
+            own[wanted] = tasks[wanted]
+            stack += tasks[wanted].dependencies
+        else:
+            needs[wanted] = None
+    return Read(key, own, tuple(needs))
 
 
 def is_in_memory(x: da.Array) -> bool:
@@ -169,9 +247,13 @@ def _is_datum(value: Any) -> bool:
     """Whether the value of a graph is data: neither a task nor another key's name."""
     if isinstance(value, GraphNode):
         return isinstance(value, DataNode)
-    if isinstance(value, TaskRef) or getattr(value, "__dask_future__", False):
-        return True  # a future
+    if _is_future(value):
+        return True
     return not isinstance(value, tuple | list | dict | str | int | float)
+
+
+def _is_future(value: Any) -> bool:
+    return isinstance(value, TaskRef) or getattr(value, "__dask_future__", False)
 
 
 class _Renaming:

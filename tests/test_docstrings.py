@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("module", ["interpolation", "quantiles", "ranks"])
+@pytest.mark.parametrize("module", ["boxplot", "interpolation", "quantiles", "ranks"])
 def test_examples(module: str) -> None:
     results = doctest.testmod(importlib.import_module(f"dask_gpuselect.{module}"))
     assert results.attempted > 0

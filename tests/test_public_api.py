@@ -30,7 +30,16 @@ every_function = pytest.mark.parametrize("function", FUNCTIONS)
 
 def test_all_is_complete_and_sorted() -> None:
     assert dask_gpuselect.__all__ == sorted(
-        [*FUNCTIONS, "ChunksChangedError", "Plan", "explain", "to_gpu"]
+        [
+            *FUNCTIONS,
+            "Box",
+            "Boxplot",
+            "ChunksChangedError",
+            "Plan",
+            "describe_boxplot",
+            "explain",
+            "to_gpu",
+        ]
     )
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     imported = {
@@ -207,6 +216,7 @@ def test_types_are_shipped() -> None:
 # From the top of the page to its bottom. A module imports only what stands below it.
 ORDER = (
     "__init__",
+    "boxplot",
     "quantiles",
     "lanes",
     "columns",
@@ -227,8 +237,10 @@ ORDER = (
     "kernels.cuda.source",
     "kernels.cpu",
     "kernels.generic",
+    "boxes",
     "finish",
     "lane_cuts",
+    "moments",
     "cuts",
     "strategies",
     "interpolation",
@@ -237,7 +249,7 @@ ORDER = (
 )
 
 # Nothing but NumPy and the standard library.
-PURE = ("finish", "lane_cuts", "cuts", "strategies", "interpolation", "ranks")
+PURE = ("boxes", "finish", "lane_cuts", "moments", "cuts", "strategies", "interpolation", "ranks")
 
 # Those that may know how dask writes a graph down.
 GRAPHS = ("columns", "passes", "source")

@@ -32,6 +32,7 @@ from dask_gpuselect.lane_cuts import (
     lanes_of,
     tally_of_sorted,
 )
+from dask_gpuselect.moments import SCALE, Moments
 from dask_gpuselect.strategies import pivot_count
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
@@ -56,6 +57,8 @@ class Kernels(Protocol):
     def sample(self, values: Any, size: int) -> NDArray[Any]: ...
 
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
+
+    def moments(self, values: Any, centre: Any, scale: float) -> Moments: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
@@ -101,6 +104,29 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     `finish.order_statistics`."""
     values, n_nat = _elements(chunk, dtype)
     return _with_nat(_kernels_for(values).tally_in_place(values, brackets, most), n_nat)
+
+
+def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
+    """Sums of a chunk about the middle one of some ascending values that are near its elements."""
+    values, _ = _elements(chunk, dtype)
+    kernel, centre = _kernels_for(values), _centre(pivots)
+    found = kernel.moments(values, centre, 1.0)
+    if pivots.dtype == np.float64 and not found.is_scaled:
+        found = kernel.moments(values, centre, SCALE)
+    return found
+
+
+def _centre(pivots: NDArray[Any]) -> Any:
+    """A finite one in the middle, if there is any, that is a float64."""
+    if pivots.dtype.kind == "f":
+        finite = pivots[np.isfinite(pivots)]
+        return finite[len(finite) // 2] if len(finite) else pivots.dtype.type(0)
+    if not len(pivots):
+        return pivots.dtype.type(0)
+    rounded = float(pivots[len(pivots) // 2])
+    if rounded > np.iinfo(pivots.dtype).max:
+        rounded = np.nextafter(rounded, 0)
+    return pivots.dtype.type(int(rounded))
 
 
 def is_best_whole(array: Any) -> bool:

@@ -25,6 +25,7 @@ from dask_gpuselect.cuts import (
     guess_brackets,
 )
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick
+from dask_gpuselect.moments import Moments
 from dask_gpuselect.strategies import pilot_room
 
 Array = Any  # an array-API array
@@ -100,6 +101,32 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
     drawn: NDArray[Any] = to_host(namespace(values).take(values, like(places, values)))
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+def moments(values: Array, centre: Any, scale: float) -> Moments:
+    """Sums of a chunk about a centre.
+
+    Parameters
+    ----------
+    values : array, any shape
+    centre : scalar
+        Near all elements, and exactly a float64.
+    scale : float
+        See `moments.Moments`; 1 for integers.
+
+    Returns
+    -------
+    Moments
+        Rounded as the sums of the array's own namespace are.
+    """
+    xp = namespace(values)
+    difference = as_type(values, "float64") * scale - float(centre) * scale
+    is_finite = xp.isfinite(difference)
+    n_high, n_low = (int(xp.sum(difference == end)) for end in (math.inf, -math.inf))
+    difference = xp.where(is_finite, difference, xp.zeros_like(difference))
+    total, square = float(xp.sum(difference)), float(xp.sum(difference * difference))
+    n = int(xp.sum(is_finite))
+    return Moments.of_chunk(n, n_high, n_low, float(centre), [total], [square], scale)
 
 
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:

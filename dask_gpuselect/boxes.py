@@ -1,0 +1,524 @@
+"""Box plots from counts: which elements are gathered for the quartiles, whiskers and fliers, and
+what these are then. Plain NumPy on the host.
+
+A fence is as uncertain as the quartiles that it depends on. Where they are bracketed, it lies in an
+interval; what is outside of that on the far side is counted, what is inside is gathered, and so is
+the nearest element on the near side, which is at the next pivot or before it. The quartiles,
+whiskers and the most extreme fliers are then order statistics of known ranks, proven by the counts
+as all others (`finish.order_statistics`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.cuts import (
+    Brackets,
+    Cuts,
+    Envelope,
+    IntArray,
+    Tally,
+    positions_of,
+    tied_inside,
+)
+from dask_gpuselect.finish import order_statistics, unsigned_zero
+from dask_gpuselect.interpolation import interpolate
+from dask_gpuselect.ranks import METHODS, ranks
+from dask_gpuselect.strategies import PILOT_SIGMA
+
+QUARTILES = (0.25, 0.5, 0.75)
+NOTCH = 1.57  # of iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How boxes are drawn.
+
+    Parameters
+    ----------
+    whis : float or tuple of 2 floats
+        How many interquartile ranges the whiskers reach beyond the box, or the quantiles, in
+        [0, 1], where they end.
+    autorange : bool
+        Whether they reach the extremes where the interquartile range is 0.
+    max_fliers : int
+        How many fliers are kept on each side, the most extreme ones.
+    method : str
+        Of `ranks.METHODS`.
+    """
+
+    whis: float | tuple[float, float]
+    autorange: bool
+    max_fliers: int
+    method: str
+
+    @property
+    def q(self) -> tuple[float, ...]:
+        """The quantiles that are wanted: the quartiles, and the whiskers' if they are given so."""
+        return QUARTILES + (self.whis if isinstance(self.whis, tuple) else ())
+
+    def fences(self, q: NDArray[np.float64]) -> tuple[float, float]:
+        """Between which the whiskers end, from the quantiles `q`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            iqr = q[2] - q[0]
+            if iqr == 0 and self.autorange:
+                return -math.inf, math.inf
+            if isinstance(self.whis, tuple):
+                return float(q[3]), float(q[4])
+            low, high = float(q[0] - self.whis * iqr), float(q[2] + self.whis * iqr)
+        # Of infinite quartiles: nothing is beyond NaN, so that the whisker is the box's end.
+        return (float(q[0]) if math.isnan(low) else low, float(q[2]) if math.isnan(high) else high)
+
+    def fence_bounds(
+        self, least: NDArray[np.float64], most: NDArray[np.float64]
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The intervals in which the lower and the upper fence lie, from those of the quantiles.
+
+        Rounding is monotonic, so that what holds of the real numbers holds of their sums too.
+        """
+        if isinstance(self.whis, tuple):
+            return (float(least[3]), float(most[3])), (float(least[4]), float(most[4]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            widest = self.whis * (most[2] - least[0])
+            narrowest = self.whis * np.maximum(least[2] - most[0], 0.0)
+            low = (least[0] - widest, np.fmin(most[0] - narrowest, most[0]))
+            high = (np.fmax(least[2] + narrowest, least[2]), most[2] + widest)
+        low_end, high_end = (
+            float(np.nan_to_num(low[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)),
+            float(np.nan_to_num(high[1], nan=np.inf, posinf=np.inf, neginf=-np.inf)),
+        )
+        return (low_end, float(low[1])), (float(high[0]), high_end)
+
+
+# --- Where to look --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """What is known of how many of n elements are below and up to some values, of the data.
+
+    Parameters
+    ----------
+    values : ndarray, shape (K,)
+        Ascending and distinct.
+    least_upto, most_upto, most_below : ndarray of int64, shape (K,)
+        Bounds of #{x <= value} and #{x < value}, all ascending.
+    n : int
+    """
+
+    values: NDArray[Any]
+    least_upto: IntArray
+    most_upto: IntArray
+    most_below: IntArray
+    n: int
+
+    @classmethod
+    def of(cls, envelope: Envelope, n: int) -> Ladder:
+        most_below = envelope.upper - envelope.ties
+        return cls(envelope.values, envelope.lower, envelope.upper, most_below, n)
+
+    def around(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
+        """Of each pair of ranks the last value that certainly leaves `first` above it, or -1, and
+        the first that certainly has `last` below or at it, or K."""
+        lo = np.searchsorted(self.most_upto, first, side="right") - 1
+        return lo, np.searchsorted(self.least_upto, last + 1, side="left")
+
+    def lowest(self, k: int) -> int:
+        """The first value that certainly has k elements below or at it, or K."""
+        return int(np.searchsorted(self.least_upto, k, side="left"))
+
+    def highest(self, k: int) -> int:
+        """The last value that certainly has k elements above or at it, or -1."""
+        return int(np.searchsorted(self.most_below, self.n - k, side="right")) - 1
+
+    def most_between(self, lo: int, hi: int) -> int:
+        """At most how many elements lie above value `lo` (-1: all) and below `hi` (K: all)."""
+        most = self.n if hi == len(self.values) else int(self.most_below[hi])
+        return most - (int(self.least_upto[lo]) if lo >= 0 else 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxBrackets(Brackets):
+    """Brackets for quartiles, fliers, and whiskers where there is room for what lies about a fence.
+
+    Parameters
+    ----------
+    spared : tuple of two arrays
+        About the lower and the upper fence: empty, or the values known there, because too much may
+        lie between them to be gathered before the fence is known.
+    """
+
+    spared: tuple[NDArray[Any], NDArray[Any]]
+
+
+def bracket_box(
+    ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray, tied: IntArray, room: int
+) -> BoxBrackets:
+    """What to gather for a box.
+
+    Parameters
+    ----------
+    ladder : Ladder
+        Of at least one element.
+    rule : Rule
+    lo, hi : ndarray of int64, shape (n_q,)
+        Positions in the ladder between which the quantiles `rule.q` lie: see `Ladder.around`.
+    tied : ndarray of int64
+        Positions of further values that many elements may equal: counted where they are inside
+        brackets.
+    room : int
+        How many elements may be gathered about a fence.
+    """
+    values, size = ladder.values, len(ladder.values)
+    low, high = rule.fence_bounds(*_known_range(values, lo, hi))
+    # The nearest element inside is the next value of the ladder at the latest.
+    low_cells = (_first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size))
+    high_cells = (_last_to(values, high[0]), _last_to(values, high[1]) + 1)
+    k = min(max(rule.max_fliers, 1), ladder.n)
+    # The extremes, no further inwards than a fence can be.
+    cells = [
+        (-1, min(ladder.lowest(k), low_cells[1])),
+        (max(ladder.highest(k), high_cells[0]), size),
+    ]
+    none = values[:0]
+    spared = [none, none]
+    for side, (begin, end) in enumerate((low_cells, high_cells)):
+        if end - begin > 1 and ladder.most_between(begin, end) > room:
+            spared[side] = values[max(begin, 0) : end + 1]
+        else:
+            cells.append((begin, end))
+    begins, ends = np.array(cells, np.int64).T
+    lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
+    is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
+    found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
+    return BoxBrackets(found.ends, found.wanted, (spared[0], spared[1]))
+
+
+ROOM = 4  # for so many elements about a fence for each pivot
+LEAST_ROOM = 1 << 14
+
+
+def bracket_from_cuts(cuts: Cuts, rule: Rule) -> BoxBrackets:
+    """What to gather for a box, from the cuts of all chunks."""
+    n = int(cuts.n_valid.sum())
+    if n == 0:
+        none = cuts.pivots[:0]
+        return BoxBrackets(none, np.zeros(1, np.bool_), (none, none))
+    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    envelope = Envelope.of(cuts)
+    lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
+    tied = tied_inside(envelope, lo, hi)
+    room = max(ROOM * len(cuts.pivots), LEAST_ROOM)
+    return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room)
+
+
+SAMPLED_ROOM = 0.05  # of a sample may lie about a fence
+HEAVY_SHARE = 1000  # a value that is more than one in so many is counted, not gathered
+
+
+def bracket_from_sample(ordered: NDArray[Any], rate: float, rule: Rule) -> BoxBrackets:
+    """What to gather for a box with near certainty, from a sorted sample that has this share of all
+    elements. Nothing is proven: the counts will tell whether it holds."""
+    size = len(ordered)
+    if size == 0:
+        return BoxBrackets(ordered, np.ones(1, np.bool_), (ordered, ordered))
+    values, first = np.unique(ordered, return_index=True)
+    last = np.append(first[1:], size)
+    ladder = Ladder(
+        values,
+        np.maximum.accumulate(last - _reach(last, size)),
+        np.minimum.accumulate((last + _reach(last, size))[::-1])[::-1],
+        np.minimum.accumulate((first + _reach(first, size))[::-1])[::-1],
+        size,
+    )
+    wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
+    lo, hi = ladder.around(wanted.lower, wanted.upper)
+    heavy = np.flatnonzero(last - first > max(size // HEAVY_SHARE, 1))
+    few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
+    return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+
+
+def _reach(places: IntArray, size: int) -> NDArray[np.int64]:
+    """How far at most, nearly certainly, a sample's places are from those of all elements."""
+    share = places / size
+    reach = PILOT_SIGMA * (np.sqrt(size * share * (1 - share)) + 1)
+    return np.ceil(reach).astype(np.int64)
+
+
+def bracket_fences(spared: tuple[NDArray[Any], ...], fences: tuple[float, float]) -> Brackets:
+    """Brackets about fences that are known now, among the values that were spared."""
+    values = np.unique(np.concatenate(spared))
+    cells = []
+    if len(spared[0]):
+        first = _first_from(values, fences[0])
+        cells.append((first - 1, first))
+    if len(spared[1]):
+        last = _last_to(values, fences[1])
+        cells.append((last, last + 1))
+    lo, hi = np.array(cells, np.int64).T
+    return Brackets.covering(values, lo, hi, counted=lo[:0])
+
+
+def _known_range(
+    values: NDArray[Any], lo: IntArray, hi: IntArray
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Numbers between which quantiles lie that are interpolated between elements in (lo, hi]."""
+    size = len(values)
+    least = np.where(lo < 0, -np.inf, values[np.maximum(lo, 0)].astype(np.float64))
+    most = np.where(hi >= size, np.inf, values[np.minimum(hi, size - 1)].astype(np.float64))
+    # Interpolating may round beyond.
+    return np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
+
+
+def _first_from(values: NDArray[Any], fence: float) -> int:
+    """The position of the first of ascending values that is not below a fence."""
+    wanted = smallest_from(fence, values.dtype)
+    return len(values) if wanted is None else int(np.searchsorted(values, wanted, side="left"))
+
+
+def _last_to(values: NDArray[Any], fence: float) -> int:
+    """The position of the last of ascending values that is not above a fence, or -1."""
+    wanted = largest_to(fence, values.dtype)
+    return -1 if wanted is None else int(np.searchsorted(values, wanted, side="right")) - 1
+
+
+def smallest_from(fence: float, dtype: np.dtype[Any]) -> Any:
+    """The smallest value of a dtype that as float64 is not below a fence; None if all are."""
+    if math.isnan(fence):
+        return None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            value = dtype.type(fence)
+        return value if float(value) >= fence else np.nextafter(value, dtype.type(np.inf))
+    info = np.iinfo(dtype)
+    if float(info.max) < fence:
+        return None
+    return dtype.type(_first_integer(fence, info) if float(info.min) < fence else info.min)
+
+
+def largest_to(fence: float, dtype: np.dtype[Any]) -> Any:
+    """The largest value of a dtype that as float64 is not above a fence; None if all are."""
+    if math.isnan(fence):
+        return None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            value = dtype.type(fence)
+        return value if float(value) <= fence else np.nextafter(value, dtype.type(-np.inf))
+    info = np.iinfo(dtype)
+    if float(info.min) > fence:
+        return None
+    if float(info.max) <= fence:
+        return dtype.type(info.max)
+    return dtype.type(_first_integer(math.nextafter(fence, math.inf), info) - 1)
+
+
+def _first_integer(fence: float, info: Any) -> int:
+    """The first integer of a dtype that as float64 is not below a fence. There is one before."""
+    first, last = info.min, info.max  # the one before, and one that is not below
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if float(middle) < fence else (first, middle)
+    return int(last)
+
+
+# --- What was found -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What the second load says of a box.
+
+    Parameters
+    ----------
+    n, n_missing : int
+    q : ndarray of float64
+        The quantiles `Rule.q`.
+    low, high : ndarray, dtype of the elements
+        The smallest elements, ascending, and the largest, descending: as many fliers as are kept,
+        and at least one.
+    fences : tuple of 2 floats
+    below, above : int or None
+        How many elements are beyond each fence; None if that is not known yet.
+    whiskers : list of 2
+        The nearest elements inside the fences; None if there is none, or it is not known yet.
+    """
+
+    n: int
+    n_missing: int
+    q: NDArray[np.float64]
+    low: NDArray[Any]
+    high: NDArray[Any]
+    fences: tuple[float, float]
+    below: int | None
+    above: int | None
+    whiskers: tuple[Any, Any]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.below is not None and self.above is not None
+
+
+class Gathered:
+    """What lies at and between the ends of some brackets. Nothing is sorted: of 1e8 elements there
+    are 2.6 million candidates, and sorting them takes as long as half a read."""
+
+    def __init__(self, brackets: Brackets, tally: Tally) -> None:
+        self.brackets = brackets
+        self.tally = tally
+        self.ties = tally.upto - tally.below
+
+    def below(self, value: Any) -> int | None:
+        """How many elements are less; None if what is about there was not gathered."""
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        cell = int(np.searchsorted(ends, value, side="left"))
+        if cell < len(ends) and ends[cell] == value:
+            return int(self.tally.below[cell])
+        before = int(self.tally.upto[cell - 1]) if cell else 0
+        behind = int(self.tally.below[cell]) if cell < len(ends) else self.tally.n_valid
+        if before == behind:
+            return before
+        if not self.brackets.wanted[cell]:
+            return None
+        is_less = candidates < value
+        return before + int((is_less & (candidates > ends[cell - 1]) if cell else is_less).sum())
+
+    def upto(self, value: Any) -> int | None:
+        """How many elements are less or equal; None as above."""
+        below = self.below(value)
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        cell = int(np.searchsorted(ends, value, side="left"))
+        if cell < len(ends) and ends[cell] == value:
+            return int(self.tally.upto[cell])
+        return None if below is None else below + int((candidates == value).sum())
+
+    def first_from(self, value: Any) -> Any:
+        """The least element that is not less, where that was gathered."""
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        found = [ends[(ends >= value) & (self.ties > 0)][:1], candidates[candidates >= value]]
+        return min((unsigned_zero(part).min() for part in found if len(part)), default=None)
+
+    def last_to(self, value: Any) -> Any:
+        """The largest element that is not more, where that was gathered."""
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        found = [ends[(ends <= value) & (self.ties > 0)][-1:], candidates[candidates <= value]]
+        return max((unsigned_zero(part).max() for part in found if len(part)), default=None)
+
+    def lowest(self, count: int, last: Any) -> NDArray[Any]:
+        """So many of the smallest elements, ascending, the last of which is known."""
+        return self._with(np.sort(self._where(np.less, count, last)), count, last)
+
+    def highest(self, count: int, last: Any) -> NDArray[Any]:
+        """So many of the largest elements, descending, the last of which is known."""
+        return self._with(np.sort(self._where(np.greater, count, last))[::-1], count, last)
+
+    def _where(self, compare: Any, most: int, value: Any) -> NDArray[Any]:
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        is_end = compare(ends, value)
+        tied = np.repeat(ends[is_end], np.minimum(self.ties[is_end], most))
+        return np.concatenate([tied, candidates[compare(candidates, value)]])
+
+    def _with(self, found: NDArray[Any], count: int, last: Any) -> NDArray[Any]:
+        return unsigned_zero(np.append(found, np.full(count - len(found), last, found.dtype)))
+
+
+def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
+    """The quartiles, and the rest as far as it was gathered. There is at least one element.
+
+    Raises `ChunksChangedError` if the brackets do not hold what they should.
+    """
+    n, method = tally.n_valid, METHODS[rule.method]
+    wanted = ranks(n, np.array(rule.q), method)
+    lower, upper = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
+    q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
+    fences = rule.fences(q)
+    gathered = Gathered(brackets, tally)
+    below, above, whiskers = _beyond(gathered, fences)
+    # What is beyond a fence is all that was gathered of the extremes for sure.
+    k = min(max(rule.max_fliers, 1), n)
+    n_low, n_high = (max(k if count is None else min(k, count), 1) for count in (below, above))
+    ends = order_statistics(brackets, tally, np.array([n_low - 1, n - n_high]))
+    low, high = gathered.lowest(n_low, ends[0]), gathered.highest(n_high, ends[1])
+    return Found(n, tally.n_missing, q, low, high, fences, below, above, whiskers)
+
+
+def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
+    """The same with what a third load, at the fences, has found."""
+    below, above, whiskers = _beyond(Gathered(brackets, tally), found.fences)
+    if found.below is None:
+        assert below is not None
+        found = replace(found, below=below, whiskers=(whiskers[0], found.whiskers[1]))
+    if found.above is None:
+        assert above is not None
+        found = replace(found, above=above, whiskers=(found.whiskers[0], whiskers[1]))
+    return found
+
+
+def _beyond(
+    gathered: Gathered, fences: tuple[float, float]
+) -> tuple[int | None, int | None, tuple[Any, Any]]:
+    """How many elements are beyond each fence, and the nearest ones inside; None if not known."""
+    n, dtype = gathered.tally.n_valid, gathered.brackets.ends.dtype
+    first, last = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
+    below = n if first is None else gathered.below(first)
+    upto = 0 if last is None else gathered.upto(last)
+    low = high = None
+    # Nothing is beyond a NaN, and no whisker ends there.
+    if math.isnan(fences[0]):
+        below = 0
+    elif below is not None and below < n:
+        low = gathered.first_from(first)
+    if math.isnan(fences[1]):
+        upto = n
+    elif upto is not None and upto > 0:
+        high = gathered.last_to(last)
+    return below, None if upto is None else n - upto, (low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The order statistics of a box, and counts, of at least one element."""
+
+    n: int
+    n_missing: int
+    min: Any
+    q1: float
+    med: float
+    q3: float
+    max: Any
+    whislo: Any
+    whishi: Any
+    n_low: int
+    n_high: int
+    low_fliers: NDArray[Any]
+    high_fliers: NDArray[Any]
+
+    @classmethod
+    def of(cls, found: Found, max_fliers: int) -> Order:
+        q1, med, q3 = (float(value) for value in found.q[:3])
+        low, high = (None if value is None else value.item() for value in found.whiskers)
+        # As matplotlib: a whisker never ends within the box, where nothing is inside the fence but
+        # beyond the box's end.
+        whislo = q1 if low is None or low > q1 else low
+        whishi = q3 if high is None or high < q3 else high
+        assert found.below is not None
+        assert found.above is not None
+        return cls(
+            found.n,
+            found.n_missing,
+            found.low[0],
+            q1,
+            med,
+            q3,
+            found.high[0],
+            whislo,
+            whishi,
+            found.below,
+            found.above,
+            found.low[: min(found.below, max_fliers)],
+            found.high[: min(found.above, max_fliers)],
+        )

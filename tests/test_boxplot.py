@@ -1,0 +1,465 @@
+"""`describe_boxplot` against matplotlib's statistics, and what it promises of loads and chunks."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.base import is_dask_collection, tokenize
+from distributed import Client, LocalCluster
+from matplotlib.cbook import boxplot_stats
+from numpy.typing import NDArray
+
+from dask_gpuselect import (
+    Box,
+    Boxplot,
+    ChunksChangedError,
+    boxes,
+    describe_boxplot,
+    kernels,
+    passes,
+    quantile,
+)
+from dask_gpuselect.boxes import largest_to, smallest_from
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGERS, MISSING, normal
+from tests.sources import Source, changing
+
+# NumPy interpolates these with an overflow, or to NaN.
+BEYOND_NUMPY = ("huge", "every binade", "infinite", "all inf", "nan and inf", "whole range", "ends")
+WHISKERS: tuple[Any, ...] = (1.5, 0.3, 0, (5, 95), (0, 100))
+RULES = [(whis, autorange) for whis in WHISKERS for autorange in (False, True)]
+KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
+
+
+def make(name: str, dtype: str, n: int) -> NDArray[Any]:
+    with np.errstate(over="ignore", under="ignore"):
+        if name in INTEGERS:
+            return INTEGERS[name](n, dtype)
+        return (FLOATS | MISSING)[name](n).astype(dtype)
+
+
+def valid(a: NDArray[Any]) -> NDArray[Any]:
+    return a[~np.isnan(a)] if a.dtype.kind == "f" else a
+
+
+def stats_of(v: NDArray[Any], whis: Any, *, autorange: bool) -> dict[str, Any]:
+    """Matplotlib's statistics by our quartiles, for data that NumPy's are wrong of."""
+    q1, med, q3 = np.asarray(quantile(v, [0.25, 0.5, 0.75]), np.float64)
+    iqr = q3 - q1
+    whis = (0, 100) if iqr == 0 and autorange else whis
+    if np.ndim(whis):
+        low, high = np.asarray(quantile(v, np.array(whis) / 100), np.float64)
+    else:
+        low, high = q1 - whis * iqr, q3 + whis * iqr
+    # Integers and floats are compared exactly, as NumPy's arrays of both are not.
+    whislo = min((x for x in v.tolist() if float(x) >= low), default=q1)
+    whishi = max((x for x in v.tolist() if float(x) <= high), default=q3)
+    whislo, whishi = q1 if whislo > q1 else whislo, q3 if whishi < q3 else whishi
+    fliers = np.concatenate([v[v < whislo], v[v > whishi]])
+    return {"q1": q1, "med": med, "q3": q3, "whislo": whislo, "whishi": whishi, "fliers": fliers}
+
+
+def assert_box(
+    box: Box, a: NDArray[Any], whis: Any, *, autorange: bool, kept: int, name: str
+) -> None:
+    v = valid(a)
+    wide = v.astype(np.float64)
+    is_plain = name not in BEYOND_NUMPY and np.isfinite(wide).all()
+    is_plain &= v.dtype.kind == "f" or np.abs(wide).max() < 2.0**53
+    if is_plain:
+        (expected,) = boxplot_stats(wide, whis=whis, autorange=autorange)
+    else:
+        expected = stats_of(v, whis, autorange=autorange)
+    assert (box.n, box.n_nan) == (v.size, a.size - v.size)
+    for key in KEYS if is_plain else KEYS[4:]:
+        found = getattr(box, key)
+        if key == "mean":
+            np.testing.assert_allclose(found, expected[key], rtol=1e-12, atol=1e-300)
+        else:
+            np.testing.assert_array_equal(float(found), float(expected[key]), err_msg=key)
+    fliers = expected["fliers"]
+    low = np.sort(fliers[fliers < expected["whislo"]])
+    high = np.sort(fliers[fliers > expected["whishi"]])[::-1]
+    assert (box.n_low, box.n_high) == (len(low), len(high))
+    np.testing.assert_array_equal(box.fliers, np.concatenate([low[:kept], high[:kept]]))
+    assert box.fliers.dtype == a.dtype
+    assert (box.min, box.max) == (v.min(), v.max())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i2", "u1"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 40, 3000])
+def test_as_matplotlib(n: int, dtype: str) -> None:
+    """Plain arrays and lazy ones, key by key."""
+    for name in (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS:
+        a = make(name, dtype, n)
+        if not len(valid(a)):
+            continue
+        for i, (whis, autorange) in enumerate(RULES):
+            asked = {"whis": whis, "autorange": autorange, "max_fliers": 7}
+            (box,) = describe_boxplot(a, **asked)
+            assert_box(box, a, whis, autorange=autorange, kept=7, name=name)
+            if i == len(name) % len(RULES):
+                x = da.from_array(a, chunks=-(-n // 3))
+                (same,) = describe_boxplot(x, **asked).compute(scheduler="sync")
+                assert_box(same, a, whis, autorange=autorange, kept=7, name=name)
+                assert repr(same) == repr(box)
+
+
+def test_any_kind_of_array(backend: Backend) -> None:
+    a = np.random.default_rng(0).lognormal(size=(300, 40)).astype("f4")
+    a[::7, 3] = np.nan
+    (plain,) = describe_boxplot(backend.asarray(a))
+    assert_box(plain, a.ravel(), 1.5, autorange=False, kept=1000, name="lognormal")
+    (lazy,) = describe_boxplot(backend.lazy(a, (70, 40))).compute(scheduler="sync")
+    assert_box(lazy, a.ravel(), 1.5, autorange=False, kept=1000, name="lognormal")
+
+
+# --- Moments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
+def test_mean_and_deviation_do_not_depend_on_chunks(dtype: str) -> None:
+    """Rounded once from the exact values, whatever the chunks."""
+    for name in (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS:
+        a = make(name, dtype, 700)
+        v = valid(a)
+        if not len(v):
+            continue
+        boxes = [
+            describe_boxplot(da.from_array(a, chunks=chunk)).compute(scheduler="sync")[0]
+            for chunk in (700, 333, 50, 7)
+        ]
+        found = {(box.mean, box.std) for box in boxes}
+        with np.errstate(all="ignore"):
+            is_finite = np.isfinite(v.astype(np.float64)).all()
+        if not is_finite:
+            with np.errstate(all="ignore"):
+                np.testing.assert_equal([box.mean for box in boxes], [v.astype("f8").mean()] * 4)
+            continue
+        assert len(found) == 1, name
+        exact = [Fraction(x) for x in v.tolist()]
+        mean = sum(exact) / len(exact)
+        variance = sum((x - mean) ** 2 for x in exact) / len(exact)
+        assert boxes[0].mean == float(mean), name
+        scale = Fraction(2) ** 600 if variance > Fraction(2) ** 900 else Fraction(1)
+        deviation = Fraction(float(variance / scale**2) ** 0.5) * scale
+        np.testing.assert_allclose(boxes[0].std, float(deviation), rtol=4e-16, err_msg=name)
+
+
+# --- Missing and nothing --------------------------------------------------------------------------
+
+
+def test_nan_is_left_out_or_propagates() -> None:
+    a = np.array([1.0, np.nan, 2.0, 3.0, 100.0, 4.0])
+    (box,) = describe_boxplot(a)
+    assert (box.n, box.n_nan, box.med, box.max) == (5, 1, 3.0, 100.0)
+    for b in (a, da.from_array(a, chunks=2)):
+        (box,) = describe_boxplot(b, nan_policy="propagate").boxes
+        assert (box.n, box.n_nan, box.n_low, box.n_high, len(box.fliers)) == (5, 1, 0, 0, 0)
+        assert all(np.isnan(getattr(box, key)) for key in (*KEYS, "min", "max", "std"))
+
+
+@pytest.mark.parametrize("a", [np.empty(0), np.full(5, np.nan), np.empty((0, 3), "i4")])
+def test_without_elements(a: NDArray[Any]) -> None:
+    for b in (a, da.from_array(a, chunks=2)):
+        (box,) = describe_boxplot(b).boxes
+        assert (box.n, box.n_nan) == (0, a.size)
+        assert all(np.isnan(getattr(box, key)) for key in (*KEYS, "min", "max", "std"))
+
+
+# --- Loads ----------------------------------------------------------------------------------------
+
+
+class Shaped(Source):
+    """Elements by a function of their hashes."""
+
+    def __init__(self, n: int, shape: Any) -> None:
+        super().__init__((n,))
+        self.of = shape
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return *super().__dask_tokenize__(), tokenize(self.of)
+
+    def values(self, index: Any) -> NDArray[Any]:
+        return np.asarray(self.of(super().values(index)))
+
+
+def cluster_at_the_fence(u: NDArray[Any]) -> NDArray[Any]:
+    """The third quartile lies just behind a gap, so that until it is known the fence may lie
+    anywhere among the many elements further up."""
+    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
+
+
+SHAPES = {
+    "ordinary": lambda u: np.exp(u),
+    "no range": lambda u: np.where(u < 0.2, u, 0.5),
+    "fliers below": lambda u: np.where(u < 0.1, -1000 * u - 5, u),
+    "all fliers above": lambda u: np.where(u < 0.76, 1.0, 10 + u),
+    "infinite": lambda u: np.where(u < 0.1, -np.inf, np.where(u > 0.7, np.inf, u)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_two_loads(name: str) -> None:
+    source = Shaped(60_000, SHAPES[name])
+    x = source.lazy(7000)
+    (box,) = describe_boxplot(x, max_fliers=100).compute()
+    assert set(source.loads.values()) == {2}
+    a = source.values((slice(None),))
+    assert_box(
+        box, a, 1.5, autorange=False, kept=100, name="infinite" if name == "infinite" else ""
+    )
+
+
+def test_a_third_load_where_it_is_needed() -> None:
+    """By the array alone whose fence lies in a cluster."""
+    near, far = Shaped(200_000, np.exp), Shaped(200_000, cluster_at_the_fence)
+    arrays = {name: s.lazy(17_000) for name, s in (("n", near), ("f", far))}
+    both = describe_boxplot(arrays, max_fliers=10).compute()
+    assert set(near.loads.values()) == {2}
+    assert set(far.loads.values()) == {3}
+    for box, source in zip(both, (near, far), strict=True):
+        a = source.values((slice(None),))
+        assert_box(box, a, 1.5, autorange=False, kept=10, name="")
+
+
+def test_boxes_share_loads() -> None:
+    source = Source((60_000,))
+    x = source.lazy(7000)
+    lazy = describe_boxplot({"x": x, "double": 2 * x, "far": x + 1e9})
+    assert not source.loads
+    boxes = lazy.compute()
+    assert set(source.loads.values()) == {2}
+    assert boxes["double"].med == 2 * boxes["x"].med
+    assert boxes["x"].std == pytest.approx(boxes["far"].std)
+    again = Source((60_000,))
+    x = again.lazy(7000)
+    dask.compute(describe_boxplot(x), describe_boxplot([x, x]))
+    assert set(again.loads.values()) == {2}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_on_a_cluster(client: Client) -> None:
+    """A third load too, of data that is made on the workers, and of persisted data."""
+    x = Shaped(200_000, np.exp).lazy(17_000)
+    y = x.map_blocks(cluster_at_the_fence_of)
+    held = client.persist(y)
+    (box,), (same,) = dask.compute(describe_boxplot(y), describe_boxplot(held))
+    a = y.compute()
+    for found in (box, same):
+        assert_box(found, a, 1.5, autorange=False, kept=1000, name="")
+
+
+def cluster_at_the_fence_of(block: NDArray[Any]) -> NDArray[Any]:
+    return cluster_at_the_fence((block - 1) / (np.e - 1))
+
+
+def test_a_changing_source(tmp_path: Path) -> None:
+    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
+        return values[2:] if load == 2 else values
+
+    x = changing(change, directory=tmp_path)
+    with pytest.raises(ChunksChangedError, match="chunk"):
+        describe_boxplot(x).compute(scheduler="sync")
+
+
+# --- Data in memory -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guess that is proven by the counts, or a miss: then the way of lazy data."""
+    monkeypatch.setattr(passes, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(passes, "PILOT_SIZE", 3000)
+    n_missed = 0
+    original = kernels.cuts
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal n_missed
+        n_missed += 1
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(kernels, "cuts", noted)
+    names = (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS
+    for name in names:
+        a = make(name, dtype, 40_000)
+        if not len(valid(a)):
+            continue
+        for whis, autorange in ((1.5, False), ((5, 95), True)):
+            asked = {"whis": whis, "autorange": autorange, "max_fliers": 30}
+            held = describe_boxplot(da.from_array(a, chunks=10_000), **asked)
+            assert any("boxplot-guess" in layer for layer in held.__dask_graph__().layers)
+            for (box,) in (describe_boxplot(a, **asked), held.compute(scheduler="sync")):
+                assert_box(box, a, whis, autorange=autorange, kept=30, name=name)
+    assert n_missed < 4 * len(names)
+
+
+def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(passes, "PILOT_SIZE", 3000)
+    monkeypatch.setattr(boxes, "PILOT_SIGMA", -3)  # brackets that hold nothing
+    a = normal(40_000)
+    for x in (a, da.from_array(a, chunks=10_000)):
+        (box,) = describe_boxplot(x).boxes
+        assert_box(box, a, 1.5, autorange=False, kept=1000, name="normal")
+
+
+# --- The result -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lazy() -> Boxplot:
+    x = da.from_array(normal(3000), chunks=700)
+    return describe_boxplot({"a": x, "b": x**3})
+
+
+def test_it_is_a_collection(lazy: Boxplot) -> None:
+    assert is_dask_collection(lazy)
+    assert "not computed: a, b" in repr(lazy)
+    boxes = lazy.compute()
+    assert not is_dask_collection(boxes)
+    total, same, _ = dask.compute(da.ones(5).sum(), lazy, 3)
+    assert (total, repr(same)) == (5, repr(boxes))
+    held = lazy.persist()
+    assert is_dask_collection(held)
+    assert repr(held.compute()) == repr(boxes) == repr(pickle.loads(pickle.dumps(lazy)).compute())
+    assert tokenize(lazy) == tokenize(pickle.loads(pickle.dumps(lazy))) != tokenize(boxes)
+    assert [box.label for box in boxes] == ["a", "b"]
+    assert boxes["b"] is boxes[1]
+    with pytest.raises(KeyError):
+        boxes["c"]
+
+
+def test_it_can_be_read(lazy: Boxplot) -> None:
+    boxes = lazy.compute()
+    head, first, second = repr(boxes).splitlines()
+    assert head.split()[:4] == ["n", "n_nan", "min", "whislo"]
+    assert first.split()[:3] == ["a", "3,000", "0"]
+    assert second.split()[0] == "b"
+    html = boxes._repr_html_()
+    assert html.count("<tr>") == 3
+    assert "<td>3,000</td>" in html
+    assert "not computed" in lazy._repr_html_()
+    columns = boxes.to_dict()
+    assert columns["n"].tolist() == [3000, 3000]
+    assert columns["label"].tolist() == ["a", "b"]
+    assert len(columns["fliers"][1]) == boxes[1].n_low + boxes[1].n_high
+
+
+def test_it_is_drawn_as_by_matplotlib(lazy: Boxplot, tmp_path: Any) -> None:
+    from matplotlib import image
+    from matplotlib.figure import Figure
+
+    a = normal(3000)
+    ours, theirs = Figure().subplots(), Figure().subplots()
+    lazy.plot(ours, showmeans=True, shownotches=True)
+    theirs.boxplot([a, a**3], showmeans=True, notch=True, tick_labels=["a", "b"])
+    assert len(ours.lines) == len(theirs.lines) > 10
+    for mine, other in zip(ours.lines, theirs.lines, strict=True):
+        for found, wanted in zip(mine.get_data(), other.get_data(), strict=True):
+            np.testing.assert_allclose(np.sort(found), np.sort(wanted), rtol=1e-12)
+    ticks = [[tick.get_text() for tick in ax.get_xticklabels()] for ax in (ours, theirs)]
+    assert ticks[0] == ticks[1]
+    pictures = []
+    for name, ax in (("ours", ours), ("theirs", theirs)):
+        ax.figure.savefig(tmp_path / f"{name}.png")
+        pictures.append(image.imread(tmp_path / f"{name}.png"))
+    assert np.abs(pictures[0] - pictures[1]).mean() < 0.002
+
+
+def test_fliers_left_out_are_counted_in_the_picture() -> None:
+    from matplotlib.figure import Figure
+
+    a = np.concatenate([normal(3000), np.arange(50) + 1000.0])
+    boxes = describe_boxplot(a, max_fliers=5)
+    ax = boxes.plot(Figure().subplots())
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == [f"{count:,} fliers" for count in (boxes[0].n_low, boxes[0].n_high)]
+
+
+def test_plotly(lazy: Boxplot) -> None:
+    arguments = lazy.to_plotly()
+    assert arguments["x"] == ["a", "b"]
+    assert arguments["median"] == [box.med for box in lazy.compute()]
+    assert all(len(values) == 2 for values in arguments.values())
+
+
+def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        describe_boxplot(normal(10)).plot()
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"whis": -1}, ValueError, "not negative"),
+        ({"whis": "far"}, ValueError, "could not convert"),
+        ({"whis": (5, 95, 99)}, ValueError, "two"),
+        ({"whis": (95, 5)}, ValueError, "ascending"),
+        ({"whis": (0, 101)}, ValueError, "percentiles"),
+        ({"max_fliers": -1}, ValueError, "max_fliers"),
+        ({"nan_policy": "raise"}, ValueError, "nan_policy"),
+        ({"method": "best"}, ValueError, "not a valid method"),
+        ({"labels": ["a", "b"]}, ValueError, "2 labels for 1 boxes"),
+        ({"axis": 0}, NotImplementedError, "axis"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        describe_boxplot(np.arange(5.0), **arguments)
+
+
+@pytest.mark.parametrize(
+    "a", [np.array([True]), np.array(["a"]), np.array([1j]), np.array([0], "M8[s]")]
+)
+def test_bad_arrays(a: NDArray[Any]) -> None:
+    with pytest.raises(TypeError):
+        describe_boxplot(a)
+
+
+def test_labels() -> None:
+    boxes = describe_boxplot([np.arange(5), np.arange(9.0)], labels=["five", "nine"])
+    assert [box.label for box in boxes] == ["five", "nine"]
+    assert [box.n for box in describe_boxplot([1, 2, 3])] == [3]
+    assert len(describe_boxplot([[1, 2, 3], [4, 5]])) == 2
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "u8", "f4", "f8"])
+def test_fences_among_the_values_of_a_dtype(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    fences = (-np.inf, -1e300, -(2.0**63), -129.5, -0.5, 0.0, 0.1, 127.0, 255.5, 2.0**63, 2.0**64)
+    for fence in (*fences, np.inf):
+        low, high = smallest_from(fence, kind), largest_to(fence, kind)
+        if low is not None:
+            assert float(low) >= fence
+        if high is not None:
+            assert float(high) <= fence
+        if low is None or high is None or low <= high:
+            continue
+        next_one = np.nextafter(high, kind.type(np.inf)) if kind.kind == "f" else int(high) + 1
+        assert next_one == (low if kind.kind == "f" else int(low))
+    assert smallest_from(np.nan, kind) is largest_to(np.nan, kind) is None
