@@ -23,6 +23,7 @@ from dask_gpuselect.cuts import (
     Envelope,
     IntArray,
     Tally,
+    positions_among,
     positions_of,
     tied_inside,
 )
@@ -88,11 +89,9 @@ class Rule:
             narrowest = self.whis * np.maximum(least[2] - most[0], 0.0)
             low = (least[0] - widest, np.fmin(most[0] - narrowest, most[0]))
             high = (np.fmax(least[2] + narrowest, least[2]), most[2] + widest)
-        low_end, high_end = (
-            float(np.nan_to_num(low[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)),
-            float(np.nan_to_num(high[1], nan=np.inf, posinf=np.inf, neginf=-np.inf)),
-        )
-        return (low_end, float(low[1])), (float(high[0]), high_end)
+            # Of infinite quartiles nothing may be known.
+            low_end, high_end = np.fmax(low[0], -np.inf), np.fmin(high[1], np.inf)
+        return (float(low_end), float(low[1])), (float(high[0]), float(high_end))
 
 
 # --- Where to look --------------------------------------------------------------------------------
@@ -106,27 +105,20 @@ class Ladder:
     ----------
     values : ndarray, shape (K,)
         Ascending and distinct.
-    least_upto, most_upto, most_below : ndarray of int64, shape (K,)
-        Bounds of #{x <= value} and #{x < value}, all ascending.
+    least_upto, most_below : ndarray of int64, shape (K,)
+        Bounds of #{x <= value} and of #{x < value}, both ascending.
     n : int
     """
 
     values: NDArray[Any]
     least_upto: IntArray
-    most_upto: IntArray
     most_below: IntArray
     n: int
 
     @classmethod
     def of(cls, envelope: Envelope, n: int) -> Ladder:
         most_below = envelope.upper - envelope.ties
-        return cls(envelope.values, envelope.lower, envelope.upper, most_below, n)
-
-    def around(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
-        """Of each pair of ranks the last value that certainly leaves `first` above it, or -1, and
-        the first that certainly has `last` below or at it, or K."""
-        lo = np.searchsorted(self.most_upto, first, side="right") - 1
-        return lo, np.searchsorted(self.least_upto, last + 1, side="left")
+        return cls(envelope.values, envelope.lower, most_below, n)
 
     def lowest(self, k: int) -> int:
         """The first value that certainly has k elements below or at it, or K."""
@@ -167,7 +159,8 @@ def bracket_box(
         Of at least one element.
     rule : Rule
     lo, hi : ndarray of int64, shape (n_q,)
-        Positions in the ladder between which the quantiles `rule.q` lie: see `Ladder.around`.
+        Positions in the ladder between which the quantiles `rule.q` lie: see
+        `cuts.positions_among`.
     tied : ndarray of int64
         Positions of further values that many elements may equal: counted where they are inside
         brackets.
@@ -229,15 +222,14 @@ def bracket_from_sample(ordered: NDArray[Any], rate: float, rule: Rule) -> BoxBr
         return BoxBrackets(ordered, np.ones(1, np.bool_), (ordered, ordered))
     values, first = np.unique(ordered, return_index=True)
     last = np.append(first[1:], size)
-    ladder = Ladder(
-        values,
-        np.maximum.accumulate(last - _reach(last, size)),
-        np.minimum.accumulate((last + _reach(last, size))[::-1])[::-1],
-        np.minimum.accumulate((first + _reach(first, size))[::-1])[::-1],
-        size,
+    least_upto = np.maximum.accumulate(last - _reach(last, size))
+    most_upto, most_below = (
+        np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
+        for places in (last, first)
     )
     wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
-    lo, hi = ladder.around(wanted.lower, wanted.upper)
+    lo, hi = positions_among(least_upto, most_upto, wanted.lower, wanted.upper)
+    ladder = Ladder(values, least_upto, most_below, size)
     heavy = np.flatnonzero(last - first > max(size // HEAVY_SHARE, 1))
     few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
     return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
@@ -306,9 +298,7 @@ def largest_to(fence: float, dtype: np.dtype[Any]) -> Any:
     if math.isnan(fence):
         return None
     if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            value = dtype.type(fence)
-        return value if float(value) <= fence else np.nextafter(value, dtype.type(-np.inf))
+        return -smallest_from(-fence, dtype)
     info = np.iinfo(dtype)
     if float(info.min) > fence:
         return None
@@ -344,7 +334,7 @@ class Found:
     fences : tuple of 2 floats
     below, above : int or None
         How many elements are beyond each fence; None if that is not known yet.
-    whiskers : list of 2
+    whiskers : tuple of 2 elements
         The nearest elements inside the fences; None if there is none, or it is not known yet.
     """
 
@@ -361,6 +351,16 @@ class Found:
     @property
     def is_complete(self) -> bool:
         return self.below is not None and self.above is not None
+
+    def ends(self) -> tuple[Any, Any]:
+        """Of the whiskers. As in matplotlib, none ends within the box: where nothing is inside a
+        fence but beyond the box's end, the whisker is that end."""
+        q1, q3 = float(self.q[0]), float(self.q[2])
+        low, high = (None if value is None else value.item() for value in self.whiskers)
+        return (
+            q1 if low is None or low > q1 else low,
+            q3 if high is None or high < q3 else high,
+        )
 
 
 class Gathered:
@@ -477,48 +477,3 @@ def _beyond(
     elif upto is not None and upto > 0:
         high = gathered.last_to(last)
     return below, None if upto is None else n - upto, (low, high)
-
-
-@dataclass(frozen=True, eq=False)
-class Order:
-    """The order statistics of a box, and counts, of at least one element."""
-
-    n: int
-    n_missing: int
-    min: Any
-    q1: float
-    med: float
-    q3: float
-    max: Any
-    whislo: Any
-    whishi: Any
-    n_low: int
-    n_high: int
-    low_fliers: NDArray[Any]
-    high_fliers: NDArray[Any]
-
-    @classmethod
-    def of(cls, found: Found, max_fliers: int) -> Order:
-        q1, med, q3 = (float(value) for value in found.q[:3])
-        low, high = (None if value is None else value.item() for value in found.whiskers)
-        # As matplotlib: a whisker never ends within the box, where nothing is inside the fence but
-        # beyond the box's end.
-        whislo = q1 if low is None or low > q1 else low
-        whishi = q3 if high is None or high < q3 else high
-        assert found.below is not None
-        assert found.above is not None
-        return cls(
-            found.n,
-            found.n_missing,
-            found.low[0],
-            q1,
-            med,
-            q3,
-            found.high[0],
-            whislo,
-            whishi,
-            found.below,
-            found.above,
-            found.low[: min(found.below, max_fliers)],
-            found.high[: min(found.above, max_fliers)],
-        )

@@ -20,7 +20,6 @@ from dask_gpuselect.boxes import (
     NOTCH,
     BoxBrackets,
     Found,
-    Order,
     Rule,
     bracket_fences,
     bracket_from_cuts,
@@ -98,6 +97,10 @@ class BoxQuestion:
     def bracket(self, cuts: Cuts) -> BoxBrackets:
         return bracket_from_cuts(cuts, self.rule)
 
+    def settle(self, guess: Brackets, tally: Tally) -> Found | Tally | None:
+        found = self.look(guess, tally)
+        return found if self.more(guess, found) is None else None
+
     def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
         if tally.n_valid == 0:
             return tally
@@ -123,35 +126,38 @@ class BoxQuestion:
             return self._without_elements(found.n, found.n_missing)
         if more is not None and tally is not None:
             found = look_again(found, more, tally)
-        order = Order.of(found, self.rule.max_fliers)
+        assert found.below is not None
+        assert found.above is not None
+        q1, med, q3 = (float(value) for value in found.q[:3])
+        whislo, whishi = found.ends()
         mean, std = sums.mean_and_std()
         with np.errstate(invalid="ignore", over="ignore"):
-            iqr = float(np.float64(order.q3) - order.q1)
-            notch = NOTCH * iqr / math.sqrt(order.n)
-        fliers = np.concatenate([order.low_fliers, order.high_fliers])
-        least, most = (
-            as_dtype(np.asarray(value), self.source_dtype).item()
-            for value in (order.min, order.max)
+            iqr = float(np.float64(q3) - q1)
+            notch = NOTCH * iqr / math.sqrt(found.n)
+        kept = self.rule.max_fliers
+        fliers = np.concatenate(
+            [found.low[: min(found.below, kept)], found.high[: min(found.above, kept)]]
         )
+        least, most = as_dtype(np.array([found.low[0], found.high[0]]), self.source_dtype).tolist()
         return Box(
-            None,
-            order.n,
-            order.n_missing,
-            least,
-            order.q1,
-            order.med,
-            order.q3,
-            most,
-            mean,
-            std,
-            iqr,
-            order.whislo,
-            order.whishi,
-            order.med - notch,
-            order.med + notch,
-            order.n_low,
-            order.n_high,
-            as_dtype(fliers, self.source_dtype),
+            label=None,
+            n=found.n,
+            n_nan=found.n_missing,
+            min=least,
+            q1=q1,
+            med=med,
+            q3=q3,
+            max=most,
+            mean=mean,
+            std=std,
+            iqr=iqr,
+            whislo=whislo,
+            whishi=whishi,
+            cilo=med - notch,
+            cihi=med + notch,
+            n_low=found.below,
+            n_high=found.above,
+            fliers=as_dtype(fliers, self.source_dtype),
         )
 
     def _without_elements(self, n: int, n_nan: int) -> Box:
@@ -381,8 +387,9 @@ def describe_boxplot(
     Parameters
     ----------
     a : array, or list or dict of arrays
-        Of any shape, of real numbers; a box for each. Dask arrays are described lazily, others at
-        once. Labels are the keys of a dict.
+        Of any shape, of integers or floats of up to 64 bits, NumPy or CuPy; a box for each. If one
+        of them is a dask array, all are described lazily, else at once. Labels are the keys of a
+        dict.
     axis : None
         All elements of an array are one box.
     whis : float or (float, float), default 1.5
@@ -413,6 +420,10 @@ def describe_boxplot(
         For `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that make no sense.
     NotImplementedError
         For an `axis`.
+    ChunksChangedError
+        While computing, if a chunk differs between two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -428,6 +439,11 @@ def describe_boxplot(
 
     Semantics are those of ``matplotlib.cbook.boxplot_stats`` on float64, with the mean and standard
     deviation rounded once, whatever the chunks.
+
+    References
+    ----------
+    J. W. Tukey, "Exploratory Data Analysis", 1977. R. McGill, J. W. Tukey and W. A. Larsen,
+    "Variations of Box Plots", 1978: the notches. The brackets are those of `quantile`.
 
     Examples
     --------

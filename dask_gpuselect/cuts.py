@@ -439,10 +439,18 @@ class Envelope:
         return cls(ordered[is_last], lower, upper, ties, position, inside)
 
     def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
-        """Of each bracket the last value that certainly leaves `first` above it, or -1, and the
-        first that certainly has `last` below or at it, or their number."""
-        lo = np.searchsorted(self.upper, first, side="right") - 1
-        return lo, np.searchsorted(self.lower, last + 1, side="left")
+        """See `positions_among`."""
+        return positions_among(self.lower, self.upper, first, last)
+
+
+def positions_among(
+    least_upto: IntArray, most_upto: IntArray, first: IntArray, last: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Of each pair of ranks the last value that certainly leaves `first` above it, or -1, and the
+    first that certainly has `last` below or at it, or their number; by bounds of the number of
+    elements up to each value."""
+    lo = np.searchsorted(most_upto, first, side="right") - 1
+    return lo, np.searchsorted(least_upto, last + 1, side="left")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

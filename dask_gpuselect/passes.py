@@ -45,8 +45,6 @@ from dask_gpuselect.cuts import (
     IntArray,
     Tally,
     check_unchanged,
-    find_brackets,
-    guess_brackets,
     most_candidates,
 )
 from dask_gpuselect.kernels.generic import selection_dtype
@@ -70,8 +68,22 @@ GUESSED = 0.2  # of all elements may be candidates of a box in one array
 MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
-class Question(Protocol):
-    """What is asked of an array. Deterministically tokenizable, and picklable."""
+class Guessing(Protocol):
+    """Where to look for what is asked of an array. Deterministically tokenizable, and picklable."""
+
+    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+        """What to gather in the only read of data in memory, by a sorted sample that has this share
+        of all elements."""
+
+    def settle(self, guess: Brackets, tally: Tally) -> Any:
+        """What is found there. None, or `ChunksChangedError`, if that is not all that is needed."""
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        """What the second load gathers, by the cuts of all chunks."""
+
+
+class Question(Guessing, Protocol):
+    """What is asked of an array: order statistics, and an answer that is an array."""
 
     @property
     def share(self) -> int:
@@ -165,25 +177,15 @@ def ask(
     """
     meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)
     is_quick = is_in_memory(x) and is_worth_a_pilot(x.size, x.npartitions, question)
-    pilot = _pilot(x, question, label) if is_quick else None
+    pilot = _pilot(x, question, label)[1] if is_quick else None
     cuts = _cuts(x, question.share, pilot)
     bracket = _bracket(cuts, question, label)
     tally = _tally(x, cuts, bracket, label)
     return _answer(tally, bracket, pilot, question, label, shape, meta)
 
 
-class Follower(Protocol):
-    """A question with what else it asks: of the first load, and of a third if need be.
-
-    Deterministically tokenizable, and picklable.
-    """
-
-    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
-        """What to gather in the only read of data in memory, by a sorted sample that has this share
-        of all elements."""
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        """What the second load gathers."""
+class Follower(Guessing, Protocol):
+    """A question that may need a third load, with any object for an answer."""
 
     def look(self, brackets: Brackets, tally: Tally) -> Any:
         """What that says. Raises `ChunksChangedError` if it is not what the first load proved."""
@@ -230,7 +232,7 @@ class _Asked:
 def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) -> _Asked:
     settled = None
     if is_in_memory(x) and is_large_enough(x.size, x.npartitions):
-        guess, settled = _pilot_more(x, question, label)
+        guess, settled = _pilot(x, question, label)
     cuts = _cuts(x, 1, settled, among)
     if settled is None:
         name = f"{label}-sums-{tokenize(cuts.name)}"
@@ -239,52 +241,7 @@ def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) 
         name = f"{label}-sums-{tokenize(guess.name)}"
         sums = _each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
     sums = _reduce(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
-    name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    bracket = _reduce(cuts, "quantile-cuts-merge", _merge_cuts, _find_more, name, question=question)
-    return _Asked(x, question, settled, cuts, sums, bracket)
-
-
-def _pilot_more(x: da.Array, question: Follower, label: str) -> tuple[da.Array, da.Array]:
-    """One task for the guess, and one for what was found there, or None if it missed."""
-    rate = PILOT_SIZE / x.size
-    name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
-    sample = _each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
-    guess = _reduce(
-        sample,
-        "quantile-sample-merge",
-        _concatenate,
-        _guess_more,
-        f"{label}-guess-{tokenize(name, question)}",
-        question=question,
-        rate=rate,
-    )
-    name = f"{label}-guess-candidates-{tokenize(guess.name)}"
-    tally = _each_chunk(_tally_guess, name, [x], [guess], dtype=x.dtype)
-    settled = _reduce(
-        tally,
-        f"{label}-guess-merge",
-        _merge_or_none,
-        _settle_more,
-        f"{label}-settled-{tokenize(name)}",
-        guess=TaskRef((guess.name,)),
-        question=question,
-    )
-    return guess, settled
-
-
-def _guess_more(parts: list[NDArray[Any]], question: Follower, rate: float) -> Brackets:
-    return question.guess(np.sort(_concatenate(parts)), rate)
-
-
-def _settle_more(parts: list[Tally | None], guess: Brackets, question: Follower) -> Any:
-    tally = _merge_or_none(parts)
-    if tally is None:
-        return None
-    try:
-        found = question.look(guess, tally)
-    except ChunksChangedError:  # the brackets do not hold: a miss
-        return None
-    return found if question.more(guess, found) is None else None
+    return _Asked(x, question, settled, cuts, sums, _bracket(cuts, question, label))
 
 
 def _sums(chunk: Any, cuts: Cuts, *, dtype: np.dtype[Any]) -> Moments:
@@ -334,11 +291,6 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
         sums=TaskRef((asked.sums.name,)),
         question=question,
     )
-
-
-def _find_more(parts: list[Cuts | None], question: Follower) -> Brackets | None:
-    cuts = _merge_cuts(parts)
-    return None if cuts is None else question.bracket(cuts)
 
 
 def _look(
@@ -431,13 +383,14 @@ def _tally_if_needed(
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
     """The answer to a question about an array in memory, by the same steps without a graph."""
     guess = _guess_now(values, dtype, question)
-    settled = _settle([guess[1]], guess[0], question) if guess else None
+    settled: np.ndarray[Any, Any] | None = None
+    if guess is not None:
+        settled = _settle([guess[1]], guess[0], question)
     if settled is not None:
         return settled
     cuts = kernels.cuts(values, dtype, question.share)
-    brackets = find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
-    tally = kernels.tally(values, dtype, brackets, most_candidates(cuts, brackets))
-    return question.answer(brackets, check_unchanged(cuts, tally, brackets, chunk="()"))
+    brackets = question.bracket(cuts)
+    return question.answer(brackets, _checked_tally(values, cuts, brackets, (), dtype))
 
 
 def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
@@ -460,9 +413,9 @@ def _guess_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> An
     if not is_large_enough(size, 1):
         return None
     rate = PILOT_SIZE / size
-    guess = question.guess(np.sort(kernels.sample(values, dtype, rate)), rate)
+    guess = _guess_brackets([kernels.sample(values, dtype, rate)], question, rate)
     tally = kernels.tally(values, dtype, guess, pilot_room(GUESSED, size))
-    found = _settle_more([tally], guess, question)
+    found = _settle([tally], guess, question)
     if found is None:
         return None
     return question.finish(found, None, None, kernels.moments(values, guess.ends, dtype))
@@ -486,16 +439,17 @@ def _guess_now(
 
 
 def is_worth_a_pilot(size: float, n_chunks: int, question: Question) -> bool:
-    """Whether chunks in memory are large enough that a read saved counts, and candidates few."""
+    """Whether chunks in memory are of such sizes, and candidates few."""
     return question.share == 1 and is_large_enough(size, n_chunks)
 
 
 def is_large_enough(size: float, n_chunks: int) -> bool:
+    """Whether chunks in memory are large enough that a read saved counts, and not too large."""
     return PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
-def _pilot(x: da.Array, question: Question, label: str) -> da.Array:
-    """One task: the answer, or None if the guess missed."""
+def _pilot(x: da.Array, question: Guessing, label: str) -> tuple[da.Array, da.Array]:
+    """One task for the guess, and one for what was found there, or None if it missed."""
     rate = PILOT_SIZE / x.size
     name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
     sample = _each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
@@ -506,10 +460,11 @@ def _pilot(x: da.Array, question: Question, label: str) -> da.Array:
         _guess_brackets,
         f"{label}-guess-{tokenize(name, question)}",
         question=question,
+        rate=rate,
     )
     name = f"{label}-guess-candidates-{tokenize(guess.name)}"
     tally = _each_chunk(_tally_guess, name, [x], [guess], dtype=x.dtype)
-    return _reduce(
+    settled = _reduce(
         tally,
         f"{label}-guess-merge",
         _merge_or_none,
@@ -518,11 +473,11 @@ def _pilot(x: da.Array, question: Question, label: str) -> da.Array:
         guess=TaskRef((guess.name,)),
         question=question,
     )
+    return guess, settled
 
 
-def _guess_brackets(parts: list[NDArray[Any]], question: Question) -> Brackets:
-    ordered = np.sort(_concatenate(parts))
-    return guess_brackets(ordered.take, len(ordered), *question.ranks(len(ordered)))[0]
+def _guess_brackets(parts: list[NDArray[Any]], question: Guessing, rate: float) -> Brackets:
+    return question.guess(np.sort(_concatenate(parts)), rate)
 
 
 def _tally_guess(chunk: Any, guess: Brackets, *, dtype: np.dtype[Any]) -> Tally | None:
@@ -538,14 +493,12 @@ def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
     return found[0] if len(found) == 1 else Tally.merge(found)
 
 
-def _settle(
-    parts: list[Tally | None], guess: Brackets, question: Question
-) -> np.ndarray[Any, Any] | None:
+def _settle(parts: list[Tally | None], guess: Brackets, question: Guessing) -> Any:
     tally = _merge_or_none(parts)
     if tally is None:
         return None
     try:
-        return question.answer(guess, tally)
+        return question.settle(guess, tally)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 
@@ -581,7 +534,7 @@ def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) 
     return kernels.cuts(chunk, dtype, share) if settled is None else None
 
 
-def _bracket(cuts: da.Array, question: Question, label: str) -> da.Array:
+def _bracket(cuts: da.Array, question: Guessing, label: str) -> da.Array:
     """One task: the brackets of all ranks that the question needs."""
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
     return _reduce(
@@ -594,11 +547,9 @@ def _merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
     return Cuts.merge(found) if found else None
 
 
-def _find_brackets(parts: list[Cuts | None], question: Question) -> Brackets | None:
+def _find_brackets(parts: list[Cuts | None], question: Guessing) -> Brackets | None:
     cuts = _merge_cuts(parts)
-    if cuts is None:
-        return None  # a pilot has the answer
-    return find_brackets(cuts, *question.ranks(int(cuts.n_valid.sum())))
+    return None if cuts is None else question.bracket(cuts)  # a pilot has the answer
 
 
 # --- Load 2 -------------------------------------------------------------------------------------

@@ -16,7 +16,15 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect import passes
-from dask_gpuselect.cuts import Brackets, FloatArray, IntArray, Tally
+from dask_gpuselect.cuts import (
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    find_brackets,
+    guess_brackets,
+)
 from dask_gpuselect.finish import order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
 from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
@@ -657,6 +665,16 @@ class Quantiles:
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return _wanted_pairs(self.q, self._method, n)
+
+    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+        del rate  # the sample's own ranks are those that are wanted
+        return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
+
+    def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
+        return self.answer(guess, tally)
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
 
     def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         if not self.q:

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import median, nanquantile, passes, quantile
+from dask_gpuselect import median, nanquantile, passes, quantile, quantiles
 from dask_gpuselect.cuts import Brackets, ChunksChangedError, Tally, guess_brackets
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.kernels import generic
@@ -55,7 +55,7 @@ def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
     def bracket(first: Any, last: Any, size: int) -> Any:
         return np.array([size - 2]), np.array([size])
 
-    monkeypatch.setattr(passes, "guess_brackets", guess)
+    monkeypatch.setattr(quantiles, "guess_brackets", guess)
     for module in guessing(backend):
         monkeypatch.setattr(module, "guess_brackets", guess)
         if module.__name__.endswith("sampling"):

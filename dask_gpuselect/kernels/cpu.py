@@ -88,7 +88,7 @@ def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
 def moments(values: NDArray[Any], centre: Any, scale: float) -> Moments:
     """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
     sums = np.zeros((4, COLUMNS))
-    finite = np.zeros(COLUMNS)
+    finite = np.zeros(COLUMNS, np.int64)
     _compiled(_moments, values.dtype)(values, centre, scale, tuple(sums), finite)
     n = int(finite.sum())
     total, square = sums[:2].ravel().tolist(), sums[2:].ravel().tolist()
@@ -236,7 +236,7 @@ def _add_moments(
     for i in range(n):
         d, error = _difference(x[i], centre, scale)
         is_finite = d - d == 0.0
-        finite[i] += 1.0 if is_finite else 0.0
+        finite[i] += 1 if is_finite else 0
         d = d if is_finite else 0.0
         error = error if is_finite else 0.0
         total = totals[i] + d
@@ -767,7 +767,7 @@ def _signatures(
             values.dtype,
             types.float64,
             types.UniTuple(types.Array(types.float64, 1, "C"), 4),
-            types.Array(types.float64, 1, "C"),
+            types.Array(types.int64, 1, "C"),
         ),
         _measure_sorted: (values, positions),
         _classify: (values, values, values, types.int64),
