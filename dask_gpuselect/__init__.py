@@ -1,6 +1,6 @@
 """Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
 
-from dask_gpuselect.boxplot import Box, Boxplot, describe_boxplot
+from dask_gpuselect.boxplot import describe_boxplot
 from dask_gpuselect.cuts import ChunksChangedError
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import (
@@ -13,6 +13,7 @@ from dask_gpuselect.quantiles import (
     quantile,
 )
 from dask_gpuselect.staging import to_gpu
+from dask_gpuselect.summary import Box, Boxplot
 
 __all__ = [
     "Box",

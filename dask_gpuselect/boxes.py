@@ -63,17 +63,19 @@ class Rule:
         """The quantiles that are wanted: the quartiles, and the whiskers' if they are given so."""
         return QUARTILES + (self.whis if isinstance(self.whis, tuple) else ())
 
-    def fences(self, q: NDArray[np.float64]) -> tuple[float, float]:
-        """Between which the whiskers end, from the quantiles `q`."""
+    def fences(self, q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Between which the whiskers end, from the quantiles `q`, shape ``(n_q, ...)``."""
         with np.errstate(over="ignore", invalid="ignore"):
             iqr = q[2] - q[0]
-            if iqr == 0 and self.autorange:
-                return -math.inf, math.inf
             if isinstance(self.whis, tuple):
-                return float(q[3]), float(q[4])
-            low, high = float(q[0] - self.whis * iqr), float(q[2] + self.whis * iqr)
-        # Of infinite quartiles: nothing is beyond NaN, so that the whisker is the box's end.
-        return (float(q[0]) if math.isnan(low) else low, float(q[2]) if math.isnan(high) else high)
+                low, high = q[3], q[4]
+            else:
+                low, high = q[0] - self.whis * iqr, q[2] + self.whis * iqr
+                # Of infinite quartiles: as if the whisker were the box's end.
+                low = np.where(np.isnan(low), q[0], low)
+                high = np.where(np.isnan(high), q[2], high)
+        is_open = (iqr == 0) & self.autorange
+        return np.where(is_open, -np.inf, low), np.where(is_open, np.inf, high)
 
     def fence_bounds(
         self, least: NDArray[np.float64], most: NDArray[np.float64]
@@ -192,7 +194,9 @@ def bracket_box(
     return BoxBrackets(found.ends, found.wanted, (spared[0], spared[1]))
 
 
-ROOM = 4  # for so many elements about a fence for each pivot
+# For so many elements about a fence for each pivot. Of 1e7 normal float64 in 10 chunks about 4 are
+# there, of lognormal ones with a sigma of 3 up to 7.
+ROOM = 16
 LEAST_ROOM = 1 << 14
 
 
@@ -352,16 +356,6 @@ class Found:
     def is_complete(self) -> bool:
         return self.below is not None and self.above is not None
 
-    def ends(self) -> tuple[Any, Any]:
-        """Of the whiskers. As in matplotlib, none ends within the box: where nothing is inside a
-        fence but beyond the box's end, the whisker is that end."""
-        q1, q3 = float(self.q[0]), float(self.q[2])
-        low, high = (None if value is None else value.item() for value in self.whiskers)
-        return (
-            q1 if low is None or low > q1 else low,
-            q3 if high is None or high < q3 else high,
-        )
-
 
 class Gathered:
     """What lies at and between the ends of some brackets. Nothing is sorted: of 1e8 elements there
@@ -435,7 +429,8 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     wanted = ranks(n, np.array(rule.q), method)
     lower, upper = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
-    fences = rule.fences(q)
+    low_fence, high_fence = rule.fences(q)
+    fences = float(low_fence), float(high_fence)
     gathered = Gathered(brackets, tally)
     below, above, whiskers = _beyond(gathered, fences)
     # What is beyond a fence is all that was gathered of the extremes for sure.

@@ -1,23 +1,20 @@
-"""`describe_boxplot`: Tukey's summary of data that fits nowhere, and what draws it."""
+"""`describe_boxplot`: Tukey's summary of data that fits nowhere."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from html import escape
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.optimization import optimize
-from dask.base import DaskMethodsMixin, is_dask_collection
-from dask.threaded import get as threaded_get
+from dask.base import is_dask_collection
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from dask_gpuselect import passes
+from dask_gpuselect import lanes, passes
 from dask_gpuselect.boxes import (
-    NOTCH,
     BoxBrackets,
     Found,
     Rule,
@@ -29,58 +26,14 @@ from dask_gpuselect.boxes import (
 )
 from dask_gpuselect.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.interpolation import result_dtype
-from dask_gpuselect.kernels import as_dtype, numpy_dtype
+from dask_gpuselect.kernels import numpy_dtype
 from dask_gpuselect.moments import Moments
-from dask_gpuselect.quantiles import as_array
-from dask_gpuselect.ranks import check_method
+from dask_gpuselect.quantiles import Axis, Quantiles, as_array, reduced_axes
+from dask_gpuselect.ranks import METHODS, check_method
+from dask_gpuselect.source import Key
+from dask_gpuselect.summary import COLUMNS, Box, Boxes, Boxplot, Layout, check_labels, with_tables
 
 __all__ = ["Box", "Boxplot", "describe_boxplot"]
-
-
-@dataclass(frozen=True, eq=False)
-class Box:
-    """The statistics of one box.
-
-    Parameters
-    ----------
-    label : str or None
-    n, n_nan : int
-        Elements that are not NaN, and those that are.
-    min, q1, med, q3, max, mean, std, iqr : float
-        The standard deviation is that of all elements, as `numpy.std`.
-    whislo, whishi : float
-        Ends of the whiskers.
-    cilo, cihi : float
-        Ends of the notch, ``med -+ 1.57 iqr / sqrt(n)``.
-    n_low, n_high : int
-        Fliers below and above the whiskers, exactly.
-    fliers : ndarray
-        Of both sides the most extreme, ``max_fliers`` of each at most: those below ascending, then
-        those above descending.
-    """
-
-    label: str | None
-    n: int
-    n_nan: int
-    min: Any
-    q1: float
-    med: float
-    q3: float
-    max: Any
-    mean: float
-    std: float
-    iqr: float
-    whislo: Any
-    whishi: Any
-    cilo: float
-    cihi: float
-    n_low: int
-    n_high: int
-    fliers: NDArray[Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The statistics by their names."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -119,261 +72,66 @@ class BoxQuestion:
 
     def finish(
         self, found: Found | Tally, more: Brackets | None, tally: Tally | None, sums: Moments
-    ) -> Box:
+    ) -> Boxes:
         if isinstance(found, Tally):
-            return self._without_elements(0, found.n_missing)
-        if found.n_missing and not self.omits_nan:
-            return self._without_elements(found.n, found.n_missing)
+            return self._without_elements(found.n_missing)
         if more is not None and tally is not None:
             found = look_again(found, more, tally)
         assert found.below is not None
         assert found.above is not None
-        q1, med, q3 = (float(value) for value in found.q[:3])
-        whislo, whishi = found.ends()
+        low, high = (np.nan if value is None else value for value in found.whiskers)
         mean, std = sums.mean_and_std()
-        with np.errstate(invalid="ignore", over="ignore"):
-            iqr = float(np.float64(q3) - q1)
-            notch = NOTCH * iqr / math.sqrt(found.n)
-        kept = self.rule.max_fliers
-        fliers = np.concatenate(
-            [found.low[: min(found.below, kept)], found.high[: min(found.above, kept)]]
+        kept = [min(count, self.rule.max_fliers) for count in (found.below, found.above)]
+        numbers = (found.n, found.n_missing, found.below, found.above, *kept)
+        n, n_nan, n_low, n_high, kept_low, kept_high = (np.array(i, np.int64) for i in numbers)
+        boxes = Boxes(
+            n=n,
+            n_nan=n_nan,
+            min=np.array(found.low[0]),
+            q1=found.q[0, ...],
+            med=found.q[1, ...],
+            q3=found.q[2, ...],
+            max=np.array(found.high[0]),
+            mean=np.array(mean),
+            std=np.array(std),
+            low=np.array(low, found.low.dtype),
+            high=np.array(high, found.low.dtype),
+            n_low=n_low,
+            n_high=n_high,
+            kept_low=kept_low,
+            kept_high=kept_high,
+            fliers=np.concatenate([found.low[:kept_low], found.high[:kept_high]]),
         )
-        least, most = as_dtype(np.array([found.low[0], found.high[0]]), self.source_dtype).tolist()
-        return Box(
-            label=None,
-            n=found.n,
-            n_nan=found.n_missing,
-            min=least,
-            q1=q1,
-            med=med,
-            q3=q3,
-            max=most,
-            mean=mean,
-            std=std,
-            iqr=iqr,
-            whislo=whislo,
-            whishi=whishi,
-            cilo=med - notch,
-            cihi=med + notch,
-            n_low=found.below,
-            n_high=found.above,
-            fliers=as_dtype(fliers, self.source_dtype),
-        )
+        return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
 
-    def _without_elements(self, n: int, n_nan: int) -> Box:
-        none = np.empty(0, self.source_dtype)
-        unknown: dict[str, Any] = {field.name: math.nan for field in fields(Box)}
-        known = {"label": None, "n": n, "n_nan": n_nan, "n_low": 0, "n_high": 0, "fliers": none}
-        return Box(**{**unknown, **known})
+    def _without_elements(self, n_missing: int) -> Boxes:
+        none, nan = np.array(0, np.int64), np.array(np.nan)
+        counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
+        rest = {name: nan for name in COLUMNS if name not in counts}
+        n_nan = np.array(n_missing, np.int64)
+        return Boxes(**(rest | counts | {"n_nan": n_nan}), fliers=np.empty(0, self.source_dtype))
 
 
-class Boxplot(DaskMethodsMixin):
-    """Boxes: a dask collection until they are computed, then a sequence of `Box`.
+@dataclass(frozen=True)
+class LaneBoxQuestion(Quantiles):
+    """See `lanes.BoxesQuestion`: what is asked of every lane."""
 
-    Methods that need the statistics compute them if they are not there yet. Not to be made by
-    hand: see `describe_boxplot`.
-    """
+    rule: Rule
+    omits_nan: bool
 
-    def __init__(
-        self,
-        labels: Sequence[str | None],
-        *,
-        boxes: Sequence[Box] | None = None,
-        graph: Any = None,
-        keys: Sequence[Hashable] = (),
-    ) -> None:
-        self._labels = tuple(labels)
-        self._boxes = None if boxes is None else tuple(boxes)
-        self._graph = graph
-        self._keys = tuple(keys)
+    @classmethod
+    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
+        method = METHODS[rule.method]
+        dtype = source_dtype.newbyteorder("=") if method.discrete else np.dtype(np.float64)
+        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
-    # --- As a dask collection ---------------------------------------------------------------------
-
-    def __dask_graph__(self) -> Any:
-        return self._graph
-
-    def __dask_keys__(self) -> list[Hashable]:
-        return list(self._keys)
-
-    def __dask_layers__(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(str(key[0]) for key in self._keys))  # type: ignore[index]
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        if self._boxes is None:
-            return (type(self).__name__, self._labels, self._keys)
-        return (type(self).__name__, [tuple(box.to_dict().values()) for box in self._boxes])
-
-    __dask_optimize__ = staticmethod(optimize)
-    __dask_scheduler__ = staticmethod(threaded_get)
-
-    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _labelled, (self._labels,)
-
-    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _rebuilt, (self._labels, self._keys)
-
-    # --- As a sequence ----------------------------------------------------------------------------
-
-    @property
-    def boxes(self) -> tuple[Box, ...]:
-        """The boxes, computed now if need be."""
-        if self._boxes is not None:
-            return self._boxes
-        computed: Boxplot = self.compute()  # type: ignore[no-untyped-call]
-        return computed.boxes
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def __iter__(self) -> Iterator[Box]:
-        return iter(self.boxes)
-
-    def __getitem__(self, which: int | str) -> Box:
-        if isinstance(which, str):
-            if which not in self._labels:
-                raise KeyError(which)
-            which = self._labels.index(which)
-        return self.boxes[which]
-
-    # --- To draw ----------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, NDArray[Any]]:
-        """A column for each statistic, with a row for each box; fliers as objects."""
-        columns: dict[str, NDArray[Any]] = {}
-        for field in fields(Box):
-            values = [getattr(box, field.name) for box in self.boxes]
-            if field.name in ("label", "fliers"):
-                column = np.empty(len(values), object)
-                column[:] = values
-            else:
-                column = np.array(values)
-            columns[field.name] = column
-        return columns
-
-    def to_bxp(self) -> list[dict[str, Any]]:
-        """What `matplotlib.axes.Axes.bxp` draws: a dict for each box, as
-        `matplotlib.cbook.boxplot_stats` gives, with the fliers that were kept."""
-        names = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "fliers", "q1", "med", "q3")
-        drawn = []
-        for box in self.boxes:
-            stats = {name: getattr(box, name) for name in names}
-            drawn.append(stats if box.label is None else {"label": box.label, **stats})
-        return drawn
-
-    def to_plotly(self) -> dict[str, Any]:
-        """Keyword arguments for `plotly.graph_objects.Box`: a list for each statistic."""
-        boxes = self.boxes
-        return {
-            "q1": [box.q1 for box in boxes],
-            "median": [box.med for box in boxes],
-            "q3": [box.q3 for box in boxes],
-            "lowerfence": [box.whislo for box in boxes],
-            "upperfence": [box.whishi for box in boxes],
-            "mean": [box.mean for box in boxes],
-            "sd": [box.std for box in boxes],
-            "notchspan": [box.cihi - box.med for box in boxes],
-            "x": [str(i) if box.label is None else box.label for i, box in enumerate(boxes)],
-        }
-
-    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
-        """Draw the boxes with matplotlib.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            A new figure's by default.
-        **kwargs
-            For `matplotlib.axes.Axes.bxp`.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            Where fliers were left out, their number is written beyond those drawn.
-        """
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError("plot needs matplotlib: pip install matplotlib") from error
-        if ax is None:
-            _, ax = pyplot.subplots()
-        drawn = ax.bxp(self.to_bxp(), **kwargs)
-        for artist, box in zip(drawn["medians"], self.boxes, strict=True):
-            middle = float(np.mean(artist.get_xdata()))
-            kept_low = int((box.fliers < box.whislo).sum())
-            for kept, counted, above in (
-                (kept_low, box.n_low, False),
-                (len(box.fliers) - kept_low, box.n_high, True),
-            ):
-                if counted > kept:
-                    ax.annotate(
-                        f"{counted:,} fliers",
-                        (middle, float(box.max if above else box.min)),
-                        xytext=(0, 6 if above else -6),
-                        textcoords="offset points",
-                        ha="center",
-                        va="bottom" if above else "top",
-                        fontsize="small",
-                    )
-        return ax
-
-    # --- To read ----------------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        if self._boxes is None:
-            labels = ", ".join(
-                str(i) if label is None else label for i, label in enumerate(self._labels)
-            )
-            return f"<Boxplot of {len(self)}, not computed: {labels}>"
-        return "\n".join("  ".join(row) for row in _aligned(self._rows()))
-
-    def _repr_html_(self) -> str:
-        if self._boxes is None:
-            return f"<code>{escape(repr(self))}</code>"
-        head, *rows = self._rows()
-        cells = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"]
-        cells += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
-        return f"<table>{''.join(cells)}</table>"
-
-    def _rows(self) -> list[list[str]]:
-        """A row of names, and one for each box."""
-        names = ["n", "n_nan", "min", "whislo", "q1", "med", "q3", "whishi", "max"]
-        names += ["mean", "std", "n_low", "n_high"]
-        rows = [["", *names]]
-        for i, box in enumerate(self.boxes):
-            cells = [getattr(box, name) for name in names]
-            rows.append(
-                [
-                    str(i) if box.label is None else box.label,
-                    *(f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}" for cell in cells),
-                ]
-            )
-        return rows
-
-
-def _labelled(boxes: Sequence[Box], labels: Sequence[str | None]) -> Boxplot:
-    named = [replace(box, label=label) for box, label in zip(boxes, labels, strict=True)]
-    return Boxplot(labels, boxes=named)
-
-
-def _rebuilt(
-    graph: Any,
-    labels: Sequence[str | None],
-    keys: Sequence[Any],
-    rename: Mapping[str, str] | None = None,
-) -> Boxplot:
-    names = rename or {}
-    keys = [(names.get(key[0], key[0]), *key[1:]) for key in keys]
-    return Boxplot(labels, graph=graph, keys=keys)
-
-
-def _aligned(rows: list[list[str]]) -> list[list[str]]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Nothing: the boxes tell how many elements they have."""
 
 
 def describe_boxplot(
     a: Any,
-    axis: None = None,
+    axis: Axis = None,
     *,
     whis: float | tuple[float, float] = 1.5,
     nan_policy: str = "omit",
@@ -390,8 +148,9 @@ def describe_boxplot(
         Of any shape, of integers or floats of up to 64 bits, NumPy or CuPy; a box for each. If one
         of them is a dask array, all are described lazily, else at once. Labels are the keys of a
         dict.
-    axis : None
-        All elements of an array are one box.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce: one box for every lane along them. By default all elements of an array are
+        one box.
     whis : float or (float, float), default 1.5
         The whiskers end at the last elements within `whis` interquartile ranges from the box, or
         at the elements within these percentiles.
@@ -403,7 +162,7 @@ def describe_boxplot(
     max_fliers : int
         How many fliers of each side are kept, the most extreme ones. All are counted.
     labels : sequence of str, optional
-        A label for each box.
+        A label for each box; along an axis in C order.
     method : str
         How quartiles are interpolated: see `quantile`.
 
@@ -418,8 +177,8 @@ def describe_boxplot(
         For arrays that are not of real numbers, dates among them.
     ValueError
         For `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that make no sense.
-    NotImplementedError
-        For an `axis`.
+    numpy.exceptions.AxisError
+        If `axis` is out of range.
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
@@ -432,7 +191,7 @@ def describe_boxplot(
     Notes
     -----
     Loads: two of every chunk, for all boxes of what several arrays have in common; a third one of
-    those arrays alone where more elements lie about a fence than 4 for each pivot. Data in memory
+    those arrays alone where more elements lie about a fence than 16 for each pivot. Data in memory
     is read once for the box, guessed by a sample and proven by the counts, and once for its sums.
 
     Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side.
@@ -452,26 +211,76 @@ def describe_boxplot(
     >>> box.q1, box.med, box.q3, box.whislo, box.whishi
     (25.0, 50.0, 75.0, 0, 100)
     """
-    if axis is not None:
-        raise NotImplementedError("describe_boxplot along an axis is not implemented yet")
     rule = _rule(whis, autorange, max_fliers, method)
     if nan_policy not in ("omit", "propagate"):
         raise ValueError(f'nan_policy must be "omit" or "propagate", not {nan_policy!r}')
-    arrays, names = _arrays(a, labels)
-    for array in arrays:
-        if numpy_dtype(array).kind in "bmM":
-            raise TypeError(f"a box plot needs numbers, not {numpy_dtype(array)}")
-        result_dtype(numpy_dtype(array), check_method(method), weak_q=False)
-    questions = [BoxQuestion(rule, nan_policy == "omit", numpy_dtype(array)) for array in arrays]
+    arrays, names = _arrays(a)
+    asked = [_asked(array, axis, rule, omits_nan=nan_policy == "omit") for array in arrays]
+    layouts = [
+        Layout(name, method, tuple(s for i, s in enumerate(each.array.shape) if i not in each.axes))
+        for name, each in zip(names, asked, strict=True)
+    ]
     if not any(isinstance(array, da.Array) for array in arrays):
-        boxes = [
-            passes.ask_more_now(array, question.source_dtype, question)
-            for array, question in zip(arrays, questions, strict=True)
-        ]
-        return _labelled(boxes, names)
-    lazy = [array if isinstance(array, da.Array) else da.from_array(array) for array in arrays]
-    graph, keys = passes.ask_more(lazy, questions, "boxplot")
-    return Boxplot(names, graph=graph, keys=keys)
+        return with_tables([each.now() for each in asked], layouts, labels)
+    graph, keys, grids = _ask(asked)
+    layouts = [replace(layout, grid=grid) for layout, grid in zip(layouts, grids, strict=True)]
+    lazy = Boxplot(layouts, labels, graph=graph, keys=keys)
+    if not any(math.isnan(size) for layout in layouts for size in layout.shape):
+        check_labels(labels, len(lazy))
+    return lazy
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """An array, and what is asked of it."""
+
+    array: Any
+    axes: tuple[int, ...]
+    whole: BoxQuestion
+    lane: LaneBoxQuestion
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.axes) == int(self.array.ndim)
+
+    def now(self) -> Boxes:
+        dtype = self.whole.source_dtype
+        if self.is_whole:
+            found: Boxes = passes.ask_more_now(self.array, dtype, self.whole)
+            return found
+        return lanes.boxes_now(self.array, dtype, self.lane, self.axes)
+
+
+def _asked(array: Any, axis: Axis, rule: Rule, *, omits_nan: bool) -> _Asked:
+    dtype = numpy_dtype(array)
+    if dtype.kind in "bmM":
+        raise TypeError(f"a box plot needs numbers, not {dtype}")
+    result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for others that are not
+    lane = LaneBoxQuestion.of(rule, dtype, omits_nan=omits_nan)
+    return _Asked(array, reduced_axes(axis, array.ndim), BoxQuestion(rule, omits_nan, dtype), lane)
+
+
+def _ask(asked: list[_Asked]) -> tuple[HighLevelGraph, list[list[Key]], list[tuple[int, ...]]]:
+    """The lazy boxes of each array: a graph, keys of tables, and the grids that these lie in."""
+    lazy = [
+        each.array if isinstance(each.array, da.Array) else da.from_array(each.array)
+        for each in asked
+    ]
+    keys: list[list[Key]] = [[] for _ in asked]
+    grids: list[tuple[int, ...]] = [() for _ in asked]
+    graphs = []
+    whole = [i for i, each in enumerate(asked) if each.is_whole]
+    if whole:
+        questions = [asked[i].whole for i in whole]
+        graph, found = passes.ask_more([lazy[i] for i in whole], questions, "boxplot")
+        graphs.append(graph)
+        for i, key in zip(whole, found, strict=True):
+            keys[i] = [key]
+    for i, (x, each) in enumerate(zip(lazy, asked, strict=True)):
+        if not each.is_whole:
+            graph, keys[i], grids[i] = lanes.ask_boxes(x, each.lane, "boxplot", each.axes)
+            graphs.append(graph)
+    return HighLevelGraph.merge(*graphs), keys, grids
 
 
 def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
@@ -489,8 +298,8 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
     return Rule(float(given), autorange, max_fliers, method)
 
 
-def _arrays(a: Any, labels: Sequence[str] | None) -> tuple[list[Any], list[str | None]]:
-    """The arrays, and a label or None for each."""
+def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
+    """The arrays, and a name or None for each."""
     names: list[str | None]
     if isinstance(a, Mapping):
         names, arrays = [str(key) for key in a], list(a.values())
@@ -500,8 +309,4 @@ def _arrays(a: Any, labels: Sequence[str] | None) -> tuple[list[Any], list[str |
         names, arrays = [None] * len(a), list(a)
     else:
         names, arrays = [None], [a]
-    if labels is not None:
-        if len(labels) != len(arrays):
-            raise ValueError(f"{len(labels)} labels for {len(arrays)} boxes")
-        names = list(labels)
     return [as_array(array) for array in arrays], names

@@ -284,7 +284,7 @@ def find_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBracket
 
 def narrow(parts: Sequence[LaneCuts], brackets: LaneBrackets) -> LaneBrackets:
     """The brackets after one pass more, over what is inside those before."""
-    n_valid, n_missing = _unchanged(parts, brackets)
+    n_valid, n_missing = check_unchanged(parts, brackets)
     n_before, n_inside = _sum("n_before", parts), _sum("n_inside", parts)
     places = brackets.lower - n_before, brackets.upper - n_before
     last = np.maximum(n_inside - 1, 0)
@@ -321,7 +321,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     ChunksChangedError
         If a bracket does not hold its ranks.
     """
-    n_valid, n_missing = _unchanged([tally], brackets)
+    n_valid, n_missing = check_unchanged([tally], brackets)
     holds = (tally.below <= brackets.lower) & (brackets.upper < tally.upto)
     if not holds[n_valid > 0].all():
         raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
@@ -346,12 +346,13 @@ def _n(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
     return _sum("n_valid", parts), _sum("n_missing", parts)
 
 
-def _unchanged(parts: Sequence[Any], brackets: LaneBrackets) -> tuple[IntArray, IntArray]:
-    """The numbers of all elements of each lane, if they are those of the first load."""
+def check_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, IntArray]:
+    """The numbers of all elements of each lane, if they are those that are known of the first
+    load."""
     found = _n(parts)
     for kind, first, now in zip(
         ("valid", "missing (NaN or NaT)"),
-        (brackets.n_valid, brackets.n_missing),
+        (known.n_valid, known.n_missing),
         found,
         strict=True,
     ):

@@ -18,29 +18,35 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import dask.array as da
 import numpy as np
 from dask import config
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
+from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.columns import Columns
+from dask_gpuselect.boxes import Rule
+from dask_gpuselect.columns import Columns, Place, Tasks
+from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import concatenate, namespace, selection_dtype
+from dask_gpuselect.lane_boxes import Fences, LaneEnds, LaneQuantiles
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
     LaneQuestion,
     LaneTally,
     RanksOfLanes,
+    check_unchanged,
     find_brackets,
     merge,
     merge_tallies,
@@ -48,8 +54,11 @@ from dask_gpuselect.lane_cuts import (
     order_statistics,
 )
 from dask_gpuselect.passes import Plan, known_bytes
-from dask_gpuselect.source import private_copy
+from dask_gpuselect.source import Key, private_copy
 from dask_gpuselect.strategies import TALLIES_EVERY, Passes, plan_passes
+from dask_gpuselect.summary import Boxes
+
+T = TypeVar("T")
 
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
@@ -235,18 +244,38 @@ def ask_lanes_now(
     def answer(piece: Any) -> Any:
         return shape.restore(kernels.answer_lanes([piece], dtype, axes, question), piece.shape)
 
+    answers, axis = _in_threads(answer, array, axes)
+    return np.concatenate(answers, shape.labels.index(axis)) if len(answers) > 1 else answers[0]
+
+
+def boxes_now(
+    array: Any, dtype: np.dtype[Any], question: BoxesQuestion, axes: tuple[int, ...]
+) -> Boxes:
+    """The same, of boxes."""
+
+    def answer(piece: Any) -> Boxes:
+        return _boxes_of_column(piece, dtype=dtype, question=question, axes=axes)
+
+    tables, axis = _in_threads(answer, array, axes)
+    return Boxes.concatenated(tables, _Shape(array.ndim, axes, False, True).labels.index(axis))
+
+
+def _in_threads(
+    answer: Callable[[Any], T], array: Any, axes: tuple[int, ...]
+) -> tuple[list[T], int]:
+    """The answers for pieces of an array, and the axis along which it was divided: several, by
+    several threads, of a large NumPy array."""
+    axis = max(
+        (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
+    )
     n_threads = config.get("num_workers", None) or CPU_COUNT
     # Other threads than the main one have others beside them, and stay alone.
     is_main = threading.current_thread() is threading.main_thread()
     if not (isinstance(array, np.ndarray) and array.nbytes >= WORTH_THREADS and is_main):
-        return answer(array)
-    axis = max(
-        (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
-    )
+        return [answer(array)], axis
     n_pieces = min(array.nbytes // WORTH_THREADS + 1, 4 * n_threads, array.shape[axis])
     with ThreadPoolExecutor(n_threads) as pool:
-        answers = list(pool.map(answer, np.array_split(array, n_pieces, axis)))
-    return np.concatenate(answers, axis=shape.labels.index(axis))
+        return list(pool.map(answer, np.array_split(array, n_pieces, axis))), axis
 
 
 @dataclass(frozen=True)
@@ -391,8 +420,24 @@ def _in_passes(
     meta: Any,
 ) -> da.Array:
     """Load by load: a report of each part, those of a column together, its brackets narrowed."""
-    token = tokenize(x.name, question, plan, shape)
     columns = Columns(x, axes, plan.parts)
+    answered = partial(_answered, question=question, shape=shape, meta=meta)
+    name = f"{label}-{tokenize(x.name, question, plan, shape)}"
+    _pass_by_pass(columns, question, label, plan, name, answered, shape.place)
+    return da.Array(columns.graph, name, shape.chunks(x, question.n_answers), meta=meta)
+
+
+def _pass_by_pass(
+    columns: Columns,
+    question: LaneQuestion,
+    label: str,
+    plan: LanePlan,
+    name: str,
+    answered: Callable[..., Any],
+    place: Callable[[Place], tuple[int, ...]] = tuple,
+) -> Tasks:
+    """Tasks of that name for each column: ``answered(tallies, brackets, shape of a chunk)``."""
+    token = tokenize(name)
     narrowed = partial(_narrowed, ranks=question.lane_ranks)
     brackets = None
     for load, m in enumerate(plan.passes.widths, 1):
@@ -402,10 +447,7 @@ def _in_passes(
     load = plan.loads
     tallies = columns.report(kernels.lane_tally, f"{label}-candidates", load, brackets)
     tallies = columns.merge(merge_tallies, tallies, TALLIES_EVERY)
-    answered = partial(_answered, question=question, shape=shape, meta=meta)
-    name = f"{label}-{token}"
-    columns.settle(answered, name, tallies, brackets, shape.place)
-    return da.Array(columns.graph, name, shape.chunks(x, question.n_answers), meta=meta)
+    return columns.settle(answered, name, tallies, brackets, place)
 
 
 def _narrowed(
@@ -430,3 +472,155 @@ def _answered(
     found = order_statistics(merge_tallies(parts), brackets)
     answer = shape.restore(question.lane_answer(found), block)
     return answer if isinstance(meta, np.ndarray) else np.asarray(answer, like=meta)
+
+
+# --- Boxes ----------------------------------------------------------------------------------------
+
+
+class BoxesQuestion(LaneQuestion, Protocol):
+    """What a box plot asks of every lane: its quantiles `Rule.q`, of float64, and then what lies at
+    its ends."""
+
+    @property
+    def rule(self) -> Rule: ...
+
+    @property
+    def omits_nan(self) -> bool: ...
+
+
+def ask_boxes(
+    x: da.Array, question: BoxesQuestion, label: str, axes: tuple[int, ...]
+) -> tuple[HighLevelGraph, list[Key], tuple[int, ...]]:
+    """A lazy box for every lane of a dask array: a graph, the keys of tables of boxes, and how many
+    of them lie along each axis. In the loads that its quantiles take, and one more in passes."""
+    plan = plan_lanes(x, axes, question.n_answers)
+    shape = _Shape(x.ndim, axes, keepdims=False, is_scalar=True)
+    label = f"{label}-{plan.name}"
+    ask = _boxes_in_passes if plan.name == "passes" else _boxes_in_columns
+    if plan.slabs == 1:
+        pieces, axis = [x], 0
+    else:
+        axis = slab_axis(x, axes)
+        pieces = _slabs(x, axis, plan.slabs)
+        axis = shape.labels.index(axis)
+    found = [ask(piece, question, label, plan, axes, shape) for piece in pieces]
+    graph = HighLevelGraph.merge(*(graph for graph, _ in found))
+    grid = tuple(x.numblocks[i] for i in shape.labels)
+    # The slabs of a chunk come one after the other.
+    keys = []
+    finer = (*grid[:axis], grid[axis] * plan.slabs, *grid[axis + 1 :])
+    for place in np.ndindex(*finer):
+        block, slab = divmod(place[axis], plan.slabs)
+        keys.append((found[slab][1], *place[:axis], block, *place[axis + 1 :]))
+    return graph, keys, finer
+
+
+def _boxes_in_columns(
+    x: da.Array,
+    question: BoxesQuestion,
+    label: str,
+    plan: LanePlan,
+    axes: tuple[int, ...],
+    shape: _Shape,
+) -> tuple[HighLevelGraph, str]:
+    """One task for each column of chunks: a graph, and the name of the tasks."""
+    boxes = da.blockwise(
+        partial(_boxes_of_column, dtype=x.dtype, question=question, axes=axes),
+        shape.labels,
+        x,
+        tuple(range(x.ndim)),
+        name=f"{label}-{tokenize(x.name, question, shape)}",
+        concatenate=False,
+        dtype=object,
+        meta=np.empty((0,) * len(shape.labels), object),
+    )
+    return boxes.dask, boxes.name
+
+
+def _boxes_of_column(
+    column: Any, *, dtype: np.dtype[Any], question: BoxesQuestion, axes: tuple[int, ...]
+) -> Boxes:
+    """The boxes of one output block, from the chunks of its column."""
+    chunks = list(_flat(column))
+    q = generic.to_host(kernels.answer_lanes(chunks, dtype, axes, question)).astype(np.float64)
+    fences = Fences.of(q, question.rule, selection_dtype(dtype))
+    ends = kernels.lane_ends(chunks, dtype, axes, fences, question.rule.max_fliers)
+    return _boxes(q, ends, chunks[0].shape, dtype, question, axes)
+
+
+def _boxes_in_passes(
+    x: da.Array,
+    question: BoxesQuestion,
+    label: str,
+    plan: LanePlan,
+    axes: tuple[int, ...],
+    shape: _Shape,
+) -> tuple[HighLevelGraph, str]:
+    """Quantiles pass by pass, and a load more for what lies at the ends."""
+    columns = Columns(x, axes, plan.parts)
+    token = tokenize(x.name, question, plan, shape)
+    answered = partial(_quantiles, question=question)
+    name = f"{label}-quartiles-{token}"
+    quantiles = _pass_by_pass(columns, question, label, plan, name, answered)
+    rule = question.rule
+    ends = columns.report(_ends, f"{label}-ends", plan.loads + 1, quantiles, rule=rule)
+    ends = columns.merge(partial(LaneEnds.merge, most=rule.max_fliers), ends, ENDS_EVERY)
+    finished = partial(_finished, dtype=x.dtype, question=question, axes=axes)
+    name = f"{label}-{token}"
+    columns.settle(finished, name, ends, quantiles, shape.place)
+    return columns.graph, name
+
+
+ENDS_EVERY = 4  # reports that are put together: each may have as many fliers as are kept
+
+
+def _quantiles(
+    parts: list[LaneTally],
+    brackets: LaneBrackets,
+    block: tuple[int, ...],
+    *,
+    question: BoxesQuestion,
+) -> LaneQuantiles:
+    del block
+    found = order_statistics(merge_tallies(parts), brackets)
+    q = question.lane_answer(found).astype(np.float64)
+    return LaneQuantiles(q, found.n_valid, found.n_missing)
+
+
+def _ends(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    known: LaneQuantiles,
+    *,
+    rule: Rule,
+) -> LaneEnds:
+    fences = Fences.of(known.q, rule, selection_dtype(dtype))
+    return kernels.lane_ends(chunks, dtype, axes, fences, rule.max_fliers)
+
+
+def _finished(
+    parts: list[LaneEnds],
+    known: LaneQuantiles,
+    block: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+    question: BoxesQuestion,
+    axes: tuple[int, ...],
+) -> Boxes:
+    check_unchanged(parts, known)
+    ends = LaneEnds.merge(parts, question.rule.max_fliers)
+    return _boxes(known.q, ends, block, dtype, question, axes)
+
+
+def _boxes(
+    q: NDArray[np.float64],
+    ends: LaneEnds,
+    block: tuple[int, ...],
+    dtype: np.dtype[Any],
+    question: BoxesQuestion,
+    axes: tuple[int, ...],
+) -> Boxes:
+    shape = tuple(size for axis, size in enumerate(block) if axis not in axes)
+    boxes = Boxes.of_lanes(q, ends, shape, question.rule).in_dtype(dtype)
+    return boxes.without_missing(omits_nan=question.omits_nan)

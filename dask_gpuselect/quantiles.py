@@ -825,7 +825,7 @@ def _asked(
     a = as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
     probabilities, is_scalar = _probabilities(q, scale=100 if "percentile" in name else 1)
-    axes = _reduced(axis, a.ndim)
+    axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q))
     skips_missing = name.startswith("nan")
@@ -873,7 +873,7 @@ def _has_empty_lanes(shape: tuple[Any, ...], axes: tuple[int, ...]) -> bool:
     return bool(n == 0 and n_lanes != 0)
 
 
-def _reduced(axis: Axis, ndim: int) -> tuple[int, ...]:
+def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """The reduced axes, ascending."""
     if axis is None:
         return tuple(range(ndim))

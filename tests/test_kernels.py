@@ -9,8 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import array_api_strict
+import numba
 import numpy as np
 import pytest
+from numba import types
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
@@ -510,3 +512,20 @@ def test_more_elements_than_32_bits_count(kernel: Kernel) -> None:
     assert tally.candidates.tolist() == [1]
     del values
     kernel.backend.free()
+
+
+def test_a_cached_kernel_of_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Numba's cache has it where two processes compiled for two dtypes at once."""
+    compile_ = numba.njit
+
+    def cached_wrongly(signature: Any, **options: Any) -> Any:
+        other = cpu._signatures(*(types.Array(types.int8, 1, "C", readonly=r) for r in (1, 0)))
+        return compile_(other[cpu._sample] if "cache" in options else signature)
+
+    monkeypatch.setattr(numba, "njit", cached_wrongly)
+    cpu._compiled.cache_clear()
+    try:
+        drawn = cpu.sample(np.arange(100.0), 10)
+    finally:
+        cpu._compiled.cache_clear()
+    assert len(set(drawn)) == 10

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.lane_boxes import Fences, LaneEnds
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -65,6 +66,8 @@ class Kernels(Protocol):
     def lanes(self, parts: Sequence[Any], ranks: RanksOfLanes) -> Lanes: ...
 
     def sorted_lanes(self, parts: Sequence[Any]) -> Iterator[NDArray[Any]]: ...
+
+    def lane_ends(self, parts: Sequence[Any], fences: Fences, most: int) -> LaneEnds: ...
 
 
 def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -196,6 +199,14 @@ def lane_tally(
 ) -> LaneTally:
     """Counts of every lane at its brackets, and candidates."""
     return join(list(_in_turn(tally_of_sorted, chunks, dtype, axes, brackets)))
+
+
+def lane_ends(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], fences: Fences, most: int
+) -> LaneEnds:
+    """What is beyond the fences of every lane, with at most so many fliers of each side."""
+    parts = _lanes_of(chunks, dtype, axes)
+    return _kernels_for(parts[0]).lane_ends(parts, fences, most)
 
 
 def _in_turn(

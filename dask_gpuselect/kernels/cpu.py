@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import even_positions, heavy_cells
+from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick, ranks_of_each
-from dask_gpuselect.moments import Moments
+from dask_gpuselect.moments import LARGE, SCALE, LaneMoments, Moments
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
@@ -128,6 +129,42 @@ def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     return map(_sort, _tiles(parts))
 
 
+def lane_ends(parts: Sequence[NDArray[Any]], fences: Fences, most: int) -> LaneEnds:
+    """What is beyond the fences of every lane; see `generic.lane_ends`. Scratch: a tile, its
+    fliers, and the order of these."""
+    pieces = []
+    start = 0
+    for rows in _tiles(parts):
+        pieces.append(_ends_of_rows(rows, fences[start : start + len(rows)], most))
+        start += len(rows)
+    return LaneEnds.joined(pieces)
+
+
+def _ends_of_rows(rows: NDArray[Any], fences: Fences, most: int) -> LaneEnds:
+    n_lanes, n = rows.shape
+    counts = np.zeros((6, n_lanes), np.int64)
+    ends = np.empty((4, n_lanes), rows.dtype)
+    ends[::2], ends[1::2] = generic.extremes_of(rows.dtype)[::-1]
+    sums, scale = np.zeros((n_lanes, 4)), np.ones(n_lanes)
+    _compiled(_look_at_rows, rows.dtype)(rows, fences.low, fences.high, counts, ends)
+    n_valid, n_low, n_high, n_finite, n_above, n_below = counts
+    centre = fences.centre.astype(np.float64)
+    # Of infinities there are no sums, and of nothing these are the ends.
+    edges = np.abs([*ends[:2].astype(np.float64), centre])
+    scale[(np.isfinite(edges) & (edges >= LARGE)).any(axis=0)] = SCALE
+    _compiled(_add_rows, rows.dtype)(rows, fences.centre, scale, sums)
+    found = np.empty(int(n_low.sum()), rows.dtype), np.empty(int(n_high.sum()), rows.dtype)
+    if len(found[0]) + len(found[1]):
+        _compiled(_gather_ends, rows.dtype)(rows, fences.low, fences.high, *found)
+    low, high = (
+        Fliers.most_extreme(count, count, elements, most, is_high=is_high)
+        for count, elements, is_high in zip((n_low, n_high), found, (False, True), strict=True)
+    )
+    moments = LaneMoments(n_finite, n_above, n_below, centre, sums[:, :2], sums[:, 2:], scale)
+    least, largest, first, last = ends
+    return LaneEnds(n_valid, n - n_valid, least, largest, first, last, low, high, moments)
+
+
 def _sort(rows: NDArray[Any]) -> NDArray[Any]:
     rows.sort(axis=-1)
     return rows
@@ -211,6 +248,7 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
     return np.unique(ordered[steps]) if len(ordered) else ordered
 
 
+@register_jitable
 def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> Any:
     """Add up differences from a centre and their squares, and what rounding loses of both.
 
@@ -252,6 +290,59 @@ def _add_moments(
         rest = total - squares[i]
         lost_squares[i] += ((squares[i] - (total - rest)) + (square - rest)) + left
         squares[i] = total
+
+
+def _add_rows(rows: Any, centre: Any, scale: Any, sums: Any) -> None:
+    """The same of every row about its centre: two numbers for the sum, and two for the squares."""
+    columns = (np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS))
+    finite = np.empty(COLUMNS, np.int64)
+    for i in range(rows.shape[0]):
+        for column in columns:
+            column[:] = 0.0
+        _moments(rows[i], centre[i], scale[i], columns, finite)
+        for k in range(2):
+            total, lost = 0.0, 0.0
+            for j in range(COLUMNS):
+                total, rest = _in_two(total, columns[2 * k][j])
+                lost += rest + columns[2 * k + 1][j]
+            sums[i, 2 * k], sums[i, 2 * k + 1] = _in_two(total, lost)
+
+
+def _look_at_rows(rows: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:
+    """Counts of every row, its extremes, and its nearest elements inside the fences."""
+    for i in range(rows.shape[0]):
+        fences = low[i], high[i]
+        n_valid, n_low, n_high, n_finite, n_above, n_below = 0, 0, 0, 0, 0, 0
+        least, most, first, last = ends[0, i], ends[1, i], ends[2, i], ends[3, i]
+        for value in rows[i]:
+            real = np.float64(value)
+            n_valid += not _is_missing(value)
+            n_low += real < fences[0]
+            n_high += real > fences[1]
+            n_finite += real - real == 0.0
+            n_above += real == np.inf
+            n_below += real == -np.inf
+            least = value if value < least else least
+            most = value if value > most else most
+            first = value if (real >= fences[0]) & (value < first) else first
+            last = value if (real <= fences[1]) & (value > last) else last
+        counts[0, i], counts[1, i], counts[2, i] = n_valid, n_low, n_high
+        counts[3, i], counts[4, i], counts[5, i] = n_finite, n_above, n_below
+        ends[0, i], ends[1, i], ends[2, i], ends[3, i] = least, most, first, last
+
+
+def _gather_ends(rows: Any, low: Any, high: Any, lows: Any, highs: Any) -> None:
+    """The elements of every row beyond its fences."""
+    n_low, n_high = 0, 0
+    for i in range(rows.shape[0]):
+        for value in rows[i]:
+            real = np.float64(value)
+            if real < low[i]:
+                lows[n_low] = value
+                n_low += 1
+            elif real > high[i]:
+                highs[n_high] = value
+                n_high += 1
 
 
 def _difference(value: Any, centre: Any, scale: Any) -> Any:
@@ -759,7 +850,16 @@ def _signatures(
     flags = types.Array(types.boolean, 1, "C", readonly=True)
     positions = types.Array(types.int64, 1, "C", readonly=True)
     table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
+    reals = types.Array(types.float64, 1, "A", readonly=True)
     return {
+        _look_at_rows: (table, reals, reals, numbers, table),
+        _add_rows: (
+            table,
+            types.Array(values.dtype, 1, "A", readonly=True),
+            reals,
+            types.Array(types.float64, 2, "C"),
+        ),
+        _gather_ends: (table, reals, reals, values_out, values_out),
         _select_rows: (table, types.Array(types.int64, 1, "C"), numbers, numbers, table, table),
         _sample: (values, types.int64),
         _moments: (
@@ -795,5 +895,9 @@ def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[...,
     scalar = numba.from_dtype(dtype)
     values = types.Array(scalar, 1, "C", readonly=True)
     signature = _signatures(values, types.Array(scalar, 1, "C"))[kernel]
-    compiled: Callable[..., Any] = numba.njit(signature, nogil=True, cache=True)(kernel)
-    return compiled
+    compiled: Any = numba.njit(signature, nogil=True, cache=True)(kernel)
+    if compiled.signatures != [signature]:
+        # Two processes that compiled a kernel for two dtypes at the same time have written to one
+        # file, and it is the other's.
+        compiled = numba.njit(signature, nogil=True)(kernel)
+    return cast(Callable[..., Any], compiled)

@@ -24,8 +24,9 @@ from dask_gpuselect.cuts import (
     Tally,
     guess_brackets,
 )
+from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick
-from dask_gpuselect.moments import Moments
+from dask_gpuselect.moments import LARGE, SCALE, LaneMoments, Moments, product, two_sum
 from dask_gpuselect.strategies import pilot_room
 
 Array = Any  # an array-API array
@@ -195,6 +196,133 @@ def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
     whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
     ordered = np.asarray(to_host(namespace(whole).sort(whole, axis=-1)))
     yield ordered.reshape(math.prod(ordered.shape[:-1]), ordered.shape[-1])
+
+
+def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
+    """What is beyond the fences of every lane.
+
+    Parameters
+    ----------
+    parts : sequence of arrays, shape (*lanes, n_i)
+        As for `lanes`.
+    fences : Fences
+        Of the lanes, in C order.
+    most : int
+        How many fliers of each side are kept.
+
+    Returns
+    -------
+    LaneEnds
+        On the host.
+    """
+    n = sum(part.shape[-1] for part in parts)
+    whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
+    rows = namespace(whole).reshape(whole, (math.prod(whole.shape[:-1]), n))
+    step = max(1, TILE // max(n, 1))
+    return LaneEnds.joined(
+        [
+            _ends_of_rows(rows[i : i + step, ...], fences[i : i + step], most)
+            for i in range(0, max(rows.shape[0], 1), step)
+        ]
+    )
+
+
+TILE = 1 << 22  # elements that are looked at together, each as some fifteen float64
+
+
+def _ends_of_rows(rows: Array, fences: Fences, most: int) -> LaneEnds:
+    xp = namespace(rows)
+    values = as_type(rows, "float64")
+    low, high = (like(fence, rows)[:, None] for fence in (fences.low, fences.high))
+    is_valid = values == values
+    is_low, is_high = values < low, values > high
+    least, largest = extremes_of(fences.centre.dtype)
+    n_valid, n_low, n_high = (_counted(mask) for mask in (is_valid, is_low, is_high))
+
+    n = rows.shape[1]
+
+    def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
+        if n == 0:
+            return np.full(len(n_valid), other)
+        return np.asarray(to_host(find(xp.where(mask, rows, other), axis=1)))
+
+    low_fliers, high_fliers = (
+        Fliers.most_extreme(count, count, to_host(rows[mask]), most, is_high=is_upper)
+        for mask, count, is_upper in ((is_low, n_low, False), (is_high, n_high, True))
+    )
+    return LaneEnds(
+        n_valid,
+        n - n_valid,
+        nearest(is_valid, largest, xp.min),
+        nearest(is_valid, least, xp.max),
+        nearest(values >= low, largest, xp.min),
+        nearest(values <= high, least, xp.max),
+        low_fliers,
+        high_fliers,
+        _lane_moments(rows, values, fences),
+    )
+
+
+def _counted(mask: Array) -> IntArray:
+    return np.asarray(to_host(namespace(mask).sum(as_type(mask, "int64"), axis=1)), np.int64)
+
+
+def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """The smallest and the largest number of a dtype."""
+    if dtype.kind == "f":
+        return dtype.type(-np.inf), dtype.type(np.inf)
+    return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
+
+
+def _lane_moments(rows: Array, values: Array, fences: Fences) -> LaneMoments:
+    """Sums of each row about its centre, in two float64 each."""
+    xp = namespace(rows)
+    is_finite = xp.isfinite(values)
+    zero = xp.zeros_like(values)
+    # NaN and infinities are no elements of a sum, and must not make it NaN.
+    high, low = _as_two(rows, xp.where(is_finite, values, zero))
+    largest = to_host(xp.max(xp.abs(high), axis=1)) if rows.shape[1] else 0.0
+    centre = fences.centre.astype(np.float64)
+    is_large = np.maximum(largest, np.abs(centre)) >= LARGE
+    scale = np.where(is_large, SCALE, 1.0)
+    factor = like(scale, rows)[:, None]
+    about = like(centre, rows)[:, None] * factor
+    difference, lost = two_sum(high * factor, xp.where(is_finite, -about, zero))
+    difference, rest = two_sum(difference, low)
+    lost = lost + rest
+    square, error = product(difference, difference)
+    error = error + 2 * difference * lost
+    n_finite, n_high, n_low = (
+        _counted(mask) for mask in (is_finite, values == math.inf, values == -math.inf)
+    )
+    totals = _sum_of_rows(difference, lost), _sum_of_rows(square, error)
+    return LaneMoments(n_finite, n_high, n_low, centre, *totals, scale)
+
+
+def _as_two(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Elements as sums of two float64; `values` is what they are rounded."""
+    xp = namespace(rows)
+    if is_kind(rows, "real floating") or xp.iinfo(rows.dtype).bits < 64:
+        return values, xp.zeros_like(values)
+    upper = (rows >> 32) << 32
+    return as_type(upper, "float64"), as_type(rows - upper, "float64")
+
+
+def _sum_of_rows(high: Array, low: Array) -> NDArray[np.float64]:
+    """Sums of numbers that are two float64 each, in two float64: by halves."""
+    xp = namespace(high)
+    while high.shape[1] > 1:
+        half = high.shape[1] // 2
+        total, lost = two_sum(high[:, :half], high[:, half : 2 * half])
+        lost = lost + (low[:, :half] + low[:, half : 2 * half])
+        odd = slice(2 * half, None)
+        high, low = (
+            concatenate([some, other[:, odd]], 1) for some, other in ((total, high), (lost, low))
+        )
+    if not high.shape[1]:
+        return np.zeros((high.shape[0], 2))
+    total, lost = two_sum(high[:, 0], low[:, 0])
+    return np.stack([to_host(xp.asarray(part)) for part in (total, lost)], axis=1)
 
 
 SELECT_WHOLE = 0  # a read is always faster

@@ -4,7 +4,7 @@ from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
-from dask_gpuselect.kernels.generic import lanes, moments, sorted_lanes
+from dask_gpuselect.kernels.generic import lane_ends, lanes, moments, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 
@@ -13,6 +13,7 @@ __all__ = [
     "SELECT_WHOLE",
     "Candidates",
     "cuts",
+    "lane_ends",
     "lanes",
     "merged",
     "moments",
