@@ -24,6 +24,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(SUITE))
     common = importlib.import_module("benchmarks.common")
     peers = importlib.import_module("benchmarks.peers")
+    boxplot = importlib.import_module("benchmarks.boxplot")
     lanes = importlib.import_module("benchmarks.lanes")
     quantiles = importlib.import_module("benchmarks.quantiles")
     compare = importlib.import_module("compare")
@@ -31,7 +32,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    suites = (inspect.getmembers(module, inspect.isclass) for module in (lanes, quantiles))
+    suites = (inspect.getmembers(module, inspect.isclass) for module in (boxplot, lanes, quantiles))
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
             if name.startswith(PREFIXES):
@@ -186,6 +187,13 @@ def test_compare_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--in-memory", "--elements", "20_000", "--chunks", "2", "--repeat", "1"]
     rows = run([*arguments, "--distributions", "normal", "--peers", "x.sum"], capsys)
     assert [row[0] for row in rows][-1] == "normal"
+
+
+def test_boxes_of_clustered_data_take_a_third_load() -> None:
+    for distribution, loads in (("normal", 2), ("clustered", 3)):
+        source = common.Source.generated(distribution, 200_000, 2)
+        common.compute(boxplot.describe_boxplot(source.lazy()))
+        assert source.loads == [loads, loads]
 
 
 def test_gpu_cluster_without_gpus() -> None:
