@@ -4,6 +4,8 @@
     python asv_bench/compare.py --in-memory      the same, held in memory: the plan of one read
     python asv_bench/compare.py --many-chunks    10,000 chunks of 1,000 elements, against x.sum()
     python asv_bench/compare.py --candidates     candidates by counts alone and with distances
+    python asv_bench/compare.py --boxplot        box plots of 1e8 float64, beside our quartiles and
+                                                 matplotlib's statistics
 
 The speed of a machine drifts, and neighbours take their share of it. So every repetition runs all
 contestants, one after the other (every second repetition in the opposite order), and a ratio is
@@ -28,6 +30,17 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from benchmarks.boxplot import (
+    FORMS,
+    OTHER_BOXES,
+    OUR_BOXES,
+    WITH_CLUSTER,
+    Arrays,
+    BoxPeer,
+    compile_boxes,
+    forms_of,
+    is_installed,
+)
 from benchmarks.common import (
     DISTRIBUTIONS,
     QUARTILES,
@@ -45,7 +58,7 @@ from benchmarks.common import (
 )
 from benchmarks.peers import PEERS, Data, Peer
 
-from dask_gpuselect import quantile
+from dask_gpuselect import Box, quantile
 
 DESIGNED = (
     "normal",
@@ -127,9 +140,10 @@ def rounded(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
-def machine() -> Iterator[str]:
-    """What the measurements were taken on, without its name."""
-    packages = {name: importlib.metadata.version(name) for name in ("numpy", "dask", "numba")}
+def machine(*others: str) -> Iterator[str]:
+    """What the measurements were taken on, without its name; and versions of other packages."""
+    names = ("numpy", "dask", "numba", *others)
+    packages = {name: importlib.metadata.version(name) for name in names}
     load, *_ = os.getloadavg() if hasattr(os, "getloadavg") else (float("nan"),)
     return table(
         ["cores", "CPU", "system", "Python", *packages, "load at the start"],
@@ -391,6 +405,110 @@ def candidates_row(
     ]
 
 
+# --- Box plots
+
+
+def boxplots(arguments: argparse.Namespace) -> None:
+    """A table for each distribution, and one that sums them up."""
+    size, n_chunks, threads = arguments.elements, arguments.chunks, arguments.threads
+    others = {name: OTHER_BOXES[name] for name in OTHER_BOXES if name in arguments.peers}
+    peers = {**OUR_BOXES, **others}
+    print(
+        f"Box plots of {size:,} float64, dask arrays in {n_chunks} chunks, {threads} threads;"
+        f" medians of {arguments.repeat} repetitions.\n"
+    )
+    say(machine(*(name for name in ("matplotlib",) if name in others)))
+    warm_up_boxes(peers, threads)
+
+    summary = []
+    for distribution in arguments.distributions:
+        values = in_memory(distribution, size)
+        calls = box_contestants(peers, forms_of(values, n_chunks), threads)
+        runs = take_turns(calls, arguments.repeat, distribution)
+        check_boxes(runs, values)
+        print(f"#### {distribution}\n")
+        say(table(BOX_HEAD, [box_row(name, peer, runs) for name, peer in peers.items()]))
+        to_quartiles = [rounded(ratio(runs, f"box, {form}", base_of(form))) for form in FORMS]
+        summary.append([distribution, *to_quartiles, *(faster(runs, f) for f in FORMS)])
+
+    print("#### All: boxes in units of our quartiles of the same array, and matplotlib's of ours\n")
+    units = [f"{form}, {what}" for what in ("of quartiles", "matplotlib's") for form in FORMS]
+    say(table(["data", *units], summary))
+
+
+BOX_HEAD = ("", "array", "seconds", "least", "most", "of our quartiles", "matplotlib's of it")
+
+
+def base_of(form: str) -> str:
+    """The contestant that other answers about an array are measured by."""
+    return f"quartiles, {form}"
+
+
+def box_row(name: str, peer: BoxPeer, runs: Runs) -> Sequence[str]:
+    seconds = [run.seconds for run in runs[name]]
+    times = map(rounded, (statistics.median(seconds), min(seconds), max(seconds)))
+    to_quartiles = rounded(ratio(runs, name, base_of(peer.form)))
+    faster_by = faster(runs, peer.form) if name == f"box, {peer.form}" else ""
+    return [f"`{peer.call}`", peer.form, *times, to_quartiles, faster_by]
+
+
+def faster(runs: Runs, form: str) -> str:
+    """How many times as long as our box of a form of the array matplotlib's takes, if it ran."""
+    return rounded(ratio(runs, "matplotlib", f"box, {form}")) if "matplotlib" in runs else ""
+
+
+def box_contestants(
+    peers: Mapping[str, BoxPeer], arrays: Arrays, threads: int
+) -> Mapping[str, Callable[[], Any]]:
+    return {name: lambda peer=peer: peer(arrays, threads) for name, peer in peers.items()}  # type: ignore[misc]
+
+
+def warm_up_boxes(peers: Mapping[str, BoxPeer], threads: int) -> None:
+    """Run all once on a little data, so that no time includes a compilation."""
+    compile_boxes("float64")
+    arrays = forms_of(in_memory("normal", 40_000), 2)
+    for peer in peers.values():
+        peer(arrays, threads)
+
+
+def check_boxes(runs: Runs, values: Values) -> None:
+    """Our boxes are the same in each form, and matplotlib's; all quartiles are the box's."""
+    last = {name: of_name[-1].result for name, of_name in runs.items()}
+    (box,) = last[f"box, {next(iter(FORMS))}"]
+    for name, answer in last.items():
+        if name == "matplotlib":
+            check_as_matplotlib(box, answer[0], values)
+        elif name in OUR_BOXES and OUR_BOXES[name].is_box:
+            for key, value in answer[0].to_dict().items():
+                check_equal(f"{name}: {key}", value, getattr(box, key))
+        else:
+            check_equal(name, answer, [box.q1, box.med, box.q3])
+
+
+def check_as_matplotlib(box: Box, stats: Mapping[str, Any], values: Values) -> None:
+    """To the last bit, but for the mean, which is rounded in another order. Fliers by their
+    numbers, and those that we kept by their values."""
+    for key in ("q1", "med", "q3", "iqr", "whislo", "whishi", "cilo", "cihi"):
+        check_equal(f"matplotlib: {key}", stats[key], getattr(box, key))
+    low, high = (
+        np.sort(stats["fliers"][is_beyond(stats["fliers"], stats[end])])
+        for is_beyond, end in ((np.less, "whislo"), (np.greater, "whishi"))
+    )
+    check_equal("matplotlib: n_low, n_high", (len(low), len(high)), (box.n_low, box.n_high))
+    n_low = int((box.fliers < box.whislo).sum())
+    n_high = len(box.fliers) - n_low
+    kept = np.concatenate([low[:n_low], high[::-1][:n_high]])
+    check_equal("matplotlib: fliers", kept, box.fliers)
+    check_equal("NumPy: min, max", (values.min(), values.max()), (box.min, box.max))
+    if not np.isclose(stats["mean"], box.mean, rtol=1e-9, atol=1e-12 * box.std):
+        raise WrongAnswerError(f"matplotlib: mean: {stats['mean']}, and ours is {box.mean}")
+
+
+def check_equal(what: str, answer: Any, ours: Any) -> None:
+    if not np.array_equal(answer, ours):
+        raise WrongAnswerError(f"{what}: {answer}, and ours is {ours}")
+
+
 # --- The program
 
 
@@ -400,6 +518,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--many-chunks", action="store_true", help="10,000 chunks against x.sum()")
     mode.add_argument("--candidates", action="store_true", help="the table of candidates")
+    mode.add_argument("--boxplot", action="store_true", help="box plots, beside matplotlib's")
     add = parser.add_argument
     add("--in-memory", action="store_true", help="a dask array that is held: da.from_array")
     add("--elements", type=int, help="in all; 1e8, with many chunks 1e7, for candidates 6.4e6")
@@ -407,7 +526,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--threads", type=int, default=THREADS, help=f"that compute; {THREADS}")
     add("--repeat", type=int, default=5, help="repetitions; 5")
     add("--distributions", nargs="+", choices=DISTRIBUTIONS, metavar="NAME", help="of the data")
-    add("--peers", nargs="+", choices=PEERS, default=list(PEERS), metavar="NAME", help="beside us")
+    peers = list(dict.fromkeys([*PEERS, *OTHER_BOXES]))
+    add("--peers", nargs="+", choices=peers, default=peers, metavar="NAME", help="beside us")
     add("--pivots", nargs="+", type=int, default=[64, 256], help="for candidates: m; 64 256")
     add(
         "--q",
@@ -423,6 +543,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen.distributions = chosen.distributions or list(distributions)
     if not 0 < chosen.chunks <= chosen.elements or min(chosen.threads, chosen.repeat) < 1:
         parser.error("needs at least an element a chunk, a thread and a repetition")
+    if chosen.boxplot and not all(map(is_installed, chosen.peers)):
+        parser.error("needs matplotlib (pip install 'dask-gpuselect[plot]'), or other --peers")
     return chosen
 
 
@@ -432,15 +554,18 @@ def defaults(chosen: argparse.Namespace) -> tuple[int, int, Sequence[str]]:
         return 10_000_000, 10_000, ("normal",)
     if chosen.candidates:
         return 32 * 200_000, 32, DESIGNED
+    if chosen.boxplot:
+        return 100_000_000, 10, WITH_CLUSTER
     return 100_000_000, 10, SPEED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if an answer is wrong."""
     chosen = parse(arguments)
-    mode = many_chunks if chosen.many_chunks else candidates if chosen.candidates else quartiles
+    modes = {"many_chunks": many_chunks, "candidates": candidates, "boxplot": boxplots}
+    mode = next((name for name in modes if getattr(chosen, name)), None)
     try:
-        mode(chosen)
+        modes.get(mode, quartiles)(chosen)
     except WrongAnswerError as error:
         print(f"compare: {error}", file=sys.stderr)
         return 1

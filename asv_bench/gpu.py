@@ -16,6 +16,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import cupy as cp
@@ -208,8 +209,8 @@ def lanes(shape: tuple[int, ...], kind: str) -> Any:
     return x
 
 
-def in_five_chunks(x: Any, axis: int) -> da.Array:
-    parts = [cp.ascontiguousarray(part) for part in cp.array_split(x, 5, axis)]
+def chunked(x: Any, axis: int, n_chunks: int) -> da.Array:
+    parts = [cp.ascontiguousarray(part) for part in cp.array_split(x, n_chunks, axis)]
     lazy = [da.from_array(part, chunks=-1, name=False, asarray=False) for part in parts]
     return da.concatenate(lazy, axis)
 
@@ -246,7 +247,7 @@ def along_axes(shrink: int, repeat: int) -> None:
             )
         )
         kernel = device(lambda x=x, axis=axis: dask_gpuselect.nanmedian(x, axis=axis), repeat)  # type: ignore[misc]
-        lazy = dask_gpuselect.nanmedian(in_five_chunks(x, axis), axis=axis)
+        lazy = dask_gpuselect.nanmedian(chunked(x, axis, 5), axis=axis)
         in_chunks = device(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
         peer = wall(lambda x=x, axis=axis: cp.median(x, axis=axis), 1) if kind == "normal" else 0  # type: ignore[misc]
         reads = (median, sum(kernel.values()), nanmedian, three, nine)
@@ -261,7 +262,7 @@ def along_axes(shrink: int, repeat: int) -> None:
         free()
     x = lanes(STACKS[2], "normal")
     read = wall(lambda: x.sum(), repeat)
-    column = in_five_chunks(x, 0)
+    column = chunked(x, 0, 5)
     with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
         lazy = dask_gpuselect.median(column, axis=0)
         plan = dask_gpuselect.explain(column, 0.5, axis=0)
@@ -270,7 +271,63 @@ def along_axes(shrink: int, repeat: int) -> None:
     print(f"{seconds:.0f} ms, {seconds / read:.0f} reads")
 
 
-TABLES = {"plain": plain_arrays, "kinds": all_kinds, "axes": along_axes}
+def check_box(x: Any, box: dask_gpuselect.Box) -> None:
+    """That quartiles lie where they should, and that whiskers, fliers and sums follow."""
+    wide = x.astype(cp.float64, copy=False)
+    assert (box.n, box.n_nan) == (x.size, 0)
+    assert (box.min, box.max) == (float(wide.min()), float(wide.max()))
+    for q, value in zip(Q, (box.q1, box.med, box.q3), strict=True):
+        rank = (x.size - 1) * q
+        assert int((wide < value).sum()) <= np.ceil(rank), (q, value)
+        assert int((wide <= value).sum()) > np.floor(rank), (q, value)
+    low, high = box.q1 - 1.5 * box.iqr, box.q3 + 1.5 * box.iqr
+    assert box.whislo == float(cp.where(wide >= low, wide, cp.inf).min())
+    assert box.whishi == float(cp.where(wide <= high, wide, -cp.inf).max())
+    assert (box.n_low, box.n_high) == (int((wide < low).sum()), int((wide > high).sum()))
+    found, expected = (box.mean, box.std), (float(wide.mean()), float(wide.std()))
+    assert np.allclose(found, expected, rtol=1e-9, atol=1e-9 * box.std), (found, expected)
+
+
+def quartiles_of(array: Any) -> Any:
+    """Computed, whether the array is lazy or not, as `box_of`."""
+    found = dask_gpuselect.quantile(array, Q)
+    return found.compute(scheduler="sync") if isinstance(found, da.Array) else found
+
+
+def box_of(array: Any) -> dask_gpuselect.Box:
+    return dask_gpuselect.describe_boxplot(array).compute(scheduler="sync")[0]
+
+
+def box_plots(shrink: int, repeat: int) -> None:
+    print("\n## Box plots, wall\n")
+    print(
+        "| data | array | read, ms | quartiles, ms | reads | `describe_boxplot`, ms | reads "
+        "| of quartiles |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    kinds = {"normal": lambda x: x, "lognormal(σ = 3)": lambda x: cp.exp(3 * x)}
+    # Boxes, and quartiles of chunks, of 2^28 elements at most are read once, after a sample.
+    sizes = (("float32", "f4", 30), ("float64", "f8", 29), ("float32", "f4", 28))
+    for (kind, shaped), (name, dtype, log) in product(kinds.items(), sizes):
+        n = 1 << (log - shrink)
+        x = shaped(cp.random.default_rng(1).standard_normal(n, dtype=dtype))
+        read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+        held = chunked(x, 0, 8).persist(scheduler="sync")  # else its chunks are like files
+        for form, array in (("plain", x), ("8 chunks", held)):
+            check_box(x, box_of(array))
+            quartiles = wall(lambda array=array: quartiles_of(array), repeat)  # type: ignore[misc]
+            box = wall(lambda array=array: box_of(array), repeat)  # type: ignore[misc]
+            print(
+                f"| {name}, 2^{log - shrink}, {kind} | {form} | {read:.3f} "
+                f"| {quartiles:.3f} | {quartiles / read:.2f} | {box:.3f} | {box / read:.2f} "
+                f"| {box / quartiles:.2f} |",
+                flush=True,
+            )
+        del x, held, array
+        free()
+
+
+TABLES = {"plain": plain_arrays, "kinds": all_kinds, "axes": along_axes, "boxplot": box_plots}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import itertools
@@ -13,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.cbook import boxplot_stats
 
 ROOT = Path(__file__).parents[1]
 SUITE = ROOT / "asv_bench"
@@ -24,6 +27,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(SUITE))
     common = importlib.import_module("benchmarks.common")
     peers = importlib.import_module("benchmarks.peers")
+    boxplot = importlib.import_module("benchmarks.boxplot")
     lanes = importlib.import_module("benchmarks.lanes")
     quantiles = importlib.import_module("benchmarks.quantiles")
     compare = importlib.import_module("compare")
@@ -31,7 +35,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    suites = (inspect.getmembers(module, inspect.isclass) for module in (lanes, quantiles))
+    suites = (inspect.getmembers(module, inspect.isclass) for module in (boxplot, lanes, quantiles))
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
             if name.startswith(PREFIXES):
@@ -186,6 +190,66 @@ def test_compare_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--in-memory", "--elements", "20_000", "--chunks", "2", "--repeat", "1"]
     rows = run([*arguments, "--distributions", "normal", "--peers", "x.sum"], capsys)
     assert [row[0] for row in rows][-1] == "normal"
+
+
+BOXES = ["--boxplot", "--elements", "3000", "--chunks", "3", "--repeat", "1"]
+
+
+def test_compare_boxplot(capsys: pytest.CaptureFixture[str]) -> None:
+    names = list(common.DISTRIBUTIONS)
+    rows = run([*BOXES, "--distributions", *names], capsys)
+    for peer in (*boxplot.OUR_BOXES.values(), *boxplot.OTHER_BOXES.values()):
+        found = [row for row in rows if row[:2] == [f"`{peer.call}`", peer.form]]
+        assert len(found) == len(names)
+        for *times, matplotlibs in (row[2:] for row in found):
+            assert all(float(cell) > 0 for cell in times)
+            assert bool(matplotlibs) == (peer.call.startswith("describe_boxplot"))
+    assert [row[0] for row in rows[-len(names) :]] == names
+    assert all(float(cell) > 0 for row in rows[-len(names) :] for cell in row[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("np.quantile", lambda a: np.quantile(a, [0.2, 0.5, 0.75]), "np.quantile: "),
+        ("box, plain", lambda a: boxplot.describe_boxplot(a, whis=1), "box, plain: whislo: "),
+        ("matplotlib", lambda a: boxplot_stats(a, whis=1), "matplotlib: whislo: "),
+        (
+            "matplotlib",
+            lambda a: [boxplot_stats(a)[0] | {"fliers": np.ones(9)}],
+            "matplotlib: n_low",
+        ),
+    ],
+)
+def test_compare_notices_a_wrong_box(
+    name: str,
+    wrong: Any,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peers = boxplot.OUR_BOXES if name in boxplot.OUR_BOXES else boxplot.OTHER_BOXES
+    monkeypatch.setitem(peers, name, dataclasses.replace(peers[name], function=wrong))
+    assert compare.main([*BOXES, "--distributions", "normal"]) == 1
+    assert f"compare: {message}" in capsys.readouterr().err
+
+
+def test_compare_boxplot_without_matplotlib(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boxplot, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        compare.main(BOXES)
+    assert "needs matplotlib" in capsys.readouterr().err
+    rows = run([*BOXES, "--distributions", "normal", "--peers", "np.quantile"], capsys)
+    assert rows[-1][-1] == ""
+
+
+def test_boxes_of_clustered_data_take_a_third_load() -> None:
+    for distribution, loads in (("normal", 2), ("clustered", 3)):
+        source = common.Source.generated(distribution, 200_000, 2)
+        common.compute(boxplot.describe_boxplot(source.lazy()))
+        assert source.loads == [loads, loads]
 
 
 def test_gpu_cluster_without_gpus() -> None:

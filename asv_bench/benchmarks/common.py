@@ -19,6 +19,7 @@ from dask_gpuselect.ranks import ranks
 Values = NDArray[Any]
 Floats = NDArray[np.float64]
 Function = TypeVar("Function", bound=Callable[..., Any])
+Collection = TypeVar("Collection")
 
 QUARTILES = (0.25, 0.5, 0.75)
 THREADS = 2
@@ -44,14 +45,14 @@ def unit(name: str) -> Callable[[Function], Function]:
     return label
 
 
-def compute(lazy: da.Array, threads: int = THREADS, **options: Any) -> Any:
-    """The value of a lazy array, computed on some threads of this process."""
+def compute(lazy: Any, threads: int = THREADS, **options: Any) -> Any:
+    """The value of a lazy array or box plot, computed on some threads of this process."""
     return lazy.compute(scheduler="threads", num_workers=threads, **options)
 
 
-def optimized(lazy: da.Array) -> da.Array:
-    """The same array with the graph that the scheduler sees."""
-    result: da.Array
+def optimized(lazy: Collection) -> Collection:
+    """The same collection with the graph that the scheduler sees."""
+    result: Collection
     (result,) = dask.optimize(lazy)
     return result
 
@@ -77,6 +78,14 @@ class Part:
         return (np.arange(self.start, self.start + self.size) + self.uniform()) / self.total
 
 
+def clustered(part: Part) -> Floats:
+    """The third quartile lies behind a gap, as one of few: until it is known, the upper fence of a
+    box may lie anywhere among a quarter of all elements, and a third load looks for it."""
+    # Evenly spread in each stretch, so that chance does not move the quartile over the gap.
+    u = part.rng.permutation((np.arange(part.size) + part.uniform()) / part.size)
+    return np.where(u < 0.74999, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
+
+
 DISTRIBUTIONS: Mapping[str, Callable[[Part], Floats]] = {
     "normal": Part.normal,
     "lognormal": lambda part: np.exp(3 * part.normal()),
@@ -88,6 +97,7 @@ DISTRIBUTIONS: Mapping[str, Callable[[Part], Floats]] = {
     "trended": lambda part: part.normal() + 20 * part.position(),
     "scales": lambda part: part.normal() * 10.0 ** part.rng.integers(0, 31, part.size),
     "zipf": lambda part: np.floor(np.minimum((1 - part.uniform()) ** -2.0, 1e15)),
+    "clustered": clustered,
 }
 """How the elements of a stretch are distributed, and in which order they come."""
 
