@@ -75,6 +75,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     }
     names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
+    names += ["moments", "moments_scaled"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
 

@@ -1,10 +1,11 @@
 """The functions of `Kernels` for CuPy chunks."""
 
 from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
+from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
-from dask_gpuselect.kernels.generic import lane_ends, lanes, moments, sorted_lanes
+from dask_gpuselect.kernels.generic import lane_ends, lanes, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 

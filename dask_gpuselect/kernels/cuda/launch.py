@@ -49,6 +49,11 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
+def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int) -> int:
+    """As many blocks as `launch` starts of a kernel without shared memory."""
+    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, ())[1]
+
+
 @cache
 def _prepared(
     dtype: np.dtype[Any],

@@ -14,6 +14,7 @@ from dask_gpuselect.kernels.generic import selection_dtype
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
+MOMENTS_THREADS = 256
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
 LONG_THREADS = 512  # for lanes too long for shared memory
@@ -25,6 +26,7 @@ MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED = {
     "TALLY_THREADS": TALLY_THREADS,
+    "MOMENTS_THREADS": MOMENTS_THREADS,
     "CHOOSE_THREADS": CHOOSE_THREADS,
     "SELECT_THREADS": SELECT_THREADS,
     "LONG_THREADS": LONG_THREADS,
@@ -77,6 +79,7 @@ FILES = {
     "guess": "sampling.cu",
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
+    "moments": "moments.cu",
     "tally": "spans.cu",
     "locate": "selection.cu",
     "select": "selection.cu",
