@@ -104,7 +104,7 @@ def boxes_of(path: Path) -> tuple[Boxplot, dict[str, str]]:
 
 
 def table(boxes: Boxplot, names: dict[str, str]) -> Iterator[str]:
-    """The lines of the summary table: NaN is counted as `no data`, and in no other column."""
+    """The lines of the summary table; of a flight without data nothing else is counted."""
     header = (
         f"     {'airline':27} {'flights':>8} {'no data':>7} {'min':>4} {'whisker':>7} {'q1':>6}"
         f" {'median':>6} {'q3':>5} {'whisker':>7} {'max':>5} {'fliers':>7}"
