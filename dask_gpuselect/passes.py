@@ -410,7 +410,7 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
 def _guess_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     """The answer by a guess, or None if it is not worth it, or missed."""
     size = math.prod(values.shape)
-    if not is_large_enough(size, 1):
+    if size < PILOT_WORTH:
         return None
     rate = PILOT_SIZE / size
     guess = _guess_brackets([kernels.sample(values, dtype, rate)], question, rate)

@@ -522,23 +522,9 @@ class Boxplot(DaskMethodsMixin):
             _, ax = pyplot.subplots()
         found = self.computed()
         drawn = ax.bxp(found.to_bxp(), **kwargs)
-        for artist, box in zip(drawn["medians"], found, strict=True):
-            middle = float(np.mean(artist.get_xdata()))
-            kept_low = int((box.fliers < box.whislo).sum())
-            for kept, counted, above in (
-                (kept_low, box.n_low, False),
-                (len(box.fliers) - kept_low, box.n_high, True),
-            ):
-                if counted > kept:
-                    ax.annotate(
-                        f"{counted:,} fliers",
-                        (middle, float(box.max if above else box.min)),
-                        xytext=(0, 6 if above else -6),
-                        textcoords="offset points",
-                        ha="center",
-                        va="bottom" if above else "top",
-                        fontsize="small",
-                    )
+        if kwargs.get("showfliers", True):
+            for artist, box in zip(drawn["medians"], found, strict=True):
+                _tell_left_out(ax, artist, box)
         return ax
 
     # --- To read ----------------------------------------------------------------------------------
@@ -592,6 +578,33 @@ class Boxplot(DaskMethodsMixin):
             shown = (f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}" for cell in cells)
             rows.append([self._shown(i, box.label), *shown])
         return rows
+
+
+def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
+    """Write how many fliers there are, where not all are drawn."""
+    kept_low = int((box.fliers < box.whislo).sum())
+    sides = (
+        (kept_low, box.n_low, box.min, -6),
+        (len(box.fliers) - kept_low, box.n_high, box.max, 6),
+    )
+    is_upright = len(set(median.get_ydata())) == 1  # the line of the median lies across its box
+    middle = float(np.mean(median.get_xdata() if is_upright else median.get_ydata()))
+    for kept, counted, end, away in sides:
+        if counted > kept:
+            place, offset = (middle, float(end)), (0, away)
+            across, along = ("center", "bottom" if away > 0 else "top")
+            if not is_upright:
+                place, offset = place[::-1], offset[::-1]
+                across, along = ("left" if away > 0 else "right", "center")
+            ax.annotate(
+                f"{counted:,} fliers",
+                place,
+                xytext=offset,
+                textcoords="offset points",
+                ha=across,
+                va=along,
+                fontsize="small",
+            )
 
 
 def _index(i: int, shape: tuple[int, ...]) -> str:

@@ -130,6 +130,14 @@ def moments(values: Array, centre: Any, scale: float) -> Moments:
     return Moments.of_chunk(n, n_high, n_low, float(centre), [total], [square], scale)
 
 
+def tally_and_moments(
+    values: Array, brackets: Brackets, most: int, centre: Any
+) -> tuple[Tally | None, Moments | None]:
+    """The tally with candidates in place, and sums about a centre, if one read can tell both."""
+    del centre
+    return tally_in_place(values, brackets, most), None
+
+
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Brackets that a sample suggests, and the tally there.
 

@@ -4,7 +4,12 @@ from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
-from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
+from dask_gpuselect.kernels.cuda.spans import (
+    merged,
+    tally,
+    tally_and_moments,
+    tally_in_place,
+)
 from dask_gpuselect.kernels.generic import lane_ends, lanes, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
@@ -22,5 +27,6 @@ __all__ = [
     "sample",
     "sorted_lanes",
     "tally",
+    "tally_and_moments",
     "tally_in_place",
 ]

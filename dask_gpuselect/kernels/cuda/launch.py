@@ -49,9 +49,9 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
-def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int) -> int:
-    """As many blocks as `launch` starts of a kernel without shared memory."""
-    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, ())[1]
+def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, shared: int) -> int:
+    """As many blocks as `launch` starts by default."""
+    return _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, ())[1]
 
 
 @cache

@@ -24,18 +24,35 @@ def moments(values: Array, centre: Any, scale: float) -> Moments:
     if values.size <= FEW:
         return cpu.moments(on_host(values), centre, scale)
     dtype = np.dtype(values.dtype)
-    name = "moments" if scale == 1 else "moments_scaled"
-    blocks = blocks_at_once(dtype, name, MOMENTS_THREADS)
-    # Four numbers for each block, and then three counts.
-    found = cupy.zeros(4 * blocks + 3)
-    counts = found[4 * blocks :]
+    name = f"moments_{'scaled' if scale != 1 else 'centre' if centre else 'zero'}"
+    sums = Sums(values, name, MOMENTS_THREADS)
     told = selection_dtype(dtype).type(centre)
-    arguments = (*Chunk.of(values), told, np.float64(scale), found, counts)
+    arguments = (*Chunk.of(values), told, np.float64(scale), *sums.places)
     launch(dtype, name, MOMENTS_THREADS, arguments)
-    host = found.get()
-    n_high, n_low, n_missing = host[4 * blocks :].view(np.int64).tolist()
-    total, square = host[: 4 * blocks].reshape(blocks, 2, 2).transpose(1, 0, 2).reshape(2, -1)
-    if not np.isfinite(total).all() or not np.isfinite(square).all():
-        square = np.array([math.inf])  # a difference is too large for a float64
-    n = values.size - n_high - n_low - n_missing
-    return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
+    return sums.moments(centre, scale)
+
+
+class Sums:
+    """Where the blocks of a kernel write what they add up."""
+
+    def __init__(self, values: Array, kernel: str, threads: int, shared: int = 0) -> None:
+        self.size = values.size
+        self.n_blocks = blocks_at_once(np.dtype(values.dtype), kernel, threads, shared)
+        # Four numbers of each block, and three counts.
+        self.found = cupy.zeros(4 * self.n_blocks + 3)
+
+    @property
+    def places(self) -> tuple[Array, Array]:
+        """For the kernel: of the numbers and of the counts."""
+        return self.found, self.found[4 * self.n_blocks :]
+
+    def moments(self, centre: Any, scale: float) -> Moments:
+        """What they have found, when they have."""
+        found = self.found.get()
+        numbers, counts = found[: 4 * self.n_blocks], found[4 * self.n_blocks :].view(np.int64)
+        total, square = numbers.reshape(-1, 2, 2).transpose(1, 0, 2).reshape(2, -1).tolist()
+        if not math.isfinite(sum(total)) or not math.isfinite(sum(square)):
+            square = [math.inf]  # a difference is too large for a float64
+        n = self.size - int(counts.sum())
+        n_high, n_low, _ = counts.tolist()
+        return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)

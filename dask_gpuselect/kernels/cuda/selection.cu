@@ -173,3 +173,74 @@ extern "C" __global__ void locate(
     selection->places[r] = (i64)place;
     selection->ranks[r] = place;
 }
+
+// --- Between two keys ---------------------------------------------------------------------------
+
+struct Survey {
+    Key low, high;
+    u32 number;
+    Key least, most;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Key key = key_of(words[e]);
+            if (!is_present || key < low || key > high) continue;
+            ++number;
+            least = min(least, key);
+            most = max(most, key);
+        }
+    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// How many elements have keys in [low, high], and the least and the largest of these keys. `found` is 0,
+// the largest number, and 0.
+extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
+    const Word* elements, i64 n, u64 low, u64 high, u64* found
+) {
+    Survey mine = {(Key)low, (Key)high, 0, (Key)~Key(0), 0};
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, mine);
+    u32 number = warp_sum(mine.number);
+    for (int offset = 16; offset; offset >>= 1) {
+        mine.least = min(mine.least, __shfl_xor_sync(ALL_LANES, mine.least, offset));
+        mine.most = max(mine.most, __shfl_xor_sync(ALL_LANES, mine.most, offset));
+    }
+    if (threadIdx.x % 32 || number == 0) return;
+    atomicAdd(&found[0], (u64)number);
+    atomicMin(&found[1], (u64)mine.least);
+    atomicMax(&found[2], (u64)mine.most);
+}
+
+struct Collect {
+    Key low, high;
+    Value* kept;
+    u64 most;
+    u64* n_found;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+        for (int e = 0; e < N; ++e) {
+            Key key = key_of(words[e]);
+            bool is_in = is_present && key >= low && key <= high;
+            u32 holders = __ballot_sync(ALL_LANES, is_in);
+            if (holders == 0) continue;
+            u32 lane = threadIdx.x % 32;
+            u64 at = lane == 0 ? atomicAdd(n_found, (u64)__popc(holders)) : 0;
+            at = __shfl_sync(ALL_LANES, at, 0) + __popc(holders & ((1u << lane) - 1));
+            if (is_in && at < most) kept[at] = value_of(words[e]);
+        }
+    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// The elements with keys in [low, high], in any order; `n_found` counts those that find no room too.
+extern "C" __global__ void __launch_bounds__(SELECT_THREADS) collect(
+    const Word* elements, i64 n, u64 low, u64 high, Value* kept, u64 most, u64* n_found
+) {
+    Collect mine = {(Key)low, (Key)high, kept, most, n_found};
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, mine);
+}

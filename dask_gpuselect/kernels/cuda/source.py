@@ -14,7 +14,7 @@ from dask_gpuselect.kernels.generic import selection_dtype
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
-MOMENTS_THREADS = 256
+MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead of 0.99
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
 LONG_THREADS = 512  # for lanes too long for shared memory
@@ -39,7 +39,7 @@ AGREED = {
 }
 
 MOST_ENDS = 1024  # of brackets, counted in one read
-SPANS = (1, 3, 8)  # for which there are kernels
+SPANS = (1, 3, 5, 8)  # for which there are kernels
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -69,10 +69,17 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     return None
 
 
-INCLUDED = {"lanes.cu": ("lanes.cuh",), "long_lanes.cu": ("lanes.cuh",)}
+INCLUDED = {
+    "boxes.cu": ("spans.cuh", "moments.cuh"),
+    "lanes.cu": ("lanes.cuh",),
+    "long_lanes.cu": ("lanes.cuh",),
+    "moments.cu": ("moments.cuh",),
+    "spans.cu": ("spans.cuh",),
+}
 """What files need beside ``elements.cuh``, which all do."""
 
 FILES = {
+    "box": "boxes.cu",
     "choose": "cells.cu",
     "classify": "cells.cu",
     "sample": "sampling.cu",
@@ -83,6 +90,8 @@ FILES = {
     "tally": "spans.cu",
     "locate": "selection.cu",
     "select": "selection.cu",
+    "survey": "selection.cu",
+    "collect": "selection.cu",
 }
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
@@ -165,6 +174,21 @@ def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
         keys = np.where(keys & sign, keys ^ sign, ~keys)
     words = keys.astype(f"u{dtype.itemsize}")
     return words.view(dtype).astype(selection_dtype(dtype), copy=False)
+
+
+def to_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """The keys of elements of `selection_dtype`: `key_of` in ``elements.cuh``."""
+    dtype = values.dtype
+    sign = np.uint64(1 << (8 * dtype.itemsize - 1))
+    if dtype.kind == "f":
+        values = values + dtype.type(0)  # zeros of both signs have one
+    keys = values.view(f"u{dtype.itemsize}").astype(np.uint64)
+    if dtype.kind == "i":
+        return keys ^ sign
+    if dtype.kind == "f":
+        ones = np.uint64((1 << (8 * dtype.itemsize)) - 1)
+        return np.where(keys & sign, ones & ~keys, keys | sign)
+    return keys
 
 
 # --- Lanes ----------------------------------------------------------------------------------------
