@@ -385,6 +385,35 @@ class Gathered:
         self.tally = tally
         self.ties = tally.upto - tally.below
 
+    def through(self, value: Any) -> Gathered:
+        """The same without the candidates beyond the next end that is an element: enough for all
+        that is below a value, and the element that follows. Everything, of None."""
+        if value is None:
+            return self
+        ends, wanted = self.brackets.ends, self.brackets.wanted
+        found = np.flatnonzero((ends >= value) & (self.ties > 0))[:1]
+        if not len(found):
+            return self
+        is_kept = np.arange(len(wanted)) <= found[0]
+        return self._only(is_kept, self.tally.candidates < ends[found[0]])
+
+    def since(self, value: Any) -> Gathered:
+        """The same on the other side: for all that is above a value, and the element before."""
+        if value is None:
+            return self
+        ends, wanted = self.brackets.ends, self.brackets.wanted
+        found = np.flatnonzero((ends <= value) & (self.ties > 0))[-1:]
+        if not len(found):
+            return self
+        is_kept = np.arange(len(wanted)) > found[0]
+        return self._only(is_kept, self.tally.candidates > ends[found[0]])
+
+    def _only(self, cells: NDArray[np.bool_], candidates: NDArray[np.bool_]) -> Gathered:
+        brackets = Brackets(self.brackets.ends, self.brackets.wanted & cells)
+        return Gathered(
+            brackets, replace(self.tally, candidates=self.tally.candidates.compress(candidates))
+        )
+
     def below(self, value: Any) -> int | None:
         """How many elements are less; None if what is about there was not gathered."""
         ends, candidates = self.brackets.ends, self.tally.candidates
@@ -421,12 +450,18 @@ class Gathered:
         found = [ends[(ends <= value) & (self.ties > 0)][-1:], candidates[candidates <= value]]
         return max((unsigned_zero(part).max() for part in found if len(part)), default=None)
 
-    def lowest(self, count: int, last: Any) -> NDArray[Any]:
-        """So many of the smallest elements, ascending, the last of which is known."""
+    def lowest(self, count: int) -> NDArray[Any]:
+        """So many of the smallest elements, ascending.
+
+        Raises `ChunksChangedError` if the brackets do not hold them.
+        """
+        (last,) = order_statistics(self.brackets, self.tally, np.array([count - 1]))
         return self._with(np.sort(self._where(np.less, count, last)), count, last)
 
-    def highest(self, count: int, last: Any) -> NDArray[Any]:
-        """So many of the largest elements, descending, the last of which is known."""
+    def highest(self, count: int) -> NDArray[Any]:
+        """So many of the largest elements, descending. Raises as `lowest`."""
+        rank = self.tally.n_valid - count
+        (last,) = order_statistics(self.brackets, self.tally, np.array([rank]))
         return self._with(np.sort(self._where(np.greater, count, last))[::-1], count, last)
 
     def _where(self, compare: Any, most: int, value: Any) -> NDArray[Any]:
@@ -449,44 +484,51 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     lower, upper = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
     fences = rule.fences(q)
-    gathered = Gathered(brackets, tally)
-    below, above, whiskers = _beyond(gathered, fences)
+    # Few of the candidates are about the fences: of 2.7 million float64, the quartiles take 45 ms,
+    # and all that follows took 65 where it looked at all of them, now 11.
+    gathered, dtype = Gathered(brackets, tally), brackets.ends.dtype
+    low_side = gathered.through(smallest_from(fences[0], dtype))
+    high_side = gathered.since(largest_to(fences[1], dtype))
+    below, whislo = _beyond_low(low_side, fences[0])
+    above, whishi = _beyond_high(high_side, fences[1])
     # What is beyond a fence is all that was gathered of the extremes for sure.
     k = min(max(rule.max_fliers, 1), n)
     n_low, n_high = (max(k if count is None else min(k, count), 1) for count in (below, above))
-    ends = order_statistics(brackets, tally, np.array([n_low - 1, n - n_high]))
-    low, high = gathered.lowest(n_low, ends[0]), gathered.highest(n_high, ends[1])
-    return Found(n, tally.n_missing, q, low, high, fences, below, above, whiskers)
+    low, high = low_side.lowest(n_low), high_side.highest(n_high)
+    return Found(n, tally.n_missing, q, low, high, fences, below, above, (whislo, whishi))
 
 
 def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
     """The same with what a third load, at the fences, has found."""
-    below, above, whiskers = _beyond(Gathered(brackets, tally), found.fences)
+    gathered = Gathered(brackets, tally)
     if found.below is None:
+        below, whislo = _beyond_low(gathered, found.fences[0])
         assert below is not None
-        found = replace(found, below=below, whiskers=(whiskers[0], found.whiskers[1]))
+        found = replace(found, below=below, whiskers=(whislo, found.whiskers[1]))
     if found.above is None:
+        above, whishi = _beyond_high(gathered, found.fences[1])
         assert above is not None
-        found = replace(found, above=above, whiskers=(found.whiskers[0], whiskers[1]))
+        found = replace(found, above=above, whiskers=(found.whiskers[0], whishi))
     return found
 
 
-def _beyond(
-    gathered: Gathered, fences: tuple[float, float]
-) -> tuple[int | None, int | None, tuple[Any, Any]]:
-    """How many elements are beyond each fence, and the nearest ones inside; None if not known."""
-    n, dtype = gathered.tally.n_valid, gathered.brackets.ends.dtype
-    first, last = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
+def _beyond_low(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
+    """How many elements are below the lower fence, and the nearest one inside; None if not
+    known."""
+    if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
+        return 0, None
+    n, first = gathered.tally.n_valid, smallest_from(fence, gathered.brackets.ends.dtype)
     below = n if first is None else gathered.below(first)
+    is_inside = below is not None and below < n
+    return below, gathered.first_from(first) if is_inside else None
+
+
+def _beyond_high(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
+    """The same of the upper fence."""
+    if math.isnan(fence):
+        return 0, None
+    n, last = gathered.tally.n_valid, largest_to(fence, gathered.brackets.ends.dtype)
     upto = 0 if last is None else gathered.upto(last)
-    low = high = None
-    # Nothing is beyond a NaN, and no whisker ends there.
-    if math.isnan(fences[0]):
-        below = 0
-    elif below is not None and below < n:
-        low = gathered.first_from(first)
-    if math.isnan(fences[1]):
-        upto = n
-    elif upto is not None and upto > 0:
-        high = gathered.last_to(last)
-    return below, None if upto is None else n - upto, (low, high)
+    if upto is None:
+        return None, None
+    return n - upto, gathered.last_to(last) if upto > 0 else None
