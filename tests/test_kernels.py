@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
 import array_api_strict
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -482,6 +484,28 @@ def test_pivots_do_not_follow_a_period(kernel: Kernel) -> None:
     """A fixed stride of 64 would see one value of sixty-four; hashed places see them all."""
     values = np.tile(np.arange(64.0), 4096)
     assert kernel.cuts(values, pivot_count(len(values))).pivots.tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("how", [cpu._lost_of_square_fused, cpu._lost_of_square_split])
+def test_what_rounding_loses_of_a_square(how: Callable[..., Any]) -> None:
+    """Exactly, with and without an instruction for it."""
+    lost = numba.njit(how)
+    for d in (normal(1000) * 2.0 ** np.arange(-400, 400, 0.8)).tolist():
+        square = d * d
+        assert Fraction(lost(d, square)) == Fraction(d) ** 2 - Fraction(square)
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 200])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
+def test_sums_of_a_chunk_are_exact(n: int, dtype: str) -> None:
+    values = (normal(n) * 20 + 100).astype(dtype)
+    found = cpu.moments(values, values.dtype.type(99), 1.0)
+    differences = [Fraction(x) - 99 for x in values.tolist()]
+    assert found.n.tolist() == [n]
+    for numbers, power in ((found.total, 1), (found.square, 2)):
+        exact = sum(d**power for d in differences)
+        error = abs(sum(map(Fraction, numbers[0].tolist())) - exact)
+        assert error <= Fraction(2) ** -100 * sum(abs(d) ** power for d in differences)
 
 
 def test_kernels_are_compiled_once_for_read_only_and_writable_arrays() -> None:
