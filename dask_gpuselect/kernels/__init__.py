@@ -116,17 +116,26 @@ def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     return found
 
 
+NEAR = 16
+
+
 def _centre(pivots: NDArray[Any]) -> Any:
-    """A finite one in the middle, if there is any, that is a float64."""
+    """A finite one in the middle, if there is any, that is a float64.
+
+    Or 0, from which nothing has to be subtracted, if that is no further off than `NEAR` times what
+    the middle half of them spans: this costs 8 of more than 100 bits.
+    """
+    finite, zero = pivots[np.isfinite(pivots)], pivots.dtype.type(0)
+    if not len(finite):
+        return zero
+    low, middle, high = (float(finite[len(finite) * i // 4]) for i in (1, 2, 3))
+    if abs(middle) <= NEAR * (high - low):
+        return zero
     if pivots.dtype.kind == "f":
-        finite = pivots[np.isfinite(pivots)]
-        return finite[len(finite) // 2] if len(finite) else pivots.dtype.type(0)
-    if not len(pivots):
-        return pivots.dtype.type(0)
-    rounded = float(pivots[len(pivots) // 2])
-    if rounded > np.iinfo(pivots.dtype).max:
-        rounded = np.nextafter(rounded, 0)
-    return pivots.dtype.type(int(rounded))
+        return finite[len(finite) // 2]
+    if middle > np.iinfo(pivots.dtype).max:
+        middle = math.nextafter(middle, 0)
+    return pivots.dtype.type(int(middle))
 
 
 def is_best_whole(array: Any) -> bool:

@@ -35,6 +35,7 @@ OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quart
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 TILE = 1 << 19  # bytes of lanes that are sorted together
 COLUMNS = 64  # of sums
+FEW_RUNS = 64 * COLUMNS  # elements after which they are looked at
 SAMPLED = 64  # of a lane, and half of a short one
 FEW_LEFT = 48  # elements that are sorted by insertion
 FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
@@ -88,6 +89,12 @@ def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
 
 def moments(values: NDArray[Any], centre: Any, scale: float) -> Moments:
     """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
+    is_plain = values.dtype.kind == "f" or values.dtype.itemsize < 8  # float64 numbers
+    if is_plain and centre == 0 and scale == 1:
+        sums = np.zeros((4, COLUMNS))
+        if _compiled(_sums_about_zero, values.dtype)(values, tuple(sums)):
+            total, square = sums[:2].ravel().tolist(), sums[2:].ravel().tolist()
+            return Moments.of_chunk(values.size, 0, 0, 0.0, total, square, 1.0)
     sums = np.zeros((4, COLUMNS))
     finite = np.zeros(COLUMNS, np.int64)
     _compiled(_moments, values.dtype)(values, centre, scale, tuple(sums), finite)
@@ -212,7 +219,7 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
     return np.unique(ordered[steps]) if len(ordered) else ordered
 
 
-def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> Any:
+def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> None:
     """Add up differences from a centre and their squares, and what rounding loses of both.
 
     In as many columns as the compiler needs to take several elements at once: 1 ns an element
@@ -220,30 +227,51 @@ def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> Any:
     the number of columns, which takes half as long again.
     """
     totals, lost, squares, lost_squares = sums
-    stop = x.size // COLUMNS * COLUMNS
-    end = np.full(COLUMNS, centre)  # the last elements, and some that add nothing
-    for i in range(x.size - stop):
-        end[i] = x[stop + i]
+    end = _end(x, centre)
     for start in range(0, x.size, COLUMNS):
-        run = x[start : start + COLUMNS] if start < stop else end
+        run = x[start : start + COLUMNS] if start + COLUMNS <= x.size else end
         for i in range(COLUMNS):
             d, error = _difference(run[i], centre, scale)
             is_finite = d - d == 0.0
             finite[i] += 1 if is_finite else 0
             d = d if is_finite else 0.0
             error = error if is_finite else 0.0
-            total = totals[i] + d
-            rest = total - totals[i]
-            lost[i] += ((totals[i] - (total - rest)) + (d - rest)) + error
-            totals[i] = total
             square = d * d
             left = _lost_of_square(d, square) + 2.0 * d * error
-            total = squares[i] + square
-            rest = total - squares[i]
-            lost_squares[i] += ((squares[i] - (total - rest)) + (square - rest)) + left
-            squares[i] = total
-    if stop < x.size:
-        finite[-1] -= stop + COLUMNS - x.size
+            totals[i], lost_now = _in_two(totals[i], d)
+            lost[i] += lost_now + error
+            squares[i], lost_now = _in_two(squares[i], square)
+            lost_squares[i] += lost_now + left
+    finite[-1] -= -x.size % COLUMNS
+
+
+def _sums_about_zero(x: Any, sums: Any) -> bool:
+    """The same about 0 of elements that are float64 numbers, if all squares are finite: 0.6 ns an
+    element. False, soon, if one is not."""
+    totals, lost, squares, lost_squares = sums
+    end = _end(x, x.dtype.type(0))
+    for start in range(0, x.size, COLUMNS):
+        run = x[start : start + COLUMNS] if start + COLUMNS <= x.size else end
+        for i in range(COLUMNS):
+            d = np.float64(run[i])
+            square = d * d
+            totals[i], lost_now = _in_two(totals[i], d)
+            lost[i] += lost_now
+            squares[i], lost_now = _in_two(squares[i], square)
+            lost_squares[i] += lost_now + _lost_of_square(d, square)
+        if start % FEW_RUNS == 0 and not np.isfinite(squares.sum()):
+            return False
+    return bool(np.isfinite(squares.sum()))
+
+
+@register_jitable
+def _end(x: Any, centre: Any) -> Any:
+    """The last elements, and some that add nothing."""
+    n = x.size % COLUMNS
+    end = np.full(COLUMNS, centre)
+    for i in range(n):
+        end[i] = x[x.size - n + i]
+    return end
 
 
 def _fused(context: Any, a: Any, b: Any, c: Any) -> Any:
@@ -791,6 +819,7 @@ def _signatures(
     flags = types.Array(types.boolean, 1, "C", readonly=True)
     positions = types.Array(types.int64, 1, "C", readonly=True)
     table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
+    sums = types.UniTuple(types.Array(types.float64, 1, "C"), 4)
     return {
         _select_rows: (table, types.Array(types.int64, 1, "C"), numbers, numbers, table, table),
         _sample: (values, types.int64),
@@ -798,9 +827,10 @@ def _signatures(
             values,
             values.dtype,
             types.float64,
-            types.UniTuple(types.Array(types.float64, 1, "C"), 4),
+            sums,
             types.Array(types.int64, 1, "C"),
         ),
+        _sums_about_zero: (values, sums),
         _measure_sorted: (values, positions),
         _classify: (values, values, values, types.int64),
         _tally_few: (values, values, flags, types.int64, values_out),
