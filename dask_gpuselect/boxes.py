@@ -23,12 +23,14 @@ from dask_gpuselect.cuts import (
     Envelope,
     IntArray,
     Tally,
+    extremes_of,
     positions_among,
     positions_of,
     tied_inside,
 )
 from dask_gpuselect.finish import order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate
+from dask_gpuselect.kernels.generic import counts_in_sorted, elements_at
 from dask_gpuselect.ranks import METHODS, ranks
 from dask_gpuselect.strategies import PILOT_SIGMA
 
@@ -176,13 +178,20 @@ def bracket_box(
     high_cells = (_last_to(values, high[0]), _last_to(values, high[1]) + 1)
     k = min(max(rule.max_fliers, 1), ladder.n)
     # The extremes, no further inwards than a fence can be.
-    cells = [
+    extremes = (
         (-1, min(ladder.lowest(k), low_cells[1])),
         (max(ladder.highest(k), high_cells[0]), size),
-    ]
+    )
+    # All that is beyond a fence, if that is little: elements are compared with fewer ends.
+    beyond = ((-1, low_cells[1]), (high_cells[0], size))
     none = values[:0]
     spared = [none, none]
+    cells = []
     for side, (begin, end) in enumerate((low_cells, high_cells)):
+        if ladder.most_between(*beyond[side]) <= room * LITTLE:
+            cells.append(beyond[side])
+            continue
+        cells.append(extremes[side])
         if end - begin > 1 and ladder.most_between(begin, end) > room:
             spared[side] = values[max(begin, 0) : end + 1]
         else:
@@ -198,6 +207,7 @@ def bracket_box(
 # there, of lognormal ones with a sigma of 3 up to 7.
 ROOM = 16
 LEAST_ROOM = 1 << 14
+LITTLE = 0.25  # of that room
 
 
 def bracket_from_cuts(cuts: Cuts, rule: Rule) -> BoxBrackets:
@@ -218,14 +228,14 @@ SAMPLED_ROOM = 0.05  # of a sample may lie about a fence
 HEAVY_SHARE = 1000  # a value that is more than one in so many is counted, not gathered
 
 
-def bracket_from_sample(ordered: NDArray[Any], rate: float, rule: Rule) -> BoxBrackets:
-    """What to gather for a box with near certainty, from a sorted sample that has this share of all
-    elements. Nothing is proven: the counts will tell whether it holds."""
-    size = len(ordered)
+def bracket_from_sample(ordered: Any, rate: float, rule: Rule) -> BoxBrackets:
+    """What to gather for a box with near certainty, from a sorted sample, on any device, that has
+    this share of all elements. Nothing is proven: the counts will tell whether it holds."""
+    size = int(ordered.shape[0])
+    values = np.unique(elements_at(ordered, _rungs(size)))
     if size == 0:
-        return BoxBrackets(ordered, np.ones(1, np.bool_), (ordered, ordered))
-    values, first = np.unique(ordered, return_index=True)
-    last = np.append(first[1:], size)
+        return BoxBrackets(values, np.ones(1, np.bool_), (values, values))
+    first, last = counts_in_sorted(ordered, values)
     least_upto = np.maximum.accumulate(last - _reach(last, size))
     most_upto, most_below = (
         np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
@@ -237,6 +247,19 @@ def bracket_from_sample(ordered: NDArray[Any], rate: float, rule: Rule) -> BoxBr
     heavy = np.flatnonzero(last - first > max(size // HEAVY_SHARE, 1))
     few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
     return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+
+
+def _rungs(size: int) -> IntArray:
+    """Places in a sorted sample whose elements are enough for a ladder.
+
+    All of them near the ends, where few elements are fliers; between, steps of a twentieth of what
+    a place is uncertain by. Of 2**18 elements the brackets take 0.5 ms, with all of them 7.7.
+    """
+    begin = min(size, 512)
+    end = max(size - 512, begin)
+    step = max(size >> 12, 1)
+    parts = np.arange(begin), np.arange(begin, end, step), np.arange(end, size)
+    return np.concatenate(parts)
 
 
 def _reach(places: IntArray, size: int) -> NDArray[np.int64]:
@@ -359,65 +382,142 @@ class Found:
 
 class Gathered:
     """What lies at and between the ends of some brackets. Nothing is sorted: of 1e8 elements there
-    are 2.6 million candidates, and sorting them takes as long as half a read."""
+    are 2.6 million candidates, and sorting them takes as long as half a read. Candidates may be on
+    a device, and stay there."""
 
     def __init__(self, brackets: Brackets, tally: Tally) -> None:
         self.brackets = brackets
         self.tally = tally
         self.ties = tally.upto - tally.below
+        self.dtype = brackets.ends.dtype
+
+    def through(self, value: Any) -> Gathered:
+        """The same without the candidates beyond the next end that is an element: enough for all
+        that is below a value, and the element that follows. Everything, of None."""
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        if value is None or not isinstance(candidates, np.ndarray):
+            return self
+        found = np.flatnonzero((ends >= value) & (self.ties > 0))[:1]
+        if not len(found):
+            return self
+        is_kept = np.arange(len(self.brackets.wanted)) <= found[0]
+        return self._only(is_kept, candidates.compress(candidates < ends[found[0]]))
+
+    def since(self, value: Any) -> Gathered:
+        """The same on the other side: for all that is above a value, and the element before."""
+        ends, candidates = self.brackets.ends, self.tally.candidates
+        if value is None or not isinstance(candidates, np.ndarray):
+            return self
+        found = np.flatnonzero((ends <= value) & (self.ties > 0))[-1:]
+        if not len(found):
+            return self
+        is_kept = np.arange(len(self.brackets.wanted)) > found[0]
+        return self._only(is_kept, candidates.compress(candidates > ends[found[0]]))
+
+    def _only(self, cells: NDArray[np.bool_], candidates: NDArray[Any]) -> Gathered:
+        brackets = Brackets(self.brackets.ends, self.brackets.wanted & cells)
+        return Gathered(brackets, replace(self.tally, candidates=candidates))
 
     def below(self, value: Any) -> int | None:
         """How many elements are less; None if what is about there was not gathered."""
-        ends, candidates = self.brackets.ends, self.tally.candidates
+        cell, is_end = self._cell(value)
+        return int(self.tally.below[cell]) if is_end else self._count(cell, value, is_to=False)
+
+    def upto(self, value: Any) -> int | None:
+        """How many elements are less or equal; None as above."""
+        cell, is_end = self._cell(value)
+        return int(self.tally.upto[cell]) if is_end else self._count(cell, value, is_to=True)
+
+    def _cell(self, value: Any) -> tuple[int, bool]:
+        """The open cell where a value lies, or the end that it is."""
+        ends = self.brackets.ends
         cell = int(np.searchsorted(ends, value, side="left"))
-        if cell < len(ends) and ends[cell] == value:
-            return int(self.tally.below[cell])
-        before = int(self.tally.upto[cell - 1]) if cell else 0
-        behind = int(self.tally.below[cell]) if cell < len(ends) else self.tally.n_valid
+        return cell, bool(cell < len(ends) and ends[cell] == value)
+
+    def _count(self, cell: int, value: Any, *, is_to: bool) -> int | None:
+        ends, tally = self.brackets.ends, self.tally
+        before = int(tally.upto[cell - 1]) if cell else 0
+        behind = int(tally.below[cell]) if cell < len(ends) else tally.n_valid
         if before == behind:
             return before
         if not self.brackets.wanted[cell]:
             return None
-        is_less = candidates < value
-        return before + int((is_less & (candidates > ends[cell - 1]) if cell else is_less).sum())
-
-    def upto(self, value: Any) -> int | None:
-        """How many elements are less or equal; None as above."""
-        below = self.below(value)
-        ends, candidates = self.brackets.ends, self.tally.candidates
-        cell = int(np.searchsorted(ends, value, side="left"))
-        if cell < len(ends) and ends[cell] == value:
-            return int(self.tally.upto[cell])
-        return None if below is None else below + int((candidates == value).sum())
+        least, largest = extremes_of(self.dtype)
+        if value == least and not is_to:
+            return before
+        low = _next(ends[cell - 1], largest) if cell else least
+        return before + self._survey(low, value if is_to else _next(value, least))[0]
 
     def first_from(self, value: Any) -> Any:
         """The least element that is not less, where that was gathered."""
-        ends, candidates = self.brackets.ends, self.tally.candidates
-        found = [ends[(ends >= value) & (self.ties > 0)][:1], candidates[candidates >= value]]
+        ends = self.brackets.ends
+        found = [ends[(ends >= value) & (self.ties > 0)][:1]]
+        found.append(self._survey(value, extremes_of(self.dtype)[1])[1])
         return min((unsigned_zero(part).min() for part in found if len(part)), default=None)
 
     def last_to(self, value: Any) -> Any:
         """The largest element that is not more, where that was gathered."""
-        ends, candidates = self.brackets.ends, self.tally.candidates
-        found = [ends[(ends <= value) & (self.ties > 0)][-1:], candidates[candidates <= value]]
+        ends = self.brackets.ends
+        found = [ends[(ends <= value) & (self.ties > 0)][-1:]]
+        found.append(self._survey(extremes_of(self.dtype)[0], value)[2])
         return max((unsigned_zero(part).max() for part in found if len(part)), default=None)
 
-    def lowest(self, count: int, last: Any) -> NDArray[Any]:
-        """So many of the smallest elements, ascending, the last of which is known."""
-        return self._with(np.sort(self._where(np.less, count, last)), count, last)
+    def lowest(self, count: int) -> NDArray[Any]:
+        """So many of the smallest elements, ascending.
 
-    def highest(self, count: int, last: Any) -> NDArray[Any]:
-        """So many of the largest elements, descending, the last of which is known."""
-        return self._with(np.sort(self._where(np.greater, count, last))[::-1], count, last)
+        Raises `ChunksChangedError` if the brackets do not hold them.
+        """
+        (last,) = order_statistics(self.brackets, self.tally, np.array([count - 1]))
+        least = extremes_of(self.dtype)[0]
+        found = self._tied(self.brackets.ends < last, count), self._beyond(last, least, count)
+        return self._with(np.sort(np.concatenate(found)), count, last)
 
-    def _where(self, compare: Any, most: int, value: Any) -> NDArray[Any]:
-        ends, candidates = self.brackets.ends, self.tally.candidates
-        is_end = compare(ends, value)
-        tied = np.repeat(ends[is_end], np.minimum(self.ties[is_end], most))
-        return np.concatenate([tied, candidates[compare(candidates, value)]])
+    def highest(self, count: int) -> NDArray[Any]:
+        """So many of the largest elements, descending. Raises as `lowest`."""
+        rank = self.tally.n_valid - count
+        (last,) = order_statistics(self.brackets, self.tally, np.array([rank]))
+        most = extremes_of(self.dtype)[1]
+        found = self._tied(self.brackets.ends > last, count), self._beyond(last, most, count)
+        return self._with(np.sort(np.concatenate(found))[::-1], count, last)
+
+    def _tied(self, is_end: NDArray[np.bool_], most: int) -> NDArray[Any]:
+        """Elements that equal some of the ends, at most so many of each."""
+        return np.repeat(self.brackets.ends[is_end], np.minimum(self.ties[is_end], most))
+
+    def _survey(self, low: Any, high: Any) -> tuple[int, NDArray[Any], NDArray[Any]]:
+        """How many candidates lie in [low, high], and the least and the largest of them if there
+        are any."""
+        candidates: Any = self.tally.candidates
+        if not isinstance(candidates, np.ndarray):
+            found: tuple[int, NDArray[Any], NDArray[Any]] = candidates.survey(low, high)
+            return found
+        inside = candidates.compress((candidates >= low) & (candidates <= high))
+        if not len(inside):
+            return 0, inside, inside
+        return len(inside), np.array([inside.min()]), np.array([inside.max()])
+
+    def _beyond(self, value: Any, extreme: Any, most: int) -> NDArray[Any]:
+        """The candidates beyond a value, which are at most so many."""
+        candidates: Any = self.tally.candidates
+        if value == extreme:
+            return self.brackets.ends[:0]
+        low, high = sorted([_next(value, extreme), extreme])
+        if not isinstance(candidates, np.ndarray):
+            found: NDArray[Any] = candidates.between(low, high, most)
+            return found
+        return candidates.compress((candidates >= low) & (candidates <= high))
 
     def _with(self, found: NDArray[Any], count: int, last: Any) -> NDArray[Any]:
         return unsigned_zero(np.append(found, np.full(count - len(found), last, found.dtype)))
+
+
+def _next(value: Any, towards: Any) -> Any:
+    """The next number of a dtype."""
+    if value == towards:
+        return value
+    if value.dtype.kind == "f":
+        return np.nextafter(value, towards)
+    return value.dtype.type(int(value) + (1 if towards > value else -1))
 
 
 def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
@@ -431,44 +531,51 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
-    gathered = Gathered(brackets, tally)
-    below, above, whiskers = _beyond(gathered, fences)
+    # Few of the candidates are about the fences: of 2.7 million float64, the quartiles take 45 ms,
+    # and all that follows took 65 where it looked at all of them, now 11.
+    gathered, dtype = Gathered(brackets, tally), brackets.ends.dtype
+    low_side = gathered.through(smallest_from(fences[0], dtype))
+    high_side = gathered.since(largest_to(fences[1], dtype))
+    below, whislo = _beyond_low(low_side, fences[0])
+    above, whishi = _beyond_high(high_side, fences[1])
     # What is beyond a fence is all that was gathered of the extremes for sure.
     k = min(max(rule.max_fliers, 1), n)
     n_low, n_high = (max(k if count is None else min(k, count), 1) for count in (below, above))
-    ends = order_statistics(brackets, tally, np.array([n_low - 1, n - n_high]))
-    low, high = gathered.lowest(n_low, ends[0]), gathered.highest(n_high, ends[1])
-    return Found(n, tally.n_missing, q, low, high, fences, below, above, whiskers)
+    low, high = low_side.lowest(n_low), high_side.highest(n_high)
+    return Found(n, tally.n_missing, q, low, high, fences, below, above, (whislo, whishi))
 
 
 def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
     """The same with what a third load, at the fences, has found."""
-    below, above, whiskers = _beyond(Gathered(brackets, tally), found.fences)
+    gathered = Gathered(brackets, tally)
     if found.below is None:
+        below, whislo = _beyond_low(gathered, found.fences[0])
         assert below is not None
-        found = replace(found, below=below, whiskers=(whiskers[0], found.whiskers[1]))
+        found = replace(found, below=below, whiskers=(whislo, found.whiskers[1]))
     if found.above is None:
+        above, whishi = _beyond_high(gathered, found.fences[1])
         assert above is not None
-        found = replace(found, above=above, whiskers=(found.whiskers[0], whiskers[1]))
+        found = replace(found, above=above, whiskers=(found.whiskers[0], whishi))
     return found
 
 
-def _beyond(
-    gathered: Gathered, fences: tuple[float, float]
-) -> tuple[int | None, int | None, tuple[Any, Any]]:
-    """How many elements are beyond each fence, and the nearest ones inside; None if not known."""
-    n, dtype = gathered.tally.n_valid, gathered.brackets.ends.dtype
-    first, last = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
+def _beyond_low(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
+    """How many elements are below the lower fence, and the nearest one inside; None if not
+    known."""
+    if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
+        return 0, None
+    n, first = gathered.tally.n_valid, smallest_from(fence, gathered.brackets.ends.dtype)
     below = n if first is None else gathered.below(first)
+    is_inside = below is not None and below < n
+    return below, gathered.first_from(first) if is_inside else None
+
+
+def _beyond_high(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
+    """The same of the upper fence."""
+    if math.isnan(fence):
+        return 0, None
+    n, last = gathered.tally.n_valid, largest_to(fence, gathered.brackets.ends.dtype)
     upto = 0 if last is None else gathered.upto(last)
-    low = high = None
-    # Nothing is beyond a NaN, and no whisker ends there.
-    if math.isnan(fences[0]):
-        below = 0
-    elif below is not None and below < n:
-        low = gathered.first_from(first)
-    if math.isnan(fences[1]):
-        upto = n
-    elif upto is not None and upto > 0:
-        high = gathered.last_to(last)
-    return below, None if upto is None else n - upto, (low, high)
+    if upto is None:
+        return None, None
+    return n - upto, gathered.last_to(last) if upto > 0 else None

@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph
-from numpy.typing import NDArray
 
 from dask_gpuselect import lanes, passes
 from dask_gpuselect.boxes import (
@@ -44,7 +43,7 @@ class BoxQuestion:
     omits_nan: bool
     source_dtype: np.dtype[Any]
 
-    def guess(self, ordered: NDArray[Any], rate: float) -> BoxBrackets:
+    def guess(self, ordered: Any, rate: float) -> BoxBrackets:
         return bracket_from_sample(ordered, rate, self.rule)
 
     def bracket(self, cuts: Cuts) -> BoxBrackets:

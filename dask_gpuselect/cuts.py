@@ -549,6 +549,13 @@ class Distances:
         return is_open, inside, least, most, to_begin, to_end
 
 
+def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """The smallest and the largest number of a dtype."""
+    if dtype.kind == "f":
+        return dtype.type(-np.inf), dtype.type(np.inf)
+    return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
+
+
 def exact_gap(low: Any, high: Any) -> FloatArray:
     """``high - low`` as float64 to a relative error of 2**-53, for any ``low <= high`` of a real
     dtype."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxes import Rule
 from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.moments import LaneMoments
+
+if TYPE_CHECKING:
+    from dask_gpuselect.boxes import Rule
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,31 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
             for (box,) in (describe_boxplot(a, **asked), held.compute(scheduler="sync")):
                 assert_box(box, a, whis, autorange=autorange, kept=30, name=name)
     assert n_missed < 4 * len(names)
+
+
+def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the main thread, without a copy of what is contiguous in any order; others are alone."""
+    monkeypatch.setattr(passes, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(passes, "PILOT_SIZE", 3000)
+    monkeypatch.setattr(passes, "WORTH_THREADS", 10_000)
+    chunks: list[Any] = []
+    original = kernels.moments
+
+    def noted(chunk: Any, *args: Any) -> Any:
+        chunks.append(chunk)
+        return original(chunk, *args)
+
+    monkeypatch.setattr(kernels, "moments", noted)
+    a = normal(40_000).reshape(200, 200).T
+    (box,) = describe_boxplot(a)
+    assert len(chunks) > 1
+    assert all(np.may_share_memory(chunk, a) for chunk in chunks)
+    chunks.clear()
+    with ThreadPoolExecutor(1) as pool:
+        (same,) = pool.submit(describe_boxplot, a).result()
+    assert [chunk.size for chunk in chunks] == [a.size]
+    assert repr(same) == repr(box)
+    assert_box(box, a.ravel(), 1.5, autorange=False, kept=1000, name="normal")
 
 
 def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,15 @@ class Kernels(Protocol):
 
     def sample(self, values: Any, size: int) -> NDArray[Any]: ...
 
+    def sorted_sample(self, values: Any, size: int) -> tuple[Any, float]: ...
+
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
     def moments(self, values: Any, centre: Any, scale: float) -> Moments: ...
+
+    def tally_and_moments(
+        self, values: Any, brackets: Brackets, most: int, centre: Any
+    ) -> tuple[Tally | None, Moments | None]: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
@@ -109,6 +115,19 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     return _with_nat(_kernels_for(values).tally_in_place(values, brackets, most), n_nat)
 
 
+def tally_and_moments(
+    array: Any, dtype: np.dtype[Any], brackets: Brackets, most: int
+) -> tuple[Tally | None, Callable[[], Moments]]:
+    """The tally with candidates in place, and sums about a middle end, from one read if it can tell
+    both: else they take one when they are asked for. Of real numbers."""
+    values, _ = _elements(array, dtype)
+    centre = _centre(brackets.ends)
+    found, sums = _kernels_for(values).tally_and_moments(values, brackets, most, centre)
+    if sums is None or not (values.dtype != np.float64 or sums.is_scaled):
+        return found, partial(moments, array, brackets.ends, dtype)
+    return found, lambda: sums
+
+
 def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     """Sums of a chunk about the middle one of some ascending values that are near its elements."""
     values, _ = _elements(chunk, dtype)
@@ -119,17 +138,26 @@ def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     return found
 
 
+NEAR = 16
+
+
 def _centre(pivots: NDArray[Any]) -> Any:
-    """A finite one in the middle, if there is any, that is a float64."""
+    """A finite one in the middle, if there is any, that is a float64.
+
+    Or 0, from which nothing has to be subtracted, if that is no further off than `NEAR` times what
+    the middle half of them spans: this costs 8 of more than 100 bits.
+    """
+    finite, zero = pivots[np.isfinite(pivots)], pivots.dtype.type(0)
+    if not len(finite):
+        return zero
+    low, middle, high = (float(finite[len(finite) * i // 4]) for i in (1, 2, 3))
+    if abs(middle) <= NEAR * (high - low):
+        return zero
     if pivots.dtype.kind == "f":
-        finite = pivots[np.isfinite(pivots)]
-        return finite[len(finite) // 2] if len(finite) else pivots.dtype.type(0)
-    if not len(pivots):
-        return pivots.dtype.type(0)
-    rounded = float(pivots[len(pivots) // 2])
-    if rounded > np.iinfo(pivots.dtype).max:
-        rounded = np.nextafter(rounded, 0)
-    return pivots.dtype.type(int(rounded))
+        return finite[len(finite) // 2]
+    if middle > np.iinfo(pivots.dtype).max:
+        middle = math.nextafter(middle, 0)
+    return pivots.dtype.type(int(middle))
 
 
 def is_best_whole(array: Any) -> bool:
@@ -258,6 +286,13 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     values, _ = _elements(chunk, dtype)
     n: int = math.prod(values.shape)
     return _kernels_for(values).sample(values, min(n, math.ceil(rate * n)))
+
+
+def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
+    """Valid elements at `size` hashed places of an array or more, ascending, on its device; and
+    which share of all places these are."""
+    values, _ = _elements(array, dtype)
+    return _kernels_for(values).sorted_sample(values, min(size, math.prod(values.shape)))
 
 
 def pilot(

@@ -19,10 +19,11 @@ from typing import Any, cast
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic, overload, register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
+from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally, extremes_of
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import even_positions, heavy_cells
 from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
@@ -35,6 +36,7 @@ OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quart
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 TILE = 1 << 19  # bytes of lanes that are sorted together
 COLUMNS = 64  # of sums
+FEW_RUNS = 64 * COLUMNS  # elements after which they are looked at
 SAMPLED = 64  # of a lane, and half of a short one
 FEW_LEFT = 48  # elements that are sorted by insertion
 FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
@@ -86,8 +88,19 @@ def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
+def sorted_sample(values: NDArray[Any], size: int) -> tuple[NDArray[Any], float]:
+    """A sorted sample; see `generic.sorted_sample`."""
+    return np.sort(sample(values, size)), size / max(values.size, 1)
+
+
 def moments(values: NDArray[Any], centre: Any, scale: float) -> Moments:
     """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
+    is_plain = values.dtype.kind == "f" or values.dtype.itemsize < 8  # float64 numbers
+    if is_plain and centre == 0 and scale == 1:
+        sums = np.zeros((4, COLUMNS))
+        if _compiled(_sums_about_zero, values.dtype)(values, tuple(sums)):
+            total, square = sums[:2].ravel().tolist(), sums[2:].ravel().tolist()
+            return Moments.of_chunk(values.size, 0, 0, 0.0, total, square, 1.0)
     sums = np.zeros((4, COLUMNS))
     finite = np.zeros(COLUMNS, np.int64)
     _compiled(_moments, values.dtype)(values, centre, scale, tuple(sums), finite)
@@ -144,7 +157,7 @@ def _ends_of_rows(rows: NDArray[Any], fences: Fences, most: int) -> LaneEnds:
     n_lanes, n = rows.shape
     counts = np.zeros((6, n_lanes), np.int64)
     ends = np.empty((4, n_lanes), rows.dtype)
-    ends[::2], ends[1::2] = generic.extremes_of(rows.dtype)[::-1]
+    ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
     sums, scale = np.zeros((n_lanes, 4)), np.ones(n_lanes)
     _compiled(_look_at_rows, rows.dtype)(rows, fences.low, fences.high, counts, ends)
     n_valid, n_low, n_high, n_finite, n_above, n_below = counts
@@ -234,6 +247,14 @@ merged = Tally.merge  # this is the host
 tally_in_place = tally  # this is the host
 
 
+def tally_and_moments(
+    values: NDArray[Any], brackets: Brackets, most: int, centre: Any
+) -> tuple[Tally | None, Moments | None]:
+    """The tally alone; see `generic.tally_and_moments`."""
+    del centre
+    return tally(values, brackets, most), None
+
+
 # --- Choosing pivots ----------------------------------------------------------------------------
 
 
@@ -249,47 +270,99 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
 
 
 @register_jitable
-def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> Any:
+def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> None:
     """Add up differences from a centre and their squares, and what rounding loses of both.
 
     In as many columns as the compiler needs to take several elements at once: 1 ns an element
-    instead of 4.
+    instead of 4. One loop for all: in a function that is called twice the compiler does not know
+    the number of columns, which takes half as long again.
     """
-    stop = x.size // COLUMNS * COLUMNS
-    for start in range(0, stop, COLUMNS):
-        _add_moments(x[start : start + COLUMNS], COLUMNS, centre, scale, sums, finite)
-    _add_moments(x[stop:], x.size - stop, centre, scale, sums, finite)
+    totals, lost, squares, lost_squares = sums
+    end = _end(x, centre)
+    for start in range(0, x.size, COLUMNS):
+        run = x[start : start + COLUMNS] if start + COLUMNS <= x.size else end
+        for i in range(COLUMNS):
+            d, error = _difference(run[i], centre, scale)
+            is_finite = d - d == 0.0
+            finite[i] += 1 if is_finite else 0
+            d = d if is_finite else 0.0
+            error = error if is_finite else 0.0
+            square = d * d
+            left = _lost_of_square(d, square) + 2.0 * d * error
+            totals[i], lost_now = _in_two(totals[i], d)
+            lost[i] += lost_now + error
+            squares[i], lost_now = _in_two(squares[i], square)
+            lost_squares[i] += lost_now + left
+    finite[-1] -= -x.size % COLUMNS
+
+
+def _sums_about_zero(x: Any, sums: Any) -> bool:
+    """The same about 0 of elements that are float64 numbers, if all squares are finite: 0.6 ns an
+    element. False, soon, if one is not."""
+    totals, lost, squares, lost_squares = sums
+    end = _end(x, x.dtype.type(0))
+    for start in range(0, x.size, COLUMNS):
+        run = x[start : start + COLUMNS] if start + COLUMNS <= x.size else end
+        for i in range(COLUMNS):
+            d = np.float64(run[i])
+            square = d * d
+            totals[i], lost_now = _in_two(totals[i], d)
+            lost[i] += lost_now
+            squares[i], lost_now = _in_two(squares[i], square)
+            lost_squares[i] += lost_now + _lost_of_square(d, square)
+        if start % FEW_RUNS == 0 and not np.isfinite(squares.sum()):
+            return False
+    return bool(np.isfinite(squares.sum()))
 
 
 @register_jitable
-def _add_moments(
-    x: Any,
-    n: Any,
-    centre: Any,
-    scale: Any,
-    sums: Any,
-    finite: Any,
-) -> Any:
-    totals, lost, squares, lost_squares = sums
+def _end(x: Any, centre: Any) -> Any:
+    """The last elements, and some that add nothing."""
+    n = x.size % COLUMNS
+    end = np.full(COLUMNS, centre)
     for i in range(n):
-        d, error = _difference(x[i], centre, scale)
-        is_finite = d - d == 0.0
-        finite[i] += 1 if is_finite else 0
-        d = d if is_finite else 0.0
-        error = error if is_finite else 0.0
-        total = totals[i] + d
-        rest = total - totals[i]
-        lost[i] += ((totals[i] - (total - rest)) + (d - rest)) + error
-        totals[i] = total
-        wide = 134217729.0 * d  # 2**27 + 1: Veltkamp's splitting
-        high = wide - (wide - d)
-        low = d - high
-        square = d * d
-        left = ((high * high - square) + 2.0 * high * low) + (low * low + 2.0 * d * error)
-        total = squares[i] + square
-        rest = total - squares[i]
-        lost_squares[i] += ((squares[i] - (total - rest)) + (square - rest)) + left
-        squares[i] = total
+        end[i] = x[x.size - n + i]
+    return end
+
+
+def _fused(context: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c``, rounded once."""
+    del context, a, b, c
+    number = types.float64
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.fma(*arguments)
+
+    return number(number, number, number), generate
+
+
+_multiply_add: Any = intrinsic(_fused)
+
+
+@register_jitable
+def _lost_of_square_fused(d: Any, square: Any) -> Any:
+    """What rounding loses of a square, in one instruction."""
+    return _multiply_add(d, d, -square)
+
+
+@register_jitable
+def _lost_of_square_split(d: Any, square: Any) -> Any:
+    """The same by Veltkamp's splitting (Dekker 1971)."""
+    wide = 134217729.0 * d  # 2**27 + 1
+    high = wide - (wide - d)
+    low = d - high
+    return ((high * high - square) + 2.0 * high * low) + low * low
+
+
+def _has_fused() -> bool:
+    """Whether the processor that is compiled for can multiply and add in one instruction: else LLVM
+    calls the C library for every element."""
+    target, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return target.startswith(("aarch64", "arm64")) or "+fma" in features.split(",")
+
+
+_lost_of_square = _lost_of_square_fused if _has_fused() else _lost_of_square_split
 
 
 def _add_rows(rows: Any, centre: Any, scale: Any, sums: Any) -> None:
@@ -851,6 +924,7 @@ def _signatures(
     positions = types.Array(types.int64, 1, "C", readonly=True)
     table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
     reals = types.Array(types.float64, 1, "A", readonly=True)
+    sums = types.UniTuple(types.Array(types.float64, 1, "C"), 4)
     return {
         _look_at_rows: (table, reals, reals, numbers, table),
         _add_rows: (
@@ -866,9 +940,10 @@ def _signatures(
             values,
             values.dtype,
             types.float64,
-            types.UniTuple(types.Array(types.float64, 1, "C"), 4),
+            sums,
             types.Array(types.int64, 1, "C"),
         ),
+        _sums_about_zero: (values, sums),
         _measure_sorted: (values, positions),
         _classify: (values, values, values, types.int64),
         _tally_few: (values, values, flags, types.int64, values_out),

@@ -22,6 +22,7 @@ from dask_gpuselect.cuts import (
     IntArray,
     RanksOf,
     Tally,
+    extremes_of,
     guess_brackets,
 )
 from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
@@ -80,7 +81,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     """
     ordered, n_missing = _sort_valid(values)
     n_valid = ordered.shape[0]
-    below, upto = _counts(ordered, brackets.ends)
+    below, upto = counts_in_sorted(ordered, brackets.ends)
     starts = np.append(np.int64(0), upto)[brackets.wanted]
     stops = np.append(below, np.int64(n_valid))[brackets.wanted]
     if int((stops - starts).sum()) > most:
@@ -102,6 +103,12 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
     drawn: NDArray[Any] = to_host(namespace(values).take(values, like(places, values)))
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
+    """Valid elements at `size` random places or more, ascending, on the array's device; and which
+    share of all places these are."""
+    return np.sort(sample(values, size)), size / max(values.shape[0], 1)
 
 
 def moments(values: Array, centre: Any, scale: float) -> Moments:
@@ -275,13 +282,6 @@ def _counted(mask: Array) -> IntArray:
     return np.asarray(to_host(namespace(mask).sum(as_type(mask, "int64"), axis=1)), np.int64)
 
 
-def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """The smallest and the largest number of a dtype."""
-    if dtype.kind == "f":
-        return dtype.type(-np.inf), dtype.type(np.inf)
-    return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
-
-
 def _lane_moments(rows: Array, values: Array, fences: Fences) -> LaneMoments:
     """Sums of each row about its centre, in two float64 each."""
     xp = namespace(rows)
@@ -436,7 +436,7 @@ def to_host(array: Array) -> Any:
 
 
 def _measure(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
-    below, upto = _counts(ordered, pivots)
+    below, upto = counts_in_sorted(ordered, pivots)
     starts = np.append(np.int64(0), upto)[:-1]
     distance = np.full(len(below), np.nan)  # the first cell has no lower end: unknown
     for i in range(1, len(below)):
@@ -444,7 +444,12 @@ def _measure(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, 
     return below, upto, distance
 
 
-def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
+def elements_at(array: Array, places: IntArray) -> NDArray[Any]:
+    """Some elements of a one-dimensional array, on the host."""
+    return np.asarray(to_host(namespace(array).take(array, like(places, array))))
+
+
+def counts_in_sorted(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """How many elements of a sorted array are below, and up to, each value."""
     xp = namespace(ordered)
     wanted = like(values, ordered)

@@ -2,7 +2,7 @@
 
 from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.moments import moments
-from dask_gpuselect.kernels.cuda.sampling import pilot, sample
+from dask_gpuselect.kernels.cuda.sampling import pilot, sample, sorted_sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import (
     merged,
@@ -26,6 +26,7 @@ __all__ = [
     "pilot",
     "sample",
     "sorted_lanes",
+    "sorted_sample",
     "tally",
     "tally_and_moments",
     "tally_in_place",

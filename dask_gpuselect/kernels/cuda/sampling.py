@@ -56,10 +56,7 @@ def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | N
     found = _pilot_on_device(values, size, ranks)
     if found:
         return found
-    ordered = drawn_from(values, size)
-    ordered.sort()
-    if ordered.dtype.kind == "f":
-        ordered = ordered[: ordered.size - int(cupy.isnan(ordered).sum())]  # NaN is last
+    ordered = _sorted(drawn_from(values, size))
     brackets, share = guess_brackets(
         lambda at: ordered.take(cupy.asarray(at)).get(), ordered.size, *ranks(ordered.size)
     )
@@ -151,6 +148,24 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | Non
     wanted[[(first + 1) // 2 for first, _ in spans]] = True
     share = float((hi - lo).sum() / size)
     return Plan(spans, layout, sheet, is_end, wanted, share, n_ranks)
+
+
+@advised
+def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
+    """A sorted sample on the device, larger for a larger array; see `generic.sorted_sample`.
+
+    Scratch: the sample, at most `SAMPLE_TIMES` times three times `size`, three times.
+    """
+    size = min(max(size, values.size >> 8), 3 * SAMPLE_TIMES * size, values.size)
+    return _sorted(drawn_from(values, size)), size / max(values.size, 1)
+
+
+def _sorted(drawn: Array) -> Array:
+    """Those that are not missing, ascending."""
+    drawn.sort()
+    if drawn.dtype.kind != "f":
+        return drawn
+    return drawn[: drawn.size - int(cupy.isnan(drawn).sum())]  # NaN is last
 
 
 def drawn_from(values: Array, size: int, has_missing: np.uint64 | None = None) -> Array:

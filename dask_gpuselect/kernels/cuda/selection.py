@@ -66,25 +66,25 @@ class Candidates:
             return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
         return _select(self.elements, few)[np.searchsorted(few, places)]
 
-    def survey(self, low: Any, high: Any) -> tuple[int, Any, Any]:
-        """How many elements lie in [low, high], and the least and the largest of them."""
-        found = np.array([0, -1, 0], np.int64).view(np.uint64)
-        told = cupy.asarray(found)
+    def survey(self, low: Any, high: Any) -> tuple[int, NDArray[Any], NDArray[Any]]:
+        """How many elements lie in [low, high], and the least and the largest of them if there are
+        any."""
+        told = cupy.asarray(np.array([0, -1, 0], np.int64))
         arguments = (self.elements, np.int64(len(self)), *self._keys(low, high), told)
         launch(self.dtype, "survey", SELECT_THREADS, arguments)
-        number, *keys = told.get()
-        if number == 0:
-            return 0, None, None
-        return int(number), *from_keys(np.array(keys), self.dtype)
+        found = told.get().view(np.uint64)
+        number = int(found[0])
+        elements = from_keys(found[1:], self.dtype) if number else np.empty(0, self.dtype)
+        return number, elements[:1], elements[1:]
 
     def between(self, low: Any, high: Any, most: int) -> NDArray[Any]:
-        """The elements in [low, high], which are `most`, in any order, on the host."""
+        """The elements in [low, high], which are at most so many, in any order, on the host."""
         kept = cupy.empty(most, self.dtype)
         n_found = cupy.zeros(1, np.uint64)
         keys = self._keys(low, high)
         arguments = (self.elements, np.int64(len(self)), *keys, kept, np.uint64(most), n_found)
         launch(self.dtype, "collect", SELECT_THREADS, arguments)
-        return np.asarray(kept.get())
+        return np.asarray(kept[: int(n_found.get()[0])].get())
 
     def _keys(self, low: Any, high: Any) -> Any:
         return to_keys(np.array([low, high], self.dtype))
