@@ -11,6 +11,7 @@ as all others (`finish.order_statistics`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from dask_gpuselect.cuts import (
     positions_of,
     tied_inside,
 )
-from dask_gpuselect.finish import order_statistics, unsigned_zero
+from dask_gpuselect.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate
 from dask_gpuselect.kernels.generic import counts_in_sorted, elements_at
 from dask_gpuselect.ranks import METHODS, ranks
@@ -389,126 +390,105 @@ class Gathered:
         self.brackets = brackets
         self.tally = tally
         self.ties = tally.upto - tally.below
-        self.dtype = brackets.ends.dtype
+        self.least, self.largest = extremes_of(brackets.ends.dtype)
 
-    def through(self, value: Any) -> Gathered:
-        """The same without the candidates beyond the next end that is an element: enough for all
-        that is below a value, and the element that follows. Everything, of None."""
-        ends, candidates = self.brackets.ends, self.tally.candidates
-        if value is None or not isinstance(candidates, np.ndarray):
-            return self
-        found = np.flatnonzero((ends >= value) & (self.ties > 0))[:1]
-        if not len(found):
-            return self
-        is_kept = np.arange(len(self.brackets.wanted)) <= found[0]
-        return self._only(is_kept, candidates.compress(candidates < ends[found[0]]))
+    def below(self, first: Any) -> tuple[int | None, Any]:
+        """How many elements are less than a value, None if what is about there was not gathered;
+        and then the least that is not, None if there is none. All are, if the value is None."""
+        ends, n = self.brackets.ends, self.tally.n_valid
+        if first is None:
+            return n, None
+        cell = int(np.searchsorted(ends, first, side="left"))
+        is_end = cell < len(ends) and ends[cell] == first
+        if is_end:
+            before, is_known = int(self.tally.below[cell]), True
+        else:
+            before, is_known = self._before(cell)
+        follow = ends[(ends >= first) & (self.ties > 0)][:1]
+        begin = _next(ends[cell - 1], self.largest) if cell else self.least
+        apart = (begin, _next(first, self.least)) if first > self.least else None
+        beyond = first, follow[0] if len(follow) else self.largest
+        (number, *_), (_, found, _) = self._surveys([None if is_known else apart, beyond])
+        if not is_known and not self.brackets.wanted[cell]:
+            return None, None
+        return before + number, _only(np.minimum, follow, found)
 
-    def since(self, value: Any) -> Gathered:
-        """The same on the other side: for all that is above a value, and the element before."""
-        ends, candidates = self.brackets.ends, self.tally.candidates
-        if value is None or not isinstance(candidates, np.ndarray):
-            return self
-        found = np.flatnonzero((ends <= value) & (self.ties > 0))[-1:]
-        if not len(found):
-            return self
-        is_kept = np.arange(len(self.brackets.wanted)) > found[0]
-        return self._only(is_kept, candidates.compress(candidates > ends[found[0]]))
-
-    def _only(self, cells: NDArray[np.bool_], candidates: NDArray[Any]) -> Gathered:
-        brackets = Brackets(self.brackets.ends, self.brackets.wanted & cells)
-        return Gathered(brackets, replace(self.tally, candidates=candidates))
-
-    def below(self, value: Any) -> int | None:
-        """How many elements are less; None if what is about there was not gathered."""
-        cell, is_end = self._cell(value)
-        return int(self.tally.below[cell]) if is_end else self._count(cell, value, is_to=False)
-
-    def upto(self, value: Any) -> int | None:
-        """How many elements are less or equal; None as above."""
-        cell, is_end = self._cell(value)
-        return int(self.tally.upto[cell]) if is_end else self._count(cell, value, is_to=True)
-
-    def _cell(self, value: Any) -> tuple[int, bool]:
-        """The open cell where a value lies, or the end that it is."""
+    def upto(self, last: Any) -> tuple[int | None, Any]:
+        """The same on the other side: how many are less or equal, and the largest of these."""
         ends = self.brackets.ends
-        cell = int(np.searchsorted(ends, value, side="left"))
-        return cell, bool(cell < len(ends) and ends[cell] == value)
+        if last is None:
+            return 0, None
+        cell = int(np.searchsorted(ends, last, side="left"))
+        is_end = cell < len(ends) and ends[cell] == last
+        if is_end:
+            before, is_known = int(self.tally.upto[cell]), True
+        else:
+            before, is_known = self._before(cell)
+        follow = ends[(ends <= last) & (self.ties > 0)][-1:]
+        begin = _next(ends[cell - 1], self.largest) if cell else self.least
+        apart = None if is_known else (begin, last)
+        beyond = follow[0] if len(follow) else self.least, last
+        (number, *_), (_, _, found) = self._surveys([apart, beyond])
+        if not is_known and not self.brackets.wanted[cell]:
+            return None, None
+        return before + number, _only(np.maximum, follow, found)
 
-    def _count(self, cell: int, value: Any, *, is_to: bool) -> int | None:
-        ends, tally = self.brackets.ends, self.tally
-        before = int(tally.upto[cell - 1]) if cell else 0
-        behind = int(tally.below[cell]) if cell < len(ends) else tally.n_valid
-        if before == behind:
-            return before
-        if not self.brackets.wanted[cell]:
-            return None
-        least, largest = extremes_of(self.dtype)
-        if value == least and not is_to:
-            return before
-        low = _next(ends[cell - 1], largest) if cell else least
-        return before + self._survey(low, value if is_to else _next(value, least))[0]
+    def _before(self, cell: int) -> tuple[int, bool]:
+        """How many elements are before an open cell, and whether there is none in it."""
+        before = int(self.tally.upto[cell - 1]) if cell else 0
+        is_last = cell == len(self.brackets.ends)
+        return before, before == (self.tally.n_valid if is_last else int(self.tally.below[cell]))
 
-    def first_from(self, value: Any) -> Any:
-        """The least element that is not less, where that was gathered."""
+    def beyond(self, value: Any, extreme: Any, most: int) -> NDArray[Any]:
+        """The elements that lie strictly between a value and an extreme, the most extreme ones
+        first: there are at most so many, or of some ends more."""
         ends = self.brackets.ends
-        found = [ends[(ends >= value) & (self.ties > 0)][:1]]
-        found.append(self._survey(value, extremes_of(self.dtype)[1])[1])
-        return min((unsigned_zero(part).min() for part in found if len(part)), default=None)
-
-    def last_to(self, value: Any) -> Any:
-        """The largest element that is not more, where that was gathered."""
-        ends = self.brackets.ends
-        found = [ends[(ends <= value) & (self.ties > 0)][-1:]]
-        found.append(self._survey(extremes_of(self.dtype)[0], value)[2])
-        return max((unsigned_zero(part).max() for part in found if len(part)), default=None)
-
-    def lowest(self, count: int) -> NDArray[Any]:
-        """So many of the smallest elements, ascending.
-
-        Raises `ChunksChangedError` if the brackets do not hold them.
-        """
-        (last,) = order_statistics(self.brackets, self.tally, np.array([count - 1]))
-        least = extremes_of(self.dtype)[0]
-        found = self._tied(self.brackets.ends < last, count), self._beyond(last, least, count)
-        return self._with(np.sort(np.concatenate(found)), count, last)
-
-    def highest(self, count: int) -> NDArray[Any]:
-        """So many of the largest elements, descending. Raises as `lowest`."""
-        rank = self.tally.n_valid - count
-        (last,) = order_statistics(self.brackets, self.tally, np.array([rank]))
-        most = extremes_of(self.dtype)[1]
-        found = self._tied(self.brackets.ends > last, count), self._beyond(last, most, count)
-        return self._with(np.sort(np.concatenate(found))[::-1], count, last)
-
-    def _tied(self, is_end: NDArray[np.bool_], most: int) -> NDArray[Any]:
-        """Elements that equal some of the ends, at most so many of each."""
-        return np.repeat(self.brackets.ends[is_end], np.minimum(self.ties[is_end], most))
-
-    def _survey(self, low: Any, high: Any) -> tuple[int, NDArray[Any], NDArray[Any]]:
-        """How many candidates lie in [low, high], and the least and the largest of them if there
-        are any."""
-        candidates: Any = self.tally.candidates
-        if not isinstance(candidates, np.ndarray):
-            found: tuple[int, NDArray[Any], NDArray[Any]] = candidates.survey(low, high)
-            return found
-        inside = candidates.compress((candidates >= low) & (candidates <= high))
-        if not len(inside):
-            return 0, inside, inside
-        return len(inside), np.array([inside.min()]), np.array([inside.max()])
-
-    def _beyond(self, value: Any, extreme: Any, most: int) -> NDArray[Any]:
-        """The candidates beyond a value, which are at most so many."""
-        candidates: Any = self.tally.candidates
         if value == extreme:
-            return self.brackets.ends[:0]
+            return ends[:0]
+        is_end = ends < value if extreme < value else ends > value
+        tied = np.repeat(ends[is_end], np.minimum(self.ties[is_end], most))
         low, high = sorted([_next(value, extreme), extreme])
-        if not isinstance(candidates, np.ndarray):
-            found: NDArray[Any] = candidates.between(low, high, most)
-            return found
-        return candidates.compress((candidates >= low) & (candidates <= high))
+        candidates: Any = self.tally.candidates
+        if isinstance(candidates, np.ndarray):
+            found = candidates.compress((candidates >= low) & (candidates <= high))
+        else:
+            found = candidates.between(low, high, most)
+        ordered = np.sort(np.concatenate([tied, found]))
+        return unsigned_zero(ordered if extreme < value else ordered[::-1])
 
-    def _with(self, found: NDArray[Any], count: int, last: Any) -> NDArray[Any]:
-        return unsigned_zero(np.append(found, np.full(count - len(found), last, found.dtype)))
+    def _surveys(
+        self, intervals: Sequence[tuple[Any, Any] | None]
+    ) -> list[tuple[int, NDArray[Any], NDArray[Any]]]:
+        """How many candidates lie in each interval [low, high], and the least and the largest of
+        them if there are any."""
+        candidates: Any = self.tally.candidates
+        nothing = (0, self.brackets.ends[:0], self.brackets.ends[:0])
+        wanted = [each for each in intervals if each is not None and each[0] <= each[1]]
+        if isinstance(candidates, np.ndarray):
+            # Few are about a fence: of 2.7 million float64 all that was asked took 65 ms, now 11.
+            low, high = min(each[0] for each in wanted), max(each[1] for each in wanted)
+            near = candidates.compress((candidates >= low) & (candidates <= high))
+            found = [_survey(near, *each) for each in wanted]
+        else:
+            found = candidates.surveys(wanted)
+        known = iter(found)
+        return [
+            next(known) if each is not None and each[0] <= each[1] else nothing
+            for each in intervals
+        ]
+
+
+def _survey(elements: NDArray[Any], low: Any, high: Any) -> tuple[int, NDArray[Any], NDArray[Any]]:
+    inside = elements.compress((elements >= low) & (elements <= high))
+    if not len(inside):
+        return 0, inside, inside
+    return len(inside), inside.min(keepdims=True), inside.max(keepdims=True)
+
+
+def _only(better: np.ufunc, *found: NDArray[Any]) -> Any:
+    """The better one of at most two elements, or None."""
+    both = np.concatenate(found)
+    return unsigned_zero(better.reduce(both, keepdims=True))[0] if len(both) else None
 
 
 def _next(value: Any, towards: Any) -> Any:
@@ -527,22 +507,42 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     """
     n, method = tally.n_valid, METHODS[rule.method]
     wanted = ranks(n, np.array(rule.q), method)
-    lower, upper = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
+    pairs = np.stack([wanted.lower, wanted.upper]).ravel()
+    # With the quartiles, the extremes and the last fliers that are kept, if they are there: to
+    # select a few elements more takes no longer, on a device.
+    k = min(max(rule.max_fliers, 1), n)
+    others = np.array([0, n - 1, k - 1, n - k])
+    others = others[is_held(brackets, tally, others)]
+    found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
+    lower, upper = found[: len(pairs)].reshape(2, -1)
+    known = dict(zip(others.tolist(), found[len(pairs) :], strict=True))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
-    # Few of the candidates are about the fences: of 2.7 million float64, the quartiles take 45 ms,
-    # and all that follows took 65 where it looked at all of them, now 11.
-    gathered, dtype = Gathered(brackets, tally), brackets.ends.dtype
-    low_side = gathered.through(smallest_from(fences[0], dtype))
-    high_side = gathered.since(largest_to(fences[1], dtype))
-    below, whislo = _beyond_low(low_side, fences[0])
-    above, whishi = _beyond_high(high_side, fences[1])
-    # What is beyond a fence is all that was gathered of the extremes for sure.
-    k = min(max(rule.max_fliers, 1), n)
-    n_low, n_high = (max(k if count is None else min(k, count), 1) for count in (below, above))
-    low, high = low_side.lowest(n_low), high_side.highest(n_high)
+    gathered = Gathered(brackets, tally)
+    below, whislo = _beyond_low(gathered, fences[0])
+    above, whishi = _beyond_high(gathered, fences[1])
+    low = _most_extreme(gathered, below, k, smallest_from(fences[0], found.dtype), known)
+    high = _most_extreme(gathered, above, k, largest_to(fences[1], found.dtype), known, high=True)
     return Found(n, tally.n_missing, q, low, high, fences, below, above, (whislo, whishi))
+
+
+def _most_extreme(
+    gathered: Gathered, count: int | None, k: int, fence: Any, known: Any, *, high: bool = False
+) -> NDArray[Any]:
+    """The `k` most extreme elements of a side, or all those beyond the fence, if that is fewer; at
+    least one."""
+    n = gathered.tally.n_valid
+    extreme = gathered.largest if high else gathered.least
+    if count is not None and 0 < count < k and fence is not None:
+        return gathered.beyond(fence, extreme, count)
+    wanted = 1 if count is not None and count < k else k
+    rank = n - wanted if high else wanted - 1
+    last = known.get(rank)
+    if last is None:
+        (last,) = order_statistics(gathered.brackets, gathered.tally, np.array([rank]))
+    found = gathered.beyond(last, extreme, wanted)
+    return np.append(found, np.full(wanted - len(found), last, found.dtype))
 
 
 def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
@@ -564,18 +564,12 @@ def _beyond_low(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
     known."""
     if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
         return 0, None
-    n, first = gathered.tally.n_valid, smallest_from(fence, gathered.brackets.ends.dtype)
-    below = n if first is None else gathered.below(first)
-    is_inside = below is not None and below < n
-    return below, gathered.first_from(first) if is_inside else None
+    return gathered.below(smallest_from(fence, gathered.brackets.ends.dtype))
 
 
 def _beyond_high(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
     """The same of the upper fence."""
     if math.isnan(fence):
         return 0, None
-    n, last = gathered.tally.n_valid, largest_to(fence, gathered.brackets.ends.dtype)
-    upto = 0 if last is None else gathered.upto(last)
-    if upto is None:
-        return None, None
-    return n - upto, gathered.last_to(last) if upto > 0 else None
+    upto, whisker = gathered.upto(largest_to(fence, gathered.brackets.ends.dtype))
+    return None if upto is None else gathered.tally.n_valid - upto, whisker

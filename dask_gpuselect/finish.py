@@ -41,10 +41,10 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     """
     borders = _borders(tally)
     inside = borders[1::2] - borders[::2]  # of each cell
-    segment = borders[1:].searchsorted(ranks, side="right")  # of a cell, or, if odd, of an end
+    segment = _segments(borders, ranks)
     is_end = segment % 2 == 1
     is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
-    if not (is_gathered and (is_end | brackets.wanted[segment // 2]).all()):
+    if not (is_gathered and is_held(brackets, tally, ranks).all()):
         raise ChunksChangedError(
             "the wanted ranks left the brackets that the first load proved. "
             "The source is not reproducible: `.persist()` the array first."
@@ -57,6 +57,17 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = _elements_at(tally.candidates, places)
     return unsigned_zero(answers)
+
+
+def is_held(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
+    """Whether the elements of these ranks are at or in the brackets."""
+    segment = _segments(_borders(tally), ranks)
+    return np.asarray((segment % 2 == 1) | brackets.wanted[segment // 2])
+
+
+def _segments(borders: IntArray, ranks: IntArray) -> IntArray:
+    """Of each rank: that of a cell, or, if odd, of an end."""
+    return borders[1:].searchsorted(ranks, side="right")
 
 
 def unsigned_zero(values: NDArray[Any]) -> NDArray[Any]:

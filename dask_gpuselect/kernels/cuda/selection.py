@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,25 +66,32 @@ class Candidates:
             return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
         return _select(self.elements, few)[np.searchsorted(few, places)]
 
-    def survey(self, low: Any, high: Any) -> tuple[int, NDArray[Any], NDArray[Any]]:
-        """How many elements lie in [low, high], and the least and the largest of them if there are
-        any."""
-        told = cupy.asarray(np.array([0, -1, 0], np.int64))
-        arguments = (self.elements, np.int64(len(self)), *self._keys(low, high), told)
-        launch(self.dtype, "survey", SELECT_THREADS, arguments)
-        found = told.get().view(np.uint64)
-        number = int(found[0])
-        elements = from_keys(found[1:], self.dtype) if number else np.empty(0, self.dtype)
-        return number, elements[:1], elements[1:]
+    def surveys(
+        self, intervals: Sequence[tuple[Any, Any]]
+    ) -> list[tuple[int, NDArray[Any], NDArray[Any]]]:
+        """How many elements lie in each interval [low, high], and the least and the largest of them
+        if there are any. Reads them once for each."""
+        told = cupy.asarray(np.array([[0, -1, 0]] * len(intervals), np.int64))
+        for interval, place in zip(intervals, told, strict=True):
+            arguments = (self.elements, np.int64(len(self)), *self._keys(*interval), place)
+            launch(self.dtype, "survey", SELECT_THREADS, arguments)
+        found = []
+        for number, *keys in told.get().view(np.uint64):
+            elements = from_keys(np.array(keys), self.dtype)[: 2 * int(number)]
+            found.append((int(number), elements[:1], elements[1:]))
+        return found
 
     def between(self, low: Any, high: Any, most: int) -> NDArray[Any]:
         """The elements in [low, high], which are at most so many, in any order, on the host."""
-        kept = cupy.empty(most, self.dtype)
-        n_found = cupy.zeros(1, np.uint64)
+        # Their number, and then they: for one copy to the host.
+        told = cupy.empty(8 + most * self.dtype.itemsize, np.uint8)
+        n_found, kept = told[:8], told[8:]
+        n_found.fill(0)
         keys = self._keys(low, high)
         arguments = (self.elements, np.int64(len(self)), *keys, kept, np.uint64(most), n_found)
         launch(self.dtype, "collect", SELECT_THREADS, arguments)
-        return np.asarray(kept[: int(n_found.get()[0])].get())
+        host: NDArray[Any] = told.get()
+        return host[8:].view(self.dtype)[: int(host[:8].view(np.uint64)[0])]
 
     def _keys(self, low: Any, high: Any) -> Any:
         return to_keys(np.array([low, high], self.dtype))
@@ -93,7 +100,7 @@ class Candidates:
 def _select(elements: Array, places: IntArray) -> NDArray[Any]:
     """The elements that sorting would put at these places. Reads them once for each digit of their
     keys: 3 times for 4 bytes, 6 for 8."""
-    parts: dict[int, Any] = {}
+    asked = []
     for start in range(0, len(places), MOST_RANKS):
         ranks = places[start : start + MOST_RANKS]
         selection = np.zeros((), SELECTION)
@@ -101,7 +108,10 @@ def _select(elements: Array, places: IntArray) -> NDArray[Any]:
         selection["places"][: len(ranks)] = selection["ranks"][: len(ranks)] = ranks
         told = on_device(selection)
         start_selection(elements, np.uint64(told.data.ptr), len(ranks))
-        parts |= selected(told.get().view(SELECTION)[0], len(ranks), elements.dtype)
+        asked.append((told, len(ranks)))
+    parts: dict[int, Any] = {}
+    for told, n_ranks in asked:
+        parts |= selected(told.get().view(SELECTION)[0], n_ranks, elements.dtype)
     return np.array([parts[place] for place in places.tolist()], elements.dtype)
 
 
