@@ -31,7 +31,7 @@ from dask_gpuselect.cuts import (
 )
 from dask_gpuselect.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate
-from dask_gpuselect.kernels.generic import counts_in_sorted, elements_at
+from dask_gpuselect.kernels.generic import elements_at
 from dask_gpuselect.ranks import METHODS, ranks
 from dask_gpuselect.strategies import PILOT_SIGMA
 
@@ -233,14 +233,18 @@ def bracket_from_sample(ordered: Any, rate: float, rule: Rule) -> BoxBrackets:
     """What to gather for a box with near certainty, from a sorted sample, on any device, that has
     this share of all elements. Nothing is proven: the counts will tell whether it holds."""
     size = int(ordered.shape[0])
-    values = np.unique(elements_at(ordered, _rungs(size)))
+    rungs = _rungs(size)
+    taken = elements_at(ordered, rungs)
     if size == 0:
-        return BoxBrackets(values, np.ones(1, np.bool_), (values, values))
-    first, last = counts_in_sorted(ordered, values)
+        return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
+    # The first rung of each value, and what lies before it, up to its last one, and up to the next.
+    begin = np.flatnonzero(np.append(True, taken[1:] != taken[:-1]))
+    values, first = taken[begin], rungs[begin]
+    last, behind = rungs[np.append(begin[1:], len(rungs)) - 1] + 1, np.append(first[1:], size)
     least_upto = np.maximum.accumulate(last - _reach(last, size))
     most_upto, most_below = (
         np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
-        for places in (last, first)
+        for places in (behind, first)
     )
     wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
     lo, hi = positions_among(least_upto, most_upto, wanted.lower, wanted.upper)
@@ -254,7 +258,7 @@ def _rungs(size: int) -> IntArray:
     """Places in a sorted sample whose elements are enough for a ladder.
 
     All of them near the ends, where few elements are fliers; between, steps of a twentieth of what
-    a place is uncertain by. Of 2**18 elements the brackets take 0.5 ms, with all of them 7.7.
+    a place is uncertain by. Of 2**18 elements the brackets take 0.4 ms, with all of them 7.7.
     """
     begin = min(size, 512)
     end = max(size - 512, begin)

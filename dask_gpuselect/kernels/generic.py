@@ -6,11 +6,12 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -256,10 +257,14 @@ def _ends_of_rows(rows: Array, fences: Fences, most: int) -> LaneEnds:
 
     n = rows.shape[1]
 
+    # CuPy takes denormal float32 for zeros.
+    exact = values if is_kind(rows, "real floating") else rows
+
     def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
         if n == 0:
             return np.full(len(n_valid), other)
-        return np.asarray(to_host(find(xp.where(mask, rows, other), axis=1)))
+        found = find(xp.where(mask, exact, other.item()), axis=1)
+        return np.asarray(to_host(found), other.dtype)
 
     low_fliers, high_fliers = (
         Fliers.most_extreme(count, count, to_host(rows[mask]), most, is_high=is_upper)
@@ -400,7 +405,11 @@ def is_kind(array: Array, kind: str) -> bool:
 def as_type(array: Array, name: str) -> Array:
     """The array in the dtype of that name."""
     xp = namespace(array)
-    return array.astype(name) if is_cupy(array) else xp.astype(array, getattr(xp, name))
+    if not is_cupy(array):
+        return xp.astype(array, getattr(xp, name))
+    if array.dtype == np.float32 and name == "float64":  # CuPy takes denormal numbers for zeros
+        return cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.chunk")).widened(array)
+    return array.astype(name)
 
 
 def transposed(array: Array, axes: tuple[int, ...]) -> Array:

@@ -54,3 +54,12 @@ def on_host(values: Array) -> NDArray[Any]:
     """The elements on the host, flat, in any order, and in the dtype that kernels hand out."""
     host = values.get().ravel(order="K")
     return np.ascontiguousarray(host.astype(selection_dtype(host.dtype), copy=False))
+
+
+widened = cupy.ElementwiseKernel(
+    "float32 x",
+    "float64 y",
+    'asm("cvt.f64.f32 %0, %1;" : "=d"(y) : "f"(x))',
+    "dask_gpuselect_widened",
+)
+"""The same numbers as float64, denormal ones too."""

@@ -6,12 +6,17 @@
 struct Two {
     double high, low;
 
-    // Add a number that is two float64 itself.
-    __device__ __forceinline__ void add(double value, double rest) {
+    __device__ __forceinline__ void add(double value) {
         double total = high + value;
         double added = total - high;
-        low += ((high - (total - added)) + (value - added)) + rest;
+        low += (high - (total - added)) + (value - added);
         high = total;
+    }
+
+    // Add a number that is two float64 itself.
+    __device__ __forceinline__ void add(double value, double rest) {
+        add(value);
+        low += rest;
     }
 };
 
@@ -92,11 +97,18 @@ struct Moments {
 
     __device__ __forceinline__ void add(Value value) {
         Two d = difference<HOW>(value, centre, scale);
-        total.add(d.high, d.low);
         double squared = __dmul_rn(d.high, d.high);
-        // That of a float32 is a float64.
-        bool is_exact = HOW == ABOUT_ZERO && KIND == FLOATING && BITS < 64;
-        square.add(squared, is_exact ? 0 : __fma_rn(d.high, d.high, -squared) + 2 * d.high * d.low);
+        // The compiler keeps all that adds a zero, for a zero may be negative: so nothing is added.
+        constexpr bool IS_ONE = (HOW == ABOUT_ZERO && KIND == FLOATING) || (KIND != FLOATING && BITS < 64);
+        if (IS_ONE) {
+            total.add(d.high);
+            // The square of a float32 is a float64.
+            if (KIND == FLOATING && BITS < 64) square.add(squared);
+            else square.add(squared, __fma_rn(d.high, d.high, -squared));
+        } else {
+            total.add(d.high, d.low);
+            square.add(squared, __fma_rn(d.high, d.high, -squared) + 2 * d.high * d.low);
+        }
     }
 
     __device__ __forceinline__ void pause() {}

@@ -154,9 +154,9 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | Non
 def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
     """A sorted sample on the device, larger for a larger array; see `generic.sorted_sample`.
 
-    Scratch: the sample, at most `SAMPLE_TIMES` times three times `size`, three times.
+    Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
     """
-    size = min(max(size, values.size >> 8), 3 * SAMPLE_TIMES * size, values.size)
+    size = min(max(size, values.size >> 8), SAMPLE_TIMES * size, values.size)
     return _sorted(drawn_from(values, size)), size / max(values.size, 1)
 
 
