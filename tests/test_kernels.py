@@ -486,6 +486,36 @@ def test_pivots_do_not_follow_a_period(kernel: Kernel) -> None:
     assert kernel.cuts(values, pivot_count(len(values))).pivots.tolist() == list(range(64))
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "i1"])
+@pytest.mark.parametrize("n_values", [2, 30, 3000])
+def test_tally_at_any_few_ends(dtype: str, n_values: int) -> None:
+    """Neighbouring values, the least of the dtype, ties of all shares, and any cells."""
+    rng = np.random.default_rng(n_values)
+    for size in (1, 511, 3000):
+        if dtype[0] == "f":
+            values = rng.normal(size=n_values).astype(dtype)
+            values = np.append(np.nextafter(values, np.inf), values)
+            tiny = np.nextafter(np.zeros(1, dtype), 1)
+            most = np.finfo(dtype).max
+            values = np.concatenate([values, tiny, -tiny, [most, -most]]).astype(dtype)
+            values = np.append(values, [np.inf, -np.inf, np.nan, 0.0, -0.0]).astype(dtype)
+        else:
+            values = rng.integers(np.iinfo(dtype).min, 5, n_values, dtype=dtype)
+            values = np.append(values, [np.iinfo(dtype).min, np.iinfo(dtype).max]).astype(dtype)
+        a = rng.choice(values, size)
+        distinct = np.unique(values[~np.isnan(values)])
+        for n_ends in (0, 1, 2, 6, 13, cpu.FEW_ENDS):
+            ends = np.sort(rng.choice(distinct, min(n_ends, len(distinct)), replace=False))
+            brackets = Brackets(ends, rng.random(len(ends) + 1) < rng.random())
+            found, expected = cpu.tally(a, brackets, size), generic.tally(a, brackets, size)
+            assert found is not None
+            assert expected is not None
+            np.testing.assert_array_equal(found.below, expected.below)
+            np.testing.assert_array_equal(found.upto, expected.upto)
+            np.testing.assert_array_equal(np.sort(found.candidates), np.sort(expected.candidates))
+            assert found.n_missing == expected.n_missing
+
+
 @pytest.mark.parametrize("how", [cpu._lost_of_square_fused, cpu._lost_of_square_split])
 def test_what_rounding_loses_of_a_square(how: Callable[..., Any]) -> None:
     """Exactly, with and without an instruction for it."""
