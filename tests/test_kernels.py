@@ -497,8 +497,9 @@ def test_tally_at_any_few_ends(dtype: str, n_values: int) -> None:
             values = rng.normal(size=n_values).astype(dtype)
             values = np.append(np.nextafter(values, np.inf), values)
             tiny = np.nextafter(np.zeros(1, dtype), 1)
-            values = np.concatenate([values, tiny, -tiny, [np.inf, -np.inf, np.nan, 0.0, -0.0]])
-            values = values.astype(dtype)
+            most = np.finfo(dtype).max
+            values = np.concatenate([values, tiny, -tiny, [most, -most]]).astype(dtype)
+            values = np.append(values, [np.inf, -np.inf, np.nan, 0.0, -0.0]).astype(dtype)
         else:
             values = rng.integers(np.iinfo(dtype).min, 5, n_values, dtype=dtype)
             values = np.append(values, [np.iinfo(dtype).min, np.iinfo(dtype).max]).astype(dtype)

@@ -111,9 +111,10 @@ def moments(values: NDArray[Any], centre: Any, scale: float) -> Moments:
     n = int(finite.sum())
     total, square = sums[:2].ravel().tolist(), sums[2:].ravel().tolist()
     n_high = n_low = 0
-    if n < values.size:
-        n_high, n_low = (int((values == end).sum()) for end in (np.inf, -np.inf))
-        if n + n_high + n_low + int(np.isnan(values).sum()) < values.size:
+    n_other = values.size - n - (np.count_nonzero(np.isnan(values)) if n < values.size else 0)
+    if n_other:
+        n_high, n_low = (int(np.count_nonzero(values == end)) for end in (np.inf, -np.inf))
+        if n_high + n_low < n_other:
             square = [math.inf]  # a difference is too large for a float64
     return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
 
@@ -799,7 +800,8 @@ def _bars(ends: NDArray[Any], wanted: NDArray[np.bool_]) -> tuple[NDArray[Any], 
     is_float = ends.dtype.kind == "f"
     least = -np.inf if is_float else np.iinfo(ends.dtype).min
     is_above = ~wanted[:-1] & (ends > least)
-    before = np.nextafter(ends, ends.dtype.type(least)) if is_float else ends - (ends > least)
+    with np.errstate(over="ignore", under="ignore"):  # -inf, and denormal numbers, are right
+        before = np.nextafter(ends, ends.dtype.type(least)) if is_float else ends - (ends > least)
     return np.where(is_above, before, ends).astype(ends.dtype), is_above
 
 

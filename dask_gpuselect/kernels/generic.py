@@ -408,7 +408,9 @@ def as_type(array: Array, name: str) -> Array:
     if not is_cupy(array):
         return xp.astype(array, getattr(xp, name))
     if array.dtype == np.float32 and name == "float64":  # CuPy takes denormal numbers for zeros
-        return cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.chunk")).widened(array)
+        return cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.chunk")).widened(
+            array
+        )
     return array.astype(name)
 
 
