@@ -402,11 +402,18 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     """The same about an array in memory, without a graph; of a large NumPy array by threads."""
     if is_for_threads(values):
         return _ask_threads(values, question)
-    guessed = _guess_more_now(values, dtype, question)
-    if guessed is not None:
-        return guessed
+    sums: Moments | None = None
+    size = math.prod(values.shape)
+    if size >= PILOT_WORTH:
+        guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
+        tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
+        wait = kernels.start_moments(values, guess.ends, dtype)
+        found = _settle([tally], guess, question)
+        sums = wait()
+        if found is not None:
+            return question.finish(found, None, None, sums)
     cuts = kernels.cuts(values, dtype, 1)
-    sums = kernels.moments(values, cuts.pivots, dtype)
+    sums = sums or kernels.moments(values, cuts.pivots, dtype)
     brackets = question.bracket(cuts)
     found = question.look(brackets, _checked_tally(values, cuts, brackets, (), dtype))
     more = question.more(brackets, found)
@@ -431,17 +438,6 @@ def _ask_threads(values: NDArray[Any], question: Follower) -> Any:
     x = da.Array(held, "pieces", (tuple(map(len, pieces)),), meta=flat[:0])
     graph, (key,) = ask_more([x], [question], "now")
     return threaded_get(graph, key)
-
-
-def _guess_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
-    """The answer by a guess, or None if it is not worth it, or missed."""
-    size = math.prod(values.shape)
-    if size < PILOT_WORTH:
-        return None
-    guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
-    tally, sums = kernels.tally_and_moments(values, dtype, guess, pilot_room(GUESSED, size))
-    found = _settle([tally], guess, question)
-    return None if found is None else question.finish(found, None, None, sums())
 
 
 # --- Data in memory: a guess from a sample ------------------------------------------------------

@@ -61,11 +61,7 @@ class Kernels(Protocol):
 
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
-    def moments(self, values: Any, centre: Any, scale: float) -> Moments: ...
-
-    def tally_and_moments(
-        self, values: Any, brackets: Brackets, most: int, centre: Any
-    ) -> tuple[Tally | None, Moments | None]: ...
+    def start_moments(self, values: Any, centre: Any, scale: float) -> Callable[[], Moments]: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
@@ -115,27 +111,25 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     return _with_nat(_kernels_for(values).tally_in_place(values, brackets, most), n_nat)
 
 
-def tally_and_moments(
-    array: Any, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> tuple[Tally | None, Callable[[], Moments]]:
-    """The tally with candidates in place, and sums about a middle end, from one read if it can tell
-    both: else they take one when they are asked for. Of real numbers."""
-    values, _ = _elements(array, dtype)
-    centre = _centre(brackets.ends)
-    found, sums = _kernels_for(values).tally_and_moments(values, brackets, most, centre)
-    if sums is None or not (values.dtype != np.float64 or sums.is_scaled):
-        return found, partial(moments, array, brackets.ends, dtype)
-    return found, lambda: sums
-
-
 def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     """Sums of a chunk about the middle one of some ascending values that are near its elements."""
+    return start_moments(chunk, pivots, dtype)()
+
+
+def start_moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """The same from a function that waits for them, while a device is at it. It is to be called:
+    until then the chunk may not change."""
     values, _ = _elements(chunk, dtype)
-    kernel, centre = _kernels_for(values), _centre(pivots)
-    found = kernel.moments(values, centre, 1.0)
-    if pivots.dtype == np.float64 and not found.is_scaled:
-        found = kernel.moments(values, centre, SCALE)
-    return found
+    start, centre = _kernels_for(values).start_moments, _centre(pivots)
+    wait = start(values, centre, 1.0)
+    if pivots.dtype != np.float64:
+        return wait
+
+    def wait_for_scaled() -> Moments:
+        found = wait()
+        return found if found.is_scaled else start(values, centre, SCALE)()
+
+    return wait_for_scaled
 
 
 NEAR = 16

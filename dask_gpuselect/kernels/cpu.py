@@ -252,12 +252,9 @@ merged = Tally.merge  # this is the host
 tally_in_place = tally  # this is the host
 
 
-def tally_and_moments(
-    values: NDArray[Any], brackets: Brackets, most: int, centre: Any
-) -> tuple[Tally | None, Moments | None]:
-    """The tally alone; see `generic.tally_and_moments`."""
-    del centre
-    return tally(values, brackets, most), None
+def start_moments(values: NDArray[Any], centre: Any, scale: float) -> Callable[[], Moments]:
+    """Sums when they are asked for; see `generic.start_moments`."""
+    return partial(moments, values, centre, scale)
 
 
 # --- Choosing pivots ----------------------------------------------------------------------------

@@ -138,12 +138,9 @@ def moments(values: Array, centre: Any, scale: float) -> Moments:
     return Moments.of_chunk(n, n_high, n_low, float(centre), [total], [square], scale)
 
 
-def tally_and_moments(
-    values: Array, brackets: Brackets, most: int, centre: Any
-) -> tuple[Tally | None, Moments | None]:
-    """The tally with candidates in place, and sums about a centre, if one read can tell both."""
-    del centre
-    return tally_in_place(values, brackets, most), None
+def start_moments(values: Array, centre: Any, scale: float) -> Callable[[], Moments]:
+    """The same when they are asked for; a device may have been at it all the while."""
+    return partial(moments, values, centre, scale)
 
 
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:

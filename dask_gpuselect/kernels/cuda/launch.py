@@ -49,9 +49,10 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
-def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, shared: int) -> int:
-    """As many blocks as `launch` starts by default."""
-    return _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, ())[1]
+@cache
+def multiprocessors(device: int) -> int:
+    attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
+    return int(cupy.cuda.runtime.deviceGetAttribute(attribute, device))
 
 
 @cache
@@ -69,8 +70,7 @@ def _prepared(
         kernel.max_dynamic_shared_size_bytes = shared
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     each = occupancy(kernel.kernel.ptr, threads, shared)
-    attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
-    return kernel, int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
+    return kernel, each * multiprocessors(device)
 
 
 @cache

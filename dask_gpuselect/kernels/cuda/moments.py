@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -10,7 +12,7 @@ import numpy as np
 
 from dask_gpuselect.kernels import cpu
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch
+from dask_gpuselect.kernels.cuda.launch import advised, launch, multiprocessors
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS
 from dask_gpuselect.kernels.generic import selection_dtype
 from dask_gpuselect.moments import Moments
@@ -19,40 +21,44 @@ Array = Any  # a CuPy array
 
 
 @advised
-def moments(values: Array, centre: Any, scale: float) -> Moments:
-    """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
+def start_moments(values: Array, centre: Any, scale: float) -> Callable[[], Moments]:
+    """Sums of a chunk about a centre, from a function that waits for them; see `generic.moments`.
+
+    Reads the chunk once, in a stream beside the current one, with half of each multiprocessor: so
+    what is started after this does not wait for it.
+    """
     if values.size <= FEW:
-        return cpu.moments(on_host(values), centre, scale)
+        return partial(cpu.moments, on_host(values), centre, scale)
     dtype = np.dtype(values.dtype)
     name = f"moments_{'scaled' if scale != 1 else 'centre' if centre else 'zero'}"
-    sums = Sums(values, name, MOMENTS_THREADS)
-    told = selection_dtype(dtype).type(centre)
-    arguments = (*Chunk.of(values), told, np.float64(scale), *sums.places)
-    launch(dtype, name, MOMENTS_THREADS, arguments)
-    return sums.moments(centre, scale)
-
-
-class Sums:
-    """Where the blocks of a kernel write what they add up."""
-
-    def __init__(self, values: Array, kernel: str, threads: int, shared: int = 0) -> None:
-        self.size = values.size
-        self.n_blocks = blocks_at_once(np.dtype(values.dtype), kernel, threads, shared)
+    device = cupy.cuda.Device().id
+    blocks = multiprocessors(device)
+    current, beside = cupy.cuda.get_current_stream(), _beside(device)
+    beside.wait_event(current.record())
+    with beside:
         # Four numbers of each block, and three counts.
-        self.found = cupy.zeros(4 * self.n_blocks + 3)
+        found = cupy.zeros(4 * blocks + 3)
+        told = selection_dtype(dtype).type(centre)
+        places = found, found[4 * blocks :]
+        arguments = (*Chunk.of(values), told, np.float64(scale), *places)
+        launch(dtype, name, MOMENTS_THREADS, arguments, blocks=blocks)
 
-    @property
-    def places(self) -> tuple[Array, Array]:
-        """For the kernel: of the numbers and of the counts."""
-        return self.found, self.found[4 * self.n_blocks :]
-
-    def moments(self, centre: Any, scale: float) -> Moments:
-        """What they have found, when they have."""
-        found = self.found.get()
-        numbers, counts = found[: 4 * self.n_blocks], found[4 * self.n_blocks :].view(np.int64)
+    def wait() -> Moments:
+        with beside:
+            host = found.get()
+        numbers, counts = host[: 4 * blocks], host[4 * blocks :].view(np.int64)
         total, square = numbers.reshape(-1, 2, 2).transpose(1, 0, 2).reshape(2, -1).tolist()
         if not math.isfinite(sum(total)) or not math.isfinite(sum(square)):
             square = [math.inf]  # a difference is too large for a float64
-        n = self.size - int(counts.sum())
         n_high, n_low, _ = counts.tolist()
+        n = values.size - int(counts.sum())
         return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
+
+    return wait
+
+
+@cache
+def _beside(device: int) -> Any:
+    """A stream of a device."""
+    with cupy.cuda.Device(device):
+        return cupy.cuda.Stream(non_blocking=True)

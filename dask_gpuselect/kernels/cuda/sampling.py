@@ -87,9 +87,7 @@ def _pilot_on_device(
     first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
     arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end)
     launch(dtype, "guess", 32, arguments, blocks=1)
-    candidates = start_tally(
-        values, layout, told, "tally_cells", pilot_room(plan.share, values.size)
-    )
+    candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, values.size))
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
     numbers = (np.int32(len(spans)), np.uint64(candidates.size))
     arguments = (*places, *numbers, at["ranks"], np.int32(plan.n_ranks), at["selection"])

@@ -69,17 +69,10 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     return None
 
 
-INCLUDED = {
-    "boxes.cu": ("spans.cuh", "moments.cuh"),
-    "lanes.cu": ("lanes.cuh",),
-    "long_lanes.cu": ("lanes.cuh",),
-    "moments.cu": ("moments.cuh",),
-    "spans.cu": ("spans.cuh",),
-}
+INCLUDED = {"lanes.cu": ("lanes.cuh",), "long_lanes.cu": ("lanes.cuh",)}
 """What files need beside ``elements.cuh``, which all do."""
 
 FILES = {
-    "box": "boxes.cu",
     "choose": "cells.cu",
     "classify": "cells.cu",
     "sample": "sampling.cu",

@@ -14,7 +14,6 @@ from dask_gpuselect.cuts import Brackets, Tally
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
-from dask_gpuselect.kernels.cuda.moments import Sums
 from dask_gpuselect.kernels.cuda.selection import SELECTION, Candidates
 from dask_gpuselect.kernels.cuda.source import (
     MOST_ENDS,
@@ -24,7 +23,6 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.generic import selection_dtype
-from dask_gpuselect.moments import Moments
 
 Array = Any  # a CuPy array
 
@@ -88,34 +86,9 @@ def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | Non
     )
 
 
-@advised
-def tally_and_moments(
-    values: Array, brackets: Brackets, most: int, centre: Any
-) -> tuple[Tally | None, Moments | None]:
-    """The tally with the candidates left on the device, and sums in the same read if they are to be
-    about 0 and the brackets are few; see `generic.tally_and_moments`."""
-    spans = _spans(brackets)
-    few = len(brackets.ends) <= MOST_ENDS and kinds_of(brackets, spans) == "cells"
-    if values.size <= FEW or centre != 0 or not few:
-        return tally_in_place(values, brackets, most), None
-    layout, told = _told(brackets, spans)
-    name, memory = f"box_{layout.room}", tally_memory(values.dtype, layout.n_ends)
-    sums = Sums(values, name, TALLY_THREADS, memory)
-    candidates = start_tally(values, layout, told, "box", most, sums.places)
-    found = tally_of(told.get().view(layout.dtype)[0], spans, candidates, values.size)
-    return in_place(found), sums.moments(centre, 1.0)
-
-
 def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
-    spans = _spans(brackets)
-    layout, told = _told(brackets, spans)
-    candidates = start_tally(values, layout, told, f"tally_{kinds_of(brackets, spans)}", most)
-    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, values.size)
-
-
-def _told(brackets: Brackets, spans: list[tuple[int, int]]) -> tuple[Layout, Array]:
-    """The brackets on a sheet on the device."""
     ends = brackets.ends
+    spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
     sheet = blank_sheet(layout, spans)
     sheet["ends"], sheet["wanted"] = ends, brackets.wanted
@@ -124,18 +97,13 @@ def _told(brackets: Brackets, spans: list[tuple[int, int]]) -> tuple[Layout, Arr
             bounds[0] = ends[first // 2]
         if last % 2:
             bounds[1] = ends[last // 2]
-    return layout, on_device(sheet)
+    told = on_device(sheet)
+    candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
+    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, values.size)
 
 
-def start_tally(
-    values: Array,
-    layout: Layout,
-    told: Array,
-    kernel: str,
-    most: int,
-    more: tuple[Any, ...] = (),
-) -> Array:
-    """Start a kernel of that name, with more arguments; returns the memory for candidates."""
+def start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: int) -> Array:
+    """Start the kernel; returns the memory for candidates."""
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
@@ -143,7 +111,7 @@ def start_tally(
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
     memory = tally_memory(dtype, layout.n_ends)
-    launch(dtype, f"{kernel}_{layout.room}", TALLY_THREADS, (*arguments, *more), memory)
+    launch(dtype, f"tally_{kinds}_{layout.room}", TALLY_THREADS, arguments, memory)
     return candidates
 
 
@@ -177,7 +145,7 @@ def _spans(brackets: Brackets) -> list[tuple[int, int]]:
     return spans if len(spans) <= SPANS[-1] else [(0, n_segments - 1)]
 
 
-def kinds_of(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
+def _kinds(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
     """Which of the kernels can tell the segments of these spans apart."""
     if not brackets.wanted.any() and len(spans) == len(brackets.ends):
         return "ends"
