@@ -512,10 +512,10 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     n, method = tally.n_valid, METHODS[rule.method]
     wanted = ranks(n, np.array(rule.q), method)
     pairs = np.stack([wanted.lower, wanted.upper]).ravel()
-    # With the quartiles, the extremes and the last fliers that are kept, if they are there: to
-    # select a few elements more takes no longer, on a device.
+    # With the quartiles the last fliers that are kept, if they are there: to select a few elements
+    # more takes little longer, on a device.
     k = min(max(rule.max_fliers, 1), n)
-    others = np.array([0, n - 1, k - 1, n - k])
+    others = np.array([k - 1, n - k])
     others = others[is_held(brackets, tally, others)]
     found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
     lower, upper = found[: len(pairs)].reshape(2, -1)
