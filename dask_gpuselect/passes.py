@@ -284,6 +284,7 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
         brackets=TaskRef((bracket.name,)),
         settled=None if asked.settled is None else TaskRef((asked.settled.name,)),
         question=question,
+        meta=x._meta,
     )
     third = _third_load(x, asked.cuts, found, asked.sums, label)
     return _reduce(
@@ -299,9 +300,13 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
 
 
 def _look(
-    parts: list[Tally | None], brackets: Brackets | None, settled: Any, question: Follower
+    parts: list[Tally | None],
+    brackets: Brackets | None,
+    settled: Any,
+    question: Follower,
+    meta: Any,
 ) -> tuple[Any, Brackets | None]:
-    tally = _merge_or_none(parts)
+    tally = _merged_or_none(parts, meta)
     if brackets is None or tally is None:
         return settled, None
     found = question.look(brackets, tally)
@@ -390,7 +395,7 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
     guess = _guess_now(values, dtype, question)
     settled: np.ndarray[Any, Any] | None = None
     if guess is not None:
-        settled = _settle([guess[1]], guess[0], question)
+        settled = _settled(*guess, question)
     if settled is not None:
         return settled
     cuts = kernels.cuts(values, dtype, question.share)
@@ -408,7 +413,7 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
         guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
         tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
         wait = kernels.start_moments(values, guess.ends, dtype)
-        found = _settle([tally], guess, question)
+        found = _settled(guess, tally, question)
         sums = wait()
         if found is not None:
             return question.finish(found, None, None, sums)
@@ -491,6 +496,7 @@ def _pilot(x: da.Array, question: Guessing, label: str) -> tuple[da.Array, da.Ar
         f"{label}-settled-{tokenize(name)}",
         guess=TaskRef((guess.name,)),
         question=question,
+        meta=x._meta,
     )
     return guess, settled
 
@@ -512,14 +518,23 @@ def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
     return found[0] if len(found) == 1 else Tally.merge(found)
 
 
-def _settle(parts: list[Tally | None], guess: Brackets, question: Guessing) -> Any:
-    tally = _merge_or_none(parts)
+def _settle(parts: list[Tally | None], guess: Brackets, question: Guessing, meta: Any) -> Any:
+    return _settled(guess, _merged_or_none(parts, meta), question)
+
+
+def _settled(guess: Brackets, tally: Tally | None, question: Guessing) -> Any:
     if tally is None:
         return None
     try:
         return question.settle(guess, tally)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
+
+
+def _merged_or_none(parts: list[Tally | None], meta: Any) -> Tally | None:
+    """All together, where they are selected fastest."""
+    found = [part for part in parts if part is not None]
+    return kernels.merged(found, meta) if len(found) == len(parts) else None
 
 
 def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -62,14 +62,14 @@ def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr(module, "pilot_bracket", bracket)
             monkeypatch.setattr(module, "_plan", module._plan.__wrapped__)  # remembers brackets
     outcomes: list[bool] = []
-    settle = passes._settle
+    settle = passes._settled
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         settled = settle(*args, **kwargs)
         outcomes.append(settled is not None)
         return settled
 
-    monkeypatch.setattr(passes, "_settle", watched)
+    monkeypatch.setattr(passes, "_settled", watched)
     return outcomes
 
 
