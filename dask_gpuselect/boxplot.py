@@ -191,9 +191,12 @@ def describe_boxplot(
     -----
     Loads: two of every chunk, for all boxes of what several arrays have in common; a third one of
     those arrays alone where more elements lie about a fence than 16 for each pivot. Data in memory
-    is read once for the box, guessed by a sample and proven by the counts, and once for its sums.
+    is read once for the box, guessed by a sample and proven by the counts, and once for its sums;
+    large plain NumPy arrays by several threads. Along an axis: those of `quantile`, for each array
+    by itself, and one more where a column of chunks does not fit ``dask_gpuselect.column-limit``.
 
-    Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side.
+    Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side; along an
+    axis so many for every lane, and 130 bytes for each.
 
     Semantics are those of ``matplotlib.cbook.boxplot_stats`` on float64, with the mean and standard
     deviation rounded once, whatever the chunks.

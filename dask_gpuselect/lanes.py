@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.boxes import Rule
 from dask_gpuselect.columns import Columns, Place, Tasks
-from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import concatenate, namespace, selection_dtype
-from dask_gpuselect.lane_boxes import Fences, LaneEnds, LaneQuantiles
+from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds, LaneQuantiles
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -477,17 +476,6 @@ def _answered(
 # --- Boxes ----------------------------------------------------------------------------------------
 
 
-class BoxesQuestion(LaneQuestion, Protocol):
-    """What a box plot asks of every lane: its quantiles `Rule.q`, of float64, and then what lies at
-    its ends."""
-
-    @property
-    def rule(self) -> Rule: ...
-
-    @property
-    def omits_nan(self) -> bool: ...
-
-
 def ask_boxes(
     x: da.Array, question: BoxesQuestion, label: str, axes: tuple[int, ...]
 ) -> tuple[HighLevelGraph, list[Key], tuple[int, ...]]:
@@ -542,9 +530,7 @@ def _boxes_of_column(
 ) -> Boxes:
     """The boxes of one output block, from the chunks of its column."""
     chunks = list(_flat(column))
-    q = generic.to_host(kernels.answer_lanes(chunks, dtype, axes, question)).astype(np.float64)
-    fences = Fences.of(q, question.rule, selection_dtype(dtype))
-    ends = kernels.lane_ends(chunks, dtype, axes, fences, question.rule.max_fliers)
+    q, ends = kernels.lane_boxes(chunks, dtype, axes, question)
     return _boxes(q, ends, chunks[0].shape, dtype, question, axes)
 
 

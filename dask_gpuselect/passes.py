@@ -407,18 +407,15 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     """The same about an array in memory, without a graph; of a large NumPy array by threads."""
     if is_for_threads(values):
         return _ask_threads(values, question)
-    sums: Moments | None = None
     size = math.prod(values.shape)
     if size >= PILOT_WORTH:
         guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
         tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
-        wait = kernels.start_moments(values, guess.ends, dtype)
         found = _settled(guess, tally, question)
-        sums = wait()
         if found is not None:
-            return question.finish(found, None, None, sums)
+            return question.finish(found, None, None, kernels.moments(values, guess.ends, dtype))
     cuts = kernels.cuts(values, dtype, 1)
-    sums = sums or kernels.moments(values, cuts.pivots, dtype)
+    sums = kernels.moments(values, cuts.pivots, dtype)
     brackets = question.bracket(cuts)
     found = question.look(brackets, _checked_tally(values, cuts, brackets, (), dtype))
     more = question.more(brackets, found)

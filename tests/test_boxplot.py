@@ -322,13 +322,13 @@ def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.Mon
     monkeypatch.setattr(passes, "PILOT_SIZE", 3000)
     monkeypatch.setattr(passes, "WORTH_THREADS", 10_000)
     chunks: list[Any] = []
-    original = kernels.start_moments
+    original = kernels.moments
 
     def noted(chunk: Any, *args: Any) -> Any:
         chunks.append(chunk)
         return original(chunk, *args)
 
-    monkeypatch.setattr(kernels, "start_moments", noted)
+    monkeypatch.setattr(kernels, "moments", noted)
     a = normal(40_000).reshape(200, 200).T
     (box,) = describe_boxplot(a)
     assert len(chunks) > 1

@@ -25,7 +25,7 @@ SLACK = 24 * MEGABYTE
 PROGRAM = """
 import gc, json, resource, sys, tracemalloc
 import dask, dask.array as da, numpy as np
-from dask_gpuselect import median, quantile
+from dask_gpuselect import describe_boxplot, median, quantile
 from tests.sources import Source
 
 def peak():
@@ -101,6 +101,9 @@ def measure(question: str, program: str = PROGRAM) -> tuple[int, list[int]]:
         ("median(x[x > 0.5])", [2]),
         ("median(x.astype('f2'))", [2]),
         ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+        ("describe_boxplot(x)", [2]),
+        ("describe_boxplot(x**-0.8)", [2]),  # an eighth are fliers
+        ("describe_boxplot(x, whis=0)", [2]),  # half of them
     ],
 )
 def test_a_tenth_of_the_data_is_enough(question: str, loads: list[int]) -> None:
@@ -121,6 +124,7 @@ LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': {LIMIT}}}) and "
     [
         ("median(x.reshape(-1, 1000), axis=0)", [3]),
         ("quantile(x.reshape(-1, 1000), [0.25, 0.5, 0.75], axis=0)", [4]),
+        ("describe_boxplot(x.reshape(-1, 1000), axis=0, whis=0, max_fliers=100)", [5]),
         # Sixty columns of two chunks each.
         ("median(x.reshape(60, 1000, -1), axis=1)", [1]),
     ],

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import selection_dtype
-from dask_gpuselect.lane_boxes import Fences, LaneEnds
+from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -61,7 +61,7 @@ class Kernels(Protocol):
 
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
-    def start_moments(self, values: Any, centre: Any, scale: float) -> Callable[[], Moments]: ...
+    def moments(self, values: Any, centre: Any, scale: float) -> Moments: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
@@ -113,23 +113,12 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
 
 def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     """Sums of a chunk about the middle one of some ascending values that are near its elements."""
-    return start_moments(chunk, pivots, dtype)()
-
-
-def start_moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Callable[[], Moments]:
-    """The same from a function that waits for them, while a device is at it. It is to be called:
-    until then the chunk may not change."""
     values, _ = _elements(chunk, dtype)
-    start, centre = _kernels_for(values).start_moments, _centre(pivots)
-    wait = start(values, centre, 1.0)
-    if pivots.dtype != np.float64:
-        return wait
-
-    def wait_for_scaled() -> Moments:
-        found = wait()
-        return found if found.is_scaled else start(values, centre, SCALE)()
-
-    return wait_for_scaled
+    kernel, centre = _kernels_for(values), _centre(pivots)
+    found = kernel.moments(values, centre, 1.0)
+    if pivots.dtype == np.float64 and not found.is_scaled:
+        found = kernel.moments(values, centre, SCALE)
+    return found
 
 
 NEAR = 16
@@ -221,6 +210,19 @@ def lane_tally(
 ) -> LaneTally:
     """Counts of every lane at its brackets, and candidates."""
     return join(list(_in_turn(tally_of_sorted, chunks, dtype, axes, brackets)))
+
+
+def lane_boxes(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: BoxesQuestion
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """The quantiles ``(n_q, n_lanes)`` of every lane, and what lies at its ends."""
+    if all(isinstance(chunk, np.ndarray) for chunk in chunks):
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu"))
+        found: tuple[Any, LaneEnds] = kernel.lane_boxes(_lanes_of(chunks, dtype, axes), question)
+        return found
+    q = generic.to_host(answer_lanes(chunks, dtype, axes, question)).astype(np.float64)
+    fences = Fences.of(q, question.rule, selection_dtype(dtype))
+    return q, lane_ends(chunks, dtype, axes, fences, question.rule.max_fliers)
 
 
 def lane_ends(

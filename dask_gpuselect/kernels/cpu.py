@@ -24,9 +24,10 @@ from numba.extending import intrinsic, overload, register_jitable
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally, extremes_of
+from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.generic import even_positions, heavy_cells
-from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
+from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, Fliers, LaneEnds
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick, ranks_of_each
 from dask_gpuselect.moments import LARGE, SCALE, LaneMoments, Moments
 
@@ -148,37 +149,53 @@ def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
 
 
 def lane_ends(parts: Sequence[NDArray[Any]], fences: Fences, most: int) -> LaneEnds:
-    """What is beyond the fences of every lane; see `generic.lane_ends`. Scratch: a tile, its
-    fliers, and the order of these."""
+    """What is beyond the fences of every lane; see `generic.lane_ends`.
+
+    Lanes are sorted: then their ends are where they are looked for. Scratch: as for `lanes`, and
+    the fliers.
+    """
     pieces = []
     start = 0
-    for rows in _tiles(parts):
-        pieces.append(_ends_of_rows(rows, fences[start : start + len(rows)], most))
+    for rows in sorted_lanes(parts):
+        pieces.append(_ends_of_sorted(rows, fences[start : start + len(rows)], most))
         start += len(rows)
     return LaneEnds.joined(pieces)
 
 
-def _ends_of_rows(rows: NDArray[Any], fences: Fences, most: int) -> LaneEnds:
+def lane_boxes(
+    parts: Sequence[NDArray[Any]], question: BoxesQuestion
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """The quantiles of every lane, and what is beyond its fences, of lanes that are sorted once."""
+    quantiles, pieces = [], []
+    for rows in sorted_lanes(parts):
+        q = question.lane_answer(pick(rows, question.lane_ranks)).astype(np.float64)
+        fences = Fences.of(q, question.rule, rows.dtype)
+        quantiles.append(q)
+        pieces.append(_ends_of_sorted(rows, fences, question.rule.max_fliers))
+    return np.concatenate(quantiles, axis=1), LaneEnds.joined(pieces)
+
+
+def _ends_of_sorted(rows: NDArray[Any], fences: Fences, most: int) -> LaneEnds:
     n_lanes, n = rows.shape
-    counts = np.zeros((6, n_lanes), np.int64)
+    counts = np.zeros((5, n_lanes), np.int64)
     ends = np.empty((4, n_lanes), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    sums, scale = np.zeros((n_lanes, 4)), np.ones(n_lanes)
-    _compiled(_look_at_rows, rows.dtype)(rows, fences.low, fences.high, counts, ends)
-    n_valid, n_low, n_high, n_finite, n_above, n_below = counts
-    centre = fences.centre.astype(np.float64)
+    _compiled(_look_at_sorted, rows.dtype)(rows, fences.low, fences.high, counts, ends)
+    n_valid, n_low, n_high, n_above, n_below = counts
+    centre, sums, scale = fences.centre.astype(np.float64), np.zeros((n_lanes, 4)), np.ones(n_lanes)
     # Of infinities there are no sums, and of nothing these are the ends.
     edges = np.abs([*ends[:2].astype(np.float64), centre])
     scale[(np.isfinite(edges) & (edges >= LARGE)).any(axis=0)] = SCALE
     _compiled(_add_rows, rows.dtype)(rows, fences.centre, scale, sums)
-    found = np.empty(int(n_low.sum()), rows.dtype), np.empty(int(n_high.sum()), rows.dtype)
-    if len(found[0]) + len(found[1]):
-        _compiled(_gather_ends, rows.dtype)(rows, fences.low, fences.high, *found)
-    low, high = (
-        Fliers.most_extreme(count, count, elements, most, is_high=is_high)
-        for count, elements, is_high in zip((n_low, n_high), found, (False, True), strict=True)
-    )
+    n_finite = n_valid - n_above - n_below
     moments = LaneMoments(n_finite, n_above, n_below, centre, sums[:, :2], sums[:, 2:], scale)
+    kept = np.minimum(n_low, most), np.minimum(n_high, most)
+    found = [np.empty(int(each.sum()), rows.dtype) for each in kept]
+    _compiled(_take_ends, rows.dtype)(rows, *kept, n_valid, *found)
+    low, high = (
+        Fliers(number, n_kept, unsigned_zero(elements))
+        for number, n_kept, elements in zip((n_low, n_high), kept, found, strict=True)
+    )
     least, largest, first, last = ends
     return LaneEnds(n_valid, n - n_valid, least, largest, first, last, low, high, moments)
 
@@ -250,11 +267,6 @@ SELECT_WHOLE = 0  # a read is always faster
 merged = Tally.merge  # this is the host
 
 tally_in_place = tally  # this is the host
-
-
-def start_moments(values: NDArray[Any], centre: Any, scale: float) -> Callable[[], Moments]:
-    """Sums when they are asked for; see `generic.start_moments`."""
-    return partial(moments, values, centre, scale)
 
 
 # --- Choosing pivots ----------------------------------------------------------------------------
@@ -383,41 +395,67 @@ def _add_rows(rows: Any, centre: Any, scale: Any, sums: Any) -> None:
             sums[i, 2 * k], sums[i, 2 * k + 1] = _in_two(total, lost)
 
 
-def _look_at_rows(rows: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:
+def _look_at_sorted(rows: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:
     """Counts of every row, its extremes, and its nearest elements inside the fences."""
     for i in range(rows.shape[0]):
-        fences = low[i], high[i]
-        n_valid, n_low, n_high, n_finite, n_above, n_below = 0, 0, 0, 0, 0, 0
-        least, most, first, last = ends[0, i], ends[1, i], ends[2, i], ends[3, i]
-        for value in rows[i]:
-            real = np.float64(value)
-            n_valid += not _is_missing(value)
-            n_low += real < fences[0]
-            n_high += real > fences[1]
-            n_finite += real - real == 0.0
-            n_above += real == np.inf
-            n_below += real == -np.inf
-            least = value if value < least else least
-            most = value if value > most else most
-            first = value if (real >= fences[0]) & (value < first) else first
-            last = value if (real <= fences[1]) & (value > last) else last
-        counts[0, i], counts[1, i], counts[2, i] = n_valid, n_low, n_high
-        counts[3, i], counts[4, i], counts[5, i] = n_finite, n_above, n_below
-        ends[0, i], ends[1, i], ends[2, i], ends[3, i] = least, most, first, last
+        row = rows[i]
+        n_valid = row.size
+        if n_valid and _is_missing(row[n_valid - 1]):
+            n_valid = _count_upto(row, n_valid, np.inf)
+        counts[0, i] = n_valid
+        if n_valid == 0:
+            continue
+        # Nothing is beyond NaN, and nothing inside.
+        n_low = _count_below(row, n_valid, low[i])
+        n_upto = _count_upto(row, n_valid, high[i]) if high[i] == high[i] else n_valid
+        counts[1, i], counts[2, i] = n_low, n_valid - n_upto
+        counts[3, i] = n_valid - _count_below(row, n_valid, np.inf)
+        counts[4, i] = _count_upto(row, n_valid, -np.inf)
+        ends[0, i], ends[1, i] = row[0], row[n_valid - 1]
+        if low[i] == low[i] and n_low < n_valid:
+            ends[2, i] = row[n_low]
+        if high[i] == high[i] and n_upto > 0:
+            ends[3, i] = row[n_upto - 1]
 
 
-def _gather_ends(rows: Any, low: Any, high: Any, lows: Any, highs: Any) -> None:
-    """The elements of every row beyond its fences."""
+@register_jitable
+def _count_below(row: Any, n: Any, value: Any) -> Any:
+    """How many of n sorted elements are, as float64, less than a value."""
+    first, stop = 0, n
+    while first < stop:
+        middle = (first + stop) // 2
+        if np.float64(row[middle]) < value:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
+
+
+@register_jitable
+def _count_upto(row: Any, n: Any, value: Any) -> Any:
+    """How many are less or equal."""
+    first, stop = 0, n
+    while first < stop:
+        middle = (first + stop) // 2
+        if np.float64(row[middle]) <= value:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
+
+
+def _take_ends(
+    rows: Any, kept_low: Any, kept_high: Any, n_valid: Any, lows: Any, highs: Any
+) -> None:
+    """The outermost elements of every row, the most extreme first."""
     n_low, n_high = 0, 0
     for i in range(rows.shape[0]):
-        for value in rows[i]:
-            real = np.float64(value)
-            if real < low[i]:
-                lows[n_low] = value
-                n_low += 1
-            elif real > high[i]:
-                highs[n_high] = value
-                n_high += 1
+        for j in range(kept_low[i]):
+            lows[n_low] = rows[i, j]
+            n_low += 1
+        for j in range(kept_high[i]):
+            highs[n_high] = rows[i, n_valid[i] - 1 - j]
+            n_high += 1
 
 
 def _difference(value: Any, centre: Any, scale: Any) -> Any:
@@ -999,16 +1037,17 @@ def _signatures(
     positions = types.Array(types.int64, 1, "C", readonly=True)
     table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
     reals = types.Array(types.float64, 1, "A", readonly=True)
+    places = types.Array(types.int64, 1, "A", readonly=True)
     sums = types.UniTuple(types.Array(types.float64, 1, "C"), 4)
     return {
-        _look_at_rows: (table, reals, reals, numbers, table),
+        _look_at_sorted: (table, reals, reals, numbers, table),
         _add_rows: (
             table,
             types.Array(values.dtype, 1, "A", readonly=True),
             reals,
             types.Array(types.float64, 2, "C"),
         ),
-        _gather_ends: (table, reals, reals, values_out, values_out),
+        _take_ends: (table, places, places, places, values_out, values_out),
         _select_rows: (table, types.Array(types.int64, 1, "C"), numbers, numbers, table, table),
         _sample: (values, types.int64),
         _moments: (

@@ -138,11 +138,6 @@ def moments(values: Array, centre: Any, scale: float) -> Moments:
     return Moments.of_chunk(n, n_high, n_low, float(centre), [total], [square], scale)
 
 
-def start_moments(values: Array, centre: Any, scale: float) -> Callable[[], Moments]:
-    """The same when they are asked for; a device may have been at it all the while."""
-    return partial(moments, values, centre, scale)
-
-
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Brackets that a sample suggests, and the tally there.
 

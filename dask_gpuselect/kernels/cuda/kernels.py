@@ -1,7 +1,7 @@
 """The functions of `Kernels` for CuPy chunks."""
 
 from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
-from dask_gpuselect.kernels.cuda.moments import start_moments
+from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample, sorted_sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import (
@@ -21,11 +21,11 @@ __all__ = [
     "lane_ends",
     "lanes",
     "merged",
+    "moments",
     "pilot",
     "sample",
     "sorted_lanes",
     "sorted_sample",
-    "start_moments",
     "tally",
     "tally_in_place",
 ]

@@ -49,10 +49,9 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
-@cache
-def multiprocessors(device: int) -> int:
-    attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
-    return int(cupy.cuda.runtime.deviceGetAttribute(attribute, device))
+def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int) -> int:
+    """As many blocks as `launch` starts of a kernel without shared memory."""
+    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, ())[1]
 
 
 @cache
@@ -70,7 +69,8 @@ def _prepared(
         kernel.max_dynamic_shared_size_bytes = shared
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     each = occupancy(kernel.kernel.ptr, threads, shared)
-    return kernel, each * multiprocessors(device)
+    attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
+    return kernel, int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
 
 
 @cache

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -12,7 +10,7 @@ import numpy as np
 
 from dask_gpuselect.kernels import cpu
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, launch, multiprocessors
+from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS
 from dask_gpuselect.kernels.generic import selection_dtype
 from dask_gpuselect.moments import Moments
@@ -21,44 +19,23 @@ Array = Any  # a CuPy array
 
 
 @advised
-def start_moments(values: Array, centre: Any, scale: float) -> Callable[[], Moments]:
-    """Sums of a chunk about a centre, from a function that waits for them; see `generic.moments`.
-
-    Reads the chunk once, in a stream beside the current one, with half of each multiprocessor: so
-    what is started after this does not wait for it.
-    """
+def moments(values: Array, centre: Any, scale: float) -> Moments:
+    """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
     if values.size <= FEW:
-        return partial(cpu.moments, on_host(values), centre, scale)
+        return cpu.moments(on_host(values), centre, scale)
     dtype = np.dtype(values.dtype)
     name = f"moments_{'scaled' if scale != 1 else 'centre' if centre else 'zero'}"
-    device = cupy.cuda.Device().id
-    blocks = multiprocessors(device)
-    current, beside = cupy.cuda.get_current_stream(), _beside(device)
-    beside.wait_event(current.record())
-    with beside:
-        # Four numbers of each block, and three counts.
-        found = cupy.zeros(4 * blocks + 3)
-        told = selection_dtype(dtype).type(centre)
-        places = found, found[4 * blocks :]
-        arguments = (*Chunk.of(values), told, np.float64(scale), *places)
-        launch(dtype, name, MOMENTS_THREADS, arguments, blocks=blocks)
-
-    def wait() -> Moments:
-        with beside:
-            host = found.get()
-        numbers, counts = host[: 4 * blocks], host[4 * blocks :].view(np.int64)
-        total, square = numbers.reshape(-1, 2, 2).transpose(1, 0, 2).reshape(2, -1).tolist()
-        if not math.isfinite(sum(total)) or not math.isfinite(sum(square)):
-            square = [math.inf]  # a difference is too large for a float64
-        n_high, n_low, _ = counts.tolist()
-        n = values.size - int(counts.sum())
-        return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
-
-    return wait
-
-
-@cache
-def _beside(device: int) -> Any:
-    """A stream of a device."""
-    with cupy.cuda.Device(device):
-        return cupy.cuda.Stream(non_blocking=True)
+    blocks = blocks_at_once(dtype, name, MOMENTS_THREADS)
+    # Four numbers of each block, and three counts.
+    found = cupy.zeros(4 * blocks + 3)
+    told = selection_dtype(dtype).type(centre)
+    arguments = (*Chunk.of(values), told, np.float64(scale), found, found[4 * blocks :])
+    launch(dtype, name, MOMENTS_THREADS, arguments, blocks=blocks)
+    host = found.get()
+    numbers, counts = host[: 4 * blocks], host[4 * blocks :].view(np.int64)
+    total, square = numbers.reshape(-1, 2, 2).transpose(1, 0, 2).reshape(2, -1).tolist()
+    if not math.isfinite(sum(total)) or not math.isfinite(sum(square)):
+        square = [math.inf]  # a difference is too large for a float64
+    n_high, n_low, _ = counts.tolist()
+    n = values.size - int(counts.sum())
+    return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
