@@ -11,7 +11,7 @@ as all others (`finish.order_statistics`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,6 @@ from dask_gpuselect.cuts import (
 )
 from dask_gpuselect.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate
-from dask_gpuselect.kernels.generic import elements_at
 from dask_gpuselect.ranks import METHODS, ranks
 from dask_gpuselect.strategies import PILOT_SIGMA
 
@@ -229,12 +228,14 @@ SAMPLED_ROOM = 0.05  # of a sample may lie about a fence
 HEAVY_SHARE = 1000  # a value that is more than one in so many is counted, not gathered
 
 
-def bracket_from_sample(ordered: Any, rate: float, rule: Rule) -> BoxBrackets:
-    """What to gather for a box with near certainty, from a sorted sample, on any device, that has
-    this share of all elements. Nothing is proven: the counts will tell whether it holds."""
-    size = int(ordered.shape[0])
+def bracket_from_sample(
+    take: Callable[[IntArray], NDArray[Any]], size: int, rate: float, rule: Rule
+) -> BoxBrackets:
+    """What to gather for a box with near certainty, from a sample that has this share of all
+    elements, of which `take` gives those that sorting puts at some places. Nothing is proven: the
+    counts will tell whether it holds."""
     rungs = _rungs(size)
-    taken = elements_at(ordered, rungs)
+    taken = take(rungs)
     if size == 0:
         return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
     # The first rung of each value, and what lies before it, up to its last one, and up to the next.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
-from dask.highlevelgraph import HighLevelGraph
 
 from dask_gpuselect import lanes, passes
 from dask_gpuselect.boxes import (
@@ -26,6 +26,7 @@ from dask_gpuselect.boxes import (
 from dask_gpuselect.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import numpy_dtype
+from dask_gpuselect.kernels.generic import elements_at
 from dask_gpuselect.moments import Moments
 from dask_gpuselect.quantiles import Axis, Quantiles, as_array, reduced_axes
 from dask_gpuselect.ranks import METHODS, check_method
@@ -44,7 +45,8 @@ class BoxQuestion:
     source_dtype: np.dtype[Any]
 
     def guess(self, ordered: Any, rate: float) -> BoxBrackets:
-        return bracket_from_sample(ordered, rate, self.rule)
+        take = partial(elements_at, ordered)
+        return bracket_from_sample(take, int(ordered.shape[0]), rate, self.rule)
 
     def bracket(self, cuts: Cuts) -> BoxBrackets:
         return bracket_from_cuts(cuts, self.rule)
@@ -224,9 +226,9 @@ def describe_boxplot(
     ]
     if not any(isinstance(array, da.Array) for array in arrays):
         return with_tables([each.now() for each in asked], layouts, labels)
-    graph, keys, grids = _ask(asked)
+    tables, keys, grids = _ask(asked)
     layouts = [replace(layout, grid=grid) for layout, grid in zip(layouts, grids, strict=True)]
-    lazy = Boxplot(layouts, labels, graph=graph, keys=keys)
+    lazy = Boxplot(layouts, labels, graph=passes.together(tables), keys=keys)
     if not any(math.isnan(size) for layout in layouts for size in layout.shape):
         check_labels(labels, len(lazy))
     return lazy
@@ -262,27 +264,25 @@ def _asked(array: Any, axis: Axis, rule: Rule, *, omits_nan: bool) -> _Asked:
     return _Asked(array, reduced_axes(axis, array.ndim), BoxQuestion(rule, omits_nan, dtype), lane)
 
 
-def _ask(asked: list[_Asked]) -> tuple[HighLevelGraph, list[list[Key]], list[tuple[int, ...]]]:
-    """The lazy boxes of each array: a graph, keys of tables, and the grids that these lie in."""
+def _ask(asked: list[_Asked]) -> tuple[list[da.Array], list[list[Key]], list[tuple[int, ...]]]:
+    """The lazy boxes of each array: arrays of tables, the keys of these, and the grids they lie
+    in."""
     lazy = [
         each.array if isinstance(each.array, da.Array) else da.from_array(each.array)
         for each in asked
     ]
     keys: list[list[Key]] = [[] for _ in asked]
     grids: list[tuple[int, ...]] = [() for _ in asked]
-    graphs = []
     whole = [i for i, each in enumerate(asked) if each.is_whole]
-    if whole:
-        questions = [asked[i].whole for i in whole]
-        graph, found = passes.ask_more([lazy[i] for i in whole], questions, "boxplot")
-        graphs.append(graph)
-        for i, key in zip(whole, found, strict=True):
-            keys[i] = [key]
+    questions = [asked[i].whole for i in whole]
+    tables = passes.ask_more([lazy[i] for i in whole], questions, "boxplot")
+    for i, table in zip(whole, tables, strict=True):
+        keys[i] = [(table.name,)]
     for i, (x, each) in enumerate(zip(lazy, asked, strict=True)):
         if not each.is_whole:
-            graph, keys[i], grids[i] = lanes.ask_boxes(x, each.lane, "boxplot", each.axes)
-            graphs.append(graph)
-    return HighLevelGraph.merge(*graphs), keys, grids
+            found, keys[i], grids[i] = lanes.ask_boxes(x, each.lane, "boxplot", each.axes)
+            tables += found
+    return tables, keys, grids
 
 
 def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.boxes import Rule
 from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.lane_cuts import LaneQuestion
 from dask_gpuselect.moments import LaneMoments
 
-if TYPE_CHECKING:
-    from dask_gpuselect.boxes import Rule
-
 
 class BoxesQuestion(LaneQuestion, Protocol):
-    """What a box plot asks of every lane: its quantiles `Rule.q`, and then what lies at the ends."""
+    """What a box plot asks of every lane: its quantiles `Rule.q`, and what lies at its ends."""
 
     @property
     def rule(self) -> Rule: ...

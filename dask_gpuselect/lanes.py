@@ -29,7 +29,6 @@ import numpy as np
 from dask import config
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 from numpy.typing import NDArray
@@ -478,9 +477,12 @@ def _answered(
 
 def ask_boxes(
     x: da.Array, question: BoxesQuestion, label: str, axes: tuple[int, ...]
-) -> tuple[HighLevelGraph, list[Key], tuple[int, ...]]:
-    """A lazy box for every lane of a dask array: a graph, the keys of tables of boxes, and how many
-    of them lie along each axis. In the loads that its quantiles take, and one more in passes."""
+) -> tuple[list[da.Array], list[Key], tuple[int, ...]]:
+    """A lazy box for every lane of a dask array: arrays of tables, the keys of these tables in
+    order, and how many of them lie along each axis.
+
+    In the loads that its quantiles take, and one more in passes.
+    """
     plan = plan_lanes(x, axes, question.n_answers)
     shape = _Shape(x.ndim, axes, keepdims=False, is_scalar=True)
     label = f"{label}-{plan.name}"
@@ -492,15 +494,14 @@ def ask_boxes(
         pieces = _slabs(x, axis, plan.slabs)
         axis = shape.labels.index(axis)
     found = [ask(piece, question, label, plan, axes, shape) for piece in pieces]
-    graph = HighLevelGraph.merge(*(graph for graph, _ in found))
     grid = tuple(x.numblocks[i] for i in shape.labels)
     # The slabs of a chunk come one after the other.
     keys = []
     finer = (*grid[:axis], grid[axis] * plan.slabs, *grid[axis + 1 :])
     for place in np.ndindex(*finer):
         block, slab = divmod(place[axis], plan.slabs)
-        keys.append((found[slab][1], *place[:axis], block, *place[axis + 1 :]))
-    return graph, keys, finer
+        keys.append((found[slab].name, *place[:axis], block, *place[axis + 1 :]))
+    return found, keys, finer
 
 
 def _boxes_in_columns(
@@ -510,9 +511,9 @@ def _boxes_in_columns(
     plan: LanePlan,
     axes: tuple[int, ...],
     shape: _Shape,
-) -> tuple[HighLevelGraph, str]:
-    """One task for each column of chunks: a graph, and the name of the tasks."""
-    boxes = da.blockwise(
+) -> da.Array:
+    """One task for each column of chunks."""
+    boxes: da.Array = da.blockwise(
         partial(_boxes_of_column, dtype=x.dtype, question=question, axes=axes),
         shape.labels,
         x,
@@ -522,7 +523,7 @@ def _boxes_in_columns(
         dtype=object,
         meta=np.empty((0,) * len(shape.labels), object),
     )
-    return boxes.dask, boxes.name
+    return boxes
 
 
 def _boxes_of_column(
@@ -541,7 +542,7 @@ def _boxes_in_passes(
     plan: LanePlan,
     axes: tuple[int, ...],
     shape: _Shape,
-) -> tuple[HighLevelGraph, str]:
+) -> da.Array:
     """Quantiles pass by pass, and a load more for what lies at the ends."""
     columns = Columns(x, axes, plan.parts)
     token = tokenize(x.name, question, plan, shape)
@@ -554,7 +555,8 @@ def _boxes_in_passes(
     finished = partial(_finished, dtype=x.dtype, question=question, axes=axes)
     name = f"{label}-{token}"
     columns.settle(finished, name, ends, quantiles, shape.place)
-    return columns.graph, name
+    chunks = shape.chunks(x, question.n_answers)
+    return da.Array(columns.graph, name, chunks, meta=np.empty((0,) * len(chunks), object))
 
 
 ENDS_EVERY = 4  # reports that are put together: each may have as many fliers as are kept

@@ -204,11 +204,11 @@ class Follower(Guessing, Protocol):
 
 def ask_more(
     arrays: Sequence[da.Array], questions: Sequence[Follower], label: str
-) -> tuple[HighLevelGraph, list[tuple[str]]]:
+) -> list[da.Array]:
     """The lazy answer about each of some arrays, an object: in two loads, and a third where the
     question wants it. What the arrays have in common is loaded for all of them together.
 
-    Returns a graph, and a key for each array.
+    Returns an array without dimensions, of an object, for each.
     """
     names = sorted({x.name for x in arrays})
     among = tokenize(names) if len(names) > 1 else None
@@ -217,9 +217,12 @@ def ask_more(
         for x, question in zip(arrays, questions, strict=True)
     ]
     turn = _after_all([each.bracket for each in asked], label) if among else None
-    answers = [_answer_more(each, turn, label) for each in asked]
-    graph = HighLevelGraph.merge(*(answer.dask for answer in answers))
-    return graph, [(answer.name,) for answer in answers]
+    return [_answer_more(each, turn, label) for each in asked]
+
+
+def together(arrays: Sequence[da.Array]) -> HighLevelGraph:
+    """The graph of them all."""
+    return HighLevelGraph.merge(*(array.dask for array in arrays))
 
 
 @dataclass(frozen=True)
@@ -438,8 +441,8 @@ def _ask_threads(values: NDArray[Any], question: Follower) -> Any:
     # Not by da.from_array, which makes a copy.
     held = {("pieces", i): piece for i, piece in enumerate(pieces)}
     x = da.Array(held, "pieces", (tuple(map(len, pieces)),), meta=flat[:0])
-    graph, (key,) = ask_more([x], [question], "now")
-    return threaded_get(graph, key)
+    (answer,) = ask_more([x], [question], "now")
+    return threaded_get(answer.dask, (answer.name,))
 
 
 # --- Data in memory: a guess from a sample ------------------------------------------------------

@@ -171,7 +171,16 @@ COMPILED = {
     "kernels.cuda.buckets": {"numba"},
     **{
         f"kernels.cuda.{name}": {"cupy"}
-        for name in ("lanes", "sampling", "cells", "spans", "selection", "launch", "chunk")
+        for name in (
+            "lanes",
+            "sampling",
+            "cells",
+            "spans",
+            "selection",
+            "moments",
+            "launch",
+            "chunk",
+        )
     },
 }
 
@@ -219,6 +228,7 @@ ORDER = (
     "boxplot",
     "quantiles",
     "lanes",
+    "summary",
     "columns",
     "passes",
     "source",
@@ -228,6 +238,7 @@ ORDER = (
     "kernels.cuda.kernels",
     "kernels.cuda.lanes",
     "kernels.cuda.sampling",
+    "kernels.cuda.moments",
     "kernels.cuda.cells",
     "kernels.cuda.buckets",
     "kernels.cuda.spans",
@@ -237,6 +248,7 @@ ORDER = (
     "kernels.cuda.source",
     "kernels.cpu",
     "kernels.generic",
+    "lane_boxes",
     "boxes",
     "finish",
     "lane_cuts",
@@ -249,7 +261,17 @@ ORDER = (
 )
 
 # Nothing but NumPy and the standard library.
-PURE = ("boxes", "finish", "lane_cuts", "moments", "cuts", "strategies", "interpolation", "ranks")
+PURE = (
+    "lane_boxes",
+    "boxes",
+    "finish",
+    "lane_cuts",
+    "moments",
+    "cuts",
+    "strategies",
+    "interpolation",
+    "ranks",
+)
 
 # Those that may know how dask writes a graph down.
 GRAPHS = ("columns", "passes", "source")

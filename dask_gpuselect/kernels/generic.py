@@ -6,12 +6,11 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 
 from __future__ import annotations
 
-import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,7 +205,16 @@ def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
     yield ordered.reshape(math.prod(ordered.shape[:-1]), ordered.shape[-1])
 
 
-def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
+def as_float64(array: Array) -> Array:
+    return as_type(array, "float64")
+
+
+def lane_ends(
+    parts: Sequence[Array],
+    fences: Fences,
+    most: int,
+    widened: Callable[[Array], Array] = as_float64,
+) -> LaneEnds:
     """What is beyond the fences of every lane.
 
     Parameters
@@ -217,6 +225,8 @@ def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
         Of the lanes, in C order.
     most : int
         How many fliers of each side are kept.
+    widened : callable
+        Makes float64 of the array's elements, denormal ones too.
 
     Returns
     -------
@@ -229,7 +239,7 @@ def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
     step = max(1, TILE // max(n, 1))
     return LaneEnds.joined(
         [
-            _ends_of_rows(rows[i : i + step, ...], fences[i : i + step], most)
+            _ends_of_rows(rows[i : i + step, ...], fences[i : i + step], most, widened)
             for i in range(0, max(rows.shape[0], 1), step)
         ]
     )
@@ -238,9 +248,11 @@ def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
 TILE = 1 << 22  # elements that are looked at together, each as some fifteen float64
 
 
-def _ends_of_rows(rows: Array, fences: Fences, most: int) -> LaneEnds:
+def _ends_of_rows(
+    rows: Array, fences: Fences, most: int, widened: Callable[[Array], Array]
+) -> LaneEnds:
     xp = namespace(rows)
-    values = as_type(rows, "float64")
+    values = widened(rows)
     low, high = (like(fence, rows)[:, None] for fence in (fences.low, fences.high))
     is_valid = values == values
     is_low, is_high = values < low, values > high
@@ -249,7 +261,7 @@ def _ends_of_rows(rows: Array, fences: Fences, most: int) -> LaneEnds:
 
     n = rows.shape[1]
 
-    # CuPy takes denormal float32 for zeros.
+    # Of float64, for CuPy takes denormal float32 for zeros.
     exact = values if is_kind(rows, "real floating") else rows
 
     def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
@@ -397,13 +409,7 @@ def is_kind(array: Array, kind: str) -> bool:
 def as_type(array: Array, name: str) -> Array:
     """The array in the dtype of that name."""
     xp = namespace(array)
-    if not is_cupy(array):
-        return xp.astype(array, getattr(xp, name))
-    if array.dtype == np.float32 and name == "float64":  # CuPy takes denormal numbers for zeros
-        return cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.chunk")).widened(
-            array
-        )
-    return array.astype(name)
+    return array.astype(name) if is_cupy(array) else xp.astype(array, getattr(xp, name))
 
 
 def transposed(array: Array, axes: tuple[int, ...]) -> Array:

@@ -56,10 +56,14 @@ def on_host(values: Array) -> NDArray[Any]:
     return np.ascontiguousarray(host.astype(selection_dtype(host.dtype), copy=False))
 
 
-widened = cupy.ElementwiseKernel(
+_widened = cupy.ElementwiseKernel(
     "float32 x",
     "float64 y",
     'asm("cvt.f64.f32 %0, %1;" : "=d"(y) : "f"(x))',
     "dask_gpuselect_widened",
 )
-"""The same numbers as float64, denormal ones too."""
+
+
+def as_float64(values: Array) -> Array:
+    """The same numbers as float64: CuPy takes denormal float32 for zeros."""
+    return _widened(values) if values.dtype == np.float32 else values.astype(np.float64, copy=False)

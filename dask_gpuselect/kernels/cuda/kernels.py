@@ -1,6 +1,7 @@
 """The functions of `Kernels` for CuPy chunks."""
 
 from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
+from dask_gpuselect.kernels.cuda.lanes import lane_ends
 from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample, sorted_sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
@@ -9,7 +10,7 @@ from dask_gpuselect.kernels.cuda.spans import (
     tally,
     tally_in_place,
 )
-from dask_gpuselect.kernels.generic import lane_ends, lanes, sorted_lanes
+from dask_gpuselect.kernels.generic import lanes, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels import generic
+from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.source import (
     MOST_ANSWERS,
@@ -20,6 +22,7 @@ from dask_gpuselect.kernels.cuda.source import (
     lane_kernel,
     long_lane_kernel,
 )
+from dask_gpuselect.lane_boxes import Fences, LaneEnds
 from dask_gpuselect.lane_cuts import LaneQuestion
 
 Array = Any  # a CuPy array
@@ -76,6 +79,12 @@ def answer_lanes(
         return None
     question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
     return answers
+
+
+@advised
+def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
+    """What is beyond the fences of every lane; see `generic.lane_ends`. By CuPy: many reads."""
+    return generic.lane_ends(parts, fences, most, as_float64)
 
 
 def _start(
