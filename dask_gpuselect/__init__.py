@@ -2,6 +2,7 @@
 
 from dask_gpuselect.boxplot import describe_boxplot
 from dask_gpuselect.cuts import ChunksChangedError
+from dask_gpuselect.methods import disable, enable
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import (
     explain,
@@ -21,6 +22,8 @@ __all__ = [
     "ChunksChangedError",
     "Plan",
     "describe_boxplot",
+    "disable",
+    "enable",
     "explain",
     "median",
     "nanmedian",

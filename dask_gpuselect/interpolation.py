@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect.ranks import Method
 
-__all__ = ["interpolate", "is_weak", "result_dtype"]
+__all__ = ["interpolate", "is_weak", "precision_of", "result_dtype"]
 
 Reals = NDArray[np.float64]
 
@@ -49,7 +49,27 @@ def is_weak(q: object) -> bool:
     return type(q) in (int, float)
 
 
-def result_dtype(dtype: np.dtype[Any], method: Method, *, weak_q: bool) -> np.dtype[Any]:
+def precision_of(q: object) -> np.dtype[Any]:
+    """The dtype of q where it is an array or number of NumPy's of less precision than float64; else
+    float64.
+
+    Examples
+    --------
+    >>> precision_of(np.float32(0.5)), precision_of([0.5]), precision_of(np.array([0, 1]))
+    (dtype('float32'), dtype('float64'), dtype('float64'))
+    """
+    dtype = getattr(q, "dtype", None)
+    is_narrow = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8
+    return dtype.newbyteorder("=") if is_narrow else np.dtype(np.float64)  # type: ignore[union-attr]
+
+
+def result_dtype(
+    dtype: np.dtype[Any],
+    method: Method,
+    *,
+    weak_q: bool,
+    q_dtype: np.dtype[Any] = np.dtype(np.float64),  # noqa: B008 -- it is immutable
+) -> np.dtype[Any]:
     """The dtype of a quantile, as NumPy 2 has it.
 
     Parameters
@@ -60,6 +80,8 @@ def result_dtype(dtype: np.dtype[Any], method: Method, *, weak_q: bool) -> np.dt
         An entry of `dask_gpuselect.ranks.METHODS`, or `dask_gpuselect.ranks.MEDIAN`.
     weak_q : bool
         Whether q is a Python number (`is_weak`). The median takes no q and ignores it.
+    q_dtype : dtype
+        Of q otherwise: see `precision_of`.
 
     Returns
     -------
@@ -70,13 +92,14 @@ def result_dtype(dtype: np.dtype[Any], method: Method, *, weak_q: bool) -> np.dt
         data                 discrete  the median  other, weak q  other q
         ===================  ========  ==========  =============  =============
         bool                 bool      float64     TypeError      TypeError
-        integers             the same  float64     float64        float64
-        float16, float32     the same  the same    the same       float64
+        integers             the same  float64     float64        of both
+        float16, float32     the same  the same    the same       of both
         float64              float64   float64     float64        float64
         datetime, timedelta  the same  TypeError   TypeError      TypeError
         ===================  ========  ==========  =============  =============
 
-        where *discrete* are inverted_cdf, closest_observation, lower, higher and nearest.
+        where *of both* is what NumPy promotes data and q to, float64 if q is, and *discrete* are
+        inverted_cdf, closest_observation, lower, higher and nearest.
 
     Raises
     ------
@@ -88,9 +111,9 @@ def result_dtype(dtype: np.dtype[Any], method: Method, *, weak_q: bool) -> np.dt
     -----
     Deviations from NumPy:
 
-    - q is always float64. NumPy's answer has the precision of a float32 q, and for q = 0 or 1 of
-      an integer type, which it does not convert, ``numpy.quantile`` gives integers for some
-      methods (``numpy.percentile`` for none).
+    - q is always computed with in float64, and of an integer type, which NumPy does not convert,
+      it counts as float64: for 0 and 1 ``numpy.quantile`` gives integers for some methods
+      (``numpy.percentile`` for none).
     - NumPy mixes dates and time differences, truncating the result to a whole unit of time, and
       takes the median of time differences, though not of dates. Here both are chosen, not mixed.
     - NumPy answers in the data's own byte order for some arguments and in native order for others.
@@ -112,7 +135,7 @@ def result_dtype(dtype: np.dtype[Any], method: Method, *, weak_q: bool) -> np.dt
         )
     if dtype.kind == "f" and (weak_q or method.averages):
         return native
-    return np.dtype(np.float64)
+    return np.dtype(np.float64) if method.averages else np.result_type(native, q_dtype)
 
 
 # --- Values -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from dask_gpuselect.cuts import (
     guess_brackets,
 )
 from dask_gpuselect.finish import order_statistics, unsigned_zero
-from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
+from dask_gpuselect.interpolation import interpolate, is_weak, precision_of, result_dtype
 from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
 from dask_gpuselect.lane_cuts import Lanes
 from dask_gpuselect.lanes import ask_lanes, ask_lanes_now, plan_lanes
@@ -827,7 +827,7 @@ def _asked(
     probabilities, is_scalar = _probabilities(q, scale=100 if "percentile" in name else 1)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
-    dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q))
+    dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
     skips_missing = name.startswith("nan")
     if _has_empty_lanes(a.shape, axes) and len(probabilities):
         check_not_empty(chosen, skips_missing=skips_missing)

@@ -81,12 +81,15 @@ def expected(function: str, a: Any, q: Any = 0.5, method: str = "median") -> Any
 
 
 def expected_dtype(function: str, dtype: np.dtype[Any], q: Any, method: str) -> np.dtype[Any]:
-    """What NumPy itself gives: in native order, and for a q that is no Python number float64."""
+    """What NumPy itself gives: in native order, and for a q that is no float float64."""
     call = getattr(np, function)
     few = np.zeros(3, dtype.newbyteorder("="))
     if not takes_q(function):
         return np.dtype(call(few).dtype)
-    q = float(q) if type(q) in (int, float) else np.asarray(q, np.float64)
+    if type(q) in (int, float):
+        q = float(q)
+    elif getattr(q, "dtype", np.dtype(int)).kind != "f":
+        q = np.asarray(q, np.float64)
     return np.dtype(call(few, q, method=method).dtype)
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.interpolation import interpolate, is_weak, result_dtype
+from dask_gpuselect.interpolation import interpolate, is_weak, precision_of, result_dtype
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, ranks
 
 quick = settings(deadline=None, database=None, max_examples=50)
@@ -74,6 +74,7 @@ def the_q(method: Method, q: Any) -> Any:
 # --- Types --------------------------------------------------------------------------------------
 
 QS: list[Any] = [0.5, np.float64(0.5), MyFloat(0.5), [0.5], np.array(0.5), np.array([0.25, 0.5])]
+QS += [np.float32(0.5), np.array([0.25, 0.5], "f4"), np.float16(0.5), np.array([0.5], ">f4")]
 
 
 @all_methods
@@ -83,7 +84,7 @@ def test_result_dtype_is_numpys(dtype: str, method: Method) -> None:
     functions: list[Any] = [np.quantile, np.percentile, np.nanquantile, np.nanpercentile]
     for q in QS:
         try:
-            ours = result_dtype(x.dtype, method, weak_q=is_weak(q))
+            ours = result_dtype(x.dtype, method, weak_q=is_weak(q), q_dtype=precision_of(q))
         except TypeError:
             for function in functions:
                 with pytest.raises(TypeError):

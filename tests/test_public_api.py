@@ -37,6 +37,8 @@ def test_all_is_complete_and_sorted() -> None:
             "ChunksChangedError",
             "Plan",
             "describe_boxplot",
+            "disable",
+            "enable",
             "explain",
             "to_gpu",
         ]
@@ -225,6 +227,7 @@ def test_types_are_shipped() -> None:
 # From the top of the page to its bottom. A module imports only what stands below it.
 ORDER = (
     "__init__",
+    "methods",
     "boxplot",
     "quantiles",
     "lanes",

@@ -288,7 +288,7 @@ def test_dtype(backend: Backend, function: str, dtype: str) -> None:
 )
 @pytest.mark.parametrize("dtype", ["f4", "i4"])
 def test_dtype_for_q_of_other_types(backend: Backend, dtype: str, q: Any) -> None:
-    """Every q but a Python number is float64 to us, whatever precision it comes in."""
+    """Every q but a Python number, and a float of NumPy's, is float64 to us."""
     x = some(dtype, 50)
     for method in METHODS:
         ours = backend.to_numpy(call("nanquantile", backend.asarray(x), q, method))
