@@ -39,8 +39,8 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
-# Without the tests that know nothing of dask.
-DASKLESS := ranks interpolation cuts kernels cuda gpu_option
+# Without the tests that know nothing of dask, and those of examples and benchmarks.
+DASKLESS := ranks interpolation cuts kernels cuda gpu_option asv composite examples_boxplot
 
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) $(ARGS)

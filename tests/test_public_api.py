@@ -169,6 +169,7 @@ def test_every_module_says_what_it_is_for() -> None:
 
 HEAVY = ("numba", "cupy", "distributed", "matplotlib", "xarray", "pandas", "zarr")
 COMPILED = {
+    "xarray": {"xarray"},
     "kernels.cpu": {"numba"},
     "kernels.cuda.buckets": {"numba"},
     **{
@@ -226,6 +227,7 @@ def test_types_are_shipped() -> None:
 
 # From the top of the page to its bottom. A module imports only what stands below it.
 ORDER = (
+    "xarray",
     "__init__",
     "methods",
     "boxplot",
