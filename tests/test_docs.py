@@ -1,0 +1,128 @@
+"""The documentation: its examples run, and what it names exists."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dask_gpuselect
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def examples(page: str) -> doctest.DocTest:
+    """Those in the blocks of a page, on the lines where they stand."""
+    text = text_of(page)
+    source = ["\n"] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        if block[1] == "pycon":
+            first = text.count("\n", 0, block.start(2))
+            lines = block[2].splitlines(keepends=True)
+            source[first : first + len(lines)] = lines
+    return doctest.DocTestParser().get_doctest("".join(source), {}, page, str(DOCS / page), 0)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "gpu.md"])
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(examples(page)).failed == 0
+
+
+def test_examples_are_found() -> None:
+    found = {page: len(examples(page).examples) for page in PAGES}
+    assert min(found[page] for page in ("index.md", "quickstart.md", "which.md")) > 3
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_not_run_compiles(page: str) -> None:
+    """Blocks that need a GPU or a cluster, and name nothing that the package lacks."""
+    for language, block in BLOCK.findall(text_of(page)):
+        assert language in ("", "python", "pycon", "text")
+        if language == "python":
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and node.module == "dask_gpuselect":
+                    assert {alias.name for alias in node.names} <= set(dask_gpuselect.__all__)
+
+
+# --- What is named --------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    named = re.findall(r"^\.\. auto(?:function|class|exception):: (\S+)$", text_of("api.rst"), re.M)
+    assert set(named) == {*dask_gpuselect.__all__, "dask_gpuselect.methods.Exact"}
+
+
+def test_every_page_is_in_the_contents() -> None:
+    (contents,) = re.findall(r"^```\{toctree\}\n(.*?)^```$", text_of("index.md"), re.M | re.S)
+    listed = {line for line in contents.splitlines() if re.fullmatch(r"\w+", line)}
+    assert listed == {path.stem for path in (*DOCS.glob("*.md"), *DOCS.glob("*.rst"))} - {"index"}
+
+
+@cache
+def tests_in(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_is_named_exists(page: str) -> None:
+    for file, name in re.findall(r"\{test\}`(\w+\.py)::(\w+)`", text_of(page)):
+        assert name in tests_in(file), f"{page} names {file}::{name}"
+
+
+def rows(page: str) -> list[list[str]]:
+    """Of its tables, without their heads."""
+    lines = [line for line in text_of(page).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rules = {i for i, row in enumerate(cells) if set("".join(row)) <= set("-:")}
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+@pytest.mark.parametrize("page", ["comparison.md", "guarantees.md"])
+def test_every_row_is_backed(page: str) -> None:
+    assert len(rows(page)) > 5
+    for row in rows(page):
+        assert "{test}`" in row[-1] or "RESULTS.md" in row[-1], row
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_sections_of_results_exist(page: str) -> None:
+    results = (ROOT / "asv_bench" / "RESULTS.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^#+ (.*)$", results, flags=re.MULTILINE))
+    for section in re.findall(r"`RESULTS\.md`, \"([^\"]+)\"", text_of(page)):
+        assert section in sections, f"{page} names {section}"
+
+
+# --- The picture ----------------------------------------------------------------------------------
+
+
+def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    drawn = pictures.draw(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    elements, bracket = drawn["elements"], drawn["bracket"]
+    upto = np.searchsorted(elements, drawn["y"], side="right")
+    assert np.all(drawn["least"] <= upto)
+    assert np.all(upto <= drawn["most"])
+    assert bracket[0] < elements[drawn["rank"]] <= bracket[-1]
+    assert 0 < len(drawn["inside"]) < len(elements) / 4
+    assert (DOCS / "how_it_works.png").read_bytes().startswith(b"\x89PNG")
