@@ -9,6 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -74,7 +75,7 @@ def test_every_page_is_in_the_contents() -> None:
 
 
 @cache
-def tests_in(file: str) -> set[str]:
+def names_in(file: str) -> set[str]:
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
@@ -82,7 +83,7 @@ def tests_in(file: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_test_that_is_named_exists(page: str) -> None:
     for file, name in re.findall(r"\{test\}`(\w+\.py)::(\w+)`", text_of(page)):
-        assert name in tests_in(file), f"{page} names {file}::{name}"
+        assert name in names_in(file), f"{page} names {file}::{name}"
 
 
 def rows(page: str) -> list[list[str]]:
@@ -106,6 +107,30 @@ def test_sections_of_results_exist(page: str) -> None:
     sections = set(re.findall(r"^#+ (.*)$", results, flags=re.MULTILINE))
     for section in re.findall(r"`RESULTS\.md`, \"([^\"]+)\"", text_of(page)):
         assert section in sections, f"{page} names {section}"
+
+
+# --- What is said of dask ----------------------------------------------------------------------------
+
+
+def test_dask_has_no_quantiles_of_all_elements() -> None:
+    x = da.ones((8, 6), chunks=(4, 3))
+    for function, *q in ((da.median,), (da.quantile, 0.5), (da.percentile, 50)):
+        with pytest.raises(NotImplementedError):
+            function(x, *q)
+
+
+def test_dasks_percentiles_are_approximate() -> None:
+    a = np.random.default_rng(0).lognormal(size=100_000)
+    x = da.from_array(a, chunks=10_000)
+    exact = np.percentile(a, [25, 50, 75])
+    assert not np.any(da.percentile(x, [25, 50, 75]).compute() == exact)
+    np.testing.assert_array_equal(dask_gpuselect.percentile(x, [25, 50, 75]).compute(), exact)
+
+
+def test_dask_rechunks_the_reduced_axis() -> None:
+    x = da.ones((40, 6), chunks=(10, 3))
+    assert any("rechunk" in name for name in da.median(x, axis=0).dask.layers)
+    assert not any("rechunk" in name for name in dask_gpuselect.median(x, axis=0).dask.layers)
 
 
 # --- The picture ----------------------------------------------------------------------------------
