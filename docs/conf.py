@@ -13,7 +13,7 @@ author = "the dask_gpuselect developers"
 copyright = author
 release = version = dask_gpuselect.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"{project} {version}"
@@ -24,8 +24,7 @@ myst_heading_anchors = 3
 autodoc_typehints = "none"  # the docstrings say more
 autodoc_member_order = "bysource"
 default_role = "code"  # what is in single backquotes in docstrings
-napoleon_google_docstring = False
-napoleon_use_rtype = False
+numpydoc_show_class_members = False
 
 
 def setup(app: Any) -> None:

@@ -66,7 +66,7 @@ def draw(picture: Path) -> dict[str, Any]:
     for axes in (above, below):
         axes.axvspan(bracket[0], bracket[-1], color="tab:red", alpha=0.25, linewidth=0)
     below.set_title(
-        f"Together they prove a bracket (red): load 2 gathers {len(inside)} of {len(elements)} elements",
+        f"Their sum proves a bracket (red): load 2 gathers {len(inside)} of {len(elements)}",
         fontsize=11,
         loc="left",
     )
