@@ -18,7 +18,7 @@ import dask_gpuselect
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 def text_of(page: str) -> str:
@@ -53,7 +53,7 @@ def test_examples_are_found() -> None:
 def test_what_is_not_run_compiles(page: str) -> None:
     """Blocks that need a GPU or a cluster, and name nothing that the package lacks."""
     for language, block in BLOCK.findall(text_of(page)):
-        assert language in ("", "python", "pycon", "text")
+        assert language in ("python", "pycon") or language.startswith("{")
         if language == "python":
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.ImportFrom) and node.module == "dask_gpuselect":
@@ -95,19 +95,29 @@ def rows(page: str) -> list[list[str]]:
     return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
 
 
-@pytest.mark.parametrize("page", ["comparison.md", "guarantees.md"])
+@pytest.mark.parametrize("page", ["comparison.md", "gpu.md", "guarantees.md"])
 def test_every_row_is_backed(page: str) -> None:
+    """Figures are those of the section that is named."""
+    sections = results()
     assert len(rows(page)) > 5
     for row in rows(page):
-        assert "{test}`" in row[-1] or "RESULTS.md" in row[-1], row
+        named = re.findall(r'RESULTS\.md, "([^"]+)"', row[-1])
+        assert named or "{test}`" in row[-1], row
+        for section in named:
+            for figure in re.findall(r"\d+\.\d+|\d+(?= reads| %)", " ".join(row[:-1])):
+                assert re.search(rf"(?<![\d.]){figure}(?![\d.]*\d)", sections[section]), row
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_sections_of_results_exist(page: str) -> None:
-    results = (ROOT / "asv_bench" / "RESULTS.md").read_text(encoding="utf-8")
-    sections = set(re.findall(r"^#+ (.*)$", results, flags=re.MULTILINE))
-    for section in re.findall(r"`RESULTS\.md`, \"([^\"]+)\"", text_of(page)):
-        assert section in sections, f"{page} names {section}"
+def test_sections_that_are_named_exist(page: str) -> None:
+    assert set(re.findall(r'RESULTS\.md, "([^"]+)"', text_of(page))) <= results().keys()
+
+
+def results() -> dict[str, str]:
+    """The sections of the measurements, by their titles."""
+    text = (ROOT / "asv_bench" / "RESULTS.md").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 # --- What is said of dask -------------------------------------------------------------------------
