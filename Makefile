@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PINNED ?= .venv-pinned
+VENV_DOCS ?= .venv-docs
 # Of CuPy, 12 or 13. dask-cuda pins dask, so it has an environment of its own.
 CUDA ?= 13
 VENV_GPU ?= .venv-cuda$(CUDA)
@@ -17,7 +18,7 @@ SHELL := /bin/sh
 PIP_FLAGS := -qq --disable-pip-version-check
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-pinned test-gpu lint format mypy bench clean
+.PHONY: help demo test test-pinned test-gpu lint format mypy docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -28,6 +29,7 @@ help:
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff mend what it can"
+	@echo "make docs         the documentation, in docs/_build; a warning is an error"
 	@echo "make bench        the benchmarks (asv)"
 	@echo "make clean        remove environments, caches and builds"
 
@@ -61,13 +63,16 @@ format: $(VENV)/.dev
 mypy: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
+docs: $(VENV_DOCS)/.docs
+	$(VENV_DOCS)/bin/sphinx-build -W --keep-going -q -b html docs docs/_build
+
 bench: $(VENV)/.dev
 	cd asv_bench && $(abspath $(VENV))/bin/asv machine --yes
 	cd asv_bench && $(abspath $(VENV))/bin/asv run --show-stderr \
 		--environment existing:$(abspath $(VENV))/bin/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV_PINNED) .venv-cuda* build dist
+	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) .venv-cuda* build dist docs/_build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf asv_bench/env asv_bench/html asv_bench/results
 	find dask_gpuselect tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} + \
@@ -75,7 +80,7 @@ clean:
 
 # Environments. A stamp is younger than pyproject.toml when its extras are installed.
 
-$(VENV)/.made $(VENV_PINNED)/.made $(VENV_GPU)/.made:
+$(VENV)/.made $(VENV_PINNED)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: '$(PYTHON)' is missing or older than Python 3.11;" \
 			"name another one: make PYTHON=python3.12" >&2; exit 1; }
@@ -103,4 +108,9 @@ $(VENV_PINNED)/.test: pyproject.toml | $(VENV_PINNED)/.made
 $(VENV_GPU)/.test-gpu: pyproject.toml | $(VENV_GPU)/.made
 	@echo "installing dask_gpuselect[test,cuda$(CUDA)] into $(@D)"
 	@$(VENV_GPU)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test,cuda$(CUDA)]'
+	@touch $@
+
+$(VENV_DOCS)/.docs: pyproject.toml | $(VENV_DOCS)/.made
+	@echo "installing dask_gpuselect[docs] into $(@D)"
+	@$(VENV_DOCS)/bin/python -m pip install $(PIP_FLAGS) --editable '.[docs]'
 	@touch $@

@@ -7,9 +7,14 @@ import importlib
 
 import pytest
 
+import dask_gpuselect
 
-@pytest.mark.parametrize("module", ["boxplot", "interpolation", "quantiles", "ranks"])
+
+@pytest.mark.parametrize("module", ["boxplot", "interpolation", "methods", "quantiles", "ranks"])
 def test_examples(module: str) -> None:
-    results = doctest.testmod(importlib.import_module(f"dask_gpuselect.{module}"))
+    public = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}
+    results = doctest.testmod(
+        importlib.import_module(f"dask_gpuselect.{module}"), extraglobs=public
+    )
     assert results.attempted > 0
     assert results.failed == 0

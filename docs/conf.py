@@ -1,0 +1,33 @@
+"""How Sphinx builds the documentation: `make docs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+
+import dask_gpuselect
+
+project = "dask_gpuselect"
+author = "the dask_gpuselect developers"
+copyright = author
+release = version = dask_gpuselect.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"{project} {version}"
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"  # the docstrings say more
+autodoc_member_order = "bysource"
+default_role = "code"  # what is in single backquotes in docstrings
+numpydoc_show_class_members = False
+
+
+def setup(app: Any) -> None:
+    """Tests are named as {test}`test_file.py::test_name`; `tests/test_docs.py` says if there is no
+    such test."""
+    app.add_generic_role("test", nodes.literal)
