@@ -66,7 +66,7 @@ def test_what_is_not_run_compiles(page: str) -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     directive = r"^\.\. auto(?:function|class|exception):: ([\w.]+)"
     named = re.findall(directive, text_of("api.rst"), flags=re.MULTILINE)
-    assert set(named) == {*dask_gpuselect.__all__, "dask_gpuselect.methods.Exact"}
+    assert {*dask_gpuselect.__all__, "dask_gpuselect.methods.Exact"} <= set(named)
 
 
 def test_every_page_is_in_the_contents() -> None:

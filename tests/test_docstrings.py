@@ -10,7 +10,9 @@ import pytest
 import dask_gpuselect
 
 
-@pytest.mark.parametrize("module", ["boxplot", "interpolation", "methods", "quantiles", "ranks"])
+@pytest.mark.parametrize(
+    "module", ["boxplot", "interpolation", "methods", "quantiles", "ranks", "xarray"]
+)
 def test_examples(module: str) -> None:
     public = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}
     results = doctest.testmod(
