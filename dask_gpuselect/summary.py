@@ -211,12 +211,13 @@ class Boxes(Arrays):
         kept = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))
         return replace(self, **columns, fliers=self.fliers[kept])
 
-    @property
+    # Kept: each box of many asks for its own.
+    @cached_property
     def iqr(self) -> NDArray[np.float64]:
         with np.errstate(invalid="ignore", over="ignore"):
             return np.asarray(self.q3 - self.q1)
 
-    @property
+    @cached_property
     def notch(self) -> NDArray[np.float64]:
         """Half its height."""
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
