@@ -222,8 +222,9 @@ def quantile(
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
         The discrete methods (inverted_cdf, closest_observation, lower, higher, nearest) choose an
-        element and keep its type. The others give float64, or keep float16 and float32 if q is a
-        Python number, as ``numpy.quantile`` does.
+        element and keep its type. The others, as ``numpy.quantile``, keep float16 and float32 if q
+        is a Python number, and give what NumPy promotes data and q to if q is an array or number of
+        NumPy's of less precision than float64; else float64.
         NaN (NaT) if any element is.
 
     Raises
