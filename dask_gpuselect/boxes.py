@@ -403,12 +403,7 @@ class Gathered:
         ends, n = self.brackets.ends, self.tally.n_valid
         if first is None:
             return n, None
-        cell = int(np.searchsorted(ends, first, side="left"))
-        is_end = cell < len(ends) and ends[cell] == first
-        if is_end:
-            before, is_known = int(self.tally.below[cell]), True
-        else:
-            before, is_known = self._before(cell)
+        cell, before, is_known = self._place(first, self.tally.below)
         follow = ends[(ends >= first) & (self.ties > 0)][:1]
         begin = _next(ends[cell - 1], self.largest) if cell else self.least
         apart = (begin, _next(first, self.least)) if first > self.least else None
@@ -423,12 +418,7 @@ class Gathered:
         ends = self.brackets.ends
         if last is None:
             return 0, None
-        cell = int(np.searchsorted(ends, last, side="left"))
-        is_end = cell < len(ends) and ends[cell] == last
-        if is_end:
-            before, is_known = int(self.tally.upto[cell]), True
-        else:
-            before, is_known = self._before(cell)
+        cell, before, is_known = self._place(last, self.tally.upto)
         follow = ends[(ends <= last) & (self.ties > 0)][-1:]
         begin = _next(ends[cell - 1], self.largest) if cell else self.least
         apart = None if is_known else (begin, last)
@@ -438,11 +428,16 @@ class Gathered:
             return None, None
         return before + number, _only(np.maximum, follow, found)
 
-    def _before(self, cell: int) -> tuple[int, bool]:
-        """How many elements are before an open cell, and whether there is none in it."""
+    def _place(self, value: Any, at_ends: IntArray) -> tuple[int, int, bool]:
+        """The open cell of a value, how many elements are before, and whether that is all that
+        count: the value is an end, where `at_ends` are the counts, or nothing is in the cell."""
+        ends = self.brackets.ends
+        cell = int(np.searchsorted(ends, value, side="left"))
+        if cell < len(ends) and ends[cell] == value:
+            return cell, int(at_ends[cell]), True
         before = int(self.tally.upto[cell - 1]) if cell else 0
-        is_last = cell == len(self.brackets.ends)
-        return before, before == (self.tally.n_valid if is_last else int(self.tally.below[cell]))
+        behind = int(self.tally.below[cell]) if cell < len(ends) else self.tally.n_valid
+        return cell, before, before == behind
 
     def beyond(self, value: Any, extreme: Any, most: int) -> NDArray[Any]:
         """The elements that lie strictly between a value and an extreme, the most extreme ones

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,6 @@ import numpy as np
 from dask import config
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 from numpy.typing import NDArray
 
@@ -51,7 +49,7 @@ from dask_gpuselect.lane_cuts import (
     narrow,
     order_statistics,
 )
-from dask_gpuselect.passes import Plan, known_bytes
+from dask_gpuselect.passes import Plan, known_bytes, threads_for
 from dask_gpuselect.source import Key, private_copy
 from dask_gpuselect.strategies import TALLIES_EVERY, Passes, plan_passes
 from dask_gpuselect.summary import Boxes
@@ -266,10 +264,8 @@ def _in_threads(
     axis = max(
         (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
     )
-    n_threads = config.get("num_workers", None) or CPU_COUNT
-    # Other threads than the main one have others beside them, and stay alone.
-    is_main = threading.current_thread() is threading.main_thread()
-    if not (isinstance(array, np.ndarray) and array.nbytes >= WORTH_THREADS and is_main):
+    n_threads = threads_for(array)
+    if not n_threads or array.nbytes < WORTH_THREADS:
         return [answer(array)], axis
     n_pieces = min(array.nbytes // WORTH_THREADS + 1, 4 * n_threads, array.shape[axis])
     with ThreadPoolExecutor(n_threads) as pool:

@@ -408,9 +408,9 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
 
 def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     """The same about an array in memory, without a graph; of a large NumPy array by threads."""
-    if is_for_threads(values):
-        return _ask_threads(values, question)
-    size = math.prod(values.shape)
+    size, n_threads = math.prod(values.shape), threads_for(values)
+    if n_threads and size >= WORTH_THREADS:
+        return _ask_threads(values, question, n_threads)
     if size >= PILOT_WORTH:
         guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
         tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
@@ -426,17 +426,18 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     return question.finish(found, more, tally, sums)
 
 
-def is_for_threads(values: Any) -> bool:
-    """Whether an array in memory is worth several threads, and they are ours to use: threads other
-    than the main one have others beside them, and stay alone."""
+def threads_for(values: Any) -> int:
+    """How many threads may share an array in memory: NumPy's in the main thread. 0 for any other,
+    which the thread that has it answers alone: it may have others beside it."""
     is_main = threading.current_thread() is threading.main_thread()
-    return isinstance(values, np.ndarray) and values.size >= WORTH_THREADS and is_main
+    if not (isinstance(values, np.ndarray) and is_main):
+        return 0
+    return int(config.get("num_workers", None) or CPU_COUNT)
 
 
-def _ask_threads(values: NDArray[Any], question: Follower) -> Any:
+def _ask_threads(values: NDArray[Any], question: Follower, n_threads: int) -> Any:
     """The same in pieces, views of a NumPy array, that dask's threads take."""
     flat = values.ravel(order="K")
-    n_threads = config.get("num_workers", None) or CPU_COUNT
     pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // PILOT_WORTH), 1))
     # Not by da.from_array, which makes a copy.
     held = {("pieces", i): piece for i, piece in enumerate(pieces)}

@@ -81,7 +81,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     """
     ordered, n_missing = _sort_valid(values)
     n_valid = ordered.shape[0]
-    below, upto = counts_in_sorted(ordered, brackets.ends)
+    below, upto = _counts(ordered, brackets.ends)
     starts = np.append(np.int64(0), upto)[brackets.wanted]
     stops = np.append(below, np.int64(n_valid))[brackets.wanted]
     if int((stops - starts).sum()) > most:
@@ -445,7 +445,7 @@ def to_host(array: Array) -> Any:
 
 
 def _measure(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
-    below, upto = counts_in_sorted(ordered, pivots)
+    below, upto = _counts(ordered, pivots)
     starts = np.append(np.int64(0), upto)[:-1]
     distance = np.full(len(below), np.nan)  # the first cell has no lower end: unknown
     for i in range(1, len(below)):
@@ -458,7 +458,7 @@ def elements_at(array: Array, places: IntArray) -> NDArray[Any]:
     return np.asarray(to_host(namespace(array).take(array, like(places, array))))
 
 
-def counts_in_sorted(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
+def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """How many elements of a sorted array are below, and up to, each value."""
     xp = namespace(ordered)
     wanted = like(values, ordered)

@@ -5,11 +5,7 @@ from dask_gpuselect.kernels.cuda.lanes import lane_ends
 from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample, sorted_sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
-from dask_gpuselect.kernels.cuda.spans import (
-    merged,
-    tally,
-    tally_in_place,
-)
+from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
 from dask_gpuselect.kernels.generic import lanes, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
