@@ -32,7 +32,7 @@ from dask_gpuselect.cuts import (
 from dask_gpuselect.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate
 from dask_gpuselect.ranks import METHODS, ranks
-from dask_gpuselect.strategies import PILOT_SIGMA
+from dask_gpuselect.strategies.default import PILOT_SIGMA
 
 QUARTILES = (0.25, 0.5, 0.75)
 NOTCH = 1.57  # of iqr / sqrt(n) (McGill, Tukey & Larsen 1978)

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.strategies import pilot_bracket
+from dask_gpuselect.strategies.default import pilot_bracket
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -55,7 +55,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     answers[is_end] = brackets.ends[segment[is_end] // 2]
     within = segment[~is_end]
     places = ranks[~is_end] - borders[within] + before[within // 2]
-    answers[~is_end] = _elements_at(tally.candidates, places)
+    answers[~is_end] = elements_at(tally.candidates, places)
     return unsigned_zero(answers)
 
 
@@ -76,7 +76,7 @@ def unsigned_zero(values: NDArray[Any]) -> NDArray[Any]:
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
-def _elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
+def elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
     """The elements that sorting would put at the given places."""
     if not isinstance(candidates, np.ndarray):
         found: NDArray[Any] = candidates.elements_at(places)

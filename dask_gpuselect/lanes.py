@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.boxes import Rule
 from dask_gpuselect.columns import Columns, Place, Tasks
-from dask_gpuselect.kernels.generic import concatenate, namespace, selection_dtype
+from dask_gpuselect.kernels.generic import concatenate, namespace
+from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds, LaneQuantiles
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
@@ -51,7 +52,7 @@ from dask_gpuselect.lane_cuts import (
 )
 from dask_gpuselect.passes import Plan, known_bytes, threads_for
 from dask_gpuselect.source import Key, private_copy
-from dask_gpuselect.strategies import TALLIES_EVERY, Passes, plan_passes
+from dask_gpuselect.strategies.default import TALLIES_EVERY, Passes, plan_passes
 from dask_gpuselect.summary import Boxes
 
 T = TypeVar("T")

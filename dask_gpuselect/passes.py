@@ -50,7 +50,7 @@ from dask_gpuselect.cuts import (
     check_unchanged,
     most_candidates,
 )
-from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.moments import Moments
 from dask_gpuselect.source import (
     AnswerLayer,
@@ -60,7 +60,7 @@ from dask_gpuselect.source import (
     private_copy,
     reads_of,
 )
-from dask_gpuselect.strategies import PILOT_SIZE, pilot_room, pivot_count
+from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_room, pivot_count
 
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
 PILOT_WORTH = 4 * PILOT_SIZE

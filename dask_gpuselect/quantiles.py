@@ -32,7 +32,7 @@ from dask_gpuselect.lane_cuts import Lanes
 from dask_gpuselect.lanes import ask_lanes, ask_lanes_now, plan_lanes
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
-from dask_gpuselect.strategies import pivot_share
+from dask_gpuselect.strategies.default import pivot_share
 
 Axis = int | Sequence[int] | None
 T = TypeVar("T")

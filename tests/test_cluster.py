@@ -22,7 +22,7 @@ import pytest
 from distributed import Client, LocalCluster, wait
 
 from dask_gpuselect import passes, quantile
-from dask_gpuselect.strategies import PILOT_SIZE, pilot_bracket, pivot_count
+from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_bracket, pivot_count
 from tests.backends import CUPY, NUMPY, Backend, device_problem
 
 Q = [0.25, 0.5, 0.75]

@@ -27,7 +27,6 @@ from dask_gpuselect.kernels.cuda.source import (
     classify_memory,
     digits,
     file_of,
-    from_keys,
     lane_kernel,
     long_lane_kernel,
     n_slots,
@@ -36,6 +35,7 @@ from dask_gpuselect.kernels.cuda.source import (
     source,
     tally_memory,
 )
+from dask_gpuselect.keys import from_keys
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")

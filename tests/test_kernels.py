@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.cuts import Brackets, Cuts, Tally, most_candidates
 from dask_gpuselect.kernels import cpu, generic
-from dask_gpuselect.strategies import pivot_count
+from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.strategies.default import pivot_count
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
 
@@ -607,9 +608,9 @@ def test_a_cached_kernel_of_another_dtype(monkeypatch: pytest.MonkeyPatch) -> No
         return compile_(other[cpu._sample] if "cache" in options else signature)
 
     monkeypatch.setattr(numba, "njit", cached_wrongly)
-    cpu._compiled.cache_clear()
+    compiled.cache_clear()
     try:
         drawn = cpu.sample(np.arange(100.0), 10)
     finally:
-        cpu._compiled.cache_clear()
+        compiled.cache_clear()
     assert len(set(drawn)) == 10

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import Box, Boxplot, ChunksChangedError, describe_boxplot, explain
 from dask_gpuselect.boxes import QUARTILES, Rule
 from dask_gpuselect.kernels import cpu, generic
-from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import Fences, LaneEnds
 from tests.backends import Backend
 from tests.data import INTEGERS, normal

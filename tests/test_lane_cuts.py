@@ -29,7 +29,7 @@ from dask_gpuselect.lane_cuts import (
     pick,
     tally_of_sorted,
 )
-from dask_gpuselect.strategies import TALLIES_EVERY, plan_passes
+from dask_gpuselect.strategies.default import TALLIES_EVERY, plan_passes
 from tests.data import FLOATS, MISSING
 
 IntArray = NDArray[np.int64]

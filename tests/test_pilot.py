@@ -14,7 +14,7 @@ from dask_gpuselect import median, nanquantile, passes, quantile, quantiles
 from dask_gpuselect.cuts import Brackets, ChunksChangedError, Tally, guess_brackets
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.kernels import generic
-from dask_gpuselect.strategies import pilot_bracket
+from dask_gpuselect.strategies.default import pilot_bracket
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 from tests.sources import Source

@@ -17,9 +17,10 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect import finish
 from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.kernels import generic
-from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
@@ -34,7 +35,8 @@ from dask_gpuselect.lane_cuts import (
     tally_of_sorted,
 )
 from dask_gpuselect.moments import SCALE, Moments
-from dask_gpuselect.strategies import pivot_count
+from dask_gpuselect.strategies import probes
+from dask_gpuselect.strategies.default import pivot_count
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
@@ -62,6 +64,10 @@ class Kernels(Protocol):
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
     def moments(self, values: Any, centre: Any, scale: float) -> Moments: ...
+
+    def report(self, values: Any, probe: probes.Measure) -> probes.Report: ...
+
+    def bitonic_sorted(self, values: Any) -> Any: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
@@ -119,6 +125,28 @@ def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     if pivots.dtype == np.float64 and not found.is_scaled:
         found = kernel.moments(values, centre, SCALE)
     return found
+
+
+def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
+    """What a strategy's probe finds in a chunk of any shape."""
+    values, n_nat = _elements(chunk, dtype)
+    found = _kernels_for(values).report(values, probe)
+    return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
+
+
+def elements_at(candidates: Any, places: NDArray[np.int64], sorts: str) -> NDArray[Any]:
+    """The elements that sorting candidates would put at some places, on the host.
+
+    Parameters
+    ----------
+    sorts : {"select", "sort", "bitonic"}
+        Whether all are sorted, and how.
+    """
+    if sorts == "select":
+        return finish.elements_at(candidates, places)
+    values = candidates if isinstance(candidates, np.ndarray) else candidates.elements
+    order = _kernels_for(values).bitonic_sorted if sorts == "bitonic" else generic.sorted_copy
+    return generic.elements_at(order(values), places)
 
 
 NEAR = 16

@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.core.registry import cpu_target
@@ -25,7 +24,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally, extremes_of
 from dask_gpuselect.finish import unsigned_zero
-from dask_gpuselect.kernels import generic
+from dask_gpuselect.kernels import bitonic, cpu_measures, generic
+from dask_gpuselect.kernels.compiling import compiled
 from dask_gpuselect.kernels.generic import even_positions, heavy_cells
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, Fliers, LaneEnds
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick, ranks_of_each
@@ -267,6 +267,10 @@ SELECT_WHOLE = 0  # a read is always faster
 merged = Tally.merge  # this is the host
 
 tally_in_place = tally  # this is the host
+
+report = cpu_measures.report
+
+bitonic_sorted = bitonic.sorted_by_network
 
 
 # --- Choosing pivots ----------------------------------------------------------------------------
@@ -1074,19 +1078,5 @@ def _signatures(
     }
 
 
-@cache
 def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    """A kernel compiled for one dtype: once in a process, and kept on disk for the next.
-
-    Read-only arrays are another type to Numba; a signature that asks for no more than reading
-    accepts both.
-    """
-    scalar = numba.from_dtype(dtype)
-    values = types.Array(scalar, 1, "C", readonly=True)
-    signature = _signatures(values, types.Array(scalar, 1, "C"))[kernel]
-    compiled: Any = numba.njit(signature, nogil=True, cache=True)(kernel)
-    if compiled.signatures != [signature]:
-        # Two processes that compiled a kernel for two dtypes at the same time have written to one
-        # file, and it is the other's.
-        compiled = numba.njit(signature, nogil=True)(kernel)
-    return cast(Callable[..., Any], compiled)
+    return compiled(kernel, dtype, _signatures)

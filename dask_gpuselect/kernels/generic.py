@@ -25,10 +25,12 @@ from dask_gpuselect.cuts import (
     extremes_of,
     guess_brackets,
 )
+from dask_gpuselect.kernels import bitonic, measures
 from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick
 from dask_gpuselect.moments import LARGE, SCALE, LaneMoments, Moments, product, two_sum
-from dask_gpuselect.strategies import pilot_room
+from dask_gpuselect.strategies.default import pilot_room
+from dask_gpuselect.strategies.probes import Measure, Report
 
 Array = Any  # an array-API array
 
@@ -350,14 +352,6 @@ merged = Tally.merge  # this is the host
 tally_in_place = tally  # candidates leave the array's device
 
 
-def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which elements of `dtype` are compared: the same order, and exact both ways."""
-    substitutes = {"b": np.uint8, "M": np.int64, "m": np.int64}
-    if dtype.kind == "f" and dtype.itemsize == 2:
-        return np.dtype(np.float32)
-    return np.dtype(substitutes.get(dtype.kind, dtype.newbyteorder("=")))
-
-
 HEAVY = 4  # a cell of more than this many times its share is split again
 
 
@@ -451,6 +445,21 @@ def _measure(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, 
     for i in range(1, len(below)):
         distance[i] = _distance(ordered[int(starts[i]) : int(below[i])], pivots[i])
     return below, upto, distance
+
+
+def report(values: Array, probe: Measure) -> Report:
+    """What a strategy's probe finds in a chunk, on the host; see `measures.report`."""
+    return measures.report(np.asarray(to_host(values)).reshape(-1), probe)
+
+
+def sorted_copy(array: Array) -> Array:
+    """All elements of a one-dimensional array, ascending."""
+    return namespace(array).sort(array)
+
+
+def bitonic_sorted(values: Array) -> Array:
+    """A one-dimensional array sorted by a bitonic network and merges; see `bitonic`."""
+    return bitonic.sorted_by_network(np.asarray(to_host(values)))
 
 
 def elements_at(array: Array, places: IntArray) -> NDArray[Any]:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import FloatArray, IntArray
-from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE, from_keys
+from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE
+from dask_gpuselect.keys import from_keys
 
 BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
 TINY = 1e-320  # more than what rounding takes away where numbers are denormal

@@ -6,7 +6,7 @@ from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import pilot, sample, sorted_sample
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
-from dask_gpuselect.kernels.generic import lanes, sorted_lanes
+from dask_gpuselect.kernels.generic import bitonic_sorted, lanes, report, sorted_lanes
 
 SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
 
@@ -14,12 +14,14 @@ __all__ = [
     "MOST_PIVOTS",
     "SELECT_WHOLE",
     "Candidates",
+    "bitonic_sorted",
     "cuts",
     "lane_ends",
     "lanes",
     "merged",
     "moments",
     "pilot",
+    "report",
     "sample",
     "sorted_lanes",
     "sorted_sample",

@@ -12,7 +12,7 @@ from dask_gpuselect.kernels import cpu
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS
-from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.moments import Moments
 
 Array = Any  # a CuPy array

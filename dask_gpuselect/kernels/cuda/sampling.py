@@ -24,8 +24,8 @@ from dask_gpuselect.kernels.cuda.spans import (
     tally_in_place,
     tally_of,
 )
-from dask_gpuselect.kernels.generic import selection_dtype
-from dask_gpuselect.strategies import pilot_bracket, pilot_room
+from dask_gpuselect.keys import selection_dtype
+from dask_gpuselect.strategies.default import pilot_bracket, pilot_room
 
 Array = Any  # a CuPy array
 # As many for each bracket. With 2, 4, 8 and 16 the median of 2^30 float32 took 1.55, 1.52, 1.53 and

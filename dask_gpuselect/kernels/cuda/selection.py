@@ -17,10 +17,9 @@ from dask_gpuselect.kernels.cuda.source import (
     MOST_RANKS,
     SELECT_THREADS,
     digits,
-    from_keys,
     select_memory,
-    to_keys,
 )
+from dask_gpuselect.keys import from_keys, to_keys
 
 Array = Any  # a CuPy array
 # Wanted elements up to which they are selected, 6 at a time, and not all are sorted. 6 of 2^24

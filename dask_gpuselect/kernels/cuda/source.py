@@ -8,9 +8,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.keys import selection_dtype
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
@@ -155,33 +154,6 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
     """The shift and the bits of each digit of a key, the leading one first."""
     bits = 8 * dtype.itemsize
     return [(max(top - DIGIT, 0), min(top, DIGIT)) for top in range(bits, 0, -DIGIT)]
-
-
-def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The elements of these keys: the inverse of `key_of` in ``elements.cuh``."""
-    bits = 8 * dtype.itemsize
-    sign = np.uint64(1 << (bits - 1))
-    if dtype.kind == "i":
-        keys = keys ^ sign
-    elif dtype.kind == "f":
-        keys = np.where(keys & sign, keys ^ sign, ~keys)
-    words = keys.astype(f"u{dtype.itemsize}")
-    return words.view(dtype).astype(selection_dtype(dtype), copy=False)
-
-
-def to_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """The keys of elements of `selection_dtype`: `key_of` in ``elements.cuh``."""
-    dtype = values.dtype
-    sign = np.uint64(1 << (8 * dtype.itemsize - 1))
-    if dtype.kind == "f":
-        values = values + dtype.type(0)  # zeros of both signs have one
-    keys = values.view(f"u{dtype.itemsize}").astype(np.uint64)
-    if dtype.kind == "i":
-        return keys ^ sign
-    if dtype.kind == "f":
-        ones = np.uint64((1 << (8 * dtype.itemsize)) - 1)
-        return np.where(keys & sign, ones & ~keys, keys | sign)
-    return keys
 
 
 # --- Lanes ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dask_gpuselect.kernels.cuda.source import (
     TALLY_THREADS,
     tally_memory,
 )
-from dask_gpuselect.kernels.generic import selection_dtype
+from dask_gpuselect.keys import selection_dtype
 
 Array = Any  # a CuPy array
 

@@ -1,0 +1,84 @@
+"""Selection methods of the literature, as strategies of one engine.
+
+A strategy is pure: it proposes what to measure from what is known (`known`), and only integer
+counts narrow the bracket. It knows neither dask nor CuPy nor any element, and reads like the
+method's own description: a loop that yields probes (`probes`) and is told the reports.
+
+::
+
+    default.py        how pivots are chosen where no strategy is named
+    cutting_plane.py  Kelley
+    roots.py          Bisection, BrentRoot
+    minima.py         GoldenSection, BrentMinimize
+    digits.py         Radix
+    buckets.py        Bucket
+    random_pivots.py  Randomized, Quickselect
+    sorting.py        SortAndChoose, BitonicMerge
+    known.py          a bracket, and how counts narrow it
+    probes.py         what can be measured in one read, and the reports
+    spaces.py         where distances are measured
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from dask_gpuselect.strategies.buckets import Bucket
+from dask_gpuselect.strategies.cutting_plane import Kelley
+from dask_gpuselect.strategies.digits import Radix
+from dask_gpuselect.strategies.known import Strategy
+from dask_gpuselect.strategies.minima import BrentMinimize, GoldenSection
+from dask_gpuselect.strategies.random_pivots import Quickselect, Randomized
+from dask_gpuselect.strategies.roots import Bisection, BrentRoot
+from dask_gpuselect.strategies.sorting import BitonicMerge, SortAndChoose
+
+__all__ = [
+    "STRATEGIES",
+    "Bisection",
+    "BitonicMerge",
+    "BrentMinimize",
+    "BrentRoot",
+    "Bucket",
+    "GoldenSection",
+    "Kelley",
+    "Quickselect",
+    "Radix",
+    "Randomized",
+    "SortAndChoose",
+    "Strategy",
+    "strategy_of",
+]
+
+STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
+    "kelley": Kelley,
+    "bisection": Bisection,
+    "golden_section": GoldenSection,
+    "brent_minimize": BrentMinimize,
+    "brent_root": BrentRoot,
+    "radix": Radix,
+    "bucket": Bucket,
+    "randomized": Randomized,
+    "quickselect": Quickselect,
+    "sort_and_choose": SortAndChoose,
+    "bitonic_merge": BitonicMerge,
+}
+"""By name, each as its paper has it where that can be."""
+
+
+def strategy_of(strategy: Strategy | str) -> Strategy:
+    """The strategy of that name, or the object itself.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name; it lists them.
+    TypeError
+        If it is no strategy.
+    """
+    if isinstance(strategy, str):
+        if strategy not in STRATEGIES:
+            raise ValueError(f"no strategy {strategy!r}: there are {', '.join(STRATEGIES)}")
+        return STRATEGIES[strategy]()
+    if not all(hasattr(strategy, name) for name in ("opening", "rounds", "search", "sorts")):
+        raise TypeError(f"a strategy, or the name of one, is wanted, not {type(strategy).__name__}")
+    return strategy

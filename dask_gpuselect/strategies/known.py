@@ -1,0 +1,190 @@
+"""What is known of one or two neighbouring order statistics, and how counts narrow it.
+
+Only integer counts move a bracket: rounding in a strategy's sums may cost rounds, never the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from dask_gpuselect.keys import extreme_keys
+from dask_gpuselect.strategies.probes import (
+    Bins,
+    BinsReport,
+    ExtentReport,
+    Measure,
+    Points,
+    PointsReport,
+    Probe,
+    Report,
+)
+
+
+class ContradictionError(Exception):
+    """A report contradicts an earlier one: the data have changed in between."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A bracket of the elements of the ranks `first` and `last`.
+
+    Parameters
+    ----------
+    first, last : int
+        Ranks, 0-based; the same, or neighbours.
+    n : int
+        Valid elements.
+    lo, hi : int
+        Keys. Both elements lie strictly between them, unless they are found.
+    before, inside : int
+        How many elements are up to `lo`, and strictly between `lo` and `hi`.
+    dtype : dtype
+        A `keys.selection_dtype`.
+    lower, upper : int or None
+        The keys of both elements when they are found.
+    """
+
+    first: int
+    last: int
+    n: int
+    lo: int
+    hi: int
+    before: int
+    inside: int
+    dtype: np.dtype[Any]
+    lower: int | None = None
+    upper: int | None = None
+
+    @classmethod
+    def at_first(cls, first: int, last: int, n: int, dtype: np.dtype[Any]) -> Self:
+        """Before anything is known."""
+        assert 0 <= first <= last <= first + 1
+        assert last < n
+        least, largest = extreme_keys(dtype)
+        return cls(first, last, n, least - 1, largest + 1, 0, n, dtype)
+
+    @property
+    def is_settled(self) -> bool:
+        return self.lower is not None
+
+    @property
+    def target(self) -> float:
+        """How many elements are up to a value between the wanted ones, or half of one."""
+        return (self.first + self.last + 1) / 2
+
+    def told(self, probe: Measure, report: Report) -> Known:
+        """The same with what a report adds."""
+        if isinstance(report, ExtentReport):
+            self._check(report.n_valid)
+            return self._narrowed(report.least - 1, report.largest + 1, 0, report.n_valid)
+        if isinstance(report, PointsReport):
+            assert isinstance(probe, Points)
+            self._check(report.n_valid)
+            found = self
+            for i, key in enumerate(probe.keys):
+                if not found.is_settled:
+                    counts = int(report.below[i]), int(report.upto[i])
+                    found = found._told_of(key, *counts, report.previous[i], report.next[i])
+            return found
+        if isinstance(report, BinsReport):
+            assert not isinstance(probe, Points)
+            return self._told_of_bins(probe, report)  # type: ignore[arg-type]
+        return self
+
+    def _told_of(self, key: int, below: int, upto: int, previous: int, next_: int) -> Known:
+        if upto <= self.first:  # nothing lies between the pivot and the next element
+            return self._narrowed(next_ - 1, self.hi, upto, self.before + self.inside)
+        if below > self.last:
+            return self._narrowed(self.lo, previous + 1, self.before, below)
+        return self._found(
+            previous if self.first < below else key, next_ if self.last >= upto else key
+        )
+
+    def _told_of_bins(self, bins: Bins, report: BinsReport) -> Known:
+        self._check(report.n_valid)
+        upto = report.n_before + np.cumsum(report.counts)
+        i, j = self.bins_of(report)
+        if self.first < report.n_before or j >= len(report.counts):
+            raise ContradictionError
+        before = int(upto[i] - report.counts[i])
+        return self._narrowed(bins.edge(i) - 1, bins.edge(j + 1), before, int(upto[j]))
+
+    def bins_of(self, report: BinsReport) -> tuple[int, int]:
+        """The bins of the wanted elements."""
+        upto = report.n_before + np.cumsum(report.counts)
+        i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
+        return i, j
+
+    def _narrowed(self, lo: int, hi: int, before: int, upto: int) -> Known:
+        """With a bracket that is at least as narrow; `upto` elements are below `hi`."""
+        if lo < self.lo:
+            lo, before = self.lo, self.before
+        if hi > self.hi:
+            hi, upto = self.hi, self.before + self.inside
+        if not before <= self.first <= self.last < upto or hi - lo < 2:
+            raise ContradictionError
+        self._check_counts(lo, hi, before, upto)
+        known = replace(self, lo=lo, hi=hi, before=before, inside=upto - before)
+        if hi - lo == 2:
+            return known._found(lo + 1, lo + 1)
+        # The key before that of +0.0 belongs to no element, for -0.0 has the other's.
+        hole = (1 << 8 * self.dtype.itemsize - 1) - 1 if self.dtype.kind == "f" else None
+        return replace(known, lo=lo - (lo == hole), hi=hi + (hi == hole))
+
+    def _found(self, lower: int, upper: int) -> Known:
+        if not self.lo < lower <= upper < self.hi:
+            raise ContradictionError
+        return replace(self, lower=lower, upper=upper)
+
+    def _check(self, n_valid: int) -> None:
+        if n_valid != self.n:
+            raise ContradictionError
+
+    def _check_counts(self, lo: int, hi: int, before: int, upto: int) -> None:
+        """A narrower bracket holds no more on either side than the wider one did."""
+        if before < self.before or upto > self.before + self.inside:
+            raise ContradictionError
+
+
+class Told(NamedTuple):
+    """What a strategy is told: what is known by now, and the report on what it proposed."""
+
+    known: Known
+    report: Any
+
+
+Search = Generator[Probe, Told, None]
+
+
+class Strategy(Protocol):
+    """A selection method: pure, deterministic, frozen, knowing neither dask nor CuPy.
+
+    A strategy proposes what to measure next, from what is known; the same known facts make it
+    propose the same again. It is not told the elements, and does not have to prove anything: when
+    it ends, or has used up its rounds, what it leaves inside the bracket is gathered and sorted, or
+    found by the default engine if that is too much to gather.
+    """
+
+    @property
+    def opening(self) -> Measure | None:
+        """What to measure first, whatever is wanted; None: nothing."""
+
+    @property
+    def rounds(self) -> int:
+        """Measurements at most, the opening among them."""
+
+    @property
+    def sort_below(self) -> int:
+        """So few elements inside are gathered and sorted at once."""
+
+    @property
+    def sorts(self) -> str:
+        """How candidates are brought in order: "select" those wanted, "sort", or "bitonic"."""
+
+    def search(self, told: Told) -> Search:
+        """Propose probes; each ``yield`` gives what is known after it. Not called again once the
+        wanted elements are found."""

@@ -1,0 +1,168 @@
+"""The minimum of the objective by its values alone: golden section, and Brent's method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from dask_gpuselect.strategies import spaces
+from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.probes import Extent, Points, Probe
+from dask_gpuselect.strategies.roots import MOST_ITERATIONS, space_of
+from dask_gpuselect.strategies.spaces import VALUE, Space
+
+GOLDEN = (3 - math.sqrt(5)) / 2
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """The objective of equation (2) of Beliakov 2011, its weights by `Known.target`."""
+
+    space: Space
+    least: int
+    largest: int
+
+    def ends(self, known: Known) -> tuple[float, float]:
+        first, last = (
+            self.space.coordinate(key, known.dtype) for key in (known.lo + 1, known.hi - 1)
+        )
+        return first, last
+
+    def at(self, c: float, known: Known) -> Generator[Probe, Told, tuple[float, float, Known]]:
+        """Measure it near a coordinate: that of the element, the value, and what is known."""
+        pivot = self.space.nearest(c, known.dtype, self.least - 1, self.largest + 1)
+        known, report = yield Points((pivot,), self.space)
+        n, target = known.n, known.target
+        f = target * (float(report.high[0]) / n) + (n - target) * (float(report.low[0]) / n)
+        return self.space.coordinate(pivot, known.dtype), f, known
+
+
+@dataclass(frozen=True)
+class GoldenSection:
+    """Golden section: of two inner points, the interval keeps that with the smaller objective.
+
+    Parameters
+    ----------
+    space : {"value", "key", "log"}
+        Of the objective and of the section.
+    iterations : int
+        Points at most.
+
+    Notes
+    -----
+    Source: Beliakov 2011, sections III and V.B. Reads: one for the extremes, one for each point.
+
+    The counts at each point narrow the proven bracket beside; where values of the objective, which
+    are rounded, lead the interval away from it, the section starts anew on the bracket. As of
+    `Bisection`, outliers cost rounds by value, and not by key.
+    """
+
+    space: spaces.Name = "value"
+    iterations: int = MOST_ITERATIONS
+    sort_below: int = 0
+    sorts: str = "select"
+    opening = Extent(VALUE)
+
+    @property
+    def rounds(self) -> int:
+        return 1 + self.iterations
+
+    def search(self, told: Told) -> Search:
+        known = told.known
+        objective = _Objective(space_of(self.space, known), known.lo + 1, known.hi - 1)
+        while True:
+            a, b = objective.ends(known)
+            c, fc, known = yield from objective.at(a + GOLDEN * (b - a), known)
+            d, fd, known = yield from objective.at(b - GOLDEN * (b - a), known)
+            while _overlaps(objective, known, a, b) and a < c < d < b:
+                if fc < fd:
+                    b, d, fd = d, c, fc
+                    c, fc, known = yield from objective.at(a + GOLDEN * (b - a), known)
+                else:
+                    a, c, fc = c, d, fd
+                    d, fd, known = yield from objective.at(b - GOLDEN * (b - a), known)
+
+
+def _overlaps(objective: _Objective, known: Known, a: float, b: float) -> bool:
+    """Whether an interval can still hold what the proven bracket does."""
+    first, last = objective.ends(known)
+    return a <= last and first <= b
+
+
+@dataclass(frozen=True)
+class BrentMinimize:
+    """Brent's minimization: the vertex of a parabola through three points, or else golden section.
+
+    Parameters
+    ----------
+    space : {"value", "key", "log"}
+        Of the objective and its argument.
+    iterations : int
+        Points at most.
+
+    Notes
+    -----
+    Source: Beliakov 2011, sections III and V.B, "Brent's minimization" of tables I and II; the
+    method is that of Brent 1973 (*Algorithms for Minimization without Derivatives*, chapter 5).
+    Reads: one for the extremes, one for each point.
+
+    Weak spot of the paper: between an outlier and the bulk the objective is a line, which has no
+    parabola, so that the method falls back to golden section (section V.D and figure 5). By key
+    there is no such stretch. The counts prove the bracket; the method starts anew on it where
+    rounded values of the objective have led it away.
+    """
+
+    space: spaces.Name = "value"
+    iterations: int = MOST_ITERATIONS
+    sort_below: int = 0
+    sorts: str = "select"
+    opening = Extent(VALUE)
+
+    @property
+    def rounds(self) -> int:
+        return 1 + self.iterations
+
+    def search(self, told: Told) -> Search:
+        known = told.known
+        objective = _Objective(space_of(self.space, known), known.lo + 1, known.hi - 1)
+        while True:
+            a, b = objective.ends(known)
+            x, fx, known = yield from objective.at(a + GOLDEN * (b - a), known)
+            w, fw, v, fv = x, fx, x, fx  # the second best point, and the one before
+            step = before = 0.0
+            while _overlaps(objective, known, a, b) and a <= x <= b:
+                step, before = _parabolic((x, fx), (w, fw), (v, fv), a, b, before, step)
+                u, fu, known = yield from objective.at(x + step, known)
+                if u == x:  # elements lie further apart than the step: the middle of the bracket
+                    break
+                if fu <= fx:
+                    a, b = (x, b) if u >= x else (a, x)
+                    (v, fv), (w, fw), (x, fx) = (w, fw), (x, fx), (u, fu)
+                    continue
+                a, b = (u, b) if u < x else (a, u)
+                if fu <= fw or w == x:
+                    (v, fv), (w, fw) = (w, fw), (u, fu)
+                elif fu <= fv or v in (x, w):
+                    v, fv = u, fu
+
+
+def _parabolic(
+    best: tuple[float, float],
+    second: tuple[float, float],
+    third: tuple[float, float],
+    a: float,
+    b: float,
+    before: float,
+    step: float,
+) -> tuple[float, float]:
+    """The next step from the best point, and the one that it is measured by: to the vertex, if that
+    lies inside and the steps shrink, else into the larger part."""
+    (x, fx), (w, fw), (v, fv) = best, second, third
+    r, q = (x - w) * (fx - fv), (x - v) * (fx - fw)
+    p, q = (x - v) * q - (x - w) * r, 2 * (q - r)
+    p, q = (-p, q) if q > 0 else (p, -q)
+    if q > 0 and abs(p) < abs(q * before / 2) and q * (a - x) < p < q * (b - x):
+        return p / q, step
+    larger = (a if x >= a / 2 + b / 2 else b) - x
+    return GOLDEN * larger, larger

@@ -1,0 +1,115 @@
+"""Pivots that are drawn at random: two about the wanted rank, or one after the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.probes import Copy, Draw, KeyArray, Points
+
+SIGMA = 1.6448536269514722
+"""Standard deviations of a normal on each side of 0.9 of it."""
+
+
+@dataclass(frozen=True)
+class Randomized:
+    """Two pivots of a random sample that have the wanted rank between them with a set probability.
+
+    Parameters
+    ----------
+    size : int, default 2**14
+        Of the sample.
+    sigma : float
+        Width of the bracket on each side, in standard deviations of the binomial; by default that
+        of the probability 0.9.
+
+    Notes
+    -----
+    Source: Monroe et al. 2011 as Alabi et al. 2012 describe it, section 5.2, with their ``p_k =
+    0.9``. Reads: of each round one, but for the sample; on a miss the sample is drawn again inside
+    what is left, and the bracket twice as wide.
+
+    Weak spot: a miss, once in ten times, makes times vary (figure 12). The counts find it, and the
+    part that holds the rank is searched in the same way.
+    """
+
+    size: int = 1 << 14
+    sigma: float = SIGMA
+    sort_below: int = 0
+    sorts: str = "select"
+    opening: None = None
+    rounds = 8  # four brackets
+
+    def search(self, told: Told) -> Search:
+        known, width = told.known, self.sigma
+        for turn in range(self.rounds // 2):
+            known, drawn = yield Draw(known.lo, known.hi, self.size, turn)
+            pivots = _about(known, np.sort(drawn.keys), width)
+            if not pivots:
+                return
+            lo, hi = pivots[0], pivots[-1]
+            known, _ = yield Points(pivots)
+            if known.lo >= lo and known.hi <= hi:
+                return  # a hit: what is between them is sorted
+            width *= 2
+
+
+def _about(known: Known, drawn: KeyArray, sigma: float) -> tuple[int, ...]:
+    """The one or two elements of a sorted sample about the wanted rank."""
+    size = len(drawn)
+    if size == 0:
+        return ()
+    share = (known.target - known.before) / known.inside
+    middle = size * share
+    reach = sigma * math.sqrt(size * share * (1 - share)) + 1
+    places = np.clip([math.floor(middle - reach), math.ceil(middle + reach)], 0, size - 1)
+    return tuple(sorted(set(drawn[places].tolist())))
+
+
+@dataclass(frozen=True)
+class Quickselect:
+    """One random pivot a round, and the side of it that has the wanted rank.
+
+    Parameters
+    ----------
+    drawn : int, default 1024
+        Elements that are drawn at once: the pivots are those of them that lie in the bracket.
+    iterations : int, default 64
+        Pivots at most.
+
+    Notes
+    -----
+    Source: Hoare 1961, "Find", as of Beliakov 2011, section II, and Alabi et al. 2012, section 1.1
+    (the version that partitions all elements in parallel, of footnote 1). Of plain arrays the side
+    is copied, so that the reads shrink from round to round: about 3 in all, as if of the whole. The
+    chunks of dask arrays stay, and each pivot takes a load.
+
+    Weak spot: bad pivots. They are hashed places, which no data can foresee but those made for it;
+    what is left after all iterations is found otherwise.
+    """
+
+    drawn: int = 1024
+    iterations: int = 64
+    sort_below: int = 0
+    sorts: str = "select"
+    opening: None = None
+
+    @property
+    def rounds(self) -> int:
+        return self.iterations + 8  # and the drawings
+
+    def search(self, told: Told) -> Search:
+        known = told.known
+        for turn in count():
+            known, sample = yield Draw(known.lo, known.hi, self.drawn, turn)
+            keys = sample.keys.tolist()
+            if not keys:
+                return
+            for pivot in keys:
+                if known.lo < pivot < known.hi:
+                    known, _ = yield Points((pivot,))
+                    yield Copy()

@@ -1,0 +1,149 @@
+"""The root of the subgradient: bisection, and Brent's method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dask_gpuselect.strategies import spaces
+from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.probes import Extent, Points
+from dask_gpuselect.strategies.spaces import VALUE, Space
+
+MOST_ITERATIONS = 64
+"""Pivots: as many as bisection between keys of 64 bits needs. By value it may take 2,098."""
+
+
+def space_of(name: spaces.Name, known: Known) -> Space:
+    """The space of that name for some data, whose extremes are known."""
+    least = known.lo + 1
+    if name == "log":
+        return Space("log", float(spaces.element(least, known.dtype)))
+    return VALUE if name == "value" else Space("key", least)
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """Halves the bracket, by value or by key.
+
+    Parameters
+    ----------
+    space : {"key", "value", "log"}
+        Where the middle is taken.
+    iterations : int
+        Pivots at most.
+
+    Notes
+    -----
+    Source: Beliakov 2011, section III ("we adapted the classical bisection method"). There it is by
+    value, so that one outlier costs as many rounds as its logarithm (section V.D): by key a bracket
+    of b bits is one element after b rounds, whatever the data.
+
+    Each round also tells the elements next to the pivot, so the search ends as soon as no other
+    element lies between a pivot and a wanted one. Reads: one for the extremes, one for each pivot.
+    """
+
+    space: spaces.Name = "key"
+    iterations: int = MOST_ITERATIONS
+    sort_below: int = 0
+    sorts: str = "select"
+    opening = Extent(VALUE)
+
+    @property
+    def rounds(self) -> int:
+        return 1 + self.iterations
+
+    def search(self, told: Told) -> Search:
+        known = told.known
+        space = space_of(self.space, known)
+        while True:
+            ends = [space.coordinate(key, known.dtype) for key in (known.lo + 1, known.hi - 1)]
+            pivot = space.nearest(_middle(*ends), known.dtype, known.lo, known.hi)
+            known, _ = yield Points((pivot,))
+
+
+def _middle(a: float, b: float) -> float:
+    """NaN between infinities of both signs: then the middle key is taken."""
+    return a / 2 + b / 2
+
+
+@dataclass(frozen=True)
+class BrentRoot:
+    """Brent's root finding: inverse quadratic interpolation and secants, or else bisection.
+
+    Parameters
+    ----------
+    space : {"value", "key", "log"}
+        Of the argument. The function is the number of elements up to it, less that wanted.
+    iterations : int
+        Pivots at most.
+
+    Notes
+    -----
+    Source: Beliakov 2011, section III, "Brent's nonlinear equation" of tables I and II; the method
+    is that of Brent 1973 (*Algorithms for Minimization without Derivatives*, chapter 4). Reads: one
+    for the extremes, one for each pivot.
+
+    Weak spot of the paper: one outlier of 1e9 makes the function flat over nearly all of its range,
+    so that the method bisects (section V.D). By key there is no such range. The count is exact, and
+    each round's neighbours end the search as in `Bisection`.
+    """
+
+    space: spaces.Name = "value"
+    iterations: int = MOST_ITERATIONS
+    sort_below: int = 0
+    sorts: str = "select"
+    opening = Extent(VALUE)
+
+    @property
+    def rounds(self) -> int:
+        return 1 + self.iterations
+
+    def search(self, told: Told) -> Search:
+        known = told.known
+        space, dtype = space_of(self.space, known), known.dtype
+        ends = (known.lo + 1, known.hi - 1)
+        a, b = (space.coordinate(key, dtype) for key in ends)
+        fa, fb = 1 - known.target, known.n - known.target
+        c, fc = a, fa
+        step = before = b - a
+        while True:
+            if (fb > 0) == (fc > 0):  # the root lies between b and c
+                c, fc = a, fa
+                step = before = b - a
+            if abs(fc) < abs(fb):  # b is the best, a the one before
+                a, b, c = b, c, b
+                fa, fb, fc = fb, fc, fb
+            half = (c - b) / 2
+            before, step = _brent_step(a, fa, b, fb, c, fc, half, before, step)
+            a, fa = b, fb
+            pivot = space.nearest(b + step, dtype, known.lo, known.hi)
+            known, report = yield Points((pivot,))
+            b = space.coordinate(pivot, dtype)
+            fb = float(report.upto[0]) - known.target
+
+
+def _brent_step(
+    a: float,
+    fa: float,
+    b: float,
+    fb: float,
+    c: float,
+    fc: float,
+    half: float,
+    before: float,
+    step: float,
+) -> tuple[float, float]:
+    """The last step and the next: interpolated if that is good enough, else half of the bracket."""
+    if abs(fa) <= abs(fb) or fb == 0 or fa == 0:
+        return half, half
+    s = fb / fa
+    if a == c:
+        p, q = 2 * half * s, 1 - s
+    else:
+        u, r = fa / fc, fb / fc
+        p = s * (2 * half * u * (u - r) - (b - a) * (r - 1))
+        q = (u - 1) * (r - 1) * (s - 1)
+    p, q = (p, -q) if p > 0 else (-p, q)
+    if 2 * p < min(3 * half * q, abs(before * q)):
+        return step, p / q
+    return half, half

@@ -1,0 +1,50 @@
+"""Sorting everything, and taking the element at the rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dask_gpuselect.strategies.known import Search, Told
+
+
+@dataclass(frozen=True)
+class SortAndChoose:
+    """Sorts all elements.
+
+    Notes
+    -----
+    Source: Alabi et al. 2012, section 2.1, algorithm 1 (sort&choose); "radix sort on GPU" of
+    Beliakov 2011, tables I and II. NumPy's sort, or CuPy's, which is a radix sort. No round, and a
+    copy of all elements. A dask array too large to gather is left to the default engine.
+    """
+
+    sorts: str = "sort"
+    sort_below: int = 0
+    opening: None = None
+    rounds = 0
+
+    def search(self, told: Told) -> Search:
+        return
+        yield  # makes it a generator
+
+
+@dataclass(frozen=True)
+class BitonicMerge:
+    """Sorts sub-arrays by a bitonic network, and merges them.
+
+    Notes
+    -----
+    Source: Alyafi & Khalid, section 4.1: sub-arrays are sorted in shared memory, by a block of
+    threads each. Weak spot: merging there is sequential, one element at a time; here all threads
+    merge pairs of runs, each finding by binary search where its part begins. No round, and a copy
+    of all elements. A dask array too large to gather is left to the default engine.
+    """
+
+    sorts: str = "bitonic"
+    sort_below: int = 0
+    opening: None = None
+    rounds = 0
+
+    def search(self, told: Told) -> Search:
+        return
+        yield

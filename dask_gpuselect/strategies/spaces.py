@@ -1,0 +1,83 @@
+"""Where distances between elements are measured: by value, by their keys, or by a logarithm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.keys import from_keys
+
+Name = Literal["value", "key", "log"]
+NAMES: tuple[Name, ...] = ("value", "key", "log")
+
+
+@dataclass(frozen=True)
+class Space:
+    """A coordinate, in float64, that grows with the elements.
+
+    An increasing transform of the data changes no order statistic, but how far elements seem from
+    each other, and so how fast a method converges (Beliakov 2011, section V.D).
+
+    Parameters
+    ----------
+    name : {"value", "key", "log"}
+        The element itself; its ordered key, in which no element is far from the others; the paper's
+        ``log(1 + x - x_(1))``.
+    origin : int or float
+        The key, or for "log" the value, from which coordinates count. 0 for "value".
+    """
+
+    name: Name
+    origin: int | float = 0
+
+    def coordinate(self, key: int, dtype: np.dtype[Any]) -> float:
+        """Of the element with this key."""
+        if self.name == "key":
+            return float(key - int(self.origin))
+        value = float(element(key, dtype))
+        if self.name == "value":
+            return value
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.log1p(np.float64(value) - self.origin))
+
+    def nearest(self, coordinate: float, dtype: np.dtype[Any], lo: int, hi: int) -> int:
+        """The key of an element near a coordinate, strictly between two keys that have one between.
+
+        The middle one if the coordinate is none, because sums have overflowed.
+        """
+        if math.isnan(coordinate):
+            return (lo + hi) // 2
+        first, last = lo + 1, hi - 1
+        # Coordinates do not decrease from key to key: the last that is not beyond.
+        while first < last:
+            middle = (first + last + 1) // 2
+            if self.coordinate(middle, dtype) <= coordinate:
+                first = middle
+            else:
+                last = middle - 1
+        return first
+
+
+def element(key: int, dtype: np.dtype[Any]) -> Any:
+    """The element of this key, of `keys.selection_dtype`."""
+    return from_keys(np.array([key], np.uint64), dtype)[0]
+
+
+def coordinates(space: Space, values: NDArray[Any], keys: NDArray[np.uint64]) -> NDArray[Any]:
+    """Of many elements, which are given by value and by key."""
+    if space.name == "key":
+        origin = np.uint64(int(space.origin))
+        ahead, behind = keys - origin, origin - keys
+        return np.where(keys >= origin, ahead.astype(np.float64), -behind.astype(np.float64))
+    wide = values.astype(np.float64)
+    if space.name == "value":
+        return wide
+    with np.errstate(all="ignore"):
+        return np.log1p(wide - space.origin)
+
+
+VALUE = Space("value")
