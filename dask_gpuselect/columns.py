@@ -21,7 +21,7 @@ from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
-from dask_gpuselect.passes import extended
+from dask_gpuselect.graphs import extended
 from dask_gpuselect.source import AnswerLayer, Key, private_copy
 
 Place = tuple[int, ...]

@@ -1,5 +1,4 @@
-"""The dask graph: two loads of a source with a bracket between them. The only module that builds
-graphs.
+"""The dask graph: two loads of a source with a bracket between them.
 
 ::
 
@@ -20,9 +19,8 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import dask.array as da
@@ -30,11 +28,8 @@ import numpy as np
 from dask import config
 from dask._task_spec import List, Task, TaskRef
 from dask.array.utils import meta_from_array
-from dask.base import get_name_from_key, tokenize
-from dask.blockwise import blockwise
-from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.layers import ArrayBlockIdDep
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 from dask.threaded import get as threaded_get
 from dask.utils import format_bytes
@@ -50,15 +45,12 @@ from dask_gpuselect.cuts import (
     check_unchanged,
     most_candidates,
 )
+from dask_gpuselect.graphs import Reads, each_chunk, each_if_needed, extended, reduced
 from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.moments import Moments
 from dask_gpuselect.source import (
-    AnswerLayer,
-    Read,
     is_in_memory,
-    layers_in_place,
     private_copy,
-    reads_of,
 )
 from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_room, pivot_count
 
@@ -70,7 +62,6 @@ PILOT_SHARE = 0.009  # of all elements are candidates, for each quantile
 GUESSED = 0.2  # of all elements may be candidates of a box in one array
 # Elements of a box from which on threads gain: 4e6 float64 take one 40 ms, two 35, 1e8 500 and 282.
 WORTH_THREADS = 1 << 22
-MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
 class Guessing(Protocol):
@@ -244,11 +235,11 @@ def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) 
     cuts = _cuts(x, 1, settled, among)
     if settled is None:
         name = f"{label}-sums-{tokenize(cuts.name)}"
-        sums = _each_chunk(_sums, name, [_first_load(x, among), cuts], dtype=x.dtype)
+        sums = each_chunk(_sums, name, [_first_load(x, among), cuts], dtype=x.dtype)
     else:
         name = f"{label}-sums-{tokenize(guess.name)}"
-        sums = _each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
-    sums = _reduce(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
+        sums = each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
+    sums = reduced(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
     return _Asked(x, question, settled, cuts, sums, _bracket(cuts, question, label))
 
 
@@ -278,7 +269,7 @@ def _nothing(parts: list[Any]) -> None:
 def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
     x, question, bracket = asked.x, asked.question, asked.bracket
     tally = _tally(x, asked.cuts, bracket, label, turn)
-    found = _reduce(
+    found = reduced(
         tally,
         f"{label}-candidates-merge",
         _merge_or_none,
@@ -290,7 +281,7 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
         meta=x._meta,
     )
     third = _third_load(x, asked.cuts, found, asked.sums, label)
-    return _reduce(
+    return reduced(
         third,
         f"{label}-fences-merge",
         _merge_or_none,
@@ -327,70 +318,22 @@ def _third_load(
 ) -> da.Array:
     """The tally of every chunk at further brackets if there are any: else nothing is read."""
     name = f"{label}-fences-{tokenize(x.name, found.name)}"
-    layer = ReadsIfNeeded(name, x, cuts.name, (found.name,))
-    needs = {*layers_in_place(x), cuts.name, found.name}
-    before = HighLevelGraph.merge(x.dask, cuts.dask, found.dask, sums.dask)
-    graph = extended(before, name, layer, needs)
-    chunks = tuple((1,) * n for n in x.numblocks)
-    return da.Array(graph, name, chunks, meta=np.empty((0,) * x.ndim, dtype=object))
-
-
-class ReadsIfNeeded(Layer):
-    """A task for each chunk that reads it only if the state of the first two loads asks for it.
-
-    The tasks are made when they are wanted, for they hold what it takes to read.
-    """
-
-    def __init__(self, name: str, x: da.Array, cuts: str, state: Any) -> None:
-        super().__init__()
-        self.name, self.x, self.cuts, self.state = name, x, cuts, state
-
-    @cached_property
-    def _tasks(self) -> dict[Any, Task]:
-        tasks = {}
-        for key, read in reads_of(self.x).items():
-            place = key[1:]
-            own = (self.name, *place)
-            tasks[own] = Task(
-                own,
-                _tally_if_needed,
-                TaskRef(self.state),
-                TaskRef((self.cuts, *place)),
-                read,
-                List(*map(TaskRef, read.needs)),
-                place,
-                self.x.dtype,
-            )
-        return tasks
-
-    def is_materialized(self) -> bool:
-        return "_tasks" in self.__dict__
-
-    def get_output_keys(self) -> set[Any]:
-        return {(self.name, *key[1:]) for key in flatten(self.x.__dask_keys__())}
-
-    def __getitem__(self, key: Any) -> Task:
-        return self._tasks[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._tasks)
-
-    def __len__(self) -> int:
-        return int(self.x.npartitions)
+    third = each_if_needed(_tally_if_needed, name, Reads(x), [cuts], [found], x.dtype)
+    graph = HighLevelGraph.merge(third.dask, sums.dask)
+    return da.Array(graph, name, third.chunks, meta=third._meta)
 
 
 def _tally_if_needed(
-    state: tuple[Any, Brackets | None],
-    cuts: Cuts | None,
-    read: Read,
-    values: list[Any],
+    read: Callable[[], Any],
     block: tuple[int, ...],
+    cuts: Cuts | None,
+    state: tuple[Any, Brackets | None],
     dtype: np.dtype[Any],
 ) -> Tally | None:
     brackets = state[1]
     if brackets is None or cuts is None:
         return None
-    return _checked_tally(read.run(values), cuts, brackets, block, dtype)
+    return checked_tally(read(), cuts, brackets, block, dtype)
 
 
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
@@ -403,7 +346,7 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
         return settled
     cuts = kernels.cuts(values, dtype, question.share)
     brackets = question.bracket(cuts)
-    return question.answer(brackets, _checked_tally(values, cuts, brackets, (), dtype))
+    return question.answer(brackets, checked_tally(values, cuts, brackets, (), dtype))
 
 
 def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
@@ -420,9 +363,9 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     cuts = kernels.cuts(values, dtype, 1)
     sums = kernels.moments(values, cuts.pivots, dtype)
     brackets = question.bracket(cuts)
-    found = question.look(brackets, _checked_tally(values, cuts, brackets, (), dtype))
+    found = question.look(brackets, checked_tally(values, cuts, brackets, (), dtype))
     more = question.more(brackets, found)
-    tally = None if more is None else _checked_tally(values, cuts, more, (), dtype)
+    tally = None if more is None else checked_tally(values, cuts, more, (), dtype)
     return question.finish(found, more, tally, sums)
 
 
@@ -477,8 +420,8 @@ def _pilot(x: da.Array, question: Guessing, label: str) -> tuple[da.Array, da.Ar
     """One task for the guess, and one for what was found there, or None if it missed."""
     rate = PILOT_SIZE / x.size
     name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
-    sample = _each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
-    guess = _reduce(
+    sample = each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
+    guess = reduced(
         sample,
         "quantile-sample-merge",
         _concatenate,
@@ -488,8 +431,8 @@ def _pilot(x: da.Array, question: Guessing, label: str) -> tuple[da.Array, da.Ar
         rate=rate,
     )
     name = f"{label}-guess-candidates-{tokenize(guess.name)}"
-    tally = _each_chunk(_tally_guess, name, [x], [guess], dtype=x.dtype)
-    settled = _reduce(
+    tally = each_chunk(_tally_guess, name, [x], [guess], dtype=x.dtype)
+    settled = reduced(
         tally,
         f"{label}-guess-merge",
         _merge_or_none,
@@ -560,9 +503,9 @@ def _cuts(x: da.Array, share: int, pilot: da.Array | None, among: str | None = N
     source = _first_load(x, among)
     if pilot is None:
         name = f"quantile-cuts-{tokenize(source.name, x.dtype, share)}"
-        return _each_chunk(kernels.cuts, name, [source], dtype=x.dtype, share=share)
+        return each_chunk(kernels.cuts, name, [source], dtype=x.dtype, share=share)
     name = f"quantile-cuts-{tokenize(source.name, x.dtype, share, pilot.name)}"
-    return _each_chunk(_cuts_unless, name, [source], [pilot], dtype=x.dtype, share=share)
+    return each_chunk(_cuts_unless, name, [source], [pilot], dtype=x.dtype, share=share)
 
 
 def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) -> Cuts | None:
@@ -572,7 +515,7 @@ def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) 
 def _bracket(cuts: da.Array, question: Guessing, label: str) -> da.Array:
     """One task: the brackets of all ranks that the question needs."""
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    return _reduce(
+    return reduced(
         cuts, "quantile-cuts-merge", _merge_cuts, _find_brackets, name, question=question
     )
 
@@ -601,7 +544,7 @@ def _tally(
         graph = HighLevelGraph.merge(source.dask, turn.dask)
         source = da.Array(graph, source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
-    return _each_chunk(_tally_chunk, name, [source, cuts], [bracket], block_ids=True, dtype=x.dtype)
+    return each_chunk(_tally_chunk, name, [source, cuts], [bracket], block_ids=True, dtype=x.dtype)
 
 
 def _tally_chunk(
@@ -614,10 +557,10 @@ def _tally_chunk(
 ) -> Tally | None:
     if cuts is None or brackets is None:
         return None  # a pilot has the answer
-    return _checked_tally(chunk, cuts, brackets, block, dtype)
+    return checked_tally(chunk, cuts, brackets, block, dtype)
 
 
-def _checked_tally(
+def checked_tally(
     chunk: Any, cuts: Cuts, brackets: Brackets, block: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Tally:
     tally = kernels.tally(chunk, dtype, brackets, most_candidates(cuts, brackets))
@@ -643,7 +586,7 @@ def _answer(
     }
     key = (name, *(0 for _ in shape))
     merge_name = f"{label}-candidates-merge"
-    last = _reduce(tally, merge_name, _merge_or_none, _finish, name, key, **arguments)
+    last = reduced(tally, merge_name, _merge_or_none, _finish, name, key, **arguments)
     return da.Array(last.dask, name, tuple((size,) for size in shape), meta=meta)
 
 
@@ -664,104 +607,3 @@ def _finish(
     if not isinstance(meta, np.ndarray):
         return np.asarray(answer, like=meta)
     return answer[()]  # a scalar where the shape is (), as from dask's own reductions
-
-
-# --- Tasks and trees ----------------------------------------------------------------------------
-
-
-def extended(
-    graph: HighLevelGraph, name: str, layer: Layer, dependencies: set[str]
-) -> HighLevelGraph:
-    """The graph with one more layer."""
-    layers = {**graph.layers, name: layer}
-    return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
-
-
-def _each_chunk(
-    function: Callable[..., Any],
-    name: str,
-    grids: list[da.Array],
-    singles: Sequence[da.Array] = (),
-    *,
-    block_ids: bool = False,
-    **arguments: Any,
-) -> da.Array:
-    """An array of one object for each chunk: ``function(*blocks, *results, [place], **arguments)``.
-
-    Parameters
-    ----------
-    function : callable
-        Takes a block of each of `grids`, the results of `singles`, and the block's place in the
-        grid if `block_ids`.
-    name : str
-        Of the new layer.
-    grids : list of dask arrays
-        Of one grid of blocks, the chunks first.
-    singles : sequence of dask arrays
-        Of `_reduce`.
-    """
-    x = grids[0]
-    index = tuple(range(x.ndim))
-    pairs: list[Any] = []
-    for grid in grids:
-        pairs += [grid.name, index]
-    for single in singles:
-        pairs += [TaskRef((single.name,)), None]
-    if block_ids:
-        pairs += [ArrayBlockIdDep(x.chunks), index]
-    numblocks = {grid.name: x.numblocks for grid in grids}
-    layer = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
-    needs = [*grids, *singles]
-    graph = HighLevelGraph.merge(*(array.dask for array in needs))
-    graph = extended(graph, name, layer, {array.name for array in needs})
-    chunks = tuple((1,) * n for n in x.numblocks)
-    return da.Array(graph, name, chunks, meta=np.empty((0,) * x.ndim, dtype=object))
-
-
-def _reduce(
-    grid: da.Array,
-    merge_name: str,
-    merge: Callable[[list[Any]], Any],
-    finish: Callable[..., Any],
-    name: str,
-    key: tuple[Any, ...] | None = None,
-    **arguments: Any,
-) -> da.Array:
-    """One task that finishes what a tree of merges makes of all objects of a grid, in the order of
-    the chunks.
-
-    Parameters
-    ----------
-    grid : dask array
-        Of objects.
-    merge_name : str
-        Prefix of the layer of merges.
-    merge, finish : callable
-        ``list of objects -> object``, and ``list of objects, **arguments -> result``.
-    name, key : str, tuple
-        Of the last task and its layer; the key is ``(name,)`` unless given.
-    **arguments
-        For `finish`; task references become dependencies.
-    """
-    every = max(2, int(config.get("split_every", None) or MERGE_EVERY))
-    merge_name = f"{merge_name}-{tokenize(grid.name, every)}"
-    merges: dict[Any, Task] = {}
-    parts: list[Any] = list(flatten(grid.__dask_keys__()))
-    depth = 0
-    while len(parts) > every:
-        groups = [parts[i : i + every] for i in range(0, len(parts), every)]
-        parts = [(merge_name, depth, i) for i in range(len(groups))]
-        for merged, group in zip(parts, groups, strict=True):
-            merges[merged] = Task(merged, merge, List(*map(TaskRef, group)))
-        depth += 1
-
-    graph, above = grid.dask, grid.name
-    if merges:
-        graph = extended(graph, merge_name, MaterializedLayer(merges), {above})
-        above = merge_name
-    key = key or (name,)
-    last = AnswerLayer({key: Task(key, finish, List(*map(TaskRef, parts)), **arguments)})
-    references = [value for value in arguments.values() if isinstance(value, TaskRef)]
-    others = {get_name_from_key(reference.key) for reference in references}
-    graph = extended(graph, name, last, {above} | others)
-    return da.Array(graph, name, (), meta=np.empty((), dtype=object))

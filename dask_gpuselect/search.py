@@ -86,7 +86,7 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
     for _ in range(2):
         found: dict[int, Any] = {}
         try:
-            for first, last in _pairs(*ranks(n_valid)):
+            for first, last in pairs_of(*ranks(n_valid)):
                 known = Known.at_first(first, last, n_valid, selection_dtype(dtype))
                 found |= _search(array, known, opened, strategy)
         except _MissingError as counted:
@@ -98,7 +98,7 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
     raise ChunksChangedError("the array has been changed while it was searched")
 
 
-def _pairs(first: IntArray, last: IntArray) -> list[tuple[int, int]]:
+def pairs_of(first: IntArray, last: IntArray) -> list[tuple[int, int]]:
     """Pairs of neighbours, or of the same rank twice."""
     pairs = zip(first.tolist(), last.tolist(), strict=True)
     return sorted({(a, b) for a, b in pairs})

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, wait
 
-from dask_gpuselect import passes, quantile
+from dask_gpuselect import graphs, passes, quantile
 from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_bracket, pivot_count
 from tests.backends import CUPY, NUMPY, Backend, device_problem
 
@@ -169,7 +169,7 @@ def most_sent(x: da.Array, plan: str) -> float:
     Twice that, for pivots and samples fall unevenly.
     """
     n_chunks, item = x.npartitions, x.dtype.itemsize
-    levels = math.ceil(math.log(n_chunks, passes.MERGE_EVERY))
+    levels = math.ceil(math.log(n_chunks, graphs.MERGE_EVERY))
     if plan == "pilot":
         middle = np.array([math.floor(q * (PILOT_SIZE - 1)) for q in Q])
         lo, hi = pilot_bracket(middle, middle + 1, PILOT_SIZE)

@@ -46,7 +46,7 @@ class Bucket:
 
     n_buckets: int = 1024
     phase_one: int = PHASE_ONE
-    sort_below: int = 0
+    sort_below: int = 1
     sorts: str = "select"
     opening = Extent(VALUE)
 

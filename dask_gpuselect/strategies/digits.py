@@ -35,7 +35,7 @@ class Radix:
 
     bits: int = 8
     copies: bool | None = None
-    sort_below: int = 0
+    sort_below: int = 1
     sorts: str = "select"
 
     def __post_init__(self) -> None:
