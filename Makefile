@@ -12,6 +12,8 @@ CUDA ?= 13
 VENV_GPU ?= .venv-cuda$(CUDA)
 # The version of dask that dask-cuda 26.10 pins.
 DASK_PINNED ?= 2026.7.1
+# The oldest that the extra allows.
+XARRAY_PINNED ?= 2024.11.0
 ARGS ?=
 
 SHELL := /bin/sh
@@ -25,7 +27,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 help:
 	@echo "make demo         box plots of 336,776 flights (boxplot.png), checked against NumPy"
 	@echo "make test         the tests, with the newest dask"
-	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED)"
+	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff mend what it can"
@@ -102,9 +104,9 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 $(VENV_PINNED)/.test: pyproject.toml | $(VENV_PINNED)/.made
-	@echo "installing dask_gpuselect[test] and dask $(DASK_PINNED) into $(@D)"
+	@echo "installing dask_gpuselect[test], dask $(DASK_PINNED) and xarray $(XARRAY_PINNED) into $(@D)"
 	@$(VENV_PINNED)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test]' \
-		dask==$(DASK_PINNED) distributed==$(DASK_PINNED)
+		dask==$(DASK_PINNED) distributed==$(DASK_PINNED) xarray==$(XARRAY_PINNED)
 	@touch $@
 
 $(VENV_GPU)/.test-gpu: pyproject.toml | $(VENV_GPU)/.made

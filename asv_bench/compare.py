@@ -188,7 +188,7 @@ def quartiles(arguments: argparse.Namespace) -> None:
         f"Quartiles of {size:,} float64 in {n_chunks} chunks, {threads} threads;"
         f" medians of {arguments.repeat} repetitions.\n"
     )
-    say(machine())
+    say(machine(*(["crick"] if "tdigest" in peers else [])))
     held = arguments.in_memory
     normal = Data.of(in_memory("normal", size), n_chunks, is_held=held)
     warm_up(peers, q, threads, is_held=held)

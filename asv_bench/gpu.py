@@ -14,7 +14,7 @@ import statistics
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
@@ -327,7 +327,80 @@ def box_plots(shrink: int, repeat: int) -> None:
         free()
 
 
-TABLES = {"plain": plain_arrays, "kinds": all_kinds, "axes": along_axes, "boxplot": box_plots}
+def import_torch() -> Any:
+    """PyTorch, or None if there is none, or none that can use the device."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+def ranks_off(x: Any, found: Sequence[float]) -> int:
+    """How many ranks found quartiles are from between the neighbours of their places, at most."""
+    worst = 0
+    for q, value in zip(Q, found, strict=True):
+        position = (x.size - 1) * q
+        below, upto = int((x < value).sum()), int((x <= value).sum())
+        worst = max(worst, below - int(np.ceil(position)), int(np.floor(position)) + 1 - upto)
+    return worst
+
+
+def torchs_quartiles(torch: Any, x: Any, tensor: Any, ours: float) -> str:
+    """Cells of the table: what PyTorch takes and how far off it is, or what it says instead."""
+    q = torch.tensor(Q, dtype=tensor.dtype, device=tensor.device)
+    try:
+        found = torch.quantile(tensor, q).tolist()
+        theirs = wall(lambda: torch.quantile(tensor, q), 3)
+    except RuntimeError as error:  # in older versions, of more than 2^24 elements
+        return f"{type(error).__name__}: {str(error).splitlines()[0]} | |"
+    return f"{theirs:.3f} | {theirs / ours:.1f} | {ranks_off(x, found)}"
+
+
+def beside_torch(shrink: int, repeat: int) -> None:
+    print("\n## Beside PyTorch, wall\n")
+    torch = import_torch()
+    if torch is None:
+        print("Left out: PyTorch is not installed, or finds no device.")
+        return
+    print(f"PyTorch {torch.__version__}, on the same device memory.\n")
+    print(
+        "| data | read, ms | median, ms | `torch.median`, ms | of ours | quartiles, ms "
+        "| `torch.quantile`, 3 q, ms | of ours | off by ranks |"
+    )
+    print("|---" * 9 + "|")
+    # 2^24 is the most that `torch.quantile` takes in older versions.
+    for name, dtype, log in (("float32", "f4", 30), ("float64", "f8", 29), ("float32", "f4", 24)):
+        x = cp.random.default_rng(1).standard_normal(1 << (log - shrink), dtype=dtype)
+        check(x)
+        read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+        median = wall(lambda x=x: dask_gpuselect.median(x), repeat)  # type: ignore[misc]
+        quartiles = wall(lambda x=x: dask_gpuselect.quantile(x, Q), repeat)  # type: ignore[misc]
+        lower = float(dask_gpuselect.quantile(x, 0.5, method="lower"))
+        free()  # PyTorch has a pool of its own
+        tensor = torch.from_dlpack(x)
+        assert tensor.data_ptr() == x.data.ptr  # and not a copy
+        # Of an even number of elements it is the lower of the two in the middle.
+        assert float(torch.median(tensor)) == lower
+        theirs = wall(lambda t=tensor: torch.median(t), 3)  # type: ignore[misc]
+        print(
+            f"| {name}, 2^{log - shrink} | {read:.3f} | {median:.3f} | {theirs:.3f} "
+            f"| {theirs / median:.1f} | {quartiles:.3f} "
+            f"| {torchs_quartiles(torch, x, tensor, quartiles)} |",
+            flush=True,
+        )
+        del x, tensor
+        torch.cuda.empty_cache()
+        free()
+
+
+TABLES = {
+    "plain": plain_arrays,
+    "kinds": all_kinds,
+    "axes": along_axes,
+    "boxplot": box_plots,
+    "torch": beside_torch,
+}
 
 
 def main() -> None:

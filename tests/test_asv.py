@@ -137,6 +137,11 @@ def test_compare_quartiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0][:2] == ["cores", "CPU"]
 
 
+def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert [name for name in peers.KNOWN if not peers.is_installed(name)] == ["tdigest"]
+
+
 def test_compare_notices_a_wrong_answer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

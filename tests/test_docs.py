@@ -8,12 +8,16 @@ import importlib.util
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
 
 import dask_gpuselect
+from dask_gpuselect.ranks import METHODS
+from tests.backends import CUPY
+from tests.data import normal
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -37,7 +41,10 @@ def examples(page: str) -> doctest.DocTest:
     return doctest.DocTestParser().get_doctest("".join(source), {}, page, str(DOCS / page), 0)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "gpu.md"])
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.gpu] if page == "gpu.md" else []) for page in PAGES],
+)
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -51,13 +58,59 @@ def test_examples_are_found() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_not_run_compiles(page: str) -> None:
-    """Blocks that need a GPU or a cluster, and name nothing that the package lacks."""
+    """Blocks that need a GPU or a store, and name nothing that the package lacks."""
     for language, block in BLOCK.findall(text_of(page)):
         assert language in ("python", "pycon") or language.startswith("{")
         if language == "python":
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.ImportFrom) and node.module == "dask_gpuselect":
                     assert {alias.name for alias in node.names} <= set(dask_gpuselect.__all__)
+
+
+class KeepAnswer(ast.NodeTransformer):
+    """Gives the value of the one expression that stands by itself a name."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.copy_location(ast.Assign([ast.Name("answer", ast.Store())], node.value), node)
+
+
+def answer_of(block: str) -> Any:
+    """What the last line of a block gives, which has no other line without a name."""
+    tree = ast.parse(block)
+    assert sum(isinstance(node, ast.Expr) for node in ast.walk(tree)) == 1
+    names: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(KeepAnswer().visit(tree)), "gpu.md", "exec"), names)
+    return names["answer"]
+
+
+def gpu_blocks() -> list[Any]:
+    """Those of the page about GPUs by their headings, with arrays a thousandth of the size."""
+    _, *parts = re.split(r"^## (.*)$", text_of("gpu.md"), flags=re.MULTILINE)
+    return [
+        pytest.param(re.sub(r"1 << (\d+)", r"1 << (\1 - 10)", block), id=heading)
+        for heading, text in zip(parts[::2], parts[1::2], strict=True)
+        for language, block in BLOCK.findall(text)
+        if language == "python"
+    ]
+
+
+def test_examples_for_a_gpu_are_found() -> None:
+    assert len(gpu_blocks()) >= 4
+    assert answer_of("import decimal\nwith decimal.localcontext():\n    1 << (12 - 10)") == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings(
+    "ignore:Cannot get CPU affinity", "ignore:Port 8787 is already in use:UserWarning"
+)
+@pytest.mark.parametrize("block", gpu_blocks())
+def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are of normal data, however much of it, and answered on the device."""
+    monkeypatch.chdir(tmp_path)
+    da.from_array(normal(1 << 18), chunks=1 << 15).to_zarr("data.zarr")
+    found = CUPY.to_numpy(answer_of(block))
+    wanted = [-0.6745, 0, 0.6745] if np.ndim(found) else 0
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)
 
 
 # --- What is named --------------------------------------------------------------------------------
@@ -142,6 +195,31 @@ def test_dask_rechunks_the_reduced_axis() -> None:
     x = da.ones((40, 6), chunks=(10, 3))
     assert any("rechunk" in name for name in da.median(x, axis=0).dask.layers)
     assert not any("rechunk" in name for name in dask_gpuselect.median(x, axis=0).dask.layers)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("function", ["quantile", "percentile"])
+def test_cupys_quantiles_lose_nan(function: str) -> None:
+    """They sort, NaN last, and read off the places of the ranks."""
+    a, q = np.array([3.0, np.nan, 1.0, 2.0, 5.0]), 0.5 if function == "quantile" else 50
+    x = CUPY.asarray(a)
+    assert np.isnan(getattr(np, function)(a, q))
+    assert np.isnan(CUPY.to_numpy(getattr(dask_gpuselect, function)(x, q)))
+    assert not np.isnan(CUPY.to_numpy(getattr(CUPY.xp, function)(x, q)))
+
+
+@pytest.mark.gpu
+def test_cupy_has_five_of_the_methods_and_no_nanquantile() -> None:
+    x = CUPY.asarray(np.arange(10.0))
+    missing = set()
+    for method in METHODS:
+        assert CUPY.to_numpy(dask_gpuselect.nanquantile(x, 1.0, method=method)) == 9
+        try:
+            CUPY.xp.quantile(x, 1.0, method=method)
+        except ValueError:
+            missing.add(method)
+    assert METHODS.keys() - missing == {"linear", "lower", "higher", "midpoint", "nearest"}
+    assert not hasattr(CUPY.xp, "nanquantile")
 
 
 # --- The picture ----------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
+import graphviz
 import numpy as np
 import pytest
 from dask.callbacks import Callback
@@ -81,12 +84,6 @@ def test_progress_on_a_cluster(client: Client, capsys: pytest.CaptureFixture[str
     )
 
 
-def test_layers_have_short_names() -> None:
-    """As pictures of the graph write them."""
-    for name in median(lazy()).dask.layers:
-        assert re.fullmatch(r"[a-z-]{4,40}", key_split(name)), name
-
-
 def test_futures(client: Client) -> None:
     x = lazy()
     future = client.compute(median(x))
@@ -115,3 +112,113 @@ def test_answers_compose_with_what_is_theirs(client: Client) -> None:
     total, middle = client.gather(client.compute([(x - median(x)).sum(), median(x)]))
     assert middle == np.median(a)
     np.testing.assert_allclose(total, (a - np.median(a)).sum())
+
+
+# --- Pictures of the graph ------------------------------------------------------------------------
+
+
+def drawn(source: str) -> tuple[dict[str, str], dict[str, str], set[tuple[str, str]]]:
+    """Of a picture in Graphviz's language: the labels of circles and of boxes, and the arrows."""
+    arrows = set(re.findall(r"^\t(\S+) -> (\S+)$", source, re.M))
+    nodes = re.findall(r'^\t(\S+) \[label=("[^"]*"|\w+) ([^]]*)', source, re.M)
+    labels = {name: label.strip('"') for name, label, _ in nodes}
+    circles = {name for name, _, style in nodes if "shape=circle" in style}
+    return (
+        {name: label for name, label in labels.items() if name in circles},
+        {name: label for name, label in labels.items() if name not in circles},
+        arrows,
+    )
+
+
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files hold what Graphviz would be given, which need not be installed."""
+    monkeypatch.setattr(graphviz.Digraph, "pipe", lambda self, format: self.source.encode())
+
+
+PICTURES = [
+    (
+        median,
+        {
+            "original-array": 1,
+            "quantile-cuts": 9,
+            "median-bracket": 1,
+            "median-candidates": 9,
+            "median": 1,
+        },
+    ),
+    (
+        lambda x: nanquantile(x, [0.1, 0.9]),
+        {
+            "original-array": 1,
+            "quantile-cuts": 9,
+            "nanquantile-bracket": 1,
+            "nanquantile-candidates": 9,
+            "nanquantile": 1,
+        },
+    ),
+    (
+        describe_boxplot,
+        {
+            "original-array": 1,
+            "array": 9,  # the third load, which most data do not need
+            "quantile-cuts": 9,
+            "boxplot-sums": 10,
+            "boxplot-bracket": 1,
+            "boxplot-candidates": 9,
+            "boxplot-look": 1,
+            "boxplot-fences": 9,
+            "boxplot": 1,
+        },
+    ),
+    (
+        lambda x: median(da.stack([x, x]), axis=0),
+        {"array": 9, "stack": 18, "median-column": 9},
+    ),
+]
+
+
+@pytest.mark.usefixtures("_undrawn")
+@pytest.mark.parametrize(("question", "tasks"), PICTURES)
+def test_a_picture_of_the_tasks(question: Any, tasks: dict[str, int], tmp_path: Path) -> None:
+    """Nine chunks: a circle for each task, named as in a progress display, and a box with the
+    number of the chunk for what it gives."""
+    question(lazy()).visualize(filename=str(tmp_path / "graph.dot"), optimize_graph=True)
+    circles, boxes, arrows = drawn((tmp_path / "graph.dot").read_text())
+    assert Counter(circles.values()) == tasks
+    assert len(boxes) == len(circles) + 1  # the source, which no task makes
+    assert all(re.fullmatch(r"[\d, ()]*", label) for label in boxes.values())
+    ends = {end for arrow in arrows for end in arrow}
+    assert ends == circles.keys() | boxes.keys()
+
+
+@pytest.mark.usefixtures("_undrawn")
+def test_a_picture_of_the_layers(tmp_path: Path) -> None:
+    """From two loads to the answer: the second array is a copy that waits for the bracket."""
+    median(lazy()).dask.visualize(filename=str(tmp_path / "layers.dot"))
+    circles, boxes, arrows = drawn((tmp_path / "layers.dot").read_text())
+    assert not circles
+    assert all(re.fullmatch(r"[a-z-]{5,30}-#\d(-data)?", label) for label in boxes.values())
+    names = {node: re.sub(r"-#.*", "", label) for node, label in boxes.items()}
+    steps = Counter((names[start], names[end]) for start, end in arrows)
+    assert steps == {
+        ("original-array", "array"): 2,
+        ("original-array", "original-array"): 1,
+        ("array", "quantile-cuts"): 1,
+        ("quantile-cuts", "median-bracket"): 1,
+        ("median-bracket", "original-array"): 1,
+        ("array", "median-candidates"): 1,
+        ("quantile-cuts", "median-candidates"): 1,
+        ("median-bracket", "median-candidates"): 1,
+        ("median-candidates", "median"): 1,
+        ("median-bracket", "median"): 1,
+    }
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
+@pytest.mark.parametrize("color", [None, "order"])
+def test_a_picture_is_drawn(color: str | None, tmp_path: Path) -> None:
+    median(lazy()).visualize(filename=str(tmp_path / "graph.svg"), color=color)
+    text = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "graph.svg").read_text())
+    assert len(text) > 40
+    assert max(map(len, text)) < 40

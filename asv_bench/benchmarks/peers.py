@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, Self
 
 import dask.array as da
@@ -69,13 +70,20 @@ def partition(values: Values, q: Floats) -> Values:
     return np.partition(values, np.unique(neighbours))[neighbours]
 
 
-PEERS: Mapping[str, Peer] = {
+KNOWN: Mapping[str, Peer] = {
     "ours": Peer("quantile(x, q)", quantile, finds="quantiles", exact=True, lazy=True),
     "np.quantile": Peer("np.quantile(a, q)", np.quantile, "quantiles", exact=True, lazy=False),
     "np.partition": Peer("np.partition(a, ranks)", partition, "quantiles", exact=True, lazy=False),
     "da.percentile": Peer(
         "da.percentile(x, 100 * q)",
         lambda x, q: da.percentile(x, 100 * q),
+        "quantiles",
+        exact=False,
+        lazy=True,
+    ),
+    "tdigest": Peer(
+        'da.percentile(x, 100 * q, internal_method="tdigest")',
+        lambda x, q: da.percentile(x, 100 * q, internal_method="tdigest"),
         "quantiles",
         exact=False,
         lazy=True,
@@ -89,3 +97,11 @@ PEERS: Mapping[str, Peer] = {
     ),
     "x.sum": Peer("x.sum()", lambda x, q: x.sum(), "sum", exact=True, lazy=True),
 }
+
+
+def is_installed(peer: str) -> bool:
+    """Whether there is what dask makes digests with: `dask-gpuselect[bench]`."""
+    return peer != "tdigest" or find_spec("crick") is not None
+
+
+PEERS: Mapping[str, Peer] = {name: peer for name, peer in KNOWN.items() if is_installed(name)}
