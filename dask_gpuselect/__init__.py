@@ -3,6 +3,7 @@
 from dask_gpuselect.boxplot import describe_boxplot
 from dask_gpuselect.cuts import ChunksChangedError
 from dask_gpuselect.methods import disable, enable
+from dask_gpuselect.order_statistics import order_statistic
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import (
     explain,
@@ -29,6 +30,7 @@ __all__ = [
     "nanmedian",
     "nanpercentile",
     "nanquantile",
+    "order_statistic",
     "percentile",
     "quantile",
     "to_gpu",

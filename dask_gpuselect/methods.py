@@ -15,9 +15,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_gpuselect import boxplot, quantiles
+from dask_gpuselect import boxplot, order_statistics, quantiles
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import Axis
+from dask_gpuselect.strategies import Strategy
 from dask_gpuselect.summary import Boxplot
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -85,8 +86,10 @@ class Exact:
         method: str = "linear",
         keepdims: bool = False,
         weights: Any = None,
+        strategy: Strategy | str | None = None,
     ) -> da.Array:
-        how = {"method": method, "keepdims": keepdims, "weights": weights}
+        how: dict[str, Any] = {"method": method, "keepdims": keepdims}
+        how |= {"weights": weights, "strategy": strategy}
         found: da.Array = quantiles.quantile(self._array, q, axis, **how)
         return found
 
@@ -130,6 +133,13 @@ class Exact:
     ) -> da.Array:
         how = {"method": method, "keepdims": keepdims, "weights": weights}
         found: da.Array = quantiles.nanpercentile(self._array, q, axis, **how)
+        return found
+
+    @_as(order_statistics.order_statistic)
+    def order_statistic(
+        self, k: int | ArrayLike, *, strategy: Strategy | str | None = None
+    ) -> da.Array:
+        found: da.Array = order_statistics.order_statistic(self._array, k, strategy=strategy)
         return found
 
     @_as(boxplot.describe_boxplot)

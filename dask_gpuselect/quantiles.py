@@ -6,8 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from functools import lru_cache, partial, wraps
+from typing import Any, Protocol, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -32,6 +32,9 @@ from dask_gpuselect.lane_cuts import Lanes
 from dask_gpuselect.lanes import ask_lanes, ask_lanes_now, plan_lanes
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
+from dask_gpuselect.rounds import Ranking, ask_rounds
+from dask_gpuselect.search import select_now
+from dask_gpuselect.strategies import Strategy, strategy_of
 from dask_gpuselect.strategies.default import pivot_share
 
 Axis = int | Sequence[int] | None
@@ -194,6 +197,7 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
     weights: ArrayLike | None = None,
+    strategy: Strategy | str | None = None,
 ) -> Any:
     """Exact quantiles of all elements in at most two loads, or along some axes.
 
@@ -216,6 +220,9 @@ def quantile(
         Whether the reduced axes stay, with size 1.
     weights : None
         Not implemented yet.
+    strategy : Strategy or str, optional
+        A selection method of `dask_gpuselect.strategies`, or its name, to find the elements by, of
+        all axes; by default the cuts of the notes. See `order_statistic` for loads and memory.
 
     Returns
     -------
@@ -234,7 +241,8 @@ def quantile(
         method that would interpolate; for a q that is complex, a string or lazy.
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
-        for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown
+        strategy, or one with only some of the axes.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError, NotImplementedError
@@ -294,7 +302,8 @@ def quantile(
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile("quantile", a, q, axis, method, keepdims=keepdims, weights=weights)
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "strategy": strategy}
+    return _quantile("quantile", a, q, axis, method, **how)
 
 
 def nanquantile(
@@ -634,8 +643,40 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
 # --- What is asked ------------------------------------------------------------------------------
 
 
+class AllQuestion(passes.Question, Ranking, Protocol):
+    """What is asked of all elements, to be found in two loads or by a strategy."""
+
+
+class ByRanks:
+    """What is asked by ranks, of any number of elements, and answered by the elements there; see
+    `passes.Question`."""
+
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        raise NotImplementedError
+
+    def answer_by(
+        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """The answer, by what finds the elements of those ranks."""
+        raise NotImplementedError
+
+    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+        del rate  # the sample's own ranks are those that are wanted
+        return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
+
+    def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
+        return self.answer(guess, tally)
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
+
+    def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+        found = partial(order_statistics, brackets, tally)
+        return self.answer_by(tally.n_valid, tally.n_missing, found)
+
+
 @dataclass(frozen=True)
-class Quantiles:
+class Quantiles(ByRanks):
     """Some quantiles of all elements of an array; see `passes.Question`.
 
     Parameters
@@ -667,24 +708,15 @@ class Quantiles:
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return _wanted_pairs(self.q, self._method, n)
 
-    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
-        del rate  # the sample's own ranks are those that are wanted
-        return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
-
-    def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
-        return self.answer(guess, tally)
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
-
-    def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+    def answer_by(
+        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+    ) -> NDArray[Any]:
         if not self.q:
             return np.empty(0, self.dtype)
-        if self._is_missing(tally):
+        if self._is_missing(n_valid, n_missing):
             return np.full(len(self.q), np.nan if self.dtype.kind == "f" else "NaT", self.dtype)
-        wanted = _wanted(self.q, self._method, tally.n_valid)
-        found = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
-        lower, upper = as_dtype(found, self.source_dtype)
+        wanted = _wanted(self.q, self._method, n_valid)
+        lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
         return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
 
     @property
@@ -732,9 +764,9 @@ class Quantiles:
         wanted = _wanted(self.q, self._method, int(n[0]))
         return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
 
-    def _is_missing(self, tally: Tally) -> bool:
+    def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
-        if tally.n_valid == tally.n_missing == 0:
+        if n_valid == n_missing == 0:
             check_not_empty(self._method, skips_missing=self.skips_missing)
             if self.dtype.kind in "biu":
                 raise IndexError(
@@ -742,10 +774,10 @@ class Quantiles:
                 )
             warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
             return True
-        if tally.n_valid == 0 and self.skips_missing:
+        if n_valid == 0 and self.skips_missing:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             return True
-        return tally.n_missing > 0 and not self.skips_missing
+        return n_missing > 0 and not self.skips_missing
 
 
 def _remembered(function: Wanted[T]) -> Wanted[T]:
@@ -797,13 +829,17 @@ def _quantile(
     *,
     keepdims: bool,
     weights: Any = None,
+    strategy: Strategy | str | None = None,
 ) -> Any:
     """What all six functions do: check, and ask a lazy array lazily, any other at once."""
+    chosen = None if strategy is None else strategy_of(strategy)
     if weights is not None:
         raise NotImplementedError(f"{name} with weights is not implemented yet")
     a, question, axes, is_scalar = _asked(name, a, q, axis, method)
     dtype = question.dtype
     if len(axes) < a.ndim:
+        if chosen is not None:
+            raise ValueError("a strategy selects among all elements: leave out axis, or strategy")
         how = {"keepdims": keepdims, "is_scalar": is_scalar}
         if isinstance(a, da.Array):
             return ask_lanes(a, question, name, axes, dtype, **how)
@@ -811,12 +847,30 @@ def _quantile(
         return found[()] if isinstance(a, np.ndarray) else found
     shape = () if is_scalar else (question.n_answers,)
     shape += (1,) * a.ndim if keepdims else ()
+    return ask_all(a, question, name, shape, dtype, chosen)
+
+
+def ask_all(
+    a: Any,
+    question: AllQuestion,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    strategy: Strategy | None,
+) -> Any:
+    """The answer about all elements: lazily of a lazy array, of any other at once and in kind."""
     if isinstance(a, da.Array):
+        if strategy is not None:
+            return ask_rounds(a, question, strategy, name, shape, dtype)
         return passes.ask(a, question, name, shape, dtype)
-    answer = passes.ask_now(a, question.source_dtype, question).reshape(shape)
-    if isinstance(a, np.ndarray):
-        return answer[()]
-    return generic.like(answer, a)
+    source_dtype = numpy_dtype(a)
+    if strategy is None:
+        answer = passes.ask_now(a, source_dtype, question)
+    else:
+        found = select_now(a, source_dtype, question.ranks, strategy)
+        answer = question.answer_by(found.n_valid, found.n_missing, found.at)
+    answer = answer.reshape(shape)
+    return answer[()] if isinstance(a, np.ndarray) else generic.like(answer, a)
 
 
 def _asked(

@@ -142,9 +142,16 @@ def ask_rounds(
     first = private_copy(x, f"load 1 of {x.name}")
     name = f"{label}-opening-{tokenize(first.name, opening)}"
     opened = each_chunk(_opening, name, [first], dtype=x.dtype, probe=opening)
-    told = {"question": question, "strategy": strategy, "opening": opening}
     progress = reduced(
-        opened, f"{label}-merge", _merged, _opened, f"{label}-0-{token}", dtype=x.dtype, **told
+        opened,
+        f"{label}-merge",
+        _merged,
+        _opened,
+        f"{label}-0-{token}",
+        question=question,
+        strategy=strategy,
+        opening=opening,
+        dtype=x.dtype,
     )
     n_rounds = strategy.rounds - (strategy.opening is not None)
     for turn in range(1, n_rounds + 1):
@@ -208,16 +215,14 @@ def _next_probe(strategy: Strategy, known: Known, told: tuple[Told, ...]) -> Mea
     """What the strategy proposes next: it is run again, for a generator cannot be sent around."""
     if known.is_settled or known.inside <= strategy.sort_below:
         return None
-    search = strategy.search(told[0])
+    search, last = strategy.search(told[0]), told[0]
     try:
         probe = next(search)
-        for each in told[1:]:
+        for each in [*told[1:], None]:
             while isinstance(probe, Copy):  # chunks stay as they are
-                probe = search.send(Told(before.known, None))
-            probe = search.send(each)
-            before = each
-        while isinstance(probe, Copy):
-            probe = search.send(Told(known, None))
+                probe = search.send(Told(last.known, None))
+            if each is not None:
+                probe, last = search.send(each), each
     except StopIteration:
         return None
     return probe

@@ -6,7 +6,7 @@ Pinned to the reference, `measures`, by one shared test.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -99,8 +99,8 @@ def _points(values: NDArray[Any], probe: Points) -> PointsReport:
 
 def _points_by_log(values: NDArray[Any], probe: Points) -> PointsReport:
     """By NumPy, piece by piece: the logarithm takes longer than all else."""
-    pieces = [values[i : i + PIECE] for i in range(0, max(values.size, 1), PIECE)]
-    return PointsReport.merge([measures.report(piece, probe) for piece in pieces])  # type: ignore[list-item]
+    pieces = (values[i : i + PIECE] for i in range(0, max(values.size, 1), PIECE))
+    return PointsReport.merge([cast(PointsReport, measures.report(p, probe)) for p in pieces])
 
 
 def _key_bins(values: NDArray[Any], probe: KeyBins) -> BinsReport:
@@ -279,8 +279,9 @@ def _count_linear(x: Any, lo: Any, hi: Any, start: Any, slope: Any, n_bins: Any)
 def _signatures(
     values: types.Array, values_out: types.Array
 ) -> dict[Callable[..., Any], tuple[Any, ...]]:
-    scalar = values.dtype
-    words = types.Array(getattr(types, f"uint{scalar.bitwidth}"), 1, "C", readonly=True)
+    scalar: Any = values.dtype
+    word: types.Type = getattr(types, f"uint{scalar.bitwidth}")
+    words = types.Array(word, 1, "C", readonly=True)
     return {
         _extent_by_value: (values, values_out),
         _extent_by_key: (values, words, types.uint64, values_out),

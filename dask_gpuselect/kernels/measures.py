@@ -43,7 +43,8 @@ def report(values: NDArray[Any], probe: Measure) -> Report:
     """
     is_missing = values != values
     valid = values[~is_missing]
-    return MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
+    found: Report = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
+    return found
 
 
 def _extent(valid: NDArray[Any], n_missing: int, probe: Extent) -> ExtentReport:
