@@ -1,4 +1,4 @@
-"""The k-th smallest element: by the cuts of two loads, or by a selection method of the literature."""
+"""The k-th smallest element, by the cuts of two loads or by a strategy."""
 
 from __future__ import annotations
 

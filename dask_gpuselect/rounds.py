@@ -225,6 +225,7 @@ def _next_probe(strategy: Strategy, known: Known, told: tuple[Told, ...]) -> Mea
                 probe, last = search.send(each), each
     except StopIteration:
         return None
+    assert not isinstance(probe, Copy)
     return probe
 
 

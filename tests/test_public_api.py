@@ -40,6 +40,7 @@ def test_all_is_complete_and_sorted() -> None:
             "disable",
             "enable",
             "explain",
+            "order_statistic",
             "to_gpu",
         ]
     )
@@ -86,7 +87,9 @@ def test_signature(function: str) -> None:
         parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()],
         return_annotation=signature.empty,
     )
-    assert str(plain) == f"({MEDIANS if 'median' in function else QUANTILES})"
+    wanted = MEDIANS if "median" in function else QUANTILES
+    wanted += ", strategy=None" if function == "quantile" else ""
+    assert str(plain) == f"({wanted})"
     assert all(p.annotation is not p.empty for p in signature.parameters.values())
     assert signature.return_annotation is not signature.empty
 
@@ -94,7 +97,8 @@ def test_signature(function: str) -> None:
 @every_function
 def test_arguments_have_numpys_names(function: str) -> None:
     theirs = inspect.signature(getattr(np, function)).parameters
-    ours = inspect.signature(getattr(dask_gpuselect, function)).parameters
+    ours = dict(inspect.signature(getattr(dask_gpuselect, function)).parameters)
+    ours.pop("strategy", None)
     assert set(ours) <= set(theirs)
     defaults = {name: parameter.default for name, parameter in theirs.items()}
     changed = {name for name in ours if ours[name].default != defaults[name]}
@@ -171,6 +175,8 @@ HEAVY = ("numba", "cupy", "distributed", "matplotlib", "xarray", "pandas", "zarr
 COMPILED = {
     "xarray": {"xarray"},
     "kernels.cpu": {"numba"},
+    "kernels.cpu_measures": {"numba"},
+    "kernels.compiling": {"numba"},
     "kernels.cuda.buckets": {"numba"},
     **{
         f"kernels.cuda.{name}": {"cupy"}
@@ -231,11 +237,15 @@ ORDER = (
     "__init__",
     "methods",
     "boxplot",
+    "order_statistics",
     "quantiles",
+    "rounds",
+    "search",
     "lanes",
     "summary",
     "columns",
     "passes",
+    "graphs",
     "source",
     "staging",
     "kernels",
@@ -252,7 +262,11 @@ ORDER = (
     "kernels.cuda.chunk",
     "kernels.cuda.source",
     "kernels.cpu",
+    "kernels.cpu_measures",
+    "kernels.compiling",
     "kernels.generic",
+    "kernels.bitonic",
+    "kernels.measures",
     "lane_boxes",
     "boxes",
     "finish",
@@ -260,6 +274,18 @@ ORDER = (
     "moments",
     "cuts",
     "strategies",
+    "strategies.sorting",
+    "strategies.random_pivots",
+    "strategies.buckets",
+    "strategies.digits",
+    "strategies.minima",
+    "strategies.roots",
+    "strategies.cutting_plane",
+    "strategies.known",
+    "strategies.probes",
+    "strategies.spaces",
+    "strategies.default",
+    "keys",
     "interpolation",
     "ranks",
     "devices",
@@ -274,12 +300,24 @@ PURE = (
     "moments",
     "cuts",
     "strategies",
+    "strategies.sorting",
+    "strategies.random_pivots",
+    "strategies.buckets",
+    "strategies.digits",
+    "strategies.minima",
+    "strategies.roots",
+    "strategies.cutting_plane",
+    "strategies.known",
+    "strategies.probes",
+    "strategies.spaces",
+    "strategies.default",
+    "keys",
     "interpolation",
     "ranks",
 )
 
 # Those that may know how dask writes a graph down.
-GRAPHS = ("columns", "passes", "source")
+GRAPHS = ("columns", "rounds", "passes", "graphs", "source")
 GRAPH_MACHINERY = (
     "dask._task_spec",
     "dask.blockwise",
