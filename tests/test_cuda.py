@@ -77,6 +77,9 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
     names += ["moments_zero", "moments_centre", "moments_scaled"]
     names += ["survey", "collect"]
+    names += [f"point_{space}" for space in ("none", "value", "key", "log")]
+    names += ["extent_value", "extent_key", "count_keys", "count_linear"]
+    names += ["bitonic_runs", "merge_runs"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
 

@@ -187,6 +187,8 @@ COMPILED = {
             "spans",
             "selection",
             "moments",
+            "measures",
+            "bitonic",
             "launch",
             "chunk",
         )
@@ -254,6 +256,8 @@ ORDER = (
     "kernels.cuda.lanes",
     "kernels.cuda.sampling",
     "kernels.cuda.moments",
+    "kernels.cuda.measures",
+    "kernels.cuda.bitonic",
     "kernels.cuda.cells",
     "kernels.cuda.buckets",
     "kernels.cuda.spans",

@@ -10,6 +10,7 @@ and one for the host side:
     cells, buckets.py          load 1: counts and sums between pivots
     spans                      load 2: counts at the ends of brackets, and candidates
     selection                  from candidates to the elements of some ranks
+    measures, bitonic          what strategies ask: counts, distances, bins; a network that sorts
     sampling                   arrays in memory: a sample, and the steps after it in one chain
     lanes                      along some of the axes: many lanes at once, by other kernels
     source.py, launch.py       the kernels' text and sizes; compiling and starting them

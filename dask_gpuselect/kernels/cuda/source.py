@@ -14,18 +14,27 @@ from dask_gpuselect.keys import selection_dtype
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
 MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead of 0.99
+MEASURE_THREADS = 512
+BITONIC_THREADS = 256
+MERGE_EACH = 8  # elements that a thread merges
+SUB_ARRAY = 2048  # elements that a block sorts
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
 LONG_THREADS = 512  # for lanes too long for shared memory
 OFFSET_BITS = 12  # that are kept of an element's place in its bucket
 OUTSIDE = 255  # a bucket's shift if it is outside all windows
 DIGIT = 11  # bits
+COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are few
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
 MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED = {
     "TALLY_THREADS": TALLY_THREADS,
     "MOMENTS_THREADS": MOMENTS_THREADS,
+    "MEASURE_THREADS": MEASURE_THREADS,
+    "BITONIC_THREADS": BITONIC_THREADS,
+    "MERGE_EACH": MERGE_EACH,
+    "COUNTERS": COUNTERS,
     "CHOOSE_THREADS": CHOOSE_THREADS,
     "SELECT_THREADS": SELECT_THREADS,
     "LONG_THREADS": LONG_THREADS,
@@ -79,6 +88,11 @@ FILES = {
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
     "moments": "moments.cu",
+    "extent": "measures.cu",
+    "point": "measures.cu",
+    "count": "measures.cu",
+    "bitonic": "bitonic.cu",
+    "merge": "bitonic.cu",
     "tally": "spans.cu",
     "locate": "selection.cu",
     "select": "selection.cu",

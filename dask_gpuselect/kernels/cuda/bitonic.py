@@ -1,0 +1,42 @@
+"""Sorting by a bitonic network and merges on the device: the host side of ``bitonic.cu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda.launch import advised, launch
+from dask_gpuselect.kernels.cuda.source import (
+    BITONIC_THREADS,
+    MERGE_EACH,
+    SUB_ARRAY,
+)
+
+Array = Any  # a CuPy array
+
+
+@advised
+def bitonic_sorted(values: Array, sub_array: int = SUB_ARRAY) -> Array:
+    """All elements of a contiguous array, none of which is NaN, ascending. Scratch: as many again.
+
+    A block sorts `sub_array` elements, a power of two; see `kernels.bitonic`.
+    """
+    dtype, n = np.dtype(values.dtype), values.size
+    runs, other = cupy.empty_like(values), cupy.empty_like(values)
+    if n == 0:
+        return runs
+    arguments: tuple[Any, ...] = (values, np.int64(n), np.int32(sub_array), runs)
+    blocks = -(-n // sub_array)
+    shared = sub_array * dtype.itemsize
+    launch(dtype, "bitonic_runs", BITONIC_THREADS, arguments, shared, blocks=blocks)
+    merged = BITONIC_THREADS * MERGE_EACH
+    size = sub_array
+    while size < n:
+        tile = min(merged, 2 * size)
+        arguments = (runs, np.int64(n), np.int64(size), np.int32(tile), other)
+        blocks, shared = -(-n // tile), tile * dtype.itemsize
+        launch(dtype, "merge_runs", BITONIC_THREADS, arguments, shared, blocks=blocks)
+        runs, other, size = other, runs, 2 * size
+    return runs

@@ -1,0 +1,343 @@
+// What strategies measure, each in one read: the extent of the elements, counts and distances at a
+// pivot, and counts in bins; see `strategies.probes`.
+
+constexpr int EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
+
+// The key in which the host knows an element: that of the float32 for a float16.
+#if KIND == FLOATING && BITS == 16
+__device__ __forceinline__ Key told_key(Word word) {
+    float sum;
+    asm("add.rn.f32 %0, %1, 0f00000000;" : "=f"(sum) : "f"(value_of(word)));
+    u32 bits = __float_as_uint(sum);
+    return bits ^ (u32((int)bits >> 31) | 0x80000000u);
+}
+#else
+__device__ __forceinline__ Key told_key(Word word) { return key_of(word); }
+#endif
+
+// Whether there may be NaN among some elements: the highest keys are NaN's or infinity's.
+template <int N>
+__device__ __forceinline__ bool has_special(const Word (&words)[N]) {
+#if KIND == FLOATING
+    constexpr Word EXPONENT = BITS == 64 ? Word(0x7ff0000000000000ull)
+                              : BITS == 32 ? Word(0x7f800000u) : Word(0x7c00u);
+    bool is = false;
+#pragma unroll
+    for (int e = 0; e < N; ++e) is |= (words[e] & EXPONENT) == EXPONENT;
+    return is;
+#else
+    return false;
+#endif
+}
+
+// --- Distances ----------------------------------------------------------------------------------
+
+constexpr int NONE = 0;
+constexpr int BY_VALUE = 1;
+constexpr int BY_KEY = 2;
+constexpr int BY_LOG = 3;
+
+// The sum of some distances. Of keys of 32 bits it is an integer: 2^31 of them for a thread fit.
+struct DoubleSum {
+    double sum;
+    __device__ __forceinline__ void add(double distance) { sum += distance; }
+    __device__ __forceinline__ double get() const { return sum; }
+};
+
+struct WholeSum {
+    u64 sum;
+    __device__ __forceinline__ void add(u32 distance) { sum += distance; }
+    __device__ __forceinline__ double get() const { return (double)sum; }
+};
+
+template <int SPACE>
+struct SumOf {
+    typedef DoubleSum Sum;
+};
+#if BITS < 64
+template <>
+struct SumOf<BY_KEY> {
+    typedef WholeSum Sum;
+};
+#endif
+
+template <int SPACE>
+__device__ __forceinline__ double coordinate(Word word, double origin) {
+    double x = as_double(value_of(word));
+    return SPACE == BY_LOG ? log1p(x - origin) : x;
+}
+
+// --- One pivot ----------------------------------------------------------------------------------
+
+template <int SPACE>
+struct Point {
+    Key pivot;
+    double at, origin;  // the pivot's coordinate
+    u32 n_below, n_above, n_missing;
+    Key previous, next;
+    typename SumOf<SPACE>::Sum low, high;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+        if (!is_present) return;
+        if (!has_special(words)) {
+#pragma unroll
+            for (int e = 0; e < N; ++e) add(words[e]);
+            return;
+        }
+        for (int e = 0; e < N; ++e) {
+            if (is_missing(value_of(words[e]))) ++n_missing;
+            else add(words[e]);
+        }
+    }
+
+    __device__ __forceinline__ void add(Word word) {
+        Key key = told_key(word);
+        bool is_below = key < pivot, is_above = key > pivot;
+        n_below += is_below;
+        n_above += is_above;
+        if (is_below) previous = max(previous, key);
+        if (is_above) next = min(next, key);
+        if (SPACE == BY_KEY) {
+            if (is_below) low.add(distance(pivot - key));
+            if (is_above) high.add(distance(key - pivot));
+        } else if (SPACE != NONE) {
+            double d = coordinate<SPACE>(word, origin) - at;
+            if (is_below) low.add(-d);
+            if (is_above) high.add(d);
+        }
+    }
+
+#if BITS < 64
+    __device__ __forceinline__ u32 distance(Key apart) const { return apart; }
+#else
+    __device__ __forceinline__ double distance(Key apart) const { return (double)apart; }
+#endif
+
+    __device__ __forceinline__ void pause() {}
+};
+
+struct Counted {
+    u64 n_below, n_above, n_missing, previous, next;  // zeros, but for `next`: the largest number
+};
+
+__device__ __forceinline__ void add_over_blocks(u64* total, u32 count) {
+    u32 of_warp = warp_sum(count);
+    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
+}
+
+__device__ __forceinline__ void least_over_blocks(u64* found, Key key) {
+    for (int offset = 16; offset; offset >>= 1) {
+        key = min(key, __shfl_xor_sync(ALL_LANES, key, offset));
+    }
+    if (threadIdx.x % 32 == 0) atomicMin(found, (u64)key);
+}
+
+__device__ __forceinline__ void largest_over_blocks(u64* found, Key key) {
+    for (int offset = 16; offset; offset >>= 1) {
+        key = max(key, __shfl_xor_sync(ALL_LANES, key, offset));
+    }
+    if (threadIdx.x % 32 == 0) atomicMax(found, (u64)key);
+}
+
+// The sum over a block, as its first thread knows it; always in the same order.
+__device__ __forceinline__ double sum_of_block(double mine) {
+    __shared__ double of_warps[MEASURE_THREADS / 32];
+    for (int offset = 16; offset; offset >>= 1) mine += __shfl_xor_sync(ALL_LANES, mine, offset);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine;
+    __syncthreads();
+    double sum = 0;
+    for (int w = 0; w < MEASURE_THREADS / 32; ++w) sum += of_warps[w];
+    return sum;
+}
+
+template <int SPACE>
+__device__ __forceinline__ void measure_point(
+    const Word* chunk, i64 n, const i64* layout, u64 pivot, double at, double origin,
+    Counted* counted, double* sums
+) {
+    Point<SPACE> mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), {0}, {0}};
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
+    add_over_blocks(&counted->n_below, mine.n_below);
+    add_over_blocks(&counted->n_above, mine.n_above);
+    add_over_blocks(&counted->n_missing, mine.n_missing);
+    largest_over_blocks(&counted->previous, mine.previous);
+    least_over_blocks(&counted->next, mine.next);
+    if (SPACE == NONE) return;
+    double low = sum_of_block(mine.low.get()), high = sum_of_block(mine.high.get());
+    if (threadIdx.x == 0) {
+        sums[2 * blockIdx.x] = low;
+        sums[2 * blockIdx.x + 1] = high;
+    }
+}
+
+#define POINT(NAME, SPACE)                                                                         \
+    extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) NAME(                            \
+        const Word* chunk, i64 n, const i64* layout, u64 pivot, double at, double origin,          \
+        Counted* counted, double* sums                                                             \
+    ) {                                                                                            \
+        measure_point<SPACE>(chunk, n, layout, pivot, at, origin, counted, sums);                  \
+    }
+
+POINT(point_none, NONE)
+POINT(point_value, BY_VALUE)
+POINT(point_key, BY_KEY)
+POINT(point_log, BY_LOG)
+
+// --- The extent ---------------------------------------------------------------------------------
+
+template <int SPACE>
+struct Extent {
+    Key origin;
+    u32 n_missing;
+    Key least, largest;
+    double total;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+        if (!is_present) return;
+        if (!has_special(words)) {
+#pragma unroll
+            for (int e = 0; e < N; ++e) add(words[e]);
+            return;
+        }
+        for (int e = 0; e < N; ++e) {
+            if (is_missing(value_of(words[e]))) ++n_missing;
+            else add(words[e]);
+        }
+    }
+
+    __device__ __forceinline__ void add(Word word) {
+        Key key = told_key(word);
+        least = min(least, key);
+        largest = max(largest, key);
+        if (SPACE == BY_VALUE) total += coordinate<SPACE>(word, 0);
+        else total += key >= origin ? (double)(key - origin) : -(double)(origin - key);
+    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// `counted` has the largest key in `previous` and the least in `next`.
+template <int SPACE>
+__device__ __forceinline__ void measure_extent(
+    const Word* chunk, i64 n, const i64* layout, u64 origin, Counted* counted, double* sums
+) {
+    Extent<SPACE> mine = {(Key)origin, 0, (Key)~Key(0), Key(0), 0};
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
+    add_over_blocks(&counted->n_missing, mine.n_missing);
+    largest_over_blocks(&counted->previous, mine.largest);
+    least_over_blocks(&counted->next, mine.least);
+    double total = sum_of_block(mine.total);
+    if (threadIdx.x == 0) sums[blockIdx.x] = total;
+}
+
+#define EXTENT(NAME, SPACE)                                                                        \
+    extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) NAME(                            \
+        const Word* chunk, i64 n, const i64* layout, u64 origin, Counted* counted, double* sums    \
+    ) {                                                                                            \
+        measure_extent<SPACE>(chunk, n, layout, origin, counted, sums);                            \
+    }
+
+EXTENT(extent_value, BY_VALUE)
+EXTENT(extent_key, BY_KEY)
+
+// --- Bins ---------------------------------------------------------------------------------------
+
+constexpr u32 NO_BIN = ~0u;
+
+// Bins of equally many keys (the digits of radixSelect; Alabi et al. 2012, section 2.2).
+struct KeyBins {
+    Key origin;
+    int shift;
+    u32 n_bins;
+
+    __device__ __forceinline__ bool is_before(Key key) const { return key < origin; }
+
+    __device__ __forceinline__ u32 bin(Key key, Word) const {
+        Key place = (key - origin) >> shift;  // of a key before the origin: far behind the last
+        return key >= origin && place < n_bins ? (u32)place : NO_BIN;
+    }
+};
+
+// Bins of equally wide values (bucketSelect; Alabi et al. 2012, equation 1). No operation is fused,
+// so that the host finds the same edges.
+struct LinearBins {
+    Key low, high;
+    double start, slope;
+    u32 n_bins;
+
+    __device__ __forceinline__ bool is_before(Key key) const { return key < low; }
+
+    __device__ __forceinline__ u32 bin(Key key, Word word) const {
+        if (key < low || key > high) return NO_BIN;
+        double place = __dmul_rn(__dsub_rn(as_double(value_of(word)), start), slope);
+        return min((u32)place, n_bins - 1);
+    }
+};
+
+template <class Bins>
+struct Histogram {
+    Bins bins;
+    u32* counts;  // in shared memory, of this warp and perhaps others
+    u32 n_before, n_missing;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+        if (!is_present) return;
+        bool is_all_valid = !has_special(words);
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            if (!is_all_valid && is_missing(value_of(words[e]))) {
+                ++n_missing;
+                continue;
+            }
+            Key key = told_key(words[e]);
+            n_before += bins.is_before(key);
+            u32 bin = bins.bin(key, words[e]);
+            // One more, by all lanes that have the same: the hardware adds them up by itself.
+            if (bin != NO_BIN) atomicAdd(&counts[bin], 1u);
+        }
+    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// `totals` are zeros: elements before the first bin, missing ones, and those in each bin.
+template <class Bins>
+__device__ __forceinline__ void count_bins(
+    const Word* chunk, i64 n, const i64* layout, Bins bins, u64* totals
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    u32* counts = (u32*)scratch;
+    u32 n_copies = COUNTERS / bins.n_bins;  // of the counters: warps wait less for each other
+    n_copies = n_copies ? n_copies : 1;
+    for (u32 i = threadIdx.x; i < n_copies * bins.n_bins; i += MEASURE_THREADS) counts[i] = 0;
+    __syncthreads();
+    Histogram<Bins> mine = {bins, counts + threadIdx.x / 32 % n_copies * bins.n_bins, 0, 0};
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
+    add_over_blocks(&totals[0], mine.n_before);
+    add_over_blocks(&totals[1], mine.n_missing);
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < bins.n_bins; i += MEASURE_THREADS) {
+        u64 sum = 0;
+        for (u32 copy = 0; copy < n_copies; ++copy) sum += counts[copy * bins.n_bins + i];
+        if (sum) atomicAdd(&totals[2 + i], sum);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_keys(
+    const Word* chunk, i64 n, const i64* layout, u64 origin, int shift, u32 n_bins, u64* totals
+) {
+    KeyBins bins = {(Key)origin, shift, n_bins};
+    count_bins(chunk, n, layout, bins, totals);
+}
+
+extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_linear(
+    const Word* chunk, i64 n, const i64* layout, u64 low, u64 high, double start, double slope,
+    u32 n_bins, u64* totals
+) {
+    LinearBins bins = {(Key)low, (Key)high, start, slope, n_bins};
+    count_bins(chunk, n, layout, bins, totals);
+}
