@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.cuts import IntArray
+from dask_gpuselect.cuts import Brackets, IntArray, RanksOf, guess_brackets
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import as_dtype, numpy_dtype
 from dask_gpuselect.quantiles import ByRanks, as_array, ask_all
@@ -145,6 +145,13 @@ class OrderStatistics(ByRanks):
         ranks = np.array(sorted({rank for rank in self.k if rank < n}), np.int64)
         return ranks, ranks
 
+    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+        ranks = _ranks_of_sample(self.k, rate, len(ordered))
+        return guess_brackets(ordered.take, len(ordered), *ranks)[0]
+
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        return SampleRanks(self.k, n)
+
     def answer_by(
         self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
@@ -158,3 +165,21 @@ class OrderStatistics(ByRanks):
         if is_valid.any():
             answer[is_valid] = as_dtype(found(k[is_valid]), self.source_dtype)
         return answer
+
+
+@dataclass(frozen=True)
+class SampleRanks:
+    """From the size of a sample of `n` elements to where elements of some ranks would be in it; of a
+    sample of all they are those ranks."""
+
+    k: tuple[int, ...]
+    n: int
+
+    def __call__(self, size: int) -> tuple[IntArray, IntArray]:
+        return _ranks_of_sample(self.k, size / self.n, size)
+
+
+def _ranks_of_sample(k: tuple[int, ...], rate: float, size: int) -> tuple[IntArray, IntArray]:
+    last = size - 1
+    ranks = sorted({rank if rate == 1 else min(int(rank * rate), last) for rank in k if size})
+    return np.array(ranks, np.int64), np.array(ranks, np.int64)

@@ -41,6 +41,7 @@ from dask_gpuselect.cuts import (
     ChunksChangedError,
     Cuts,
     IntArray,
+    RanksOf,
     Tally,
     check_unchanged,
     most_candidates,
@@ -88,6 +89,9 @@ class Question(Guessing, Protocol):
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         """The first and last rank of each wanted bracket, among `n` valid elements; none if `n` is
         0."""
+
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        """The same of a sample of `n` elements, by its size, which may be `n`."""
 
     def answer(self, brackets: Brackets, tally: Tally) -> np.ndarray[Any, Any]:
         """The answer, of the promised dtype, one-dimensional, on the host.
@@ -402,7 +406,7 @@ def _guess_now(
         everything = Brackets(no_ends, np.ones(1, np.bool_))
         return everything, kernels.tally_in_place(values, dtype, everything, size)
     if question.share == 1 and size >= PILOT_WORTH:
-        return kernels.pilot(values, dtype, PILOT_SIZE, question.ranks)
+        return kernels.pilot(values, dtype, PILOT_SIZE, question.ranks_of_sample(size))
     return None
 
 

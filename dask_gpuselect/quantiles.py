@@ -21,6 +21,7 @@ from dask_gpuselect.cuts import (
     Cuts,
     FloatArray,
     IntArray,
+    RanksOf,
     Tally,
     find_brackets,
     guess_brackets,
@@ -663,6 +664,9 @@ class ByRanks:
     def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
         del rate  # the sample's own ranks are those that are wanted
         return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
+
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        return self.ranks
 
     def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
         return self.answer(guess, tally)
