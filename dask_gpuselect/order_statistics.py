@@ -169,8 +169,8 @@ class OrderStatistics(ByRanks):
 
 @dataclass(frozen=True)
 class SampleRanks:
-    """From the size of a sample of `n` elements to where elements of some ranks would be in it; of a
-    sample of all they are those ranks."""
+    """From the size of a sample of `n` elements to where elements of some ranks would be in it: at
+    those ranks, if it is a sample of all."""
 
     k: tuple[int, ...]
     n: int
