@@ -47,7 +47,6 @@ from dask_gpuselect.cuts import (
     most_candidates,
 )
 from dask_gpuselect.graphs import Reads, each_chunk, each_if_needed, extended, reduced
-from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.moments import Moments
 from dask_gpuselect.source import (
     is_in_memory,
@@ -91,7 +90,8 @@ class Question(Guessing, Protocol):
         0."""
 
     def ranks_of_sample(self, n: int) -> RanksOf:
-        """The same of a sample of `n` elements, by its size, which may be `n`."""
+        """The same of a sample of `n` elements, by its size, which may be `n`. Hashable, and equal
+        for equal questions."""
 
     def answer(self, brackets: Brackets, tally: Tally) -> np.ndarray[Any, Any]:
         """The answer, of the promised dtype, one-dimensional, on the host.
@@ -402,9 +402,7 @@ def _guess_now(
     """Brackets and the tally there, for an array that is small, or worth a pilot."""
     size = math.prod(values.shape)
     if kernels.is_best_whole(values):
-        no_ends = np.empty(0, selection_dtype(dtype))
-        everything = Brackets(no_ends, np.ones(1, np.bool_))
-        return everything, kernels.tally_in_place(values, dtype, everything, size)
+        return kernels.whole(values, dtype, question.ranks_of_sample(size))
     if question.share == 1 and size >= PILOT_WORTH:
         return kernels.pilot(values, dtype, PILOT_SIZE, question.ranks_of_sample(size))
     return None

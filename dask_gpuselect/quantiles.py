@@ -655,6 +655,9 @@ class ByRanks:
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         raise NotImplementedError
 
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        raise NotImplementedError
+
     def answer_by(
         self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
@@ -664,9 +667,6 @@ class ByRanks:
     def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
         del rate  # the sample's own ranks are those that are wanted
         return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
-
-    def ranks_of_sample(self, n: int) -> RanksOf:
-        return self.ranks
 
     def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
         return self.answer(guess, tally)
@@ -711,6 +711,9 @@ class Quantiles(ByRanks):
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return _wanted_pairs(self.q, self._method, n)
+
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        return QuantileRanks(self.q, self._method)
 
     def answer_by(
         self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
@@ -797,6 +800,18 @@ def _remembered(function: Wanted[T]) -> Wanted[T]:
         return (cached if len(q) <= REMEMBERED else function)(q, method, n)
 
     return wrapper
+
+
+@dataclass(frozen=True)
+class QuantileRanks:
+    """The ranks of some quantiles of any number of elements; equal for equal quantiles, which a
+    method of a question is not, so that plans that were made for it are found again."""
+
+    q: tuple[float, ...]
+    method: Method
+
+    def __call__(self, n: int) -> tuple[IntArray, IntArray]:
+        return _wanted_pairs(self.q, self.method, n)
 
 
 @_remembered

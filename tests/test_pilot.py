@@ -41,7 +41,7 @@ def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "PILOT_SIZE", 500)
     monkeypatch.setattr(passes, "PILOT_WORTH", 1)
     for module in kernel_modules(backend):
-        monkeypatch.setattr(module, "SELECT_WHOLE", 0)
+        monkeypatch.setattr(module, "is_best_whole", lambda values: False)
 
 
 @pytest.fixture

@@ -48,9 +48,6 @@ Report = TypeVar("Report", LaneCuts, LaneTally)
 class Kernels(Protocol):
     """The functions of a kernel module."""
 
-    SELECT_WHOLE: int
-    """Elements of an array in memory up to which all of them had best be candidates."""
-
     def cuts(self, values: Any, n_pivots: int) -> Cuts: ...
 
     def tally(self, values: Any, brackets: Brackets, most: int) -> Tally | None: ...
@@ -60,6 +57,10 @@ class Kernels(Protocol):
     def sample(self, values: Any, size: int) -> NDArray[Any]: ...
 
     def sorted_sample(self, values: Any, size: int) -> tuple[Any, float]: ...
+
+    def is_best_whole(self, values: Any) -> bool: ...
+
+    def whole(self, values: Any, ranks: RanksOf) -> Tally: ...
 
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
@@ -173,7 +174,15 @@ def _centre(pivots: NDArray[Any]) -> Any:
 
 def is_best_whole(array: Any) -> bool:
     """Whether an array is so small that all its elements are best taken for candidates."""
-    return bool(math.prod(array.shape) <= _kernels_for(array).SELECT_WHOLE)
+    return _kernels_for(array).is_best_whole(array)
+
+
+def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:
+    """A bracket of everything, and the tally there, for the elements of some ranks."""
+    values, n_nat = _elements(array, dtype)
+    found = _kernels_for(values).whole(values, ranks)
+    everything = Brackets(np.empty(0, selection_dtype(dtype)), np.ones(1, np.bool_))
+    return everything, replace(found, n_missing=found.n_missing + n_nat)
 
 
 def merged(parts: Sequence[Tally], array: Any) -> Tally:

@@ -261,7 +261,9 @@ def _slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...
             yield (*outer, slice(start, start + step))
 
 
-SELECT_WHOLE = 0  # a read is always faster
+is_best_whole = generic.is_best_whole
+
+whole = generic.whole
 
 
 merged = Tally.merge  # this is the host

@@ -344,7 +344,18 @@ def _sum_of_rows(high: Array, low: Array) -> NDArray[np.float64]:
     return np.stack([to_host(xp.asarray(part)) for part in (total, lost)], axis=1)
 
 
-SELECT_WHOLE = 0  # a read is always faster
+def is_best_whole(values: Array) -> bool:
+    """Whether all elements of an array in memory had best be candidates: no, a read is faster."""
+    return False
+
+
+def whole(values: Array, ranks: RanksOf) -> Tally:
+    """The tally of a bracket of everything, for the elements of some ranks."""
+    host = to_host(values).ravel()
+    everything = Brackets(host[:0], np.ones(1, np.bool_))
+    found = tally(values, everything, host.size)
+    assert found is not None
+    return found
 
 
 merged = Tally.merge  # this is the host

@@ -5,19 +5,17 @@ from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.lanes import lane_ends
 from dask_gpuselect.kernels.cuda.measures import report
 from dask_gpuselect.kernels.cuda.moments import moments
-from dask_gpuselect.kernels.cuda.sampling import pilot, sample, sorted_sample
+from dask_gpuselect.kernels.cuda.sampling import is_best_whole, pilot, sample, sorted_sample, whole
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
 from dask_gpuselect.kernels.generic import lanes, sorted_lanes
 
-SELECT_WHOLE = 1 << 22  # elements of an array up to which a pilot is not worth it
-
 __all__ = [
     "MOST_PIVOTS",
-    "SELECT_WHOLE",
     "Candidates",
     "bitonic_sorted",
     "cuts",
+    "is_best_whole",
     "lane_ends",
     "lanes",
     "merged",
@@ -29,4 +27,5 @@ __all__ = [
     "sorted_sample",
     "tally",
     "tally_in_place",
+    "whole",
 ]

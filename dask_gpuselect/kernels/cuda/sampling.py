@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 from dask_gpuselect.cuts import Brackets, RanksOf, Tally, guess_brackets
 from dask_gpuselect.kernels.cuda.chunk import Chunk
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
-from dask_gpuselect.kernels.cuda.selection import SELECTION, selected, start_selection
-from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS
+from dask_gpuselect.kernels.cuda.selection import (
+    SELECTION,
+    Candidates,
+    select_few,
+    selected,
+    start_selection,
+)
+from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS, digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     blank_sheet,
@@ -38,6 +44,35 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     """Valid elements at `size` hashed places, on the host; see `generic.sample`."""
     drawn: NDArray[Any] = drawn_from(values, size).get()
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+# Bytes, once for each digit, up to which selecting among all elements is faster than a sample and what
+# follows from it, with twice as many kernels: 2^26 float32, 2^24 float64.
+WHOLE_READS = 3 << 28
+
+
+def is_best_whole(values: Array) -> bool:
+    """Whether all elements had best be candidates."""
+    return bool(len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
+
+
+@advised
+def whole(values: Array, ranks: RanksOf) -> Tally:
+    """The tally of a bracket of everything, with the elements of some ranks selected already; see
+    `generic.whole`. Reads the array once for each digit."""
+    no_ends = np.empty(0, selection_dtype(values.dtype))
+    wanted = np.unique(ranks(values.size))
+    is_dense = values.flags.c_contiguous or values.flags.f_contiguous
+    if is_dense and values.dtype == no_ends.dtype and 0 < len(wanted) <= MOST_RANKS:
+        known, n_missing = select_few(values, wanted)
+        if not n_missing:
+            counts = np.empty(0, np.int64)
+            candidates: Any = Candidates(values.ravel(order="K"), known)
+            return Tally(counts, counts, candidates, values.size, 0)
+    everything = Brackets(no_ends, np.ones(1, np.bool_))
+    tally = tally_in_place(values, everything, values.size)
+    assert tally is not None
+    return tally
 
 
 @advised

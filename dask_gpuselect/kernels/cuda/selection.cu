@@ -14,6 +14,7 @@ struct Selection {
     u64 ranks[MOST_RANKS];     // among the elements with the digits found so far; `places` at first
     u64 prefixes[MOST_RANKS];  // those digits
     u64 n_finished;            // blocks
+    u64 n_missing;             // elements, whose keys are beyond infinity's
 };
 
 // Ranks that share their digits so far share their counts.
@@ -39,11 +40,14 @@ struct CountDigits {
     const Groups& groups;
     u32* counts;  // in shared memory: BINS for each group
     int shift, bits;
+    bool looks_for_missing;
+    u32 n_missing;
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
 #pragma unroll
         for (int e = 0; e < N; ++e) {
+            if (looks_for_missing) n_missing += is_present && is_missing(value_of(words[e]));
             Key rest = key_of(words[e]) >> shift;
             u32 digit = (u32)rest & ((1u << bits) - 1);
             Key prefix = shift + bits < KEY_BITS ? rest >> bits : Key(0);
@@ -128,8 +132,10 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
     __syncthreads();
 
-    CountDigits count = {groups, counts, shift, bits};
+    CountDigits count = {groups, counts, shift, bits, shift + bits == BITS, 0};
     visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, count);
+    u32 n_missing = warp_sum(count.n_missing);
+    if (threadIdx.x % 32 == 0 && n_missing) atomicAdd(&selection->n_missing, (u64)n_missing);
 
     __syncthreads();
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {

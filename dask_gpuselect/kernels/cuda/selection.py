@@ -32,6 +32,7 @@ SELECTION = np.dtype(
         ("ranks", "i8", MOST_RANKS),
         ("prefixes", "u8", MOST_RANKS),
         ("n_finished", "u8"),
+        ("n_missing", "u8"),
     ],
     align=True,
 )
@@ -96,18 +97,30 @@ class Candidates:
         return to_keys(np.array([low, high], self.dtype))
 
 
+def select_few(elements: Array, places: IntArray) -> tuple[dict[int, Any], int]:
+    """The elements that sorting would put at up to `MOST_RANKS` places of an array, and how many are
+    missing. Where some are, others may have these places."""
+    told = _start_few(elements, places)
+    selection = told.get().view(SELECTION)[0]
+    return selected(selection, len(places), elements.dtype), int(selection["n_missing"])
+
+
+def _start_few(elements: Array, places: IntArray) -> Array:
+    selection = np.zeros((), SELECTION)
+    selection["n"] = elements.size
+    selection["places"][: len(places)] = selection["ranks"][: len(places)] = places
+    told = on_device(selection)
+    start_selection(elements, np.uint64(told.data.ptr), len(places))
+    return told
+
+
 def _select(elements: Array, places: IntArray) -> NDArray[Any]:
     """The elements that sorting would put at these places. Reads them once for each digit of their
     keys: 3 times for 4 bytes, 6 for 8."""
     asked = []
     for start in range(0, len(places), MOST_RANKS):
         ranks = places[start : start + MOST_RANKS]
-        selection = np.zeros((), SELECTION)
-        selection["n"] = elements.size
-        selection["places"][: len(ranks)] = selection["ranks"][: len(ranks)] = ranks
-        told = on_device(selection)
-        start_selection(elements, np.uint64(told.data.ptr), len(ranks))
-        asked.append((told, len(ranks)))
+        asked.append((_start_few(elements, ranks), len(ranks)))
     parts: dict[int, Any] = {}
     for told, n_ranks in asked:
         parts |= selected(told.get().view(SELECTION)[0], n_ranks, elements.dtype)
