@@ -35,7 +35,7 @@ from dask_gpuselect.kernels.cuda.source import (
     source,
     tally_memory,
 )
-from dask_gpuselect.keys import from_keys
+from dask_gpuselect.keys import from_keys, selection_dtype
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -79,7 +79,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += ["survey", "collect"]
     names += [f"point_{space}" for space in ("none", "value", "key", "log")]
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
-    names += ["bitonic_runs", "merge_runs"]
+    names += ["bitonic_runs", "merge_runs", "place"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
 
@@ -202,7 +202,7 @@ def test_keys_order_as_elements_do(dtype: str) -> None:
     else:
         values = np.concatenate([make(300, dtype) for make in INTEGERS.values()])
     keys = np.array([key(value) for value in values], np.uint64)
-    selected = values.astype(generic.selection_dtype(kind))
+    selected = values.astype(selection_dtype(kind))
     np.testing.assert_array_equal(from_keys(keys, kind), selected)
     order = np.argsort(keys, kind="stable")
     assert (selected[order] == np.sort(selected)).all()

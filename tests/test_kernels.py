@@ -20,6 +20,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.cuts import Brackets, Cuts, Tally, most_candidates
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.strategies.default import pivot_count
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
@@ -131,7 +132,7 @@ def valid(values: NDArray[Any]) -> NDArray[Any]:
 
 def selected(values: NDArray[Any]) -> NDArray[Any]:
     """The elements, flat, of the dtype in which they are compared."""
-    return values.ravel().astype(generic.selection_dtype(values.dtype), copy=False)
+    return values.ravel().astype(selection_dtype(values.dtype), copy=False)
 
 
 def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any], *, sums_plainly: bool = True) -> None:

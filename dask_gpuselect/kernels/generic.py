@@ -434,6 +434,8 @@ def like(host: NDArray[Any], array: Array) -> Array:
     """A NumPy array as one of the kind, and on the device, of `array`."""
     if is_cupy(array):
         with array.device:
+            if host.size == 1 and host.dtype.kind == "f":  # 15 us; a copy takes 55
+                return namespace(array).full(host.shape, host.item(), host.dtype)
             return namespace(array).asarray(host)
     return namespace(array).asarray(host, device=array.device)
 

@@ -10,7 +10,15 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.devices import check_device
-from dask_gpuselect.kernels.cuda.source import Defined, Sizes, file_of, sizes_for, source
+from dask_gpuselect.kernels.cuda.source import (
+    PASSED,
+    PLACE_THREADS,
+    Defined,
+    Sizes,
+    file_of,
+    sizes_for,
+    source,
+)
 
 Array = Any  # a CuPy array
 P = ParamSpec("P")
@@ -102,8 +110,18 @@ def sizes_of(dtype: np.dtype[Any], device: int) -> Sizes:
 
 
 def on_device(record: Any) -> Array:
-    """A record on the device, as bytes."""
-    return cupy.asarray(record.reshape(1).view(np.uint8))
+    """A record on the device, as bytes.
+
+    A small one goes as an argument of a kernel, in 15 us; a copy takes 55, for it is staged.
+    """
+    told = record.reshape(1).view(np.uint8)
+    if told.size > PASSED:
+        return cupy.asarray(told)
+    passed = np.zeros(PASSED, np.uint8)
+    passed[: told.size] = told
+    out = cupy.empty(told.size, np.uint8)
+    launch(out.dtype, "place", PLACE_THREADS, (passed, np.int32(told.size), out), blocks=1)
+    return out
 
 
 @lru_cache

@@ -118,7 +118,7 @@ struct Point {
 };
 
 struct Counted {
-    u64 n_below, n_above, n_missing, previous, next;  // zeros, but for `next`: the largest number
+    u64 n_below, n_above, n_missing, previous, not_next;  // all zeros at first, so `next` inverted
 };
 
 __device__ __forceinline__ void add_over_blocks(u64* total, u32 count) {
@@ -126,11 +126,11 @@ __device__ __forceinline__ void add_over_blocks(u64* total, u32 count) {
     if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
 }
 
-__device__ __forceinline__ void least_over_blocks(u64* found, Key key) {
+__device__ __forceinline__ void least_over_blocks(u64* found_inverted, Key key) {
     for (int offset = 16; offset; offset >>= 1) {
         key = min(key, __shfl_xor_sync(ALL_LANES, key, offset));
     }
-    if (threadIdx.x % 32 == 0) atomicMin(found, (u64)key);
+    if (threadIdx.x % 32 == 0) atomicMax(found_inverted, ~(u64)key);
 }
 
 __device__ __forceinline__ void largest_over_blocks(u64* found, Key key) {
@@ -163,7 +163,7 @@ __device__ __forceinline__ void measure_point(
     add_over_blocks(&counted->n_above, mine.n_above);
     add_over_blocks(&counted->n_missing, mine.n_missing);
     largest_over_blocks(&counted->previous, mine.previous);
-    least_over_blocks(&counted->next, mine.next);
+    least_over_blocks(&counted->not_next, mine.next);
     if (SPACE == NONE) return;
     double low = sum_of_block(mine.low.get()), high = sum_of_block(mine.high.get());
     if (threadIdx.x == 0) {
@@ -219,7 +219,7 @@ struct Extent {
     __device__ __forceinline__ void pause() {}
 };
 
-// `counted` has the largest key in `previous` and the least in `next`.
+// `counted` has the largest key in `previous` and the least, inverted, in `not_next`.
 template <int SPACE>
 __device__ __forceinline__ void measure_extent(
     const Word* chunk, i64 n, const i64* layout, u64 origin, Counted* counted, double* sums
@@ -228,7 +228,7 @@ __device__ __forceinline__ void measure_extent(
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
     add_over_blocks(&counted->n_missing, mine.n_missing);
     largest_over_blocks(&counted->previous, mine.largest);
-    least_over_blocks(&counted->next, mine.least);
+    least_over_blocks(&counted->not_next, mine.least);
     double total = sum_of_block(mine.total);
     if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }

@@ -31,7 +31,7 @@ from dask_gpuselect.strategies.probes import (
 from dask_gpuselect.strategies.spaces import Space
 
 Array = Any  # a CuPy array
-COUNTED = np.dtype([(name, "u8") for name in ("below", "above", "missing", "previous", "next")])
+COUNTED = np.dtype([(name, "u8") for name in ("below", "above", "missing", "previous", "not_next")])
 
 
 @advised
@@ -47,13 +47,12 @@ def _counted(values: Array, name: str, n_sums: int, arguments: tuple[Any, ...]) 
     """Counts and extreme keys, and the sums over all blocks, of a kernel."""
     dtype = np.dtype(values.dtype)
     blocks = blocks_at_once(dtype, name, MEASURE_THREADS)
-    sheet = np.zeros(1, [("counted", COUNTED), ("sums", "f8", (blocks, n_sums))])
-    sheet["counted"]["next"] = ~np.uint64(0)
-    told = cupy.asarray(sheet.view(np.uint8))
+    sheet = np.dtype([("counted", COUNTED), ("sums", "f8", (blocks, n_sums))])
+    told = cupy.zeros(sheet.itemsize, np.uint8)
     sums = told[COUNTED.itemsize :]
     arguments = (*Chunk.of(values), *arguments, told, sums)
     launch(dtype, name, MEASURE_THREADS, arguments, blocks=blocks)
-    back = told.get().view(sheet.dtype)[0]
+    back = told.get().view(sheet)[0]
     with np.errstate(over="ignore", invalid="ignore"):
         return back["counted"], back["sums"].sum(axis=0)
 
@@ -67,7 +66,7 @@ def _extent(values: Array, probe: Extent) -> ExtentReport:
     if not n_valid:
         above = no_key_above(selection_dtype(values.dtype))
         return ExtentReport(0, n_missing, above, NO_KEY_BELOW, 0.0)
-    least, largest = int(counted["next"]), int(counted["previous"])
+    least, largest = int(~counted["not_next"]), int(counted["previous"])
     return ExtentReport(n_valid, n_missing, least, largest, float(sums[0]))
 
 
@@ -101,7 +100,7 @@ def _point(values: Array, key: int, space: Space | None) -> PointsReport:
         np.array([below]),
         np.array([n_valid - above]),
         (int(counted["previous"]) if below else NO_KEY_BELOW,),
-        (int(counted["next"]) if above else no_key_above(dtype),),
+        (int(~counted["not_next"]) if above else no_key_above(dtype),),
         *(np.zeros((2, 1)) if space is None else sums[:, None]),
     )
 

@@ -46,9 +46,9 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-# Bytes, once for each digit, up to which selecting among all elements is faster than a sample and what
-# follows from it, with twice as many kernels: 2^26 float32, 2^24 float64.
-WHOLE_READS = 3 << 28
+# Bytes, once for each digit, up to which selecting among all elements is faster than a sample and
+# what follows from it, with twice as many kernels: 2^25 float32, 2^23 float64.
+WHOLE_READS = 3 << 27
 
 
 def is_best_whole(values: Array) -> bool:

@@ -14,6 +14,8 @@ from dask_gpuselect.keys import selection_dtype
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
 MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead of 0.99
+PLACE_THREADS = 128
+PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 MERGE_EACH = 8  # elements that a thread merges
@@ -31,6 +33,8 @@ MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED = {
     "TALLY_THREADS": TALLY_THREADS,
     "MOMENTS_THREADS": MOMENTS_THREADS,
+    "PLACE_THREADS": PLACE_THREADS,
+    "PASSED": PASSED,
     "MEASURE_THREADS": MEASURE_THREADS,
     "BITONIC_THREADS": BITONIC_THREADS,
     "MERGE_EACH": MERGE_EACH,
@@ -88,6 +92,7 @@ FILES = {
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
     "moments": "moments.cu",
+    "place": "placing.cu",
     "extent": "measures.cu",
     "point": "measures.cu",
     "count": "measures.cu",
