@@ -120,7 +120,9 @@ def on_device(record: Any) -> Array:
     passed = np.zeros(PASSED, np.uint8)
     passed[: told.size] = told
     out = cupy.empty(told.size, np.uint8)
-    launch(out.dtype, "place", PLACE_THREADS, (passed, np.int32(told.size), out), blocks=1)
+    # CuPy passes an array of one element by value.
+    arguments = (passed.view(f"V{PASSED}"), np.int32(told.size), out)
+    launch(out.dtype, "place", PLACE_THREADS, arguments, blocks=1)
     return out
 
 
