@@ -43,13 +43,16 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
-# Without the tests that know nothing of dask, those of examples, benchmarks and documentation, and
-# boxes of lanes, whose graphs are those of the quantiles. Dask's own tests run with the newest.
-DASKLESS := ranks interpolation cuts kernels cuda gpu_option asv composite examples_boxplot docs
-DASKLESS += lane_boxes
+# Without the tests that know nothing of dask, those of examples, benchmarks and documentation, boxes
+# of lanes, whose graphs are those of the quantiles, and the laws of answers, whose graphs are those
+# of test_quantiles.py. Dask's own tests run with the newest.
+DASKLESS := ranks interpolation cuts lane_cuts kernels cuda gpu_option asv composite
+DASKLESS += examples_boxplot docs lane_boxes properties
+# And without tests of plain arrays alone, or nearly so.
+WITHOUT := dasks_own or test_in_memory or test_as_matplotlib
 
 test-pinned: $(VENV_PINNED)/.test
-	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not dasks_own" $(ARGS)
+	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not ($(WITHOUT))" $(ARGS)
 
 # In an environment that has CuPy already: python -m pytest -m gpu --gpu
 test-gpu: $(VENV_GPU)/.test-gpu

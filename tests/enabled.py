@@ -14,6 +14,11 @@ NOT_AS_BEFORE = {
 }
 """Dask's own tests that do not pass, and why; all variants, where none is named."""
 
+NOT_OURS = {
+    "test_quantile_weights_non_last_axis": "96 cases of what `test_quantile_weights` asks in 32",
+}
+"""Of what ours leave to dask, as quantiles with weights: one test sees what is passed on."""
+
 
 def pytest_configure() -> None:
     enable()
@@ -21,4 +26,4 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     names = {item: {item.name, item.name.partition("[")[0]} for item in items}
-    items[:] = [item for item in items if not names[item] & set(NOT_AS_BEFORE)]
+    items[:] = [item for item in items if not names[item] & {*NOT_AS_BEFORE, *NOT_OURS}]

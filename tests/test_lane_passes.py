@@ -71,7 +71,8 @@ def test_adversarial_lanes(backend: Backend, function: str, limit: str, dtype: s
     q = scaled(function, [0.5, 0.01, 0.9]) if "nti" in function else 0.5
     method = "linear" if "nti" in function else "median"
     wanted = by_lane(function, a, q, method)
-    for chunks in ((25, 5, 3), (1, 2, 6), ((100, 0, 3, 497), (4, 1), 6)):
+    small = (1,) * 40 + (5,) * 112  # of one row, or a few: 152 chunks one above the other
+    for chunks in ((25, 5, 3), (small, 2, 6), ((100, 0, 3, 497), (4, 1), 6)):
         x = backend.lazy(a, chunks)
         with limited(share(x, 0, LIMITS[limit])):
             lazy = call(function, x, q, method, axis=0)
@@ -164,13 +165,13 @@ def test_loads_are_as_told() -> None:
     """In every plan; the answer has the column's chunks."""
     names, all_loads = set(), set()
     for limit in (10**6, 40_000, 20_000, 12_000, 9_000, 5_000, 2_500):
-        source = Source((N, 6, 10))
+        source = Source((N, 6, 5))
         x = source.lazy((8, 3, 5))
         with limited(limit):
             plan = explain(x, [0.1, 0.9], axis=0)
             lazy = quantile(x, [0.1, 0.9], axis=0)
         assert source.loads == {}
-        assert lazy.chunks == ((2,), (3, 3), (5, 5))
+        assert lazy.chunks == ((2,), (3, 3), (5,))
         assert plan.name in lazy.name
         found = lazy.compute()
         assert set(source.loads.values()) == {plan.loads}
@@ -300,8 +301,12 @@ def test_data_in_memory_is_read_in_place() -> None:
 
 
 def test_a_source_that_is_not_reproducible(tmp_path: Path) -> None:
+    """Each load draws anew, and the same in every run: in two of a hundred runs of others, all four
+    medians would stay where the first load had them."""
+    rng = np.random.default_rng(0)
+
     def read(block: NDArray[Any]) -> NDArray[Any]:
-        return np.random.default_rng().normal(size=block.shape)
+        return rng.normal(size=block.shape)
 
     x = da.zeros((N, 4), chunks=(20, 4)).map_blocks(read, dtype="f8", meta=np.empty((0, 0)))
     with limited(5000):

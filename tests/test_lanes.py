@@ -25,7 +25,12 @@ from tests.sources import Source
 
 SHAPE = (11, 4, 6)
 AXES: tuple[Any, ...] = (0, 1, -1, (0, 2), (1, 2), (-1, 0), [1], np.int64(0))
-CHUNKS: tuple[Any, ...] = (SHAPE, (3, 2, 6), ((5, 0, 6), (1, 3), (4, 2)), (1, 1, 1))
+CHUNKS: tuple[Any, ...] = (
+    SHAPE,
+    (3, 2, 6),
+    ((5, 0, 6), (1, 3), (4, 2)),
+    ((1, 1, 1, 8), 1, (1, 1, 4)),  # some of one element
+)
 QS: tuple[Any, ...] = (0.3, [0.0, 0.25, 0.5, 1.0])
 
 

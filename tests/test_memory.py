@@ -1,5 +1,8 @@
 """Peak memory on sources many times larger, measured in processes of their own.
 
+Each is forked from one that has imported everything and computed nothing: an import takes as long
+as most of the questions.
+
 Measured twice: by the system, which sees whatever the process holds, but on some machines takes
 pages back that have not been used for a while; and by tracemalloc, which knows each byte of every
 array that NumPy makes, but not of those made in compiled code. The larger of both counts.
@@ -7,12 +10,22 @@ array that NumPy makes, but not of those made in compiled code. The larger of bo
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
+import resource
 import subprocess
 import sys
+import tracemalloc
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import dask
 import pytest
+
+from dask_gpuselect import describe_boxplot, median, quantile  # noqa: F401 -- in questions
+from tests.sources import Source
 
 THREADS = 2
 CHUNK = 4_000_000  # bytes
@@ -22,30 +35,38 @@ MEGABYTE = 1_000_000
 # source needs to make a chunk, and what the allocator keeps were 8 MB and less.
 SLACK = 24 * MEGABYTE
 
-PROGRAM = """
-import gc, json, resource, sys, tracemalloc
-import dask, dask.array as da, numpy as np
-from dask_gpuselect import describe_boxplot, median, quantile
-from tests.sources import Source
 
-def peak():
+def peak() -> int:
+    """Bytes that this process has held at most."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
-dask.config.set(scheduler="threads", num_workers={threads})
-question = lambda x: {question}
-# Import and compile everything, on chunks that are too small to be noticed.
-n = 30_000
-question(Source((2 * n,)).lazy(n)).compute()
-gc.collect()
-before = peak()
-tracemalloc.start()
-n = {chunk} // 8
-source = Source(({n_chunks} * n,))
-question(source.lazy(n)).compute()
-grown = max(peak() - before, tracemalloc.get_traced_memory()[1])
-print(json.dumps(dict(grown=grown, loads=sorted(set(source.loads.values())))))
-"""
+
+def measured(question: str) -> tuple[int, list[int]]:
+    """Bytes that answering takes at most, and the loads of the chunks; of a process just begun."""
+    ask: Any = eval(f"lambda x, n: {question}")
+    dask.config.set(scheduler="threads", num_workers=THREADS)
+    # Compile everything, on chunks that are too small to be noticed.
+    n = 30_000
+    ask(Source((2 * n,)).lazy(n), n).compute()
+    gc.collect()
+    before = peak()
+    tracemalloc.start()
+    n = CHUNK // 8
+    source = Source((N_CHUNKS * n,))
+    ask(source.lazy(n), n).compute()
+    grown = max(peak() - before, tracemalloc.get_traced_memory()[1])
+    return grown, sorted(set(source.loads.values()))
+
+
+def measure(question: str) -> tuple[int, list[int]]:
+    """The same, in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=FORKED) as pool:
+        return pool.submit(measured, question).result()
+
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload([__name__])
 
 
 # A kernel says that it takes 0.8 MB of scratch, beside the candidates.
@@ -77,9 +98,11 @@ print(json.dumps(dict(grown=peak, loads=sorted(set(source.loads.values())))))
 """
 
 
-def measure(question: str, program: str = PROGRAM) -> tuple[int, list[int]]:
-    """Bytes that answering takes at most, and the loads of the chunks."""
-    filled = program.format(threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question)
+def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
+    """Bytes of the device, and loads."""
+    filled = PROGRAM_ON_A_GPU.format(
+        threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question
+    )
     done = subprocess.run(
         [sys.executable, "-c", filled],
         cwd=Path(__file__).parents[1],
@@ -88,8 +111,8 @@ def measure(question: str, program: str = PROGRAM) -> tuple[int, list[int]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    measured = json.loads(done.stdout)
-    return measured["grown"], measured["loads"]
+    found = json.loads(done.stdout)
+    return found["grown"], found["loads"]
 
 
 @pytest.mark.parametrize(
@@ -166,13 +189,13 @@ def test_the_measurement_sees_data_that_is_held() -> None:
     ],
 )
 def test_a_tenth_of_the_data_is_enough_on_a_gpu(question: str, loads: list[int]) -> None:
-    grown, counted = measure(question, PROGRAM_ON_A_GPU)
+    grown, counted = measure_on_a_gpu(question)
     assert counted == loads
     assert CHUNK <= grown <= THREADS * CHUNK * 3 + SLACK_ON_A_GPU
 
 
 @pytest.mark.gpu
 def test_the_measurement_on_a_gpu_sees_data_that_is_held() -> None:
-    grown, counted = measure("median(x.persist())", PROGRAM_ON_A_GPU)
+    grown, counted = measure_on_a_gpu("median(x.persist())")
     assert counted == [1]
     assert grown >= N_CHUNKS * CHUNK

@@ -154,7 +154,8 @@ def test_a_killed_worker(load: int, tmp_path: Path) -> None:
     ):
         future = client.compute(quantile(x, Q))
         enough = 10 if load == 1 else 50
-        wait_for(lambda: sum(source.loads.values()) >= enough)
+        # And both have something to lose, which on a slow machine one did not have by then.
+        wait_for(lambda: sum(source.loads.values()) >= enough and all(client.has_what().values()))
         victim = next(iter(client.run(os.getpid).values()))
         os.kill(victim, signal.SIGKILL)
         np.testing.assert_array_equal(future.result(timeout=120), np.quantile(source.whole(), Q))
