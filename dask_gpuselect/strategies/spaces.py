@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import from_keys
+from dask_gpuselect.keys import from_keys, key_at
 
 Name = Literal["value", "key", "log"]
 NAMES: tuple[Name, ...] = ("value", "key", "log")
@@ -47,11 +47,13 @@ class Space:
     def nearest(self, coordinate: float, dtype: np.dtype[Any], lo: int, hi: int) -> int:
         """The key of an element near a coordinate, strictly between two keys that have one between.
 
-        The middle one if the coordinate is none, because sums have overflowed.
+        The middle one if the coordinate is not finite, because sums or differences have overflowed,
+        or tells the elements there not apart: else an end of the bracket is tried again and again.
         """
-        if math.isnan(coordinate):
-            return (lo + hi) // 2
-        first, last = lo + 1, hi - 1
+        first, last = key_at(lo + 1, dtype), hi - 1
+        tells = self.coordinate(first, dtype) < self.coordinate(last, dtype)
+        if not (tells and math.isfinite(coordinate)):
+            return key_at((first + last) // 2, dtype)
         # Coordinates do not decrease from key to key: the last that is not beyond.
         while first < last:
             middle = (first + last + 1) // 2
@@ -59,7 +61,7 @@ class Space:
                 first = middle
             else:
                 last = middle - 1
-        return first
+        return key_at(first, dtype)
 
 
 def element(key: int, dtype: np.dtype[Any]) -> Any:
