@@ -37,7 +37,7 @@ def no_key_above(dtype: np.dtype[Any]) -> int:
 
 @dataclass(frozen=True)
 class Extent:
-    """The least and the largest element, and the total of all coordinates."""
+    """The least and the largest element, and the total of all coordinates, by value or by key."""
 
     space: Space
 
@@ -60,7 +60,10 @@ class Points:
 
 @dataclass(frozen=True)
 class KeyBins:
-    """Counts in bins of equally many keys: bin i holds the keys from ``origin + (i << shift)``."""
+    """Counts in bins of equally many keys: bin i holds the keys from ``origin + (i << shift)``.
+
+    `shift` is less than the bits of a key.
+    """
 
     origin: int
     shift: int
