@@ -9,7 +9,6 @@ Elements are told by their ordered keys (`dask_gpuselect.keys`), as Python integ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -189,9 +188,7 @@ class ExtentReport(Report):
         return {
             "least": min(part.least for part in parts),
             "largest": max(part.largest for part in parts),
-            "total": math.fsum(part.total for part in parts)
-            if all(math.isfinite(part.total) for part in parts)
-            else math.nan,
+            "total": sum(part.total for part in parts),
         }
 
 
@@ -218,10 +215,11 @@ class PointsReport(Report):
     high: FloatArray
 
     def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        sums = {
-            name: np.sum([getattr(part, name) for part in parts], axis=0)
-            for name in ("below", "upto", "low", "high")
-        }
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = {
+                name: np.sum([getattr(part, name) for part in parts], axis=0)
+                for name in ("below", "upto", "low", "high")
+            }
         return {
             **sums,
             "previous": tuple(map(max, *(part.previous for part in parts)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +65,8 @@ class Space:
         return key_at(first, dtype)
 
 
+# Each round in a dask graph runs its search from the beginning again.
+@lru_cache(maxsize=1 << 14)
 def element(key: int, dtype: np.dtype[Any]) -> Any:
     """The element of this key, of `keys.selection_dtype`."""
     return from_keys(np.array([key], np.uint64), dtype)[0]
