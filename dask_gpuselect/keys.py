@@ -48,6 +48,17 @@ def to_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
     return keys
 
 
+def unused_key(dtype: np.dtype[Any]) -> int | None:
+    """The key between those of elements that belongs to none, of a `selection_dtype`: that before
+    +0.0, for -0.0 has the other's."""
+    return (1 << 8 * dtype.itemsize - 1) - 1 if dtype.kind == "f" else None
+
+
+def key_at(key: int, dtype: np.dtype[Any]) -> int:
+    """The key itself, or the next if it belongs to no element."""
+    return key + (key == unused_key(dtype))
+
+
 def extreme_keys(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The keys of the least and of the largest number of a `selection_dtype`: of infinities."""
     if dtype.kind == "f":

@@ -43,7 +43,7 @@ from dask_gpuselect.passes import checked_tally
 from dask_gpuselect.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.source import private_copy
 from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
-from dask_gpuselect.strategies.probes import Copy, Extent, Measure, Report
+from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
 from dask_gpuselect.strategies.spaces import VALUE
 
 # Elements that are gathered at once: of n in P chunks, so many times what two loads gather, and so
@@ -98,10 +98,12 @@ class Progress:
         return list(dict.fromkeys(each.probe for each in self.wanted if each.probe is not None))
 
     def gathers(self, n_chunks: int) -> list[Known]:
-        """The brackets that are gathered: few enough elements are inside."""
-        unsettled = [each.known for each in self.wanted if not each.known.is_settled]
+        """The brackets that are gathered, for few enough elements are inside; and those whose
+        element two loads have shown together, which is only counted in a last one, so that it is
+        right even if the data have changed in between."""
+        unproven = [each.known for each in self.wanted if not each.known.is_proven]
         most = ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * self.n_valid)
-        return [known for known in unsettled if known.inside <= most]
+        return [known for known in unproven if known.is_settled or known.inside <= most]
 
     def rest(self) -> tuple[IntArray, IntArray]:
         """The pairs of ranks that are left to the default engine."""
@@ -236,7 +238,13 @@ def _measured(
     if not probes:
         return None
     chunk = read()
-    return [kernels.report(chunk, dtype, probe) for probe in probes]
+    share = math.prod(np.shape(chunk)) / max(progress.n_valid + progress.n_missing, 1)
+    return [kernels.report(chunk, dtype, _for_share(probe, share)) for probe in probes]
+
+
+def _for_share(probe: Measure, share: float) -> Measure:
+    """What to measure of a chunk that has a share of all elements: of a sample its part."""
+    return replace(probe, size=math.ceil(share * probe.size)) if isinstance(probe, Draw) else probe
 
 
 def _advanced(
@@ -263,11 +271,11 @@ def _told(each: Wanted, reports: dict[Measure, Report], strategy: Strategy) -> W
 
 
 def _settled(progress: Progress) -> Progress:
-    """With the elements of those pairs that are found."""
+    """With the elements of those pairs that are found, and proven by one load."""
     elements = dict(progress.elements)
     for each in progress.wanted:
         known = each.known
-        if known.lower is not None and known.upper is not None:
+        if known.is_proven and known.lower is not None and known.upper is not None:
             keys = np.array([known.lower, known.upper], np.uint64)
             elements |= zip((known.first, known.last), from_keys(keys, known.dtype), strict=True)
     return replace(progress, elements=elements)
@@ -289,7 +297,7 @@ def _gathered(
     wanted = progress.gathers(n_chunks)
     if not wanted:
         return None
-    most = sum(known.inside for known in wanted)
+    most = sum(known.inside for known in wanted if not known.is_settled)
     tally = kernels.tally(read(), dtype, brackets_of(wanted), most)
     if tally is None:
         raise _changed()

@@ -203,11 +203,13 @@ def _sorted_inside(
 
 
 def brackets_of(wanted: list[Known]) -> Brackets:
-    """The open intervals of several brackets, joined where they overlap."""
+    """The open intervals of several brackets, joined where they overlap; of those that are found,
+    the element, which is only counted."""
     dtype = wanted[0].dtype
     least, largest = extreme_keys(dtype)
-    keys = sorted({key for known in wanted for key in (known.lo, known.hi)})
-    keys = [key for key in keys if least <= key <= largest]
+    open_ = [(known.lo, known.hi) for known in wanted if not known.is_settled]
+    found = {known.lower for known in wanted if known.lower is not None}
+    keys = sorted({key for ends in open_ for key in ends if least <= key <= largest} | found)
     starts = [least - 1, *keys]
-    is_wanted = [any(known.lo <= start < known.hi for known in wanted) for start in starts]
+    is_wanted = [any(lo <= start < hi for lo, hi in open_) for start in starts]
     return Brackets(from_keys(np.array(keys, np.uint64), dtype), np.array(is_wanted, np.bool_))

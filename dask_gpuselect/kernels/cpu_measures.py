@@ -104,18 +104,14 @@ def _points_by_log(values: NDArray[Any], probe: Points) -> PointsReport:
 
 
 def _key_bins(values: NDArray[Any], probe: KeyBins) -> BinsReport:
-    bits = 8 * values.dtype.itemsize
-    # A key less than the origin wraps around, to a bin behind the last one.
     counts, n_before, n_missing = _compiled(_count_keys, values.dtype)(
         values,
         _words(values),
         np.uint64(probe.origin),
-        np.uint64(min(probe.shift, bits - 1)),
-        probe.n_bins if probe.shift < bits else 1,
+        np.uint64(probe.shift),
+        probe.n_bins,
     )
-    counts = counts.sum(axis=0)
-    counts = np.append(counts, np.zeros(probe.n_bins - len(counts), np.int64))
-    return BinsReport(values.size - n_missing, n_missing, n_before, counts)
+    return BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
 
 
 def _linear_bins(values: NDArray[Any], probe: LinearBins) -> BinsReport:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import extreme_keys, to_keys
+from dask_gpuselect.keys import to_keys
 from dask_gpuselect.strategies.probes import (
     NO_KEY_BELOW,
     BinsReport,
@@ -91,7 +91,7 @@ def _key_bins(valid: NDArray[Any], n_missing: int, probe: KeyBins) -> BinsReport
     keys = to_keys(valid)
     origin = np.uint64(probe.origin)
     ahead = keys[keys >= origin] - origin
-    bins = ahead >> np.uint64(probe.shift) if probe.shift < 64 else ahead * 0
+    bins = ahead >> np.uint64(probe.shift)
     bins = bins[bins < probe.n_bins]
     counts = np.bincount(bins.astype(np.int64), minlength=probe.n_bins)
     return BinsReport(len(valid), n_missing, len(keys) - len(ahead), counts)
@@ -121,7 +121,7 @@ def places_of(n: int, probe: Draw) -> NDArray[np.int64]:
 def drawn(values: NDArray[Any], probe: Draw) -> Drawn:
     """The keys of those elements that lie in the probe's bracket."""
     keys = to_keys(values[values == values])
-    is_inside = keys < np.uint64(min(probe.hi, extreme_keys(np.dtype("u8"))[1]))
+    is_inside = keys <= np.uint64(probe.hi - 1)  # the end may be 2**64
     if probe.lo >= 0:
         is_inside &= keys > np.uint64(probe.lo)
     return Drawn(0, 0, keys[is_inside])

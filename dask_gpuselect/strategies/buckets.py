@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dask_gpuselect.keys import key_at
 from dask_gpuselect.strategies.known import Known, Search, Told
 from dask_gpuselect.strategies.probes import (
     Bins,
@@ -64,14 +65,14 @@ class Bucket:
             known, report = yield bins
             i, j = known.bins_of(report)
             if i != j:
-                known, _ = yield Points((bins.edge(j),))
+                known, _ = yield Points((key_at(bins.edge(j), known.dtype),))
             by_value = by_value and 2 * known.inside <= held
             if held > self.phase_one and copies < MOST_COPIES:
                 yield Copy()
                 copies += 1
 
     def _bins(self, known: Known, *, by_value: bool) -> Bins:
-        lo, hi = known.lo + 1, known.hi - 1
+        lo, hi = known.least, known.largest
         start, end = (VALUE.coordinate(key, known.dtype) for key in (lo, hi))
         width = end - start
         slope = self.n_buckets / width if width > 0 else math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dask_gpuselect.keys import key_at
 from dask_gpuselect.strategies.known import Search, Told
 from dask_gpuselect.strategies.probes import Copy, KeyBins, Points
 
@@ -62,7 +63,7 @@ class Radix:
             known, report = yield bins
             i, j = known.bins_of(report)
             if i != j:
-                known, _ = yield Points((bins.edge(j),))
+                known, _ = yield Points((key_at(bins.edge(j), known.dtype),))
             origin = bins.edge(i)
             if copies:
                 yield Copy()

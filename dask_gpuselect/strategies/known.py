@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from dask_gpuselect.keys import extreme_keys
+from dask_gpuselect.keys import extreme_keys, key_at, unused_key
 from dask_gpuselect.strategies.probes import (
     Bins,
     BinsReport,
@@ -46,6 +46,8 @@ class Known:
         A `keys.selection_dtype`.
     lower, upper : int or None
         The keys of both elements when they are found.
+    is_proven : bool
+        Whether one report alone has shown that. Several do where nothing has changed in between.
     """
 
     first: int
@@ -58,6 +60,7 @@ class Known:
     dtype: np.dtype[Any]
     lower: int | None = None
     upper: int | None = None
+    is_proven: bool = False
 
     @classmethod
     def at_first(cls, first: int, last: int, n: int, dtype: np.dtype[Any]) -> Self:
@@ -72,6 +75,16 @@ class Known:
         return self.lower is not None
 
     @property
+    def least(self) -> int:
+        """The least key that an element inside may have."""
+        return key_at(self.lo + 1, self.dtype)
+
+    @property
+    def largest(self) -> int:
+        """The largest key that an element inside may have. No `hi` is behind an unused key."""
+        return self.hi - 1
+
+    @property
     def target(self) -> float:
         """How many elements are up to a value between the wanted ones, or half of one."""
         return (self.first + self.last + 1) / 2
@@ -80,7 +93,7 @@ class Known:
         """The same with what a report adds."""
         if isinstance(report, ExtentReport):
             self._check(report.n_valid)
-            return self._narrowed(report.least - 1, report.largest + 1, 0, report.n_valid)
+            return self._told_of_extremes(report.least, report.largest)
         if isinstance(report, PointsReport):
             assert isinstance(probe, Points)
             self._check(report.n_valid)
@@ -95,7 +108,17 @@ class Known:
             return self._told_of_bins(probe, report)  # type: ignore[arg-type]
         return self
 
+    def _told_of_extremes(self, least: int, largest: int) -> Known:
+        known = self._narrowed(least - 1, largest + 1, 0, self.n, is_alone=True)
+        if self.last == 0:
+            return known._found(least, least)
+        return known._found(largest, largest) if self.first == self.n - 1 else known
+
     def _told_of(self, key: int, below: int, upto: int, previous: int, next_: int) -> Known:
+        if upto == self.first == self.last:
+            return self._found(next_, next_)
+        if below - 1 == self.first == self.last:
+            return self._found(previous, previous)
         if upto <= self.first:  # nothing lies between the pivot and the next element
             return self._narrowed(next_ - 1, self.hi, upto, self.before + self.inside)
         if below > self.last:
@@ -111,7 +134,8 @@ class Known:
         if self.first < report.n_before or j >= len(report.counts):
             raise ContradictionError
         before = int(upto[i] - report.counts[i])
-        return self._narrowed(bins.edge(i) - 1, bins.edge(j + 1), before, int(upto[j]))
+        edges = bins.edge(i) - 1, bins.edge(j + 1)
+        return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
 
     def bins_of(self, report: BinsReport) -> tuple[int, int]:
         """The bins of the wanted elements."""
@@ -119,8 +143,12 @@ class Known:
         i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
         return i, j
 
-    def _narrowed(self, lo: int, hi: int, before: int, upto: int) -> Known:
-        """With a bracket that is at least as narrow; `upto` elements are below `hi`."""
+    def _narrowed(
+        self, lo: int, hi: int, before: int, upto: int, *, is_alone: bool = False
+    ) -> Known:
+        """With a bracket that is at least as narrow; `upto` elements are below `hi`. `is_alone` if
+        one report says all of this."""
+        is_alone = is_alone and self.lo <= lo and hi <= self.hi
         if lo < self.lo:
             lo, before = self.lo, self.before
         if hi > self.hi:
@@ -128,17 +156,17 @@ class Known:
         if not before <= self.first <= self.last < upto or hi - lo < 2:
             raise ContradictionError
         self._check_counts(lo, hi, before, upto)
+        unused = unused_key(self.dtype)  # the ends of brackets are elements
+        lo, hi = lo - (lo == unused), hi + (hi == unused)
         known = replace(self, lo=lo, hi=hi, before=before, inside=upto - before)
-        if hi - lo == 2:
-            return known._found(lo + 1, lo + 1)
-        # The key before that of +0.0 belongs to no element, for -0.0 has the other's.
-        hole = (1 << 8 * self.dtype.itemsize - 1) - 1 if self.dtype.kind == "f" else None
-        return replace(known, lo=lo - (lo == hole), hi=hi + (hi == hole))
+        if known.least < known.largest:
+            return known
+        return known._found(known.least, known.least, is_alone=is_alone)
 
-    def _found(self, lower: int, upper: int) -> Known:
+    def _found(self, lower: int, upper: int, *, is_alone: bool = True) -> Known:
         if not self.lo < lower <= upper < self.hi:
             raise ContradictionError
-        return replace(self, lower=lower, upper=upper)
+        return replace(self, lower=lower, upper=upper, is_proven=is_alone)
 
     def _check(self, n_valid: int) -> None:
         if n_valid != self.n:

@@ -20,18 +20,22 @@ class _Objective:
     """The objective of equation (2) of Beliakov 2011, its weights by `Known.target`."""
 
     space: Space
-    least: int
-    largest: int
 
     def ends(self, known: Known) -> tuple[float, float]:
         first, last = (
-            self.space.coordinate(key, known.dtype) for key in (known.lo + 1, known.hi - 1)
+            self.space.coordinate(key, known.dtype) for key in (known.least, known.largest)
         )
         return first, last
 
+    def may_be_at(self, c: float, known: Known) -> bool:
+        """Whether the wanted elements may lie there. Where they do not, nothing is learnt."""
+        first, last = self.ends(known)
+        return first <= c <= last
+
     def at(self, c: float, known: Known) -> Generator[Probe, Told, tuple[float, float, Known]]:
-        """Measure it near a coordinate: that of the element, the value, and what is known."""
-        pivot = self.space.nearest(c, known.dtype, self.least - 1, self.largest + 1)
+        """Measure it near a coordinate, inside the bracket: the coordinate of that element, the
+        value, and what is known."""
+        pivot = self.space.nearest(c, known.dtype, known.lo, known.hi)
         known, report = yield Points((pivot,), self.space)
         n, target = known.n, known.target
         f = target * (float(report.high[0]) / n) + (n - target) * (float(report.low[0]) / n)
@@ -53,9 +57,9 @@ class GoldenSection:
     -----
     Source: Beliakov 2011, sections III and V.B. Reads: one for the extremes, one for each point.
 
-    The counts at each point narrow the proven bracket beside; where values of the objective, which
-    are rounded, lead the interval away from it, the section starts anew on the bracket. As of
-    `Bisection`, outliers cost rounds by value, and not by key.
+    The counts at each point narrow the proven bracket beside, to which values of the objective,
+    which are rounded, know no way: where the next point lies outside it, the section starts anew on
+    the bracket. As of `Bisection`, outliers cost rounds by value, and not by key.
     """
 
     space: spaces.Name = "value"
@@ -70,24 +74,26 @@ class GoldenSection:
 
     def search(self, told: Told) -> Search:
         known = told.known
-        objective = _Objective(space_of(self.space, known), known.lo + 1, known.hi - 1)
+        objective = _Objective(space_of(self.space, known))
         while True:
             a, b = objective.ends(known)
-            c, fc, known = yield from objective.at(a + GOLDEN * (b - a), known)
-            d, fd, known = yield from objective.at(b - GOLDEN * (b - a), known)
-            while _overlaps(objective, known, a, b) and a < c < d < b:
-                if fc < fd:
+            c, d = a + GOLDEN * (b - a), b - GOLDEN * (b - a)
+            c, fc, known = yield from objective.at(c, known)
+            if not objective.may_be_at(d, known):
+                continue
+            d, fd, known = yield from objective.at(d, known)
+            while a < c < d < b:
+                is_left = fc < fd
+                if is_left:
                     b, d, fd = d, c, fc
-                    c, fc, known = yield from objective.at(a + GOLDEN * (b - a), known)
+                    x = a + GOLDEN * (b - a)
                 else:
                     a, c, fc = c, d, fd
-                    d, fd, known = yield from objective.at(b - GOLDEN * (b - a), known)
-
-
-def _overlaps(objective: _Objective, known: Known, a: float, b: float) -> bool:
-    """Whether an interval can still hold what the proven bracket does."""
-    first, last = objective.ends(known)
-    return a <= last and first <= b
+                    x = b - GOLDEN * (b - a)
+                if not objective.may_be_at(x, known):
+                    break
+                x, fx, known = yield from objective.at(x, known)
+                c, fc, d, fd = (x, fx, d, fd) if is_left else (c, fc, x, fx)
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ class BrentMinimize:
 
     Weak spot of the paper: between an outlier and the bulk the objective is a line, which has no
     parabola, so that the method falls back to golden section (section V.D and figure 5). By key
-    there is no such stretch. The counts prove the bracket; the method starts anew on it where
-    rounded values of the objective have led it away.
+    there is no such stretch. The counts prove the bracket; the method starts anew on it where the
+    next point would lie outside.
     """
 
     space: spaces.Name = "value"
@@ -125,14 +131,16 @@ class BrentMinimize:
 
     def search(self, told: Told) -> Search:
         known = told.known
-        objective = _Objective(space_of(self.space, known), known.lo + 1, known.hi - 1)
+        objective = _Objective(space_of(self.space, known))
         while True:
             a, b = objective.ends(known)
             x, fx, known = yield from objective.at(a + GOLDEN * (b - a), known)
             w, fw, v, fv = x, fx, x, fx  # the second best point, and the one before
             step = before = 0.0
-            while _overlaps(objective, known, a, b) and a <= x <= b:
+            while a <= x <= b:
                 step, before = _parabolic((x, fx), (w, fw), (v, fv), a, b, before, step)
+                if not objective.may_be_at(x + step, known):
+                    break
                 u, fu, known = yield from objective.at(x + step, known)
                 if u == x:  # elements lie further apart than the step: the middle of the bracket
                     break

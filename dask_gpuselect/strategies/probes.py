@@ -9,7 +9,6 @@ Elements are told by their ordered keys (`dask_gpuselect.keys`), as Python integ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -37,7 +36,7 @@ def no_key_above(dtype: np.dtype[Any]) -> int:
 
 @dataclass(frozen=True)
 class Extent:
-    """The least and the largest element, and the total of all coordinates."""
+    """The least and the largest element, and the total of all coordinates, by value or by key."""
 
     space: Space
 
@@ -60,7 +59,10 @@ class Points:
 
 @dataclass(frozen=True)
 class KeyBins:
-    """Counts in bins of equally many keys: bin i holds the keys from ``origin + (i << shift)``."""
+    """Counts in bins of equally many keys: bin i holds the keys from ``origin + (i << shift)``.
+
+    `shift` is less than the bits of a key.
+    """
 
     origin: int
     shift: int
@@ -186,9 +188,7 @@ class ExtentReport(Report):
         return {
             "least": min(part.least for part in parts),
             "largest": max(part.largest for part in parts),
-            "total": math.fsum(part.total for part in parts)
-            if all(math.isfinite(part.total) for part in parts)
-            else math.nan,
+            "total": sum(part.total for part in parts),
         }
 
 
@@ -215,10 +215,11 @@ class PointsReport(Report):
     high: FloatArray
 
     def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        sums = {
-            name: np.sum([getattr(part, name) for part in parts], axis=0)
-            for name in ("below", "upto", "low", "high")
-        }
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = {
+                name: np.sum([getattr(part, name) for part in parts], axis=0)
+                for name in ("below", "upto", "low", "high")
+            }
         return {
             **sums,
             "previous": tuple(map(max, *(part.previous for part in parts)))

@@ -106,10 +106,10 @@ class Quickselect:
         known = told.known
         for turn in count():
             known, sample = yield Draw(known.lo, known.hi, self.drawn, turn)
-            keys = sample.keys.tolist()
-            if not keys:
+            if not len(sample.keys):
                 return
-            for pivot in keys:
+            # They come chunk by chunk, and so in order if the data are.
+            for pivot in np.random.default_rng(turn).permutation(sample.keys).tolist():
                 if known.lo < pivot < known.hi:
                     known, _ = yield Points((pivot,))
                     yield Copy()

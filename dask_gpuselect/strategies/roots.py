@@ -15,7 +15,7 @@ MOST_ITERATIONS = 64
 
 def space_of(name: spaces.Name, known: Known) -> Space:
     """The space of that name for some data, whose extremes are known."""
-    least = known.lo + 1
+    least = known.least
     if name == "log":
         return Space("log", float(spaces.element(least, known.dtype)))
     return VALUE if name == "value" else Space("key", least)
@@ -56,7 +56,7 @@ class Bisection:
         known = told.known
         space = space_of(self.space, known)
         while True:
-            ends = [space.coordinate(key, known.dtype) for key in (known.lo + 1, known.hi - 1)]
+            ends = [space.coordinate(key, known.dtype) for key in (known.least, known.largest)]
             pivot = space.nearest(_middle(*ends), known.dtype, known.lo, known.hi)
             known, _ = yield Points((pivot,))
 
@@ -101,8 +101,7 @@ class BrentRoot:
     def search(self, told: Told) -> Search:
         known = told.known
         space, dtype = space_of(self.space, known), known.dtype
-        ends = (known.lo + 1, known.hi - 1)
-        a, b = (space.coordinate(key, dtype) for key in ends)
+        a, b = (space.coordinate(key, dtype) for key in (known.least, known.largest))
         fa, fb = 1 - known.target, known.n - known.target
         c, fc = a, fa
         step = before = b - a
@@ -113,7 +112,7 @@ class BrentRoot:
             if abs(fc) < abs(fb):  # b is the best, a the one before
                 a, b, c = b, c, b
                 fa, fb, fc = fb, fc, fb
-            half = (c - b) / 2
+            half = c / 2 - b / 2
             before, step = _brent_step(a, fa, b, fb, c, fc, half, before, step)
             a, fa = b, fb
             pivot = space.nearest(b + step, dtype, known.lo, known.hi)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import from_keys
+from dask_gpuselect.keys import from_keys, key_at
 
 Name = Literal["value", "key", "log"]
 NAMES: tuple[Name, ...] = ("value", "key", "log")
@@ -47,11 +48,13 @@ class Space:
     def nearest(self, coordinate: float, dtype: np.dtype[Any], lo: int, hi: int) -> int:
         """The key of an element near a coordinate, strictly between two keys that have one between.
 
-        The middle one if the coordinate is none, because sums have overflowed.
+        The middle one if the coordinate is not finite, because sums or differences have overflowed,
+        or tells the elements there not apart: else an end of the bracket is tried again and again.
         """
-        if math.isnan(coordinate):
-            return (lo + hi) // 2
-        first, last = lo + 1, hi - 1
+        first, last = key_at(lo + 1, dtype), hi - 1
+        tells = self.coordinate(first, dtype) < self.coordinate(last, dtype)
+        if not (tells and math.isfinite(coordinate)):
+            return key_at((first + last) // 2, dtype)
         # Coordinates do not decrease from key to key: the last that is not beyond.
         while first < last:
             middle = (first + last + 1) // 2
@@ -59,9 +62,11 @@ class Space:
                 first = middle
             else:
                 last = middle - 1
-        return first
+        return key_at(first, dtype)
 
 
+# Each round in a dask graph runs its search from the beginning again.
+@lru_cache(maxsize=1 << 14)
 def element(key: int, dtype: np.dtype[Any]) -> Any:
     """The element of this key, of `keys.selection_dtype`."""
     return from_keys(np.array([key], np.uint64), dtype)[0]
