@@ -452,7 +452,8 @@ def test_the_dtype_in_which_elements_are_compared(dtype: str, compared: str) -> 
 @FEW
 @given(values=arrays(), share=st.floats(0, 1))
 def test_the_element_nearest_to_a_coordinate(name: Any, values: NDArray[Any], share: float) -> None:
-    """Strictly between two keys, of an element, and the last one up to the coordinate."""
+    """Strictly between two keys, of an element, and no other lies between it and the coordinate, up
+    to the rounding of a logarithm."""
     dtype = values.dtype
     ordered = sorted({*to_keys(values).tolist(), *extreme_keys(dtype)})
     lo, hi = ordered[0] - 1, ordered[-1] + 1
@@ -464,9 +465,11 @@ def test_the_element_nearest_to_a_coordinate(name: Any, values: NDArray[Any], sh
     assert lo < found < hi
     assert found != unused_key(dtype)
     if math.isfinite(wanted) and ends[0] <= wanted <= ends[1] and ends[0] < ends[1]:
-        assert space.coordinate(found, dtype) <= wanted
-        following = key_at(found + 1, dtype)
-        assert following >= hi or space.coordinate(following, dtype) > wanted
+        slack = 1e-12 * max(1, abs(wanted)) if name == "log" else 0
+        previous, following = found - 1, key_at(found + 1, dtype)
+        previous -= previous == unused_key(dtype)
+        assert previous <= lo or space.coordinate(previous, dtype) <= wanted + slack
+        assert following >= hi or space.coordinate(following, dtype) >= wanted - slack
 
 
 @pytest.mark.parametrize("coordinate", [np.nan, np.inf, -np.inf])

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import from_keys, key_at
+from dask_gpuselect.keys import from_keys, key_at, to_keys
 
 Name = Literal["value", "key", "log"]
 NAMES: tuple[Name, ...] = ("value", "key", "log")
@@ -55,14 +55,21 @@ class Space:
         tells = self.coordinate(first, dtype) < self.coordinate(last, dtype)
         if not (tells and math.isfinite(coordinate)):
             return key_at((first + last) // 2, dtype)
-        # Coordinates do not decrease from key to key: the last that is not beyond.
-        while first < last:
-            middle = (first + last + 1) // 2
-            if self.coordinate(middle, dtype) <= coordinate:
-                first = middle
-            else:
-                last = middle - 1
-        return key_at(first, dtype)
+        return key_at(min(max(self._key(coordinate, dtype), first), last), dtype)
+
+    def _key(self, coordinate: float, dtype: np.dtype[Any]) -> int:
+        """Of the element there, up to the rounding of what makes coordinates."""
+        if self.name == "key":
+            return int(self.origin) + int(coordinate)
+        with np.errstate(over="ignore"):
+            value = coordinate
+            if self.name == "log":
+                value = float(np.expm1(np.float64(coordinate)) + self.origin)
+            if dtype.kind == "f":
+                return int(to_keys(np.array([value]).astype(dtype))[0])
+        ends = np.iinfo(dtype)
+        whole = min(max(value, float(ends.min)), float(ends.max))
+        return int(to_keys(np.array([min(math.floor(whole), ends.max)], dtype))[0])
 
 
 # Each round in a dask graph runs its search from the beginning again.
