@@ -199,7 +199,7 @@ SHARES = (0.01, 0.025, *(round(0.05 * i, 2) for i in range(1, 20)), 0.975, 0.99)
 
 def alabi_ks(n: int) -> list[int]:
     """The 25 of section 4.1.2: the k-th largest, from 1."""
-    return [2, *(math.floor(share * n) for share in SHARES), n - 1]
+    return [2, *(max(math.floor(share * n), 1) for share in SHARES), n - 1]
 
 
 # --- Contenders ---------------------------------------------------------------------------------
