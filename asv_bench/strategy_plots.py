@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from benchmarks.selection import ADVERSARIAL_PAIRS, ALABI_PAIRS, BELIAKOV, DEFAULT
 from strategy_tables import Results, k_spots
 
-# Okabe & Ito's colours, which all kinds of colour vision tell apart, and a marker each: a contender
-# has the same in every picture. The default is drawn black and thick.
+# Okabe & Ito's colours, which all kinds of colour vision tell apart, with a darker one for their
+# yellow; and a marker each. A contender has the same in every picture. The default is black and
+# thick.
 STYLES = {
     DEFAULT: ("#000000", "o"),
     "sort&choose": ("#999999", "s"),
     "Kelley": ("#0072B2", "^"),
     "bisection": ("#56B4E9", "v"),
-    "Brent, minimum": ("#F0E442", "D"),
+    "Brent, minimum": ("#882255", "D"),
     "Brent, root": ("#E69F00", "<"),
     "quickselect": ("#CC79A7", "P"),
     "bucket": ("#D55E00", "X"),
     "radix 4": ("#56B4E9", ">"),
     "radix 8": ("#009E73", "h"),
+    "radix 11": ("#882255", "*"),
     "randomized": ("#CC79A7", "p"),
     "`np.partition`": ("#E69F00", "d"),
     "`torch.kthvalue`": ("#E69F00", "d"),
@@ -43,12 +46,13 @@ OF_ALABI = (
     "bucket",
     "radix 4",
     "radix 8",
+    "radix 11",
     "randomized",
     "`np.partition`",
     "`torch.kthvalue`",
     DEFAULT,
 )
-OF_ADVERSARIAL = ("sort&choose", "Kelley", "bucket", "radix 4", "radix 8", "randomized", DEFAULT)
+OF_ADVERSARIAL = tuple(name for name in OF_ALABI if not name.startswith("`") or name == DEFAULT)
 WIDTH = 4.2  # inches of a panel
 Drawing = Callable[[Any], None]
 
@@ -73,11 +77,12 @@ def draw(results: Results, folder: Path) -> Iterator[Path]:
 def saved(path: Path, panels: Sequence[Drawing]) -> Path:
     """Panels side by side, at most three in a row, with one legend below all."""
     from matplotlib import pyplot
+    from PIL import Image  # which matplotlib needs
 
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure, grid = pyplot.subplots(
-        rows, columns, figsize=(WIDTH * columns, 3.4 * rows + 0.8), squeeze=False
+        rows, columns, figsize=(max(WIDTH * columns, 6), 3.6 * rows + 0.8), squeeze=False
     )
     cells = grid.ravel()
     for cell in cells[len(panels) :]:
@@ -87,13 +92,17 @@ def saved(path: Path, panels: Sequence[Drawing]) -> Path:
     entries = {}
     for cell in cells:
         entries |= dict(zip(*reversed(cell.get_legend_handles_labels()), strict=True))
+    wide = 2 + columns
     figure.legend(
-        entries.values(), entries.keys(), loc="lower center", ncols=min(len(entries), 5), fontsize=9
+        entries.values(), entries.keys(), loc="lower center", ncols=min(len(entries), wide)
     )
-    lines = -(-len(entries) // 5)
-    figure.tight_layout(rect=(0, 0.22 * lines / figure.get_figheight() + 0.02, 1, 1))
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    lines = -(-len(entries) // wide)
+    figure.tight_layout(rect=(0, 0.24 * lines / figure.get_figheight() + 0.02, 1, 1))
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=90)
     pyplot.close(figure)
+    # 64 colours take a third of the bytes.
+    Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
     return path
 
 
@@ -174,6 +183,8 @@ def by_k(results: Results) -> list[Drawing]:
 
 
 def _by_k(results: Results, data: str, dtype: str, log: int) -> Drawing:
+    from matplotlib.ticker import LogLocator
+
     def panel(cell: Any) -> None:
         for name in OF_ALABI:
             records = [r for r in results.of("k", dtype, data, log, name) if r.ms]
@@ -183,6 +194,9 @@ def _by_k(results: Results, data: str, dtype: str, log: int) -> Drawing:
                 line(cell, name, [(record.k + 1) / 2**log for record in records], times)
         cell.set_yscale("log")
         cell.set_title(f"{data}, {dtype}, $2^{{{log}}}$", fontsize=10, loc="left")
+        cell.yaxis.set_major_formatter("{x:g}")
+        cell.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        cell.yaxis.set_minor_formatter("{x:g}")
         cell.set_xlabel("rank / n")
         cell.set_ylabel("ms")
         cell.grid(alpha=0.3)
