@@ -30,12 +30,17 @@ with pytest.MonkeyPatch.context() as patch:
     boxplot = importlib.import_module("benchmarks.boxplot")
     lanes = importlib.import_module("benchmarks.lanes")
     quantiles = importlib.import_module("benchmarks.quantiles")
+    selection = importlib.import_module("benchmarks.selection")
+    selecting = importlib.import_module("benchmarks.strategies")
+    strategies = importlib.import_module("strategies")
+    strategy_plots = importlib.import_module("strategy_plots")
     compare = importlib.import_module("compare")
 
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    suites = (inspect.getmembers(module, inspect.isclass) for module in (boxplot, lanes, quantiles))
+    modules = (boxplot, lanes, quantiles, selecting)
+    suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
             if name.startswith(PREFIXES):
@@ -68,7 +73,7 @@ def test_benchmark_runs(suite: type, name: str, values: tuple[Any, ...]) -> None
 def test_benchmarks_are_found() -> None:
     names = {case.values[1] for case in CASES}
     assert {name.partition("_")[0] + "_" for name in names} == set(PREFIXES)
-    assert {"track_loads", "track_num_tasks", "track_candidates"} <= names
+    assert {"track_loads", "track_num_tasks", "track_candidates", "track_reads"} <= names
 
 
 def test_parameters_are_named() -> None:
@@ -284,3 +289,94 @@ def test_axis_within_memory() -> None:
     assert sums[0] == "`x.sum(axis=0)`"
     assert ours[0] == "`median(x, axis=0)`"
     assert 0 < float(ours[2]) <= 1
+
+
+# --- The papers' tables -------------------------------------------------------------------------
+
+TINY = ["--sizes", "8", "--repeats", "1"]
+
+
+def tables_of(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    assert strategies.main(arguments) == 0
+    return rows_of(capsys.readouterr().out)
+
+
+OF_FLOATS = itertools.product(selection.DATA, ("float32", "float64"))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*OF_FLOATS, ("uniform", "uint32"), ("sorted", "uint32")]
+)
+def test_papers_data(name: str, dtype: str) -> None:
+    x = selection.make_data(name, dtype, 1000)
+    assert x.dtype == dtype
+    assert x.shape == (1000,)
+    assert (x == selection.make_data(name, dtype, 1000)).all()
+    assert (x == x).all()
+
+
+def test_papers_data_are_as_defined() -> None:
+    def shares(name: str, n: int = 1000) -> tuple[int, int]:
+        x = selection.make_data(name, "float64", n)
+        return int((x < 50).sum()), int((x == 10).sum())
+
+    assert [shares(f"mixture {i}")[0] for i in (1, 2, 4, 5)] == [666, 501, 666, 501]
+    assert shares("mixture 3")[1] == 100
+    powers = 2.0 ** np.arange(-32, 33)
+    killer = selection.make_data("bucket killer", "float64", 1000)
+    assert set(powers) <= set(killer.tolist())
+    assert np.sort(killer)[-64] == 2.0**-31
+    zero = selection.make_data("near machine zero", "float64", 1000)
+    with np.errstate(over="ignore", divide="ignore"):
+        assert np.isinf(1024 / np.ptp(zero))
+    assert len(set(selection.alabi_ks(1 << 13))) == 25
+
+
+@pytest.mark.parametrize("table", ["beliakov", "adversarial", "bitonic", "k", "alabi"])
+def test_papers_tables(table: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    few = ["--methods", "sort&choose", "bucket", "Kelley", "`quantile`", "`np.partition`"]
+    arguments = ["--tables", table, *TINY, "--json", str(written)]
+    rows = tables_of([*arguments, *few, "--dtypes", "float32"], capsys)
+    content = json.loads(written.read_text())
+    assert content["failures"] == []
+    assert all(record["ms"] for record in content["records"])
+    assert {record["dtype"] for record in content["records"]} == {"float32"}
+    # The tables of the file are those that were printed, but for the machine's.
+    assert tables_of(["--from", str(written)], capsys) == rows[3:]
+    pictures = list(strategy_plots.draw(strategies.read([written]), tmp_path))
+    assert len(pictures) == (table != "bitonic")
+    assert all(0 < path.stat().st_size < 100_000 for path in pictures)
+
+
+def test_papers_tables_notice_a_wrong_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = selection.Contender(lambda x, k: x.max())
+    monkeypatch.setitem(selection.PAPERS, "bucket", wrong)
+    arguments = ["--tables", "bitonic", "adversarial", *TINY, "--dtypes", "float32"]
+    assert strategies.main([*arguments, "--methods", "bucket", "sort&choose"]) == 1
+    rows = {row[0]: row for row in rows_of(capsys.readouterr().out)}
+    assert "WRONG" in rows["bucket"]
+
+
+def test_papers_tables_tell_failures_in_the_cell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(x: Any, k: int) -> Any:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setitem(selection.PAPERS, "bucket", selection.Contender(fails))
+    arguments = ["--tables", "adversarial", *TINY, "--dtypes", "float32"]
+    assert strategies.main([*arguments, "--methods", "bucket", "sort&choose"]) == 0
+    output = capsys.readouterr().out
+    cells = {row[0]: row[1:] for row in reversed(rows_of(output))}["bucket"]
+    assert [cell for cell in cells if cell] == ["RuntimeError"] * 3
+    assert "bucket on all ones, float32, 2^8" in output
+    assert "no such device" in output
+
+
+def test_papers_tables_leave_out_what_takes_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--tables", "beliakov", "--sizes", "6", "9", "--repeats", "1", "--budget", "1e-9"]
+    rows = tables_of([*arguments, "--methods", "bucket", "--dtypes", "float32"], capsys)
+    assert any(row[0] == "bucket" and row[-1].endswith(" at 2^6") for row in rows)
