@@ -355,12 +355,9 @@ SUB_ARRAYS = (256, 512, 1024, 2048)  # of Alyafi & Khalid, table 2
 
 
 def measure_bitonic(bench: Bench, asked: Asked) -> None:
-    chosen = {"bitonic merge": PAPERS["bitonic merge"]}
-    if "sub_array" in {each.name for each in dataclasses.fields(BitonicMerge)}:
-        chosen = {
-            f"sub-arrays of {size}": by_strategy(BitonicMerge(sub_array=size), any_k=True)  # type: ignore[call-arg]
-            for size in SUB_ARRAYS
-        }
+    chosen = {
+        f"sub-arrays of {size}": by_strategy(BitonicMerge(size), any_k=True) for size in SUB_ARRAYS
+    }
     chosen |= {"sort&choose": PAPERS["sort&choose"], **OURS}
     for log in asked.sizes["bitonic"]:
         for pair in asked.pairs([("uniform", "uint32"), ("uniform", "float32")], log):

@@ -310,7 +310,7 @@ def _merged_tallies(parts: list[Tally | None]) -> Tally | None:
 
 
 def _with_candidates(
-    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: str
+    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: str | int
 ) -> Progress:
     tally = _merged_tallies(parts)
     if tally is None:

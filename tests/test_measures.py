@@ -335,7 +335,7 @@ def test_chunks_of_any_layout(layout: str) -> None:
 def test_bitonic_sort(kernel: Kernel, n: int, dtype: str) -> None:
     values = make("whole range" if dtype in ("i8", "u1") else "infinite", dtype, n)
     before = values.copy()
-    ours = kernel.module.bitonic_sorted(kernel.backend.asarray(values))
+    ours = kernel.module.bitonic_sorted(kernel.backend.asarray(values), 1024)
     found = ours.get() if kernel.backend is CUPY else np.asarray(ours)
     assert found.dtype == values.dtype
     np.testing.assert_array_equal(found, np.sort(values))

@@ -337,3 +337,11 @@ def test_medians_have_no_strategy() -> None:
     for function in (median, nanquantile):
         with pytest.raises(TypeError, match="strategy"):
             function(normal(10), strategy="kelley")
+
+
+@pytest.mark.parametrize("sub_array", [0, 32, 100, 8192])
+def test_sub_arrays_of_the_network(sub_array: int) -> None:
+    with pytest.raises(ValueError, match="power of two from 64 to 4096"):
+        BitonicMerge(sub_array)
+    a = np.arange(1000.0)[::-1]
+    assert order_statistic(a, 10, strategy=BitonicMerge(64)) == 10

@@ -68,7 +68,7 @@ class Kernels(Protocol):
 
     def report(self, values: Any, probe: probes.Measure) -> probes.Report: ...
 
-    def bitonic_sorted(self, values: Any) -> Any: ...
+    def bitonic_sorted(self, values: Any, sub_array: int) -> Any: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
 
@@ -135,19 +135,20 @@ def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Re
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
 
 
-def elements_at(candidates: Any, places: NDArray[np.int64], sorts: str) -> NDArray[Any]:
+def elements_at(candidates: Any, places: NDArray[np.int64], sorts: str | int) -> NDArray[Any]:
     """The elements that sorting candidates would put at some places, on the host.
 
     Parameters
     ----------
-    sorts : {"select", "sort", "bitonic"}
-        Whether all are sorted, and how.
+    sorts : "select", "sort", or int
+        Whether all are sorted, and how: by a bitonic network of sub-arrays of so many elements.
     """
     if sorts == "select":
         return finish.elements_at(candidates, places)
     values = candidates if isinstance(candidates, np.ndarray) else candidates.elements
-    order = _kernels_for(values).bitonic_sorted if sorts == "bitonic" else generic.sorted_copy
-    return generic.elements_at(order(values), places)
+    if isinstance(sorts, int):
+        return generic.elements_at(_kernels_for(values).bitonic_sorted(values, sorts), places)
+    return generic.elements_at(generic.sorted_copy(values), places)
 
 
 NEAR = 16

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SUB_ARRAY = 1024  # elements that the network sorts: 55 exchanges
 
+def sorted_by_network(values: NDArray[Any], sub_array: int) -> NDArray[Any]:
+    """All elements, none of which is NaN, ascending. Scratch: twice as many.
 
-def sorted_by_network(values: NDArray[Any]) -> NDArray[Any]:
-    """All elements, none of which is NaN, ascending. Scratch: twice as many."""
+    The network sorts `sub_array` elements, a power of two.
+    """
     n = len(values)
     if n == 0:
         return values.copy()
-    size = min(SUB_ARRAY, 1 << max(n - 1, 1).bit_length())
+    size = min(sub_array, 1 << max(n - 1, 1).bit_length())
     n_runs = -(-n // size)
     padded = np.full(n_runs * size, _largest(values.dtype), values.dtype)
     padded[:n] = values

@@ -470,9 +470,9 @@ def sorted_copy(array: Array) -> Array:
     return namespace(array).sort(array)
 
 
-def bitonic_sorted(values: Array) -> Array:
+def bitonic_sorted(values: Array, sub_array: int) -> Array:
     """A one-dimensional array sorted by a bitonic network and merges; see `bitonic`."""
-    return bitonic.sorted_by_network(np.asarray(to_host(values)))
+    return bitonic.sorted_by_network(np.asarray(to_host(values)), sub_array)
 
 
 def elements_at(array: Array, places: IntArray) -> NDArray[Any]:

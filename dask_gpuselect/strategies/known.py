@@ -210,8 +210,9 @@ class Strategy(Protocol):
         """So few elements inside are gathered and sorted at once."""
 
     @property
-    def sorts(self) -> str:
-        """How candidates are brought in order: "select" those wanted, "sort", or "bitonic"."""
+    def sorts(self) -> str | int:
+        """How candidates are brought in order: "select" those wanted, "sort", or by a bitonic
+        network of sub-arrays of so many."""
 
     def search(self, told: Told) -> Search:
         """Propose probes; each ``yield`` gives what is known after it. Not called again once the

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from dask_gpuselect.strategies.known import Search, Told
 
+SUB_ARRAYS = tuple(1 << i for i in range(6, 13))
+
 
 @dataclass(frozen=True)
 class SortAndChoose:
@@ -32,6 +34,11 @@ class SortAndChoose:
 class BitonicMerge:
     """Sorts sub-arrays by a bitonic network, and merges them.
 
+    Parameters
+    ----------
+    sub_array : int, default 2048
+        Elements of each, a power of two from 64 to 4096; those of table 2 are 256 to 2048.
+
     Notes
     -----
     Source: Alyafi & Khalid, section 4.1: sub-arrays are sorted in shared memory, by a block of
@@ -40,10 +47,21 @@ class BitonicMerge:
     of all elements. A dask array too large to gather is left to the default engine.
     """
 
-    sorts: str = "bitonic"
+    sub_array: int = 2048
     sort_below: int = 0
     opening: None = None
     rounds = 0
+
+    def __post_init__(self) -> None:
+        if self.sub_array not in SUB_ARRAYS:
+            raise ValueError(
+                f"sub_array must be a power of two from {SUB_ARRAYS[0]} to {SUB_ARRAYS[-1]}, "
+                f"not {self.sub_array}"
+            )
+
+    @property
+    def sorts(self) -> int:
+        return self.sub_array
 
     def search(self, told: Told) -> Search:
         return

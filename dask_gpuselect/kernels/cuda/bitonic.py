@@ -8,17 +8,13 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.launch import advised, launch
-from dask_gpuselect.kernels.cuda.source import (
-    BITONIC_THREADS,
-    MERGE_EACH,
-    SUB_ARRAY,
-)
+from dask_gpuselect.kernels.cuda.source import BITONIC_THREADS, MERGE_EACH
 
 Array = Any  # a CuPy array
 
 
 @advised
-def bitonic_sorted(values: Array, sub_array: int = SUB_ARRAY) -> Array:
+def bitonic_sorted(values: Array, sub_array: int) -> Array:
     """All elements of a contiguous array, none of which is NaN, ascending. Scratch: as many again.
 
     A block sorts `sub_array` elements, a power of two; see `kernels.bitonic`.

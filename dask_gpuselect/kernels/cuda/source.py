@@ -19,7 +19,6 @@ PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 MERGE_EACH = 8  # elements that a thread merges
-SUB_ARRAY = 2048  # elements that a block sorts
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
 LONG_THREADS = 512  # for lanes too long for shared memory
