@@ -26,6 +26,8 @@ from benchmarks.common import QUARTILES, THREADS, Values, compute, in_memory
 from compare import Runs, WrongAnswerError, machine, ratio, rounded, say, table, take_turns
 
 from dask_gpuselect import quantile
+from dask_gpuselect.exchange import cut_positions
+from dask_gpuselect.kernels import radix
 from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.sorted_boxes import describe_sorted
 
@@ -119,6 +121,34 @@ def rows(runs: Runs) -> Iterator[Sequence[str]]:
         yield [f"`{name}`", *times, *ratios]
 
 
+# --- What is moved
+
+
+def moved(values: Values, chunks: int, bits: int) -> list[float]:
+    """The share of the keys that change chunk in each pass, were none of them left out."""
+    keys = radix.keys_of(values, values.dtype)
+    starts = range(0, keys.size, -(-keys.size // chunks))
+    shares = []
+    for shift in range(0, radix.key_bits(values.dtype), bits):
+        parts = np.split(keys, list(starts)[1:])
+        cuts = cut_positions(np.array([radix.count_digit(part, shift, bits) for part in parts]))
+        stays = keys.size if cuts is None else int(np.diff(cuts, axis=1).trace())
+        shares.append(1 - stays / keys.size)
+        keys = radix.by_digit(keys, shift, bits)
+    return shares
+
+
+def moved_rows(arguments: argparse.Namespace) -> Iterator[Sequence[str]]:
+    for name in arguments.data:
+        values = DATA[name](arguments.elements)
+        for bits in arguments.bits:
+            shares = moved(values, arguments.chunks, bits)
+            yield [name, f"{bits}", *(f"{share:.0%}" for share in (min(shares), max(shares)))]
+
+
+# --- The program
+
+
 def compare(arguments: argparse.Namespace) -> None:
     """A table for each kind of data."""
     print(
@@ -133,6 +163,8 @@ def compare(arguments: argparse.Namespace) -> None:
         print(f"{name}\n")
         head = ["", "seconds", "least", "most", "in units of np.sort", "of quantile"]
         say(table(head, list(rows(runs))))
+    print("Keys that change chunk in a pass, if sorted data is not left alone\n")
+    say(table(["", "bits", "least", "most"], list(moved_rows(arguments))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -284,3 +284,15 @@ def test_axis_within_memory() -> None:
     assert sums[0] == "`x.sum(axis=0)`"
     assert ours[0] == "`median(x, axis=0)`"
     assert 0 < float(ours[2]) <= 1
+
+
+def test_sorting() -> None:
+    rows = stand_alone("sorting.py", "--elements", "2000", "--chunks", "4", "--repeat", "1")
+    for bits in (8, 11, 16):
+        found = [row for row in rows if row[0] == f"`radix_sort(x, bits={bits})`"]
+        assert len(found) == 3
+        assert all(float(cell) > 0 for row in found for cell in row[1:])
+    assert [row[:2] for row in rows[-9::3]] == [
+        [name, "8"] for name in ("uniform", "sorted", "two exchanged")
+    ]
+    assert all(0 < int(row[-1].removesuffix("%")) <= 100 for row in rows[-9:])
