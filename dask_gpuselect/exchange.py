@@ -62,12 +62,10 @@ def cut_positions(counts: IntArray) -> IntArray | None:
     # Of the first position of each chunk: the value there, and how many keys of it lie before.
     begins = np.cumsum(sizes[:-1])
     value = np.searchsorted(behind_value, begins, side="right")
-    is_end = value == len(totals)  # only empty chunks are left
-    value = np.minimum(value, len(totals) - 1)
+    value = np.minimum(value, len(totals) - 1)  # where only empty chunks are left
     taken = begins - (behind_value - totals)[value]
     own = counts[:, value]
     prior_rank = np.cumsum(own, axis=0) - own
     before = np.cumsum(counts, axis=1)[:, value] - own
     cuts = before + np.clip(taken - prior_rank, 0, own)
-    cuts[:, is_end] = sizes[:, None]
     return np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)

@@ -77,7 +77,7 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
 
     Memory of a worker: for each chunk that it works on, the chunk and its pieces, and 10 bytes an
     element for the order of its digits. All chunks are there at once, and in an exchange twice,
-    besides `x` where that is held. The scan takes ``16 * 2**bits`` bytes a chunk in one task.
+    besides `x` where that is held. The scan takes ``24 * 2**bits`` bytes a chunk in one task.
 
     Steps: for P chunks, P² tasks that hand on a piece in every pass, which limits P: for 16 chunks
     of 64-bit elements 1,024, for 1,000 chunks four million.

@@ -394,6 +394,7 @@ def check_box(ordered: da.Array, values: NDArray[Any], backend: Backend, whis: f
         ours = getattr(found, name)
         assert ours.dtype == getattr(lazy, name).dtype
         np.testing.assert_array_equal(ours, np.float64(getattr(expected, name)), err_msg=name)
+        assert not (ours == 0 and np.signbit(ours)), name
     fliers = [backend.to_numpy(side) for side in (found.fliers_low, found.fliers_high[::-1])]
     np.testing.assert_array_equal(
         np.concatenate(fliers), expected.fliers.astype(values.dtype), strict=True
