@@ -380,3 +380,15 @@ def test_papers_tables_leave_out_what_takes_too_long(capsys: pytest.CaptureFixtu
     arguments = ["--tables", "beliakov", "--sizes", "6", "9", "--repeats", "1", "--budget", "1e-9"]
     rows = tables_of([*arguments, "--methods", "bucket", "--dtypes", "float32"], capsys)
     assert any(row[0] == "bucket" and row[-1].endswith(" at 2^6") for row in rows)
+
+
+def test_sorting() -> None:
+    rows = stand_alone("sorting.py", "--elements", "2000", "--chunks", "4", "--repeat", "1")
+    for bits in (8, 11, 16):
+        found = [row for row in rows if row[0] == f"`radix_sort(x, bits={bits})`"]
+        assert len(found) == 3
+        assert all(float(cell) > 0 for row in found for cell in row[1:])
+    assert [row[:2] for row in rows[-9::3]] == [
+        [name, "8"] for name in ("uniform", "sorted", "two exchanged")
+    ]
+    assert all(0 < int(row[-1].removesuffix("%")) <= 100 for row in rows[-9:])

@@ -243,6 +243,8 @@ ORDER = (
     "quantiles",
     "rounds",
     "search",
+    "sorted_boxes",
+    "radix_sort",
     "lanes",
     "summary",
     "columns",
@@ -268,12 +270,14 @@ ORDER = (
     "kernels.cpu",
     "kernels.cpu_measures",
     "kernels.compiling",
+    "kernels.radix",
     "kernels.generic",
     "kernels.bitonic",
     "kernels.measures",
     "lane_boxes",
     "boxes",
     "finish",
+    "exchange",
     "lane_cuts",
     "moments",
     "cuts",
@@ -300,6 +304,7 @@ PURE = (
     "lane_boxes",
     "boxes",
     "finish",
+    "exchange",
     "lane_cuts",
     "moments",
     "cuts",
@@ -321,7 +326,7 @@ PURE = (
 )
 
 # Those that may know how dask writes a graph down.
-GRAPHS = ("columns", "rounds", "passes", "graphs", "source")
+GRAPHS = ("sorted_boxes", "radix_sort", "columns", "rounds", "passes", "graphs", "source")
 GRAPH_MACHINERY = (
     "dask._task_spec",
     "dask.blockwise",

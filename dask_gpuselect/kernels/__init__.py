@@ -200,7 +200,7 @@ def answer_lanes(
 ) -> Any:
     """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
     kind; see `lanes`."""
-    chunks = [_checked(chunk, dtype) for chunk in chunks]
+    chunks = [checked(chunk, dtype) for chunk in chunks]
     if generic.is_cupy(chunks[0]) and sum(chunk.size for chunk in chunks):
         kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.lanes"))
         own = [chunk.astype(dtype, copy=False) for chunk in chunks]
@@ -289,7 +289,7 @@ def _in_turn(
 
 def _lanes_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Any]:
     """The chunks as kernels take the parts of lanes."""
-    return [_lanes_last(_comparable(_checked(chunk, dtype), dtype), axes) for chunk in chunks]
+    return [_lanes_last(_comparable(checked(chunk, dtype), dtype), axes) for chunk in chunks]
 
 
 def _lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
@@ -363,7 +363,7 @@ def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     A view where the chunk allows it: a contiguous one of a dtype that is compared as it is, and any
     CuPy array of the dtype that was promised.
     """
-    chunk = _checked(chunk, dtype)
+    chunk = checked(chunk, dtype)
     if isinstance(chunk, np.ndarray):
         return _flat_numpy(chunk, dtype)
     if generic.is_cupy(chunk):
@@ -373,7 +373,7 @@ def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     return (flat if numpy_dtype(chunk) == wanted else generic.as_type(flat, wanted.name)), 0
 
 
-def _checked(chunk: Any, dtype: np.dtype[Any]) -> Any:
+def checked(chunk: Any, dtype: np.dtype[Any]) -> Any:
     """The chunk as an array, if it is one that we know, and of the dtype that was promised."""
     if isinstance(chunk, np.generic | int | float):
         chunk = np.asarray(chunk)
