@@ -25,7 +25,7 @@ SLACK = 24 * MEGABYTE
 PROGRAM = """
 import gc, json, resource, sys, tracemalloc
 import dask, dask.array as da, numpy as np
-from dask_gpuselect import describe_boxplot, median, quantile
+from dask_gpuselect import describe_boxplot, median, order_statistic, quantile
 from tests.sources import Source
 
 def peak():
@@ -101,6 +101,7 @@ def measure(question: str, program: str = PROGRAM) -> tuple[int, list[int]]:
         ("median(x[x > 0.5])", [2]),
         ("median(x.astype('f2'))", [2]),
         ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+        ("order_statistic(x, x.size // 2, strategy='sort_and_choose')", [3]),  # not all at once
         ("describe_boxplot(x)", [2]),
         ("describe_boxplot(x**-0.8)", [2]),  # an eighth are fliers
         ("describe_boxplot(x, whis=0)", [2]),  # half of them
