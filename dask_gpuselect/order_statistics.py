@@ -72,8 +72,8 @@ def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | No
     ends as soon as the rank is proven.
 
     Memory, with a strategy: of each chunk, its counts (8 bytes a bin or pivot), and of all chunks
-    at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. Of a plain array, at most
-    two copies.
+    at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. The graph has a task for
+    each chunk and round, of about 5 kB. Of a plain array, at most two copies.
 
     Whatever the strategy, integer counts alone prove the answer: see `strategies`.
 

@@ -24,7 +24,12 @@ from typing import Any
 import dask
 import pytest
 
-from dask_gpuselect import describe_boxplot, median, quantile  # noqa: F401 -- in questions
+from dask_gpuselect import (  # noqa: F401 -- in questions
+    describe_boxplot,
+    median,
+    order_statistic,
+    quantile,
+)
 from tests.sources import Source
 
 THREADS = 2
@@ -124,6 +129,7 @@ def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
         ("median(x[x > 0.5])", [2]),
         ("median(x.astype('f2'))", [2]),
         ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+        ("order_statistic(x, x.size // 2, strategy='sort_and_choose')", [3]),  # not all at once
         ("describe_boxplot(x)", [2]),
         ("describe_boxplot(x**-0.8)", [2]),  # an eighth are fliers
         ("describe_boxplot(x, whis=0)", [2]),  # half of them

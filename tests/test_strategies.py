@@ -626,10 +626,23 @@ def test_pivots_of_drawings_that_come_in_order_are_shuffled() -> None:
     assert max(rounds) < 35
 
 
-def test_digits() -> None:
+def test_digits_and_buckets() -> None:
     for bits in (0, 12):
         with pytest.raises(ValueError, match=f"a digit has 1 to 11 bits, not {bits}"):
             Radix(bits)
+    with pytest.raises(ValueError, match="at least 2 buckets are needed, not 1"):
+        Bucket(1)
+
+
+@pytest.mark.parametrize("n_buckets", [2, 3, 1024])
+def test_buckets_that_halve_every_time_are_cut_by_keys_in_the_end(n_buckets: int) -> None:
+    """Elements each of which is much nearer to zero than the one before."""
+    values = np.append(2.0 ** -np.arange(1000.0), np.zeros(100))
+    for k in (99, 100, 500):
+        found = find(values, k, k + 1, Bucket(n_buckets))
+        assert_exact(values, k, k + 1, found)
+        assert found.rounds <= Bucket(n_buckets).rounds
+        assert found.n_sorted <= 1
 
 
 def test_radix_copies_large_arrays_alone() -> None:

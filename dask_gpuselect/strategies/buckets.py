@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import count
 
 from dask_gpuselect.keys import key_at
 from dask_gpuselect.strategies.known import Known, Search, Told
@@ -20,6 +21,8 @@ from dask_gpuselect.strategies.spaces import VALUE
 PHASE_ONE = 1 << 21
 """Elements from which on those of the bucket are copied (section 2.3.1)."""
 MOST_COPIES = 2
+MOST_BY_VALUE = 8
+"""Rounds: the graph of a dask array has a task of each round for each chunk, needed or not."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,9 @@ class Bucket:
 
     Weak spots of the paper, cured: the "bucket killer" (section 4.2.5), of which each round takes
     away a few elements, and all of the rest are in one bucket. A round that leaves more than half
-    of what it had makes the next ones cut by ordered keys, 10 bits a round, so that rounds are
-    bounded: at most 7 of them. Data near machine zero, for which the paper divides by zero, are cut
-    by keys too, as are infinities.
+    of what it had, or the eighth, makes the next ones cut by ordered keys, 10 bits a round, so that
+    rounds are bounded: at most 7 of these. Data near machine zero, for which the paper divides by
+    zero, are cut by keys too, as are infinities.
     """
 
     n_buckets: int = 1024
@@ -51,22 +54,26 @@ class Bucket:
     sorts: str = "select"
     opening = Extent(VALUE)
 
+    def __post_init__(self) -> None:
+        if self.n_buckets < 2:
+            raise ValueError(f"at least 2 buckets are needed, not {self.n_buckets}")
+
     @property
     def rounds(self) -> int:
-        # Each by value halves the number at least, but for the first that does not.
-        return 1 + 64 + math.ceil(64 / math.log2(self.n_buckets)) + 1
+        bits = self.n_buckets.bit_length() - 1
+        return 1 + MOST_BY_VALUE + -(-64 // bits) + 1
 
     def search(self, told: Told) -> Search:
         known = told.known
         by_value, copies = True, 0
-        while True:
+        for turn in count(1):
             bins = self._bins(known, by_value=by_value)
             held = known.inside
             known, report = yield bins
             i, j = known.bins_of(report)
             if i != j:
                 known, _ = yield Points((key_at(bins.edge(j), known.dtype),))
-            by_value = by_value and 2 * known.inside <= held
+            by_value = by_value and 2 * known.inside <= held and turn < MOST_BY_VALUE
             if held > self.phase_one and copies < MOST_COPIES:
                 yield Copy()
                 copies += 1
