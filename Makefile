@@ -46,7 +46,7 @@ test: $(VENV)/.test
 # Without the tests that know nothing of dask, those of examples, benchmarks and documentation, and
 # boxes of lanes, whose graphs are those of the quantiles. Dask's own tests run with the newest.
 DASKLESS := ranks interpolation cuts kernels cuda gpu_option asv composite examples_boxplot docs
-DASKLESS += lane_boxes
+DASKLESS += lane_boxes strategies measures
 
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not dasks_own" $(ARGS)
