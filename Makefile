@@ -47,7 +47,7 @@ test: $(VENV)/.test
 # of lanes, whose graphs are those of the quantiles, and the laws of answers, whose graphs are those
 # of test_quantiles.py. Dask's own tests run with the newest.
 DASKLESS := ranks interpolation cuts lane_cuts kernels cuda gpu_option asv composite
-DASKLESS += examples_boxplot docs lane_boxes properties
+DASKLESS += examples_boxplot docs lane_boxes properties strategies measures
 # And without tests of plain arrays alone, or nearly so.
 WITHOUT := dasks_own or test_in_memory or test_as_matplotlib
 

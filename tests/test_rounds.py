@@ -18,14 +18,16 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, order_statistic, quantile, rounds
+from dask_gpuselect.kernels import measures
 from dask_gpuselect.strategies import STRATEGIES, Bisection, Kelley, Strategy, strategy_of
-from dask_gpuselect.strategies.known import Known
+from dask_gpuselect.strategies.known import Known, Told
 from tests.backends import Backend
 from tests.data import FLOATS, hashed, normal, uniform
 from tests.oracle import check
-from tests.selecting import VARIANTS
+from tests.selecting import VARIANTS, find
 from tests.sources import Source, changing
 
 SHAPE, CHUNKS = (60, 50), (25, 20)
@@ -296,6 +298,32 @@ def test_keys_are_deterministic() -> None:
         quantile(x, [0.3, 0.4], strategy="kelley"),
     ]
     assert len({one.name, *(other.name for other in others)}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("label", VARIANTS)
+def test_a_search_that_is_run_again_proposes_the_same(label: str) -> None:
+    """As the graph of rounds does: every round runs the search from its beginning."""
+    strategy = VARIANTS[label]
+    for name, first, last in (("normal", 149, 150), ("scales", 7, 7), ("tied", 150, 150)):
+        values = FLOATS[name](300)
+        found = find(values, first, last, strategy, copies=False)
+        assert replayed(values, first, last, strategy) == found.probes
+
+
+def replayed(values: NDArray[Any], first: int, last: int, strategy: Strategy) -> list[Any]:
+    known = Known.at_first(first, last, len(values), values.dtype)
+    asked, report = [], None
+    if strategy.opening is not None:
+        asked.append(strategy.opening)
+        report = measures.report(values, strategy.opening)
+        known = known.told(strategy.opening, report)
+    history: tuple[Told, ...] = (Told(known, report),)
+    while (probe := rounds._next_probe(strategy, known, history)) and len(asked) < strategy.rounds:
+        asked.append(probe)
+        report = measures.report(values, probe)
+        known = known.told(probe, report)
+        history = (*history, Told(known, report))
+    return asked
 
 
 def test_questions_share_the_opening() -> None:

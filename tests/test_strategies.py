@@ -23,7 +23,6 @@ from dask_gpuselect.keys import (
     to_keys,
     unused_key,
 )
-from dask_gpuselect.rounds import _next_probe
 from dask_gpuselect.strategies import (
     STRATEGIES,
     Bisection,
@@ -35,7 +34,6 @@ from dask_gpuselect.strategies import (
     Quickselect,
     Radix,
     Randomized,
-    Strategy,
     strategy_of,
 )
 from dask_gpuselect.strategies.known import ContradictionError, Known, Told
@@ -366,32 +364,6 @@ def test_searches_are_repeatable(label: str) -> None:
     for name in ("normal", "outliers", "tied"):
         ours, again = (find(FLOATS[name](300), 149, 150, VARIANTS[label]) for _ in range(2))
         assert ours.probes == again.probes
-
-
-@every_strategy
-def test_a_search_that_is_run_again_proposes_the_same(label: str) -> None:
-    """As the graph of rounds does: every round runs the search from its beginning."""
-    strategy = VARIANTS[label]
-    for name, first, last in (("normal", 149, 150), ("scales", 7, 7), ("tied", 150, 150)):
-        values = FLOATS[name](300)
-        found = find(values, first, last, strategy, copies=False)
-        assert replayed(values, first, last, strategy) == found.probes
-
-
-def replayed(values: NDArray[Any], first: int, last: int, strategy: Strategy) -> list[Any]:
-    known = Known.at_first(first, last, len(values), values.dtype)
-    asked, report = [], None
-    if strategy.opening is not None:
-        asked.append(strategy.opening)
-        report = measures.report(values, strategy.opening)
-        known = known.told(strategy.opening, report)
-    history: tuple[Told, ...] = (Told(known, report),)
-    while (probe := _next_probe(strategy, known, history)) and len(asked) < strategy.rounds:
-        asked.append(probe)
-        report = measures.report(values, probe)
-        known = known.told(probe, report)
-        history = (*history, Told(known, report))
-    return asked
 
 
 @every_strategy
