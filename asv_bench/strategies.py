@@ -68,7 +68,7 @@ GPU_SIZES: Mapping[str, Sequence[int]] = {
 }
 WIDEST = {"float64": 29}  # two copies more are needed, and a sort's scratch
 LONG = 0.25  # seconds of timed calls for one figure, after which none is begun
-FEW_KS_FROM = 22  # without a device, all 25 of them take too long from 2**22 elements on
+FEW_KS_FROM = 20  # without a device, all 25 of them take too long from 2**20 elements on
 
 
 Place = tuple[str, str, str, str]  # table, contender, dtype and data
