@@ -54,8 +54,8 @@ from dask_gpuselect.source import (
 )
 from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_room, pivot_count
 
-# Of a plain array one element in so many (as a power of two) is sampled, but at least so many: of 2^22
-# float64, 2^15 gave the median in 9 ms and 2^18 in 23; of 2^26, 95 and 80.
+# Of a plain array one element in so many (as a power of two) is sampled, but at least so many: of
+# 2^22 float64, 2^15 gave the median in 9 ms and 2^18 in 23; of 2^26, 95 and 80.
 PILOT_SHIFT = 7
 LEAST_PILOT = 1 << 14
 # Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
