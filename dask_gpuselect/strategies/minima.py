@@ -6,11 +6,10 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from dask_gpuselect.strategies import spaces
 from dask_gpuselect.strategies.known import Known, Search, Told
-from dask_gpuselect.strategies.probes import Extent, Points, Probe
-from dask_gpuselect.strategies.roots import MOST_ITERATIONS, space_of
-from dask_gpuselect.strategies.spaces import VALUE, Space
+from dask_gpuselect.strategies.probes import Points, Probe
+from dask_gpuselect.strategies.roots import OnePivot, space_of
+from dask_gpuselect.strategies.spaces import Space
 
 GOLDEN = (3 - math.sqrt(5)) / 2
 
@@ -43,7 +42,7 @@ class _Objective:
 
 
 @dataclass(frozen=True)
-class GoldenSection:
+class GoldenSection(OnePivot):
     """Golden section: of two inner points, the interval keeps that with the smaller objective.
 
     Parameters
@@ -61,16 +60,6 @@ class GoldenSection:
     which are rounded, know no way: where the next point lies outside it, the section starts anew on
     the bracket. As of `Bisection`, outliers cost rounds by value, and not by key.
     """
-
-    space: spaces.Name = "value"
-    iterations: int = MOST_ITERATIONS
-    sort_below: int = 0
-    sorts: str = "select"
-    opening = Extent(VALUE)
-
-    @property
-    def rounds(self) -> int:
-        return 1 + self.iterations
 
     def search(self, told: Told) -> Search:
         known = told.known
@@ -97,7 +86,7 @@ class GoldenSection:
 
 
 @dataclass(frozen=True)
-class BrentMinimize:
+class BrentMinimize(OnePivot):
     """Brent's minimization: the vertex of a parabola through three points, or else golden section.
 
     Parameters
@@ -118,16 +107,6 @@ class BrentMinimize:
     there is no such stretch. The counts prove the bracket; the method starts anew on it where the
     next point would lie outside.
     """
-
-    space: spaces.Name = "value"
-    iterations: int = MOST_ITERATIONS
-    sort_below: int = 0
-    sorts: str = "select"
-    opening = Extent(VALUE)
-
-    @property
-    def rounds(self) -> int:
-        return 1 + self.iterations
 
     def search(self, told: Told) -> Search:
         known = told.known

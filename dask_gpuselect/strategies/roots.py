@@ -22,7 +22,22 @@ def space_of(name: spaces.Name, known: Known) -> Space:
 
 
 @dataclass(frozen=True)
-class Bisection:
+class OnePivot:
+    """What the methods of one pivot a round have in common: they begin with the extremes."""
+
+    space: spaces.Name = "value"
+    iterations: int = MOST_ITERATIONS
+    sort_below: int = 0
+    sorts: str = "select"
+    opening = Extent(VALUE)
+
+    @property
+    def rounds(self) -> int:
+        return 1 + self.iterations
+
+
+@dataclass(frozen=True)
+class Bisection(OnePivot):
     """Halves the bracket, by value or by key.
 
     Parameters
@@ -43,14 +58,6 @@ class Bisection:
     """
 
     space: spaces.Name = "key"
-    iterations: int = MOST_ITERATIONS
-    sort_below: int = 0
-    sorts: str = "select"
-    opening = Extent(VALUE)
-
-    @property
-    def rounds(self) -> int:
-        return 1 + self.iterations
 
     def search(self, told: Told) -> Search:
         known = told.known
@@ -67,7 +74,7 @@ def _middle(a: float, b: float) -> float:
 
 
 @dataclass(frozen=True)
-class BrentRoot:
+class BrentRoot(OnePivot):
     """Brent's root finding: inverse quadratic interpolation and secants, or else bisection.
 
     Parameters
@@ -87,16 +94,6 @@ class BrentRoot:
     so that the method bisects (section V.D). By key there is no such range. The count is exact, and
     each round's neighbours end the search as in `Bisection`.
     """
-
-    space: spaces.Name = "value"
-    iterations: int = MOST_ITERATIONS
-    sort_below: int = 0
-    sorts: str = "select"
-    opening = Extent(VALUE)
-
-    @property
-    def rounds(self) -> int:
-        return 1 + self.iterations
 
     def search(self, told: Told) -> Search:
         known = told.known
