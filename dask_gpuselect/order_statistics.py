@@ -77,6 +77,13 @@ def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | No
 
     Whatever the strategy, integer counts alone prove the answer: see `strategies`.
 
+    References
+    ----------
+    G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
+    to robust regression", 2011, section IV, whose cutting planes the default has one bundle of for
+    each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with limited storage", 1980:
+    two loads are the fewest. Every strategy names its own.
+
     Examples
     --------
     >>> import dask.array as da

@@ -280,7 +280,7 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
     found = reduced(
         tally,
         f"{label}-candidates-merge",
-        _merge_or_none,
+        merge_or_none,
         _look,
         f"{label}-look-{tokenize(tally.name, question)}",
         brackets=TaskRef((bracket.name,)),
@@ -292,7 +292,7 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
     return reduced(
         third,
         f"{label}-fences-merge",
-        _merge_or_none,
+        merge_or_none,
         _finish_more,
         f"{label}-{tokenize(third.name)}",
         found=TaskRef((found.name,)),
@@ -318,7 +318,7 @@ def _look(
 def _finish_more(
     parts: list[Tally | None], found: tuple[Any, Brackets | None], sums: Moments, question: Follower
 ) -> Any:
-    return question.finish(*found, _merge_or_none(parts), sums)
+    return question.finish(*found, merge_or_none(parts), sums)
 
 
 def _third_load(
@@ -442,7 +442,7 @@ def _pilot(x: da.Array, question: Guessing, label: str) -> tuple[da.Array, da.Ar
     settled = reduced(
         tally,
         f"{label}-guess-merge",
-        _merge_or_none,
+        merge_or_none,
         _settle,
         f"{label}-settled-{tokenize(name)}",
         guess=TaskRef((guess.name,)),
@@ -461,7 +461,7 @@ def _tally_guess(chunk: Any, guess: Brackets, *, dtype: np.dtype[Any]) -> Tally 
     return kernels.tally(chunk, dtype, guess, most=math.prod(chunk.shape))
 
 
-def _merge_or_none(parts: list[Tally | None]) -> Tally | None:
+def merge_or_none(parts: list[Tally | None]) -> Tally | None:
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         return None
@@ -522,18 +522,16 @@ def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) 
 def _bracket(cuts: da.Array, question: Guessing, label: str) -> da.Array:
     """One task: the brackets of all ranks that the question needs."""
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    return reduced(
-        cuts, "quantile-cuts-merge", _merge_cuts, _find_brackets, name, question=question
-    )
+    return reduced(cuts, "quantile-cuts-merge", merge_cuts, _find_brackets, name, question=question)
 
 
-def _merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
+def merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
     found = [part for part in parts if part is not None]
     return Cuts.merge(found) if found else None
 
 
 def _find_brackets(parts: list[Cuts | None], question: Guessing) -> Brackets | None:
-    cuts = _merge_cuts(parts)
+    cuts = merge_cuts(parts)
     return None if cuts is None else question.bracket(cuts)  # a pilot has the answer
 
 
@@ -593,7 +591,7 @@ def _answer(
     }
     key = (name, *(0 for _ in shape))
     merge_name = f"{label}-candidates-merge"
-    last = reduced(tally, merge_name, _merge_or_none, _finish, name, key, **arguments)
+    last = reduced(tally, merge_name, merge_or_none, _finish, name, key, **arguments)
     return da.Array(last.dask, name, tuple((size,) for size in shape), meta=meta)
 
 
@@ -610,6 +608,11 @@ def _finish(
     if brackets is not None and found:
         answer = question.answer(brackets, kernels.merged(found, meta))
     assert answer is not None  # one of the two plans has been carried out
+    return in_kind(answer, shape, meta)
+
+
+def in_kind(answer: NDArray[Any], shape: tuple[int, ...], meta: Any) -> Any:
+    """An answer found on the host, of the kind of `meta`."""
     answer = answer.reshape(shape)
     if not isinstance(meta, np.ndarray):
         return np.asarray(answer, like=meta)

@@ -39,7 +39,7 @@ from dask_gpuselect.cuts import (
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.graphs import Reads, each_chunk, each_if_needed, reduced
 from dask_gpuselect.keys import from_keys, selection_dtype
-from dask_gpuselect.passes import checked_tally
+from dask_gpuselect.passes import checked_tally, in_kind, merge_cuts, merge_or_none
 from dask_gpuselect.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.source import private_copy
 from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
@@ -173,7 +173,7 @@ def ask_rounds(
     found = reduced(
         gathered,
         f"{label}-candidates-merge",
-        _merged_tallies,
+        merge_or_none,
         _with_candidates,
         f"{label}-found-{token}",
         progress=TaskRef((progress.name,)),
@@ -304,15 +304,10 @@ def _gathered(
     return tally
 
 
-def _merged_tallies(parts: list[Tally | None]) -> Tally | None:
-    found = [part for part in parts if part is not None]
-    return Tally.merge(found) if found else None
-
-
 def _with_candidates(
     parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: str | int
 ) -> Progress:
-    tally = _merged_tallies(parts)
+    tally = merge_or_none(parts)
     if tally is None:
         return progress
     wanted = progress.gathers(n_chunks)
@@ -343,7 +338,7 @@ def _by_default(
     bracket = reduced(
         cuts,
         f"{label}-rest-merge",
-        _merged_cuts,
+        merge_cuts,
         _rest_brackets,
         f"{label}-rest-bracket-{token}",
         found=TaskRef((found.name,)),
@@ -355,7 +350,7 @@ def _by_default(
     answer = reduced(
         tally,
         f"{label}-rest-candidates-merge",
-        _merged_tallies,
+        merge_or_none,
         _answer,
         name,
         (name, *(0 for _ in shape)),
@@ -374,13 +369,8 @@ def _cuts(
     return kernels.cuts(read(), dtype, 1) if len(found.rest()[0]) else None
 
 
-def _merged_cuts(parts: list[Cuts | None]) -> Cuts | None:
-    cuts = [part for part in parts if part is not None]
-    return Cuts.merge(cuts) if cuts else None
-
-
 def _rest_brackets(parts: list[Cuts | None], *, found: Progress) -> Brackets | None:
-    cuts = _merged_cuts(parts)
+    cuts = merge_cuts(parts)
     if cuts is None:
         return None
     if int(cuts.n_valid.sum()) != found.n_valid:
@@ -410,14 +400,12 @@ def _answer(
     meta: Any,
 ) -> Any:
     elements = found.elements
-    tally = _merged_tallies(parts)
+    tally = merge_or_none(parts)
     if tally is not None:
         assert bracket is not None
         ranks = np.unique(np.stack(found.rest()))
         rest = order_statistics(bracket, tally, ranks)
         elements = elements | dict(zip(ranks.tolist(), rest, strict=True))
     selected = Selected(found.n_valid, found.n_missing, elements, Trace())
-    answer = question.answer_by(found.n_valid, found.n_missing, selected.at).reshape(shape)
-    if not isinstance(meta, np.ndarray):
-        return np.asarray(answer, like=meta)
-    return answer[()]
+    answer = question.answer_by(found.n_valid, found.n_missing, selected.at)
+    return in_kind(answer, shape, meta)

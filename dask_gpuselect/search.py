@@ -100,8 +100,7 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
 
 def pairs_of(first: IntArray, last: IntArray) -> list[tuple[int, int]]:
     """Pairs of neighbours, or of the same rank twice."""
-    pairs = zip(first.tolist(), last.tolist(), strict=True)
-    return sorted({(a, b) for a, b in pairs})
+    return sorted(set(zip(first.tolist(), last.tolist(), strict=True)))
 
 
 @dataclass

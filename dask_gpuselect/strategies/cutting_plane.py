@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dask_gpuselect.strategies import spaces
 from dask_gpuselect.strategies.known import Known, Search, Told
-from dask_gpuselect.strategies.probes import Extent, Points, PointsReport
+from dask_gpuselect.strategies.probes import Extent, ExtentReport, Points, PointsReport
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
 
@@ -58,7 +58,6 @@ class Kelley:
 
     @property
     def opening(self) -> Extent:
-        # Keys of half range and more would lose the difference of near ones in their total.
         return Extent(VALUE if self.space != "key" else Space("key"))
 
     @property
@@ -87,13 +86,13 @@ class Kelley:
             left, right = (cut, right) if is_left else (left, cut)
 
 
-def _first_cuts(known: Known, space: Space, extent: object) -> tuple[Cut, Cut]:
+def _first_cuts(known: Known, space: Space, extent: ExtentReport) -> tuple[Cut, Cut]:
     """At the extremes, from their values and the total (Beliakov 2011, end of section IV)."""
     n, target = known.n, known.target
     least, largest, total = (
-        space.coordinate(extent.least, known.dtype),  # type: ignore[attr-defined]
-        space.coordinate(extent.largest, known.dtype),  # type: ignore[attr-defined]
-        extent.total,  # type: ignore[attr-defined]
+        space.coordinate(extent.least, known.dtype),
+        space.coordinate(extent.largest, known.dtype),
+        extent.total,
     )
     left = Cut(least, target * (total / n - least), 1 - target)
     right = Cut(largest, (n - target) * (largest - total / n), n - 1 - target)

@@ -222,12 +222,8 @@ class PointsReport(Report):
             }
         return {
             **sums,
-            "previous": tuple(map(max, *(part.previous for part in parts)))
-            if len(parts) > 1
-            else self.previous,
-            "next": tuple(map(min, *(part.next for part in parts)))
-            if len(parts) > 1
-            else self.next,
+            "previous": tuple(map(max, zip(*(part.previous for part in parts), strict=True))),
+            "next": tuple(map(min, zip(*(part.next for part in parts), strict=True))),
         }
 
 
