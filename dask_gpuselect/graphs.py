@@ -11,7 +11,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import config
-from dask._task_spec import List, Task, TaskRef
+from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_name_from_key, tokenize
 from dask.blockwise import blockwise
 from dask.core import flatten
@@ -29,6 +29,18 @@ def extended(
     """The graph with one more layer."""
     layers = {**graph.layers, name: layer}
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
+
+
+def held(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> da.Array:
+    """An array of objects that are there already, one for each block, in C order."""
+    places = np.ndindex(numblocks)
+    nodes = {
+        (name, *place): DataNode((name, *place), value)
+        for place, value in zip(places, values, strict=True)
+    }
+    graph = HighLevelGraph({name: MaterializedLayer(nodes)}, {name: set()})
+    chunks = tuple((1,) * n for n in numblocks)
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
 
 
 def each_chunk(

@@ -171,10 +171,12 @@ def test_every_module_says_what_it_is_for() -> None:
 # Imports
 # --------------------------------------------------------------------------------------------------
 
-HEAVY = ("numba", "cupy", "distributed", "matplotlib", "xarray", "pandas", "zarr")
+HEAVY = ("numba", "cupy", "distributed", "matplotlib", "sklearn", "xarray", "pandas", "zarr")
 COMPILED = {
     "xarray": {"xarray"},
+    "robust.regression": {"sklearn"},
     "kernels.cpu": {"numba"},
+    "kernels.cpu_residuals": {"numba"},
     "kernels.cpu_measures": {"numba"},
     "kernels.compiling": {"numba"},
     "kernels.cuda.buckets": {"numba"},
@@ -237,6 +239,10 @@ def test_types_are_shipped() -> None:
 ORDER = (
     "xarray",
     "__init__",
+    "robust",
+    "robust.regression",
+    "robust.fitting",
+    "robust.rows",
     "methods",
     "boxplot",
     "order_statistics",
@@ -268,12 +274,20 @@ ORDER = (
     "kernels.cuda.chunk",
     "kernels.cuda.source",
     "kernels.cpu",
+    "kernels.cpu_residuals",
     "kernels.cpu_measures",
     "kernels.compiling",
     "kernels.radix",
+    "kernels.residuals",
     "kernels.generic",
     "kernels.bitonic",
     "kernels.measures",
+    "fits",
+    "fits.starts",
+    "fits.concentration",
+    "fits.minimax",
+    "fits.designs",
+    "fits.scales",
     "lane_boxes",
     "boxes",
     "finish",
@@ -301,6 +315,7 @@ ORDER = (
 
 # Nothing but NumPy and the standard library.
 PURE = (
+    *(name for name in ORDER if name.startswith("fits")),
     "lane_boxes",
     "boxes",
     "finish",

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import finish
-from dask_gpuselect.cuts import Brackets, Cuts, RanksOf, Tally
+from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, RanksOf, Tally
+from dask_gpuselect.fits.concentration import RowTally
+from dask_gpuselect.fits.designs import Design
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds
@@ -347,6 +349,53 @@ def check_not_masked(array: Any) -> None:
             "masked arrays are not supported: "
             "fill the masked elements with NaN and use a nan function"
         )
+
+
+# --- Rows ---------------------------------------------------------------------------------------
+
+
+class RowKernels(Protocol):
+    """The functions of a module of kernels for the rows of two chunks; `residuals` is the
+    reference."""
+
+    def row_tallies(
+        self,
+        x: Any,
+        y: Any,
+        design: Design,
+        thetas: FloatArray,
+        ends: Sequence[FloatArray],
+        most: Sequence[int],
+        *,
+        with_sums: bool,
+    ) -> list[RowTally]: ...
+
+    def absolute_residuals(self, x: Any, y: Any, design: Design, theta: FloatArray) -> Any: ...
+
+
+def row_kernels_for(x: Any) -> RowKernels:
+    if isinstance(x, np.ndarray):
+        return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.cpu_residuals"))
+    return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.residuals"))
+
+
+def is_finite(values: Any) -> bool:
+    """Whether no element is NaN or infinite."""
+    if not generic.is_kind(values, "real floating"):
+        return True
+    xp = generic.namespace(values)
+    return bool(xp.all(xp.isfinite(values)))
+
+
+def taken(values: Any, places: NDArray[np.int64]) -> NDArray[Any]:
+    """The rows at some places, on the host."""
+    if isinstance(values, np.ndarray):
+        return values[places]
+    found = generic.namespace(values).take(values, generic.like(places, values), axis=0)
+    return cast(NDArray[Any], generic.to_host(found))
+
+
+# --- Which kernels, of which elements -----------------------------------------------------------
 
 
 def _kernels_for(values: Any) -> Kernels:

@@ -1,0 +1,25 @@
+"""Robust statistics of arrays of any size: regression that up to half of the rows cannot spoil."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask_gpuselect.robust.regression import LeastMedianOfSquares, LeastTrimmedSquares
+
+__all__ = ["LeastMedianOfSquares", "LeastTrimmedSquares"]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, when they are first asked for: they need scikit-learn."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from dask_gpuselect.robust import regression
+    except ModuleNotFoundError as error:
+        if error.name != "sklearn":
+            raise
+        raise ImportError(
+            f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'"
+        ) from error
+    return getattr(regression, name)

@@ -1,0 +1,311 @@
+"""A robust fit: a sample, the best fits there, and concentration on all rows.
+
+::
+
+    rows ──sample──> up to 65,536 rows ──> starts in nested subsets ──> the best fits of the sample
+      │                                                                        │
+      └── pass ──> tallies of all fits ──> halves ──> objectives, better fits ─┤
+              ^                                                                │
+              └────────────── the fits that became better ─────────────────────┘
+
+The sample guesses between which ends the h-th smallest residual is. The counts of the pass prove
+it; where they do not, two more passes find it by cuts as `median` does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dask_gpuselect.cuts import ChunksChangedError, Cuts, FloatArray, find_brackets
+from dask_gpuselect.fits.concentration import (
+    EVERYTHING,
+    Criterion,
+    Half,
+    RowTally,
+    half_of,
+)
+from dask_gpuselect.fits.designs import Design, rank, residuals
+from dask_gpuselect.fits.starts import Fit, Search, best_fits
+from dask_gpuselect.robust import rows as passes
+from dask_gpuselect.robust.rows import Rows
+
+SAMPLED = 1 << 16  # rows
+SAMPLED_BYTES = 1 << 26
+# Standard deviations of a guess: it is missed once in 1e9 times.
+SIGMA = 6.0
+# Share of the objective that a step in the sample has to gain for another one: all rows settle it.
+SAMPLE_TOL = 1e-6
+# Fits of the sample that are worse than its best by this share stay behind: the objectives of two
+# fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
+CLOSE = 0.05
+# Fits that are so near each other, in typical errors of the sample, become one in all rows.
+SAME = 0.5
+GATHERED_BYTES = 1 << 27  # of rows in a pass, for all fits; of more, cuts go ahead
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What was found.
+
+    Parameters
+    ----------
+    design : Design
+    theta : ndarray
+        The best fit, in the design.
+    objective : float
+        The criterion's, of all rows.
+    half : Half
+        Of the best fit.
+    n_iter : int
+        Steps on all rows that led to it.
+    is_settled : bool
+        Whether a further step gains nothing.
+    """
+
+    design: Design
+    theta: FloatArray
+    objective: float
+    half: Half
+    n_iter: int
+    is_settled: bool
+
+
+class CollinearError(ValueError):
+    """Some columns are sums of multiples of others."""
+
+
+def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Generator) -> Fitted:
+    """The best fit of h rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    h : int
+        Between half of the rows and all of them.
+    search : Search
+    tol : float
+        Share of the objective that a step has to gain for another one to be made.
+    random : Generator
+        Of the sample and the starts.
+
+    Raises
+    ------
+    CollinearError
+    ValueError
+        For NaN and infinities.
+    ChunksChangedError
+        If what is read in two passes is not the same.
+
+    Notes
+    -----
+    Passes: one, and one for each step where there are more than `SAMPLED` rows; three for a step
+    where the guess was wrong, or would gather more than `GATHERED_BYTES`.
+    """
+    n = sum(rows.sizes)
+    sampled = _sampled(rows, n, search, random)
+    is_all = len(sampled.rows) == n
+    sample_tol = 0.0 if is_all else SAMPLE_TOL
+    fits = best_fits(sampled.rows, sampled.target, h / n, search, random, sample_tol)
+    if is_all:
+        return _of_all(sampled, fits[0], h)
+    tracks = [_Track(each.theta) for each in _different(fits, sampled, h)]
+    return _concentrated(rows, sampled, tracks, h, search, tol=tol)
+
+
+# --- The sample -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Rows of the design that were drawn from n."""
+
+    design: Design
+    rows: FloatArray
+    target: FloatArray
+    n: int
+
+    def residuals(self, theta: FloatArray) -> FloatArray:
+        """Absolute ones; what overflows is infinite."""
+        size = np.abs(residuals(self.rows, self.target, theta))
+        return np.where(np.isnan(size), np.inf, size)
+
+
+def _sampled(rows: Rows, n: int, search: Search, random: np.random.Generator) -> _Sample:
+    """Rows at random places, in their order: whatever the chunks, the same."""
+    row_bytes = 8 * (rows.p + 2)
+    size = min(n, SAMPLED, max(SAMPLED_BYTES // row_bytes, 10 * (rows.p + 1)))
+    places = np.sort(random.choice(n, size, replace=False, shuffle=False))
+    x, y = passes.sample(rows, places)
+    design = Design.of(x, y, has_intercept=search.has_intercept)
+    table = design.rows(x)
+    if (found := rank(table)) < design.n_parameters:
+        intercept = " and the intercept" if search.has_intercept else ""
+        raise CollinearError(
+            f"the columns of X{intercept} are collinear: of {design.n_parameters}, "
+            f"only {found} are linearly independent"
+        )
+    return _Sample(design, table, design.target(y), n)
+
+
+def _of_all(sampled: _Sample, best: Fit, h: int) -> Fitted:
+    """The fit of a sample that has all rows."""
+    tally = RowTally.of_rows(residuals(sampled.rows, sampled.target, best.theta), sampled.rows)
+    half = half_of(tally, EVERYTHING, h)
+    assert half is not None
+    return Fitted(sampled.design, best.theta, best.objective, half, best.n_steps, best.is_settled)
+
+
+def _different(fits: list[Fit], sampled: _Sample, h: int) -> list[Fit]:
+    """The fits of a sample that all rows have to choose from, the best first."""
+    chosen: list[Fit] = []
+    for each in fits:
+        if each.objective > fits[0].objective * (1 + CLOSE):
+            break
+        t = np.quantile(sampled.residuals(each.theta), h / sampled.n)
+        error = SAME * t / math.sqrt(len(sampled.rows))
+        others = (np.abs(sampled.rows @ (each.theta - other.theta)) for other in chosen)
+        if not any(np.median(other) < error for other in others):
+            chosen.append(each)
+    return chosen
+
+
+# --- All rows -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Track:
+    """A fit on its way: the one to be tallied, and the best so far with its half."""
+
+    theta: FloatArray
+    best: FloatArray | None = None
+    objective: float = math.inf
+    half: Half | None = None
+    n_steps: int = 0
+    is_settled: bool = False
+
+
+def _concentrated(
+    rows: Rows,
+    sampled: _Sample,
+    tracks: list[_Track],
+    h: int,
+    search: Search,
+    *,
+    tol: float,
+) -> Fitted:
+    """The best of some fits after steps on all rows."""
+    while open_ := [i for i, track in enumerate(tracks) if not track.is_settled]:
+        found = _tallied(rows, sampled, [tracks[i] for i in open_], h, search.criterion)
+        for i, (tally, ends, half) in zip(open_, found, strict=True):
+            tracks[i] = _advanced(tracks[i], tally, ends, half, search.criterion, tol)
+        if max(track.n_steps for track in tracks) > search.most_steps:
+            break
+    best = min(tracks, key=lambda track: track.objective)
+    assert best.best is not None
+    assert best.half is not None
+    return Fitted(
+        sampled.design, best.best, best.objective, best.half, best.n_steps, best.is_settled
+    )
+
+
+def _advanced(
+    track: _Track,
+    tally: RowTally,
+    ends: FloatArray,
+    half: Half,
+    criterion: Criterion,
+    tol: float,
+) -> _Track:
+    """After one pass: its fit is better than the best so far by enough for another step, or the
+    way ends here."""
+    objective = criterion.objective(tally, ends, half)
+    gains = objective < track.objective * (1 - tol)
+    if not objective < track.objective:
+        return replace(track, is_settled=True)
+    theta = track.theta + criterion.step(tally, ends, half) if gains else track.theta
+    return _Track(theta, track.theta, objective, half, track.n_steps + 1, not gains)
+
+
+Told = tuple[RowTally, FloatArray, Half]
+
+
+def _tallied(
+    rows: Rows, sampled: _Sample, tracks: list[_Track], h: int, criterion: Criterion
+) -> list[Told]:
+    """The tallies of some fits with their halves: in one pass if all guesses hold, else in two
+    more."""
+    thetas = np.array([track.theta for track in tracks])
+    guesses = [_guess(track, sampled, h, criterion) for track in tracks]
+    found: list[Told | None] = [None] * len(tracks)
+    expected = sum(most for _, most in guesses)
+    if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
+        found = _told(rows, sampled, thetas, guesses, h, criterion)
+    missed = [i for i, told in enumerate(found) if told is None]
+    if missed:
+        all_cuts = passes.cuts(rows, sampled.design, thetas[missed])
+        proven = [_proven(cuts, h) for cuts in all_cuts]
+        for i, told in zip(
+            missed, _told(rows, sampled, thetas[missed], proven, h, criterion), strict=True
+        ):
+            found[i] = told
+    if any(told is None for told in found):
+        raise ChunksChangedError(
+            "residuals differ between two loads. "
+            "The source is not reproducible: `.persist()` the arrays first."
+        )
+    return [told for told in found if told is not None]
+
+
+def _told(
+    rows: Rows,
+    sampled: _Sample,
+    thetas: FloatArray,
+    about: list[tuple[FloatArray, int]],
+    h: int,
+    criterion: Criterion,
+) -> list[Told | None]:
+    ends, most = [each for each, _ in about], [each for _, each in about]
+    tallies = passes.tallies(
+        rows, sampled.design, thetas, ends, most, with_sums=criterion.needs_sums
+    )
+    halves = [half_of(tally, of_one, h) for tally, of_one in zip(tallies, ends, strict=True)]
+    return [
+        None if half is None else (tally, of_one, half)
+        for tally, of_one, half in zip(tallies, ends, halves, strict=True)
+    ]
+
+
+def _guess(track: _Track, sampled: _Sample, h: int, criterion: Criterion) -> tuple[FloatArray, int]:
+    """Ends between which the h-th residual of a track's fit should be, and how many rows there may
+    be between them.
+
+    Of the best fit so far t is known, and with it the rank in the sample that t has. A fit that
+    differs little has its own t near the same rank: as many rows as have changed sides, and not
+    those of the sample, make it uncertain.
+    """
+    size, share = len(sampled.rows), h / sampled.n
+    ordered = np.sort(sizes := sampled.residuals(track.theta))
+    place, spread = share * size, math.sqrt(size * share * (1 - share))
+    if track.best is not None and track.half is not None and criterion.needs_sums:
+        was_inside = sampled.residuals(track.best) <= track.half.t
+        place = float(np.count_nonzero(was_inside))
+        t = ordered[min(int(place), size - 1)]
+        spread = min(spread, math.sqrt(np.count_nonzero(was_inside != (sizes <= t))))
+    margin = SIGMA * spread + SIGMA
+    first, last = math.floor(place - margin) - 1, math.ceil(place + margin)
+    lo = ordered[first] if first >= 0 else -1.0
+    hi = ordered[last] if last < size else np.inf
+    expected = (last - first) * sampled.n / size
+    return np.unique([lo, hi]), math.ceil(4 * expected) + 1024
+
+
+def _proven(cuts: Cuts, h: int) -> tuple[FloatArray, int]:
+    """The same by the cuts of all chunks."""
+    rank_of_h = np.array([h - 1])
+    brackets = find_brackets(cuts, rank_of_h, rank_of_h)
+    open_ends = np.where(brackets.wanted[[0, -1]], [-1.0, np.inf], np.nan)
+    ends = np.concatenate([open_ends[:1], brackets.ends, open_ends[1:]])
+    return ends[~np.isnan(ends)], int(cuts.n_valid.sum())

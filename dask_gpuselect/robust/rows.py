@@ -1,0 +1,244 @@
+"""The rows of X and y, plain or in chunks, and passes over them: each loads every chunk once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from dask_gpuselect import kernels
+from dask_gpuselect.cuts import ChunksChangedError, Cuts, FloatArray, IntArray
+from dask_gpuselect.fits.concentration import RowTally
+from dask_gpuselect.fits.designs import Design
+from dask_gpuselect.graphs import each_chunk, held, reduced
+from dask_gpuselect.kernels.generic import namespace
+from dask_gpuselect.passes import threads_for
+
+T = TypeVar("T")
+
+WORTH_THREADS = 1 << 20  # elements of X, which take one thread 5 ms
+
+
+class Rows(Protocol):
+    """Rows that can be passed over.
+
+    Parameters
+    ----------
+    p : int
+        Columns of X.
+    sizes : list of int
+        Of the chunks, in rows.
+    n_passes : int
+        So far.
+    """
+
+    p: int
+    sizes: list[int]
+    n_passes: int
+
+    def run(
+        self,
+        measure: Callable[..., T],
+        merge: Callable[[list[T]], T],
+        own: Sequence[Any],
+        **arguments: Any,
+    ) -> T:
+        """What ``measure(x, y, own, **arguments)`` says of all chunks, of which each has an own
+        argument: merged, in their order."""
+
+    def mapped(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        """The array of what ``function(x, y, **arguments)`` says of every row, a bool; lazy if the
+        rows are."""
+
+
+# --- What is asked in a pass ----------------------------------------------------------------------
+
+
+def sample(rows: Rows, places: IntArray) -> tuple[FloatArray, FloatArray]:
+    """The rows at some ascending places, in float64 on the host. All rows are checked to be finite.
+
+    Shapes (len(places), p) and (len(places),).
+    """
+    starts = np.cumsum([0, *rows.sizes])
+    bounds = np.searchsorted(places, starts)
+    own = [(i, places[bounds[i] : bounds[i + 1]] - starts[i]) for i in range(len(rows.sizes))]
+    table = rows.run(_sample, np.concatenate, own)
+    return table[:, :-1], table[:, -1]
+
+
+def _sample(x: Any, y: Any, own: tuple[int, IntArray]) -> FloatArray:
+    number, places = own
+    for name, values in (("X", x), ("y", y)):
+        if not kernels.is_finite(values):
+            raise ValueError(f"Input {name} contains NaN or infinity, in chunk {number}")
+    return np.column_stack([kernels.taken(x, places), kernels.taken(y, places)])
+
+
+def tallies(
+    rows: Rows,
+    design: Design,
+    thetas: FloatArray,
+    ends: list[FloatArray],
+    most: list[int],
+    *,
+    with_sums: bool,
+) -> list[RowTally]:
+    """What all rows say about each of some fits: see `kernels.residuals.row_tallies`."""
+    about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
+    own = [None] * len(rows.sizes)
+    return rows.run(_tallies, _merged_tallies, own, **about, with_sums=with_sums)
+
+
+def _tallies(x: Any, y: Any, own: None, **about: Any) -> list[RowTally]:
+    return kernels.row_kernels_for(x).row_tallies(x, y, **about)
+
+
+def _merged_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
+    return [RowTally.merge(of_one) for of_one in zip(*parts, strict=True)]
+
+
+def cuts(rows: Rows, design: Design, thetas: FloatArray) -> list[Cuts]:
+    """The cuts of the absolute residuals of each of some fits."""
+    own = [None] * len(rows.sizes)
+    return rows.run(_cuts, _merged_cuts, own, design=design, thetas=thetas)
+
+
+def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> list[Cuts]:
+    kernel = kernels.row_kernels_for(x)
+    sizes = (kernel.absolute_residuals(x, y, design, theta) for theta in thetas)
+    return [kernels.cuts(size, np.dtype(np.float64), 1) for size in sizes]
+
+
+def _merged_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
+    return [Cuts.merge(of_one) for of_one in zip(*parts, strict=True)]
+
+
+# --- Rows in memory -------------------------------------------------------------------------------
+
+
+class PlainRows:
+    """Of plain arrays; NumPy's are shared by threads."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self.n_passes = 0
+        n, p = x.shape
+        self.p = p
+        n_pieces = threads_for(x) if n * p >= WORTH_THREADS else 0
+        bounds = [n * i // max(n_pieces, 1) for i in range(max(n_pieces, 1) + 1)]
+        self.sizes = [b - a for a, b in itertools.pairwise(bounds)]
+        self.pieces = [(x[a:b], y[a:b]) for a, b in itertools.pairwise(bounds)]
+
+    def run(
+        self,
+        measure: Callable[..., T],
+        merge: Callable[[list[T]], T],
+        own: Sequence[Any],
+        **arguments: Any,
+    ) -> T:
+        self.n_passes += 1
+
+        def of_piece(piece: tuple[Any, Any], mine: Any) -> T:
+            return measure(*piece, mine, **arguments)
+
+        if len(self.pieces) == 1:
+            return merge([of_piece(self.pieces[0], own[0])])
+        with ThreadPoolExecutor(len(self.pieces)) as pool:
+            return merge(list(pool.map(of_piece, self.pieces, own)))
+
+    def mapped(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        found = [function(*piece, **arguments) for piece in self.pieces]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+# --- Rows in chunks -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a task knows of its chunk: its number, its rows (-1: not known), and what else is for
+    it alone."""
+
+    number: int
+    size: int
+    value: Any = None
+
+
+class LazyRows:
+    """Of dask arrays with the same chunks of rows, and all columns in one."""
+
+    def __init__(self, x: da.Array, y: da.Array) -> None:
+        self.x, self.y, self.p, self.n_passes = x, y[:, None], x.shape[1], 0
+        self.sizes = [-1] * x.numblocks[0]
+        if math.isnan(sum(x.chunks[0]) + sum(y.chunks[0])):
+            self.sizes = self.run(_size, _joined, [None] * len(self.sizes))
+        else:
+            self.sizes = list(x.chunks[0])
+
+    def run(
+        self,
+        measure: Callable[..., T],
+        merge: Callable[[list[T]], T],
+        own: Sequence[Any],
+        **arguments: Any,
+    ) -> T:
+        self.n_passes += 1
+        label = f"robust{measure.__name__.replace('_', '-')}"
+        token = tokenize(self.x.name, self.y.name, own, arguments, self.sizes)
+        about = [_Own(i, *each) for i, each in enumerate(zip(self.sizes, own, strict=True))]
+        each = held(f"{label}-own-{token}", about, (len(about), 1))
+        name = f"{label}-{token}"
+        parts = each_chunk(
+            _of_chunk, name, [self.x, self.y, each], measure=measure, arguments=arguments
+        )
+        last = f"{label}-all-{token}"
+        merged = reduced(parts, f"{label}-merge", merge, _finish, last, how=merge)
+        result: T = merged.compute().value
+        return result
+
+    def mapped(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        meta = namespace(self.x._meta).zeros((0,), dtype=bool)
+        how = {"drop_axis": 1, "dtype": bool, "meta": meta}
+        return da.map_blocks(_of_rows, self.x, self.y, function=function, **how, **arguments)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Of a pass, in a box: dask unpacks lists."""
+
+    value: Any
+
+
+def _finish(parts: list[Any], how: Callable[[list[Any]], Any]) -> _Result:
+    return _Result(how(parts))
+
+
+def _of_chunk(
+    x: Any, y: Any, own: _Own, *, measure: Callable[..., T], arguments: dict[str, Any]
+) -> T:
+    if len(x) != len(y):
+        raise ValueError(f"chunk {own.number} of X has {len(x)} rows, and that of y {len(y)}")
+    if own.size not in (-1, len(x)):
+        raise ChunksChangedError(
+            f"chunk {own.number} of X has {len(x)} rows, and {own.size} were expected. "
+            "The source is not reproducible: `.persist()` the array first."
+        )
+    return measure(x, y[:, 0], own.value, **arguments)
+
+
+def _of_rows(x: Any, y: Any, *, function: Callable[..., Any], **arguments: Any) -> Any:
+    return function(x, y[:, 0], **arguments)
+
+
+def _size(x: Any, y: Any, own: None) -> list[int]:
+    return [len(x)]
+
+
+def _joined(parts: list[list[int]]) -> list[int]:
+    return [size for part in parts for size in part]
