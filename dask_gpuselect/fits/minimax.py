@@ -66,7 +66,7 @@ def _first_reference(
 ) -> tuple[FloatArray, FloatArray]:
     """The columns of the dual's first basis, and their costs: of p independent rows, and the one
     that their fit fits worst."""
-    theta = np.linalg.solve(design[independent], target[independent])
+    theta = np.linalg.solve(design[independent], target[independent]).astype(np.float64, copy=False)
     size = np.abs(residuals(design, target, theta))
     size[independent] = -1.0
     reference = np.append(independent, np.argmax(size))

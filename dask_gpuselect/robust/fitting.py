@@ -240,9 +240,11 @@ def _tallied(
     thetas = np.array([track.theta for track in tracks])
     guesses = [_guess(track, sampled, h, criterion) for track in tracks]
     found: list[Told | None] = [None] * len(tracks)
-    expected = sum(most for _, most in guesses)
+    expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
-        found = _told(rows, sampled, thetas, guesses, h, criterion)
+        # A chunk may have all of them, and chance some more.
+        room = [(ends, 4 * math.ceil(most) + 1024) for ends, most in guesses]
+        found = _told(rows, sampled, thetas, room, h, criterion)
     missed = [i for i, told in enumerate(found) if told is None]
     if missed:
         all_cuts = passes.cuts(rows, sampled.design, thetas[missed])
@@ -278,9 +280,11 @@ def _told(
     ]
 
 
-def _guess(track: _Track, sampled: _Sample, h: int, criterion: Criterion) -> tuple[FloatArray, int]:
-    """Ends between which the h-th residual of a track's fit should be, and how many rows there may
-    be between them.
+def _guess(
+    track: _Track, sampled: _Sample, h: int, criterion: Criterion
+) -> tuple[FloatArray, float]:
+    """Ends between which the h-th residual of a track's fit should be, and how many rows about are
+    between them.
 
     Of the best fit so far t is known, and with it the rank in the sample that t has. A fit that
     differs little has its own t near the same rank: as many rows as have changed sides, and not
@@ -299,7 +303,7 @@ def _guess(track: _Track, sampled: _Sample, h: int, criterion: Criterion) -> tup
     lo = ordered[first] if first >= 0 else -1.0
     hi = ordered[last] if last < size else np.inf
     expected = (last - first) * sampled.n / size
-    return np.unique([lo, hi]), math.ceil(4 * expected) + 1024
+    return np.unique([lo, hi]), expected
 
 
 def _proven(cuts: Cuts, h: int) -> tuple[FloatArray, int]:
