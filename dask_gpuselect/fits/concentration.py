@@ -131,6 +131,9 @@ class Criterion(Protocol):
     needs_sums: bool
     """Whether a step takes the sums of a tally; else it takes the rows about t."""
 
+    subset_steps: int
+    """After which starts in subsets are compared."""
+
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
         """Of the fit that was tallied."""
 
@@ -150,6 +153,7 @@ class TrimmedSquares:
     """
 
     needs_sums = True
+    subset_steps = 2  # the paper's
 
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
         sizes = np.abs(tally.rows[:, 0])
@@ -185,6 +189,7 @@ class MedianSquares:
     """
 
     needs_sums = False
+    subset_steps = 0  # as PROGRESS: a minimax fit of 150 rows takes a millisecond
 
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
         return half.t * half.t

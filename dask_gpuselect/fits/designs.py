@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from dask_gpuselect.cuts import Arrays, FloatArray
 
-NORMAL_MAD = 0.6744897501960817  # the upper quartile of the standard normal distribution
+MOST_BITS = 1000  # of a scale: denormal data would take more than there are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +71,8 @@ def _power_of_two(deviations: FloatArray) -> float:
     typical = np.median(size)
     if not typical > 0:  # of a column that is mostly constant
         typical = size.max(initial=0.0)
-    return float(np.ldexp(1.0, -int(np.frexp(typical)[1]))) if typical > 0 else 1.0
+    exponent = int(np.frexp(typical)[1]) if typical > 0 else 0
+    return math.ldexp(1.0, min(-exponent, MOST_BITS))
 
 
 def residuals(design: FloatArray, target: FloatArray, theta: FloatArray) -> FloatArray:

@@ -42,7 +42,9 @@ def rows_covered(coverage: float | None, n: int, p: int) -> int:
     return min(math.floor(2 * least - n + 2 * (n - least) * coverage), n)
 
 
-def trimmed_scale(objective: float, h: int, n: int, p: int, *, has_intercept: bool) -> float:
+def trimmed_scale(
+    objective: float, h: int, n: int, p: int, *, coverage: float | None, has_intercept: bool
+) -> float:
     """Of the sum of the h smallest squares, so that it estimates the standard deviation of normal
     errors (Croux & Rousseeuw 1992), in small samples too (Pison, Van Aelst & Willems 2002)."""
     share = h / n
@@ -51,7 +53,8 @@ def trimmed_scale(objective: float, h: int, n: int, p: int, *, has_intercept: bo
         held = 1 - 2 * q * NORMAL.pdf(q) / share  # variance of the central share
     else:
         held = 1.0
-    correction = _small_sample(p - has_intercept, n, share, has_intercept=has_intercept)
+    coverage = _COVERAGES[0] if coverage is None else coverage
+    correction = _small_sample(p - has_intercept, n, coverage, has_intercept=has_intercept)
     return math.sqrt(objective / h / held) * correction
 
 
@@ -62,12 +65,9 @@ def median_scale(t: float, h: int, n: int, p: int) -> float:
     return t / NORMAL.inv_cdf((1 + share) / 2) * (1 + 5 / (n - p))
 
 
-def _small_sample(columns: int, n: int, share: float, *, has_intercept: bool) -> float:
-    if columns == 0 or share >= 1:
-        return 1.0
+def _small_sample(columns: int, n: int, coverage: float, *, has_intercept: bool) -> float:
     half, most = (_expected(columns, n, i, has_intercept=has_intercept) for i in (0, 1))
-    expected = float(np.interp(share, _COVERAGES, (half, most, 1.0)))
-    return 1 / expected
+    return float(1 / np.interp(coverage, _COVERAGES, (half, most, 1.0)))
 
 
 def _expected(columns: int, n: int, i: int, *, has_intercept: bool) -> float:

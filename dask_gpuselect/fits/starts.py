@@ -89,6 +89,7 @@ def best_fits(
     """
     subsets = nested_subsets(len(design), random)
     first_steps = min(FIRST_STEPS, search.most_steps)
+    subset_steps = min(first_steps, search.criterion.subset_steps if len(subsets) > 1 else 2)
     n_starts = math.ceil(search.n_starts / len(subsets))
     thetas = []
     for rows in subsets:
@@ -96,7 +97,7 @@ def best_fits(
         starts = elemental_fits(*some, n_starts, random)
         if search.has_intercept:
             starts[:, 0] += _locations(*some, starts, share, search.criterion)
-        found = _best(*some, starts, share, search, first_steps)
+        found = _best(*some, starts, share, search, subset_steps)
         thetas += [fit.theta for fit in found]
     if len(subsets) > 1:
         rows = np.concatenate(subsets)

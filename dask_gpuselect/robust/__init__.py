@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
     try:
         from dask_gpuselect.robust import regression
     except ModuleNotFoundError as error:
-        if error.name != "sklearn":
+        if not str(error.name).startswith("sklearn"):
             raise
         raise ImportError(
             f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'"

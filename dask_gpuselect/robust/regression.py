@@ -18,14 +18,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dask_gpuselect import kernels
 from dask_gpuselect.fits.concentration import Criterion, MedianSquares, TrimmedSquares
 from dask_gpuselect.fits.designs import Design, solve
-from dask_gpuselect.fits.scales import median_scale, rows_covered, trimmed_scale
+from dask_gpuselect.fits.scales import NORMAL, median_scale, rows_covered, trimmed_scale
 from dask_gpuselect.fits.starts import Search
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 
-REWEIGHTED = 2.5  # scales, up to which a residual is no outlier's
+REWEIGHTED = NORMAL.inv_cdf(0.9875)  # scales, up to which a residual is no outlier's
 FloatArray = NDArray[np.float64]
 
 
@@ -115,7 +115,7 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, da.Array):
             _check_table(X)
             self._check_columns(X)
-            meta = generic.as_type(X._meta[:, 0], "float64")
+            meta = generic.namespace(X._meta).zeros((0,), dtype=np.float64)
             return da.map_blocks(_predicted, X, drop_axis=1, dtype=np.float64, meta=meta, **how)
         if generic.is_cupy(X):
             self._check_columns(X)
@@ -225,7 +225,7 @@ class LeastTrimmedSquares(_RobustRegressor):
         highest breakdown point, ``h = (n + p + 1) // 2`` with p parameters; 1 is least squares.
     fit_intercept : bool, default True
     reweight : bool, default False
-        Whether least squares of all rows within 2.5 scales of the fit follow it, which is more
+        Whether least squares of all rows within 2.24 scales of the fit follow it, which is more
         efficient where errors are normal.
     n_starts : int, default 500
         Random starts: exact fits of p rows each; all there are, if they are no more.
@@ -246,7 +246,7 @@ class LeastTrimmedSquares(_RobustRegressor):
         Of the errors: the fit's, consistent for normal ones, with the correction for small samples.
     support_ : array of bool, shape (n,)
         The rows that the fit is made of: those whose residual is no larger than the h-th smallest,
-        or than 2.5 scales if reweighted. Lazy for lazy arrays, in one load.
+        or than 2.24 scales if reweighted. Lazy for lazy arrays, in one load.
     objective_ : float
         The sum of the h smallest squared residuals, exact to the h-th: rows that tie with it share
         what places are left.
@@ -329,7 +329,12 @@ class LeastTrimmedSquares(_RobustRegressor):
     def _tell(self, found: Fitted, n: int, p: int) -> None:
         super()._tell(found, n, p)
         self.scale_ = trimmed_scale(
-            self.objective_, found.half.h, n, p, has_intercept=bool(self.fit_intercept)
+            self.objective_,
+            found.half.h,
+            n,
+            p,
+            coverage=self.coverage,
+            has_intercept=bool(self.fit_intercept),
         )
 
 
@@ -347,7 +352,7 @@ class LeastMedianOfSquares(_RobustRegressor):
         ``h = (n + p + 1) // 2`` with p parameters; 1 is the minimax fit.
     fit_intercept : bool, default True
     reweight : bool, default False
-        Whether least squares of all rows within 2.5 scales of the fit follow it.
+        Whether least squares of all rows within 2.24 scales of the fit follow it.
     refine : bool, default True
         Whether fits are improved by the minimax fits of their halves; else they are those of p rows
         with the best intercept, as PROGRESS has them.
@@ -369,7 +374,7 @@ class LeastMedianOfSquares(_RobustRegressor):
     scale_ : float
         Of the errors, consistent for normal ones.
     support_ : array of bool, shape (n,)
-        The rows whose residual is no larger than the h-th smallest, or than 2.5 scales if
+        The rows whose residual is no larger than the h-th smallest, or than 2.24 scales if
         reweighted. Lazy for lazy arrays, in one load.
     objective_ : float
         The h-th smallest squared residual. Exact.

@@ -78,7 +78,8 @@ def _sample(x: Any, y: Any, own: tuple[int, IntArray]) -> FloatArray:
     for name, values in (("X", x), ("y", y)):
         if not kernels.is_finite(values):
             raise ValueError(f"Input {name} contains NaN or infinity, in chunk {number}")
-    return np.column_stack([kernels.taken(x, places), kernels.taken(y, places)])
+    table = np.column_stack([kernels.taken(x, places), kernels.taken(y, places)])
+    return table.astype(np.float64, copy=False)
 
 
 def tallies(
