@@ -141,9 +141,7 @@ def test_equivariance(
 
     def fitted(x: Floats, y: Floats) -> Any:
         rows = (x, y) if chunks is None else lazy(x, y, chunks)
-        return estimator(random_state=0, n_starts=500 if n < 100 else 100, max_iter=200, tol=0).fit(
-            *rows
-        )
+        return estimator(**how).fit(*rows)
 
     plain = fitted(x, y)
     moved = fitted(x, y + x @ shift + 5)
