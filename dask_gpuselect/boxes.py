@@ -234,10 +234,24 @@ def bracket_from_sample(
     """What to gather for a box with near certainty, from a sample that has this share of all
     elements, of which `take` gives those that sorting puts at some places. Nothing is proven: the
     counts will tell whether it holds."""
+    if size == 0:
+        none = take(np.empty(0, np.int64))
+        return BoxBrackets(none, np.ones(1, np.bool_), (none, none))
+    ladder, most_upto, times = ladder_of_sample(take, size)
+    wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
+    lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
+    heavy = np.flatnonzero(times > max(size // HEAVY_SHARE, 1))
+    few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
+    return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+
+
+def ladder_of_sample(
+    take: Callable[[IntArray], NDArray[Any]], size: int
+) -> tuple[Ladder, IntArray, IntArray]:
+    """What a sorted random sample of at least one element lets expect of as many elements, nearly
+    certainly; the most that are up to each value; and how often the sample has it at least."""
     rungs = _rungs(size)
     taken = take(rungs)
-    if size == 0:
-        return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
     # The first rung of each value, and what lies before it, up to its last one, and up to the next.
     begin = np.flatnonzero(np.append(True, taken[1:] != taken[:-1]))
     values, first = taken[begin], rungs[begin]
@@ -247,12 +261,7 @@ def bracket_from_sample(
         np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
         for places in (behind, first)
     )
-    wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
-    lo, hi = positions_among(least_upto, most_upto, wanted.lower, wanted.upper)
-    ladder = Ladder(values, least_upto, most_below, size)
-    heavy = np.flatnonzero(last - first > max(size // HEAVY_SHARE, 1))
-    few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
-    return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+    return Ladder(values, least_upto, most_below, size), most_upto, last - first
 
 
 def _rungs(size: int) -> IntArray:
