@@ -238,6 +238,8 @@ ORDER = (
     "xarray",
     "__init__",
     "methods",
+    "robust",
+    "robust.spread",
     "boxplot",
     "order_statistics",
     "quantiles",
@@ -274,6 +276,7 @@ ORDER = (
     "kernels.generic",
     "kernels.bitonic",
     "kernels.measures",
+    "robust.deviations",
     "lane_boxes",
     "boxes",
     "finish",
@@ -301,6 +304,7 @@ ORDER = (
 
 # Nothing but NumPy and the standard library.
 PURE = (
+    "robust.deviations",
     "lane_boxes",
     "boxes",
     "finish",
