@@ -42,8 +42,8 @@ from dask_gpuselect.strategies.default import PILOT_SIGMA
 # 22 are there if they are normal, and 31 if they are lognormal with a sigma of 3.
 ROOM = 40
 LEAST_ROOM = 1 << 14
-# Shares of a sample: up to the last one elements may be gathered, up to the others nothing is gained
-# by dividing the median's bracket further. Of normal data there are 2.8 %.
+# Shares of a sample: up to the last one elements may be gathered, and up to the others nothing is
+# gained by dividing the median's bracket further. Of normal data there are 2.8 %.
 SAMPLED_ROOM = (0.01, 0.04, 0.1)
 HEAVY_SHARE = 16  # of that room: a value that more elements have is counted, not gathered
 
@@ -108,10 +108,14 @@ class Shells:
     inner : tuple of 2 ints, or None
         All elements from the first to the last are as near as the middle ones, or nearer; None if
         there are none.
+    tied : tuple of ints
+        Beyond the outer ones, values up to which all elements have the same distance as those, if
+        it is the wanted one: they are counted.
     """
 
     outer: tuple[int, int]
     inner: tuple[int, int] | None
+    tied: tuple[int, ...]
 
     @property
     def cells(self) -> list[tuple[int, int]]:
@@ -130,7 +134,8 @@ class Shells:
             firsts, lasts = zip(*inner, strict=True)
             between = (max(firsts), min(lasts))
         is_none = between is None or between[0] > between[1]
-        return cls((min(begins), max(ends)), None if is_none else between)
+        tied = tuple({position for part in parts for position in part.tied})
+        return cls((min(begins), max(ends)), None if is_none else between, tied)
 
 
 def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
@@ -171,15 +176,19 @@ def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
 
     near = _distance_before(may_pass_first, most.dtype)
     far = _first_distance(has_last, most.dtype)
-    outer = (-1, size)
+    outer, tied = (-1, size), []
     if far is not None:
         begin = int(most.searchsorted(-far, side="right")) - 1
         outer = (begin, int(least.searchsorted(far, side="left")))
+        first_tied = int(least.searchsorted(-far, side="left"))
+        last_tied = int(most.searchsorted(far, side="right")) - 1
+        tied += [first_tied] if first_tied <= begin else []
+        tied += [last_tied] if last_tied >= outer[1] else []
     if near is None:
-        return Shells(outer, None)
+        return Shells(outer, None, tuple(tied))
     begin = int(least.searchsorted(-near, side="left"))
     end = int(most.searchsorted(near, side="right")) - 1
-    return Shells(outer, (begin, end) if begin <= end else None)
+    return Shells(outer, (begin, end) if begin <= end else None, tuple(tied))
 
 
 def signed_distances(values: NDArray[Any], centre: Any) -> NDArray[Any]:
@@ -263,7 +272,8 @@ def bracket_median_and_shells(
         nothing = np.zeros_like(found.wanted)
         return DeviationBrackets(found.ends, found.wanted, nothing, _few_steps(ladder))
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
-    found = Brackets.covering(ladder.values, lo, hi, counted=np.concatenate([counted, heavy]))
+    counted = np.concatenate([counted, heavy, np.array(shells.tied, np.int64)])
+    found = Brackets.covering(ladder.values, lo, hi, counted=counted)
     return _with_inner(found, ladder, shells)
 
 
@@ -274,6 +284,8 @@ def _shells_in_parts(
     values, size = ladder.values, len(ladder.values)
     low = values[lo].astype(dtype) if lo >= 0 else dtype.type(-np.inf)
     high = values[hi].astype(dtype) if hi < size else dtype.type(np.inf)
+    if hi < size and ladder.most_between(-1, hi) <= (ladder.n - 1) // 2:
+        low = high  # no element below has the rank
     known = values[max(lo, 0) : hi + 1].astype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.linspace(0, len(known) - 1, n_parts + 1)
@@ -364,7 +376,8 @@ def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
     for run in _first_behind(signed_distances(spared.values, centre), shells.inner):
         cells = _without(cells, run)
     begins, ends = np.array(cells, np.int64).T
-    found = Brackets.covering(spared.values, begins, ends, counted=begins[:0])
+    tied = np.array(shells.tied, np.int64)
+    found = Brackets.covering(spared.values, begins, ends, counted=tied)
     return _with_inner(found, spared, shells)
 
 

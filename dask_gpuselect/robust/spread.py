@@ -690,4 +690,4 @@ def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
             return generic.as_type((wide[1, ...] - wide[0, ...]) / scale, dtype.name)
     host = pair if isinstance(pair, np.ndarray) else generic.to_host(pair)
     difference = np.asarray(exact_gap(host[0, ...], host[1, ...]) / scale)
-    return difference if isinstance(pair, np.ndarray) else generic.like(difference, pair)
+    return difference[()] if isinstance(pair, np.ndarray) else generic.like(difference, pair)
