@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 import dask_gpuselect
 from dask_gpuselect import ChunksChangedError, kernels, passes, quantile
@@ -451,6 +452,11 @@ SHAPES: dict[str, tuple[Callable[[NDArray[Any]], NDArray[Any]], int]] = {
     "ten values": (lambda u: np.floor(u * 10), 2),
     "mostly one value": (lambda u: np.where(u < 0.6, 3.0, u), 2),
     "half one value": (lambda u: np.where(u < 0.5, 3.0, u), 3),
+    "lognormal": (lambda u: np.exp(3 * ndtri(u)), 2),
+    "tied at the distance": (
+        lambda u: np.select([u < 0.1, u < 0.6, u < 0.9], [-10 - u, 2 * u - 0.2, 1.3], 10 + u),
+        2,
+    ),
     "infinite": (lambda u: np.where(u < 0.1, -np.inf, np.where(u > 0.8, np.inf, u)), 2),
     "no distance": (lambda u: np.where(u < 0.6, np.inf, u), 2),
     "two halves": (two_halves, 3),
@@ -523,6 +529,24 @@ def test_shells_are_few_on_any_data() -> None:
             found, most = by_steps(list(np.split(a, 4)), a.dtype, n_pivots)
         check(found, formula(a), name)
         assert most <= 5 * n / n_pivots, name
+
+
+def test_half_of_all_at_one_distance() -> None:
+    """That of the last element nearer than half of all, so that it may be the answer or not: none
+    of them is gathered, be they equal, or different and at one distance by rounding."""
+    n, n_pivots = 40_000, 100
+    u = uniform(n)
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    ties = np.concatenate([u[:10] / 100, signs[: n // 2 - 10], (signs * (2 + u))[n // 2 :]])
+    near = -1e8 - u[:10] / 100
+    lost = np.concatenate([near, u[: n // 2 - 5] * 1e-20, -3e8 - u[: n // 2 - 5]])
+    for a in (ties, lost):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deviations, "ROOM", -1)
+            patch.setattr(deviations, "LEAST_ROOM", -1)
+            found, most = by_steps(list(np.split(a[np.argsort(u)], 4)), a.dtype, n_pivots)
+        check(found, formula(a))
+        assert most <= 5 * n / n_pivots
 
 
 def test_few_steps() -> None:
@@ -608,6 +632,19 @@ def test_shells_that_do_not_hold_are_told() -> None:
     assert told is not None
     with pytest.raises(ChunksChangedError, match="middle distances"):
         question.look(brackets, told)
+
+
+def test_elements_that_are_not_gathered_must_be_further() -> None:
+    ends, wanted = np.array([-2.0, -1.0, 1.0, 5.0]), np.array([0, 1, 0, 1, 0], bool)
+    inner = np.array([0, 0, 1, 0, 0], bool)
+    brackets = deviations.DeviationBrackets(ends, wanted, inner, None)
+    # One further below than -2, one inside, and one at 4.
+    tally = Tally(np.array([1, 1, 2, 3]), np.array([1, 1, 2, 3]), np.array([4.0]), 3, 0)
+    with pytest.raises(ChunksChangedError, match="middle distances"):
+        deviations.distances_of_ranks(brackets, tally, np.float64(0), np.array([1]))
+    without = Tally(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 2]), np.array([4.0]), 2, 0)
+    found = deviations.distances_of_ranks(brackets, without, np.float64(0), np.array([1]))
+    assert found.tolist() == [4.0]
 
 
 # --- Data in memory -------------------------------------------------------------------------------
