@@ -218,7 +218,7 @@ def nanmad(
     >>> import dask.array as da
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(nanmad(da.where(x < 10, float("nan"), x), scale=1.0).compute())
-    249997.5
+    249998.0
     """
     return _mad("nanmad", x, axis, scale, keepdims=keepdims)
 
