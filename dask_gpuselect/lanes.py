@@ -271,7 +271,10 @@ def ask_lanes_now(
     is_scalar: bool,
 ) -> Any:
     """The answer for an array in memory, in kind; of a large NumPy array by several threads."""
-    answer = partial(kernels.answer_lanes, dtype=dtype, axes=axes, question=question)
+
+    def answer(chunks: Sequence[Any]) -> Any:
+        return kernels.answer_lanes(chunks, dtype, axes, question)
+
     return ask_columns_now(array, answer, axes, keepdims=keepdims, is_scalar=is_scalar)
 
 
