@@ -137,6 +137,11 @@ class Ladder:
         most = self.n if hi == len(self.values) else int(self.most_below[hi])
         return most - (int(self.least_upto[lo]) if lo >= 0 else 0)
 
+    def least_from(self, first: int, last: int) -> int:
+        """At least how many elements lie from value `first` (K: none) to `last` (-1: none)."""
+        below = self.n if first == len(self.values) else int(self.most_below[first])
+        return (int(self.least_upto[last]) if last >= 0 else 0) - below
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxBrackets(Brackets):
@@ -234,10 +239,25 @@ def bracket_from_sample(
     """What to gather for a box with near certainty, from a sample that has this share of all
     elements, of which `take` gives those that sorting puts at some places. Nothing is proven: the
     counts will tell whether it holds."""
+    if size == 0:
+        none = take(np.empty(0, np.int64))
+        return BoxBrackets(none, np.ones(1, np.bool_), (none, none))
+    ladder, most_upto, sampled = ladder_of_sample(take, size)
+    wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
+    lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
+    times = sampled.least_upto - sampled.most_below
+    heavy = np.flatnonzero(times > max(size // HEAVY_SHARE, 1))
+    few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
+    return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+
+
+def ladder_of_sample(
+    take: Callable[[IntArray], NDArray[Any]], size: int
+) -> tuple[Ladder, IntArray, Ladder]:
+    """What a sorted random sample of at least one element lets expect of as many elements, nearly
+    certainly; the most that are up to each value; and what holds of the sample itself."""
     rungs = _rungs(size)
     taken = take(rungs)
-    if size == 0:
-        return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
     # The first rung of each value, and what lies before it, up to its last one, and up to the next.
     begin = np.flatnonzero(np.append(True, taken[1:] != taken[:-1]))
     values, first = taken[begin], rungs[begin]
@@ -247,12 +267,8 @@ def bracket_from_sample(
         np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
         for places in (behind, first)
     )
-    wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
-    lo, hi = positions_among(least_upto, most_upto, wanted.lower, wanted.upper)
-    ladder = Ladder(values, least_upto, most_below, size)
-    heavy = np.flatnonzero(last - first > max(size // HEAVY_SHARE, 1))
-    few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
-    return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+    sampled = Ladder(values, last, first, size)
+    return Ladder(values, least_upto, most_below, size), most_upto, sampled
 
 
 def _rungs(size: int) -> IntArray:

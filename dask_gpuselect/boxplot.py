@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.array as da
 import numpy as np
@@ -44,6 +44,9 @@ class BoxQuestion:
     omits_nan: bool
     source_dtype: np.dtype[Any]
 
+    wants_sums: ClassVar[bool] = True
+    third: ClassVar[str] = "fences"
+
     def guess(self, ordered: Any, rate: float) -> BoxBrackets:
         take = partial(elements_at, ordered)
         return bracket_from_sample(take, int(ordered.shape[0]), rate, self.rule)
@@ -72,7 +75,11 @@ class BoxQuestion:
         return bracket_fences(tuple(spared), found.fences)
 
     def finish(
-        self, found: Found | Tally, more: Brackets | None, tally: Tally | None, sums: Moments
+        self,
+        found: Found | Tally,
+        more: Brackets | None,
+        tally: Tally | None,
+        sums: Moments | None,
     ) -> Boxes:
         if isinstance(found, Tally):
             return self._without_elements(found.n_missing)
@@ -80,6 +87,7 @@ class BoxQuestion:
             found = look_again(found, more, tally)
         assert found.below is not None
         assert found.above is not None
+        assert sums is not None
         low, high = (np.nan if value is None else value for value in found.whiskers)
         mean, std = sums.mean_and_std()
         kept = [min(count, self.rule.max_fliers) for count in (found.below, found.above)]

@@ -56,6 +56,7 @@ from dask_gpuselect.strategies.default import TALLIES_EVERY, Passes, plan_passes
 from dask_gpuselect.summary import Boxes
 
 T = TypeVar("T")
+AnswerColumn = Callable[[Sequence[Any]], Any]
 
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
@@ -212,15 +213,49 @@ def _ask(
     meta = meta_from_array(x._meta, ndim=len(shape.labels), dtype=dtype)
     if plan.name == "passes":
         return _in_passes(x, question, label, axes, plan, shape, meta)
+    answer = partial(kernels.answer_lanes, dtype=x.dtype, axes=axes, question=question)
+    name = f"{label}-{tokenize(x.name, question, shape)}"
+    return _each_column(x, answer, name, question.n_answers, shape, meta)
+
+
+def ask_columns(
+    x: da.Array,
+    answer: AnswerColumn,
+    name: str,
+    axes: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    keepdims: bool,
+) -> da.Array:
+    """One answer for every lane of a dask array, by a function of the chunks of each column: one
+    load.
+
+    Parameters
+    ----------
+    answer : callable
+        Of all chunks of a column, to the answers ``(1, n_lanes)``, in kind.
+    name : str
+        Of the layer.
+    axes : tuple of int
+        The reduced ones, ascending; not all of them.
+    """
+    shape = _Shape(x.ndim, axes, keepdims, is_scalar=True)
+    meta = meta_from_array(x._meta, ndim=len(shape.labels), dtype=dtype)
+    return _each_column(x, answer, name, 1, shape, meta)
+
+
+def _each_column(
+    x: da.Array, answer: AnswerColumn, name: str, n_answers: int, shape: _Shape, meta: Any
+) -> da.Array:
     result: da.Array = da.blockwise(
-        partial(_answer_column, dtype=x.dtype, question=question, axes=axes, shape=shape),
+        partial(_answer_column, answer=answer, shape=shape),
         shape.labels,
         x,
         tuple(range(x.ndim)),
-        name=f"{label}-{tokenize(x.name, question, shape)}",
-        new_axes=shape.new_axes(question.n_answers),
+        name=name,
+        new_axes=shape.new_axes(n_answers),
         concatenate=False,
-        dtype=dtype,
+        dtype=meta.dtype,
         meta=meta,
     )
     return result
@@ -236,10 +271,26 @@ def ask_lanes_now(
     is_scalar: bool,
 ) -> Any:
     """The answer for an array in memory, in kind; of a large NumPy array by several threads."""
+
+    def answer(chunks: Sequence[Any]) -> Any:
+        return kernels.answer_lanes(chunks, dtype, axes, question)
+
+    return ask_columns_now(array, answer, axes, keepdims=keepdims, is_scalar=is_scalar)
+
+
+def ask_columns_now(
+    array: Any,
+    answer_column: AnswerColumn,
+    axes: tuple[int, ...],
+    *,
+    keepdims: bool,
+    is_scalar: bool = True,
+) -> Any:
+    """The same by a function of the array, or of parts of it that have other lanes."""
     shape = _Shape(array.ndim, axes, keepdims, is_scalar)
 
     def answer(piece: Any) -> Any:
-        return shape.restore(kernels.answer_lanes([piece], dtype, axes, question), piece.shape)
+        return shape.restore(answer_column([piece]), piece.shape)
 
     answers, axis = _in_threads(answer, array, axes)
     return np.concatenate(answers, shape.labels.index(axis)) if len(answers) > 1 else answers[0]
@@ -383,15 +434,12 @@ def _concatenate(*blocks: Any, axis: int) -> Any:
 def _answer_column(
     column: Any,
     *,
-    dtype: np.dtype[Any],
-    question: LaneQuestion,
-    axes: tuple[int, ...],
+    answer: AnswerColumn,
     shape: _Shape,
 ) -> Any:
     """One output block, from the chunks of its column: nested lists, where an axis has several."""
     chunks = list(_flat(column))
-    answer = kernels.answer_lanes(chunks, dtype, axes, question)
-    return shape.restore(answer, chunks[0].shape)
+    return shape.restore(answer(chunks), chunks[0].shape)
 
 
 def _flat(nested: Any) -> Iterator[Any]:

@@ -191,14 +191,25 @@ def ask(
 class Follower(Guessing, Protocol):
     """A question that may need a third load, with any object for an answer."""
 
+    @property
+    def wants_sums(self) -> bool:
+        """Whether the first load, or the only one of data in memory, sums the elements too."""
+
+    @property
+    def third(self) -> str:
+        """What the third load is for, in the names of its layers."""
+
     def look(self, brackets: Brackets, tally: Tally) -> Any:
         """What that says. Raises `ChunksChangedError` if it is not what the first load proved."""
 
     def more(self, brackets: Brackets, found: Any) -> Brackets | None:
         """What a further load gathers, or None."""
 
-    def finish(self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments) -> Any:
-        """The answer, any object, from what was found and a third load if there was one."""
+    def finish(
+        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+    ) -> Any:
+        """The answer, any object, from what was found, a third load if there was one, and the sums
+        if they are wanted."""
 
 
 def ask_more(
@@ -232,23 +243,30 @@ class _Asked:
     question: Follower
     settled: da.Array | None
     cuts: da.Array
-    sums: da.Array
+    sums: da.Array | None
     bracket: da.Array
 
 
 def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) -> _Asked:
-    settled = None
+    guess, settled = None, None
     if is_in_memory(x) and is_large_enough(x.size, x.npartitions):
         guess, settled = _pilot(x, question, label)
     cuts = _cuts(x, 1, settled, among)
-    if settled is None:
+    sums = _all_sums(x, cuts, guess, label, among) if question.wants_sums else None
+    return _Asked(x, question, settled, cuts, sums, _bracket(cuts, question, label))
+
+
+def _all_sums(
+    x: da.Array, cuts: da.Array, guess: da.Array | None, label: str, among: str | None
+) -> da.Array:
+    """The sums of all elements, about the pivots of each chunk, or about the ends of a guess."""
+    if guess is None:
         name = f"{label}-sums-{tokenize(cuts.name)}"
         sums = each_chunk(_sums, name, [_first_load(x, among), cuts], dtype=x.dtype)
     else:
         name = f"{label}-sums-{tokenize(guess.name)}"
         sums = each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
-    sums = reduced(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
-    return _Asked(x, question, settled, cuts, sums, _bracket(cuts, question, label))
+    return reduced(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
 
 
 def _sums(chunk: Any, cuts: Cuts, *, dtype: np.dtype[Any]) -> Moments:
@@ -288,15 +306,15 @@ def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
         question=question,
         meta=x._meta,
     )
-    third = _third_load(x, asked.cuts, found, asked.sums, label)
+    third = _third_load(asked, found, f"{label}-{question.third}")
     return reduced(
         third,
-        f"{label}-fences-merge",
+        f"{label}-{question.third}-merge",
         merge_or_none,
         _finish_more,
         f"{label}-{tokenize(third.name)}",
         found=TaskRef((found.name,)),
-        sums=TaskRef((asked.sums.name,)),
+        sums=None if asked.sums is None else TaskRef((asked.sums.name,)),
         question=question,
     )
 
@@ -316,18 +334,23 @@ def _look(
 
 
 def _finish_more(
-    parts: list[Tally | None], found: tuple[Any, Brackets | None], sums: Moments, question: Follower
+    parts: list[Tally | None],
+    found: tuple[Any, Brackets | None],
+    sums: Moments | None,
+    question: Follower,
 ) -> Any:
     return question.finish(*found, merge_or_none(parts), sums)
 
 
-def _third_load(
-    x: da.Array, cuts: da.Array, found: da.Array, sums: da.Array, label: str
-) -> da.Array:
-    """The tally of every chunk at further brackets if there are any: else nothing is read."""
-    name = f"{label}-fences-{tokenize(x.name, found.name)}"
-    third = each_if_needed(_tally_if_needed, name, Reads(x), [cuts], [found], x.dtype)
-    graph = HighLevelGraph.merge(third.dask, sums.dask)
+def _third_load(asked: _Asked, found: da.Array, label: str) -> da.Array:
+    """The tally of every chunk at further brackets if there are any: else nothing is read. Its
+    graph has that of the sums too."""
+    x = asked.x
+    name = f"{label}-{tokenize(x.name, found.name)}"
+    third = each_if_needed(_tally_if_needed, name, Reads(x), [asked.cuts], [found], x.dtype)
+    if asked.sums is None:
+        return third
+    graph = HighLevelGraph.merge(third.dask, asked.sums.dask)
     return da.Array(graph, name, third.chunks, meta=third._meta)
 
 
@@ -367,14 +390,21 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
         tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
         found = _settled(guess, tally, question)
         if found is not None:
-            return question.finish(found, None, None, kernels.moments(values, guess.ends, dtype))
+            sums = _sums_now(values, guess.ends, dtype, question)
+            return question.finish(found, None, None, sums)
     cuts = kernels.cuts(values, dtype, 1)
-    sums = kernels.moments(values, cuts.pivots, dtype)
+    sums = _sums_now(values, cuts.pivots, dtype, question)
     brackets = question.bracket(cuts)
     found = question.look(brackets, checked_tally(values, cuts, brackets, (), dtype))
     more = question.more(brackets, found)
     tally = None if more is None else checked_tally(values, cuts, more, (), dtype)
     return question.finish(found, more, tally, sums)
+
+
+def _sums_now(
+    values: Any, near: NDArray[Any], dtype: np.dtype[Any], question: Follower
+) -> Moments | None:
+    return kernels.moments(values, near, dtype) if question.wants_sums else None
 
 
 def threads_for(values: Any) -> int:

@@ -32,6 +32,7 @@ with pytest.MonkeyPatch.context() as patch:
     quantiles = importlib.import_module("benchmarks.quantiles")
     selection = importlib.import_module("benchmarks.selection")
     selecting = importlib.import_module("benchmarks.strategies")
+    spread = importlib.import_module("benchmarks.spread")
     strategies = importlib.import_module("strategies")
     strategy_plots = importlib.import_module("strategy_plots")
     compare = importlib.import_module("compare")
@@ -39,7 +40,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    modules = (boxplot, lanes, quantiles, selecting)
+    modules = (boxplot, lanes, quantiles, selecting, spread)
     suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):

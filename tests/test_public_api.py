@@ -244,6 +244,7 @@ ORDER = (
     "robust.fitting",
     "robust.rows",
     "methods",
+    "robust.spread",
     "boxplot",
     "order_statistics",
     "quantiles",
@@ -288,6 +289,7 @@ ORDER = (
     "fits.minimax",
     "fits.designs",
     "fits.scales",
+    "robust.deviations",
     "lane_boxes",
     "boxes",
     "finish",
@@ -316,6 +318,7 @@ ORDER = (
 # Nothing but NumPy and the standard library.
 PURE = (
     *(name for name in ORDER if name.startswith("fits")),
+    "robust.deviations",
     "lane_boxes",
     "boxes",
     "finish",

@@ -1,13 +1,16 @@
-"""Robust statistics of arrays of any size: regression that up to half of the rows cannot spoil."""
+"""Robust statistics by exact selection: the spread of data, whatever its outliers, and regression
+that up to half of the rows cannot spoil."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dask_gpuselect.robust.spread import iqr, mad, naniqr, nanmad
+
 if TYPE_CHECKING:
     from dask_gpuselect.robust.regression import LeastMedianOfSquares, LeastTrimmedSquares
 
-__all__ = ["LeastMedianOfSquares", "LeastTrimmedSquares"]
+__all__ = ["LeastMedianOfSquares", "LeastTrimmedSquares", "iqr", "mad", "naniqr", "nanmad"]
 
 
 def __getattr__(name: str) -> Any:

@@ -66,6 +66,10 @@ class Candidates:
             return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
         return _select(self.elements, few)[np.searchsorted(few, places)]
 
+    def on_host(self) -> NDArray[Any]:
+        """All of them, in no particular order."""
+        return np.asarray(self.elements.get())
+
     def surveys(
         self, intervals: Sequence[tuple[Any, Any]]
     ) -> list[tuple[int, NDArray[Any], NDArray[Any]]]:

@@ -1,0 +1,523 @@
+"""Median absolute deviations from counts: which elements are gathered before the median is known,
+and what the middle distances from it are then. Plain NumPy on the host.
+
+The cuts bound the median, and with it how many elements are within any distance of it. So they
+bound the wanted distance from both sides, and it is that of an element in one of two *shells*, one
+below and one above the median. What is nearer is counted, what is further is counted, and what lies
+in the shells is gathered, with what the median itself may be. Where the median is so uncertain that
+there is no room for the shells, they are taken once it is known.
+
+Distances are what NumPy's subtraction makes of them. Rounding is monotonic: on either side of the
+median no element has a smaller distance than one that is nearer to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.boxes import Ladder, ladder_of_sample
+from dask_gpuselect.cuts import (
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    Envelope,
+    IntArray,
+    Tally,
+    positions_among,
+    positions_of,
+    tied_inside,
+)
+from dask_gpuselect.finish import elements_at
+from dask_gpuselect.ranks import MEDIAN, ranks
+from dask_gpuselect.strategies.default import PILOT_SIGMA
+
+# Elements that may be gathered in both shells, for each pivot. Of 1e7 float64 in 10 chunks at most
+# 22 are there if they are normal, and 31 if they are lognormal with a sigma of 3.
+ROOM = 40
+LEAST_ROOM = 1 << 14
+# Shares of a sample: up to the last one elements may be gathered, and up to the others nothing is
+# gained by dividing the median's bracket further. Of normal data there are 2.8 %.
+SAMPLED_ROOM = (0.01, 0.04, 0.1)
+HEAVY_SHARE = 16  # of that room: a value that more elements have is counted, not gathered
+
+# Parts that the median's bracket is divided in, each of which has shells of its own, about nearly
+# the same median. Of the lognormal data there are 165, 54 and 31 elements for each pivot, and it
+# takes 0.4, 3 and 11 ms.
+PARTS = (1, 8, 32)
+
+# Values of a ladder that are kept for a third load. Chunks have less pivots, and know less.
+MOST_STEPS = 1 << 16
+
+
+# --- Where to look --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviationBrackets(Brackets):
+    """Brackets for the median, and for the middle distances from it where there is room.
+
+    Parameters
+    ----------
+    inner : ndarray of bool, shape (E + 1,)
+        Whether the elements of an open cell are nearer to the median than the middle distances, or
+        as near: those between the shells. Those of other cells that are not wanted are as far or
+        further.
+    spared : Ladder or None
+        What is known about the shells, if there was no room for them.
+    """
+
+    inner: NDArray[np.bool_]
+    spared: Ladder | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledLadder(Ladder):
+    """What a sorted random sample has between its values, and lets expect of all elements."""
+
+    def most_between(self, lo: int, hi: int) -> int:
+        """At most, nearly certainly."""
+        found = Ladder.most_between(self, lo, hi)
+        return min(found + self._reach(found), self.n)
+
+    def least_from(self, first: int, last: int) -> int:
+        """At least, nearly certainly."""
+        found = Ladder.least_from(self, first, last)
+        return found - self._reach(found)
+
+    def _reach(self, found: int) -> int:
+        share = min(max(found / self.n, 0.0), 1.0)
+        return math.ceil(PILOT_SIGMA * (math.sqrt(self.n * share * (1 - share)) + 1))
+
+
+@dataclass(frozen=True)
+class Shells:
+    """Where the middle distances are: pairs of positions among the values of a ladder.
+
+    Parameters
+    ----------
+    outer : tuple of 2 ints
+        All elements up to the first and from the last are as far as the middle ones, or further. -1
+        and the number of values are open.
+    inner : tuple of 2 ints, or None
+        All elements from the first to the last are as near as the middle ones, or nearer; None if
+        there are none.
+    tied : tuple of ints
+        Beyond the outer ones, values up to which all elements have the same distance as those, if
+        it is the wanted one: they are counted.
+    """
+
+    outer: tuple[int, int]
+    inner: tuple[int, int] | None
+    tied: tuple[int, ...]
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """Between which values elements are to be gathered."""
+        if self.inner is None:
+            return [self.outer]
+        return [(self.outer[0], self.inner[0]), (self.inner[1], self.outer[1])]
+
+    @classmethod
+    def union(cls, parts: Sequence[Shells]) -> Shells:
+        """Those that hold the middle distances whichever of the parts does."""
+        begins, ends = zip(*(part.outer for part in parts), strict=True)
+        inner = [part.inner for part in parts if part.inner is not None]
+        between = None
+        if len(inner) == len(parts):
+            firsts, lasts = zip(*inner, strict=True)
+            between = (max(firsts), min(lasts))
+        is_none = between is None or between[0] > between[1]
+        tied = tuple({position for part in parts for position in part.tied})
+        return cls((min(begins), max(ends)), None if is_none else between, tied)
+
+
+def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
+    """The shells about a median that is somewhere in [low, high].
+
+    Parameters
+    ----------
+    ladder : Ladder
+        Of at least one element.
+    low, high : numbers of the dtype of the distances
+        -inf and inf if nothing is known. If they are equal the median is known.
+
+    Notes
+    -----
+    Of each value of the ladder the signed distance from the median is at most `most` and at least
+    `least`: those from `low` and `high`. Both ascend with the values. So elements between two
+    values are within a distance for any median, or for none.
+
+    If the median is known the shells have about twice as many elements as the ladder leaves
+    uncertain at their ends, and those that are tied at the first distance that may be the wanted
+    one: see `bracket_known`.
+    """
+    values, size = ladder.values, len(ladder.values)
+    first, last = (ladder.n - 1) // 2, ladder.n // 2
+    most, least = signed_distances(values, low), signed_distances(values, high)
+    # Where infinities of one sign meet, nothing is known.
+    most[np.isnan(most)], least[np.isnan(least)] = np.inf, -np.inf
+
+    def may_pass_first(distance: Any) -> bool:
+        end = int(least.searchsorted(distance, side="right"))
+        begin = int(most.searchsorted(-distance, side="left")) - 1
+        return ladder.most_between(begin, end) > first
+
+    def has_last(distance: Any) -> bool:
+        end = int(most.searchsorted(distance, side="right")) - 1
+        begin = int(least.searchsorted(-distance, side="left"))
+        return ladder.least_from(begin, end) > last
+
+    near = _distance_before(may_pass_first, most.dtype)
+    far = _first_distance(has_last, most.dtype)
+    outer, tied = (-1, size), []
+    if far is not None:
+        begin = int(most.searchsorted(-far, side="right")) - 1
+        outer = (begin, int(least.searchsorted(far, side="left")))
+        first_tied = int(least.searchsorted(-far, side="left"))
+        last_tied = int(most.searchsorted(far, side="right")) - 1
+        tied += [first_tied] if first_tied <= begin else []
+        tied += [last_tied] if last_tied >= outer[1] else []
+    if near is None:
+        return Shells(outer, None, tuple(tied))
+    begin = int(least.searchsorted(-near, side="left"))
+    end = int(most.searchsorted(near, side="right")) - 1
+    return Shells(outer, (begin, end) if begin <= end else None, tuple(tied))
+
+
+def signed_distances(values: NDArray[Any], centre: Any) -> NDArray[Any]:
+    """``values - centre`` as NumPy rounds it, in the dtype of the centre. Overflow is infinite, and
+    NaN is where infinities of one sign meet."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values.astype(centre.dtype) - centre)
+
+
+def _first_distance(is_enough: Callable[[Any], bool], dtype: np.dtype[Any]) -> Any:
+    """The smallest distance that is enough, as all larger ones are; None if infinity is not."""
+    key, end = 0, _key_of_infinity(dtype) + 1
+    while key < end:
+        middle = (key + end) // 2
+        key, end = (key, middle) if is_enough(_distance_at(middle, dtype)) else (middle + 1, end)
+    return None if key > _key_of_infinity(dtype) else _distance_at(key, dtype)
+
+
+def _distance_before(is_enough: Callable[[Any], bool], dtype: np.dtype[Any]) -> Any:
+    """The largest distance that is not enough; None if zero is."""
+    first = _first_distance(is_enough, dtype)
+    if first is None:
+        return dtype.type(np.inf)
+    return None if first == 0 else np.nextafter(first, dtype.type(0))
+
+
+def _key_of_infinity(dtype: np.dtype[Any]) -> int:
+    return int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
+
+
+def _distance_at(key: int, dtype: np.dtype[Any]) -> Any:
+    """Numbers that are not negative have the order of their bits."""
+    return np.array(key, f"u{dtype.itemsize}").view(dtype)[()]
+
+
+def _without(cells: Sequence[tuple[int, int]], run: tuple[int, int]) -> list[tuple[int, int]]:
+    """The cells but for what lies from the first to the last of a run of values."""
+    left = []
+    for lo, hi in cells:
+        if lo < run[1] and run[0] < hi:
+            left += [(lo, max(run[0], lo)), (min(run[1], hi), hi)]
+        else:
+            left.append((lo, hi))
+    return left
+
+
+def bracket_median_and_shells(
+    ladder: Ladder,
+    lo: IntArray,
+    hi: IntArray,
+    counted: IntArray,
+    rooms: tuple[int, int, int],
+    dtype: np.dtype[Any],
+) -> DeviationBrackets:
+    """What to gather before the median is known.
+
+    Parameters
+    ----------
+    ladder : Ladder
+        Of at least one element.
+    lo, hi : ndarray of int64, shape (1,)
+        Positions in the ladder between which the median lies: see `cuts.positions_among`.
+    counted : ndarray of int64
+        Positions of values to count in any case.
+    rooms : tuple of 3 ints
+        Up to how many elements in the shells the bracket of the median is not divided, or not
+        further; and how many may be gathered at all.
+    dtype : dtype
+        Of the distances.
+    """
+    first, last = int(lo[0]), int(hi[0])
+    for n_parts, room in zip(PARTS, rooms, strict=True):
+        shells = _shells_in_parts(ladder, first, last, n_parts, dtype)
+        begins, ends = np.array(shells.cells, np.int64).T
+        heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
+        most = _most_gathered(ladder, begins, ends, heavy)
+        if most <= room:
+            break
+    else:
+        found = Brackets.covering(ladder.values, lo, hi, counted=counted)
+        nothing = np.zeros_like(found.wanted)
+        return DeviationBrackets(found.ends, found.wanted, nothing, _few_steps(ladder))
+    lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
+    counted = np.concatenate([counted, heavy, np.array(shells.tied, np.int64)])
+    found = Brackets.covering(ladder.values, lo, hi, counted=counted)
+    return _with_inner(found, ladder, shells)
+
+
+def _shells_in_parts(
+    ladder: Ladder, lo: int, hi: int, n_parts: int, dtype: np.dtype[Any]
+) -> Shells:
+    """The shells about a median between two positions: those for any part of that interval."""
+    values, size = ladder.values, len(ladder.values)
+    low = values[lo].astype(dtype) if lo >= 0 else dtype.type(-np.inf)
+    high = values[hi].astype(dtype) if hi < size else dtype.type(np.inf)
+    if hi < size and ladder.most_between(-1, hi) <= (ladder.n - 1) // 2:
+        low = high  # no element below has the rank
+    known = values[max(lo, 0) : hi + 1].astype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.linspace(0, len(known) - 1, n_parts + 1)
+        inner = np.interp(steps[1:-1], np.arange(len(known)), known).astype(dtype)
+    inner = np.sort(inner[(inner > low) & (inner < high)])  # and not NaN
+    points = [low, *inner, high]
+    parts = [shells_of(ladder, *pair) for pair in itertools.pairwise(points)]
+    return Shells.union(parts)
+
+
+def _with_inner(found: Brackets, ladder: Ladder, shells: Shells) -> DeviationBrackets:
+    inner = np.zeros_like(found.wanted)
+    if shells.inner is not None:
+        first, last = found.ends.searchsorted(ladder.values[list(shells.inner)])
+        inner[first + 1 : last + 1] = True
+    return DeviationBrackets(found.ends, found.wanted, inner, None)
+
+
+def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -> IntArray:
+    """Positions inside cells of values that many elements certainly have."""
+    heavy = np.flatnonzero(ladder.least_upto - ladder.most_below > room // HEAVY_SHARE)
+    is_inside = (heavy[:, None] > begins) & (heavy[:, None] < ends)
+    return heavy[is_inside.any(axis=1)]
+
+
+def _most_gathered(ladder: Ladder, begins: IntArray, ends: IntArray, heavy: IntArray) -> int:
+    """At most how many elements lie in cells and do not have one of the heavy values."""
+    cells = zip(begins.tolist(), ends.tolist(), strict=True)
+    most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in cells)  # of a sample, as it is
+    return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
+
+
+def _few_steps(ladder: Ladder) -> Ladder:
+    """The ladder at values that are at most about one in `MOST_STEPS` of all elements apart: every
+    task of the second load is told."""
+    if len(ladder.values) <= MOST_STEPS:
+        return ladder
+    wanted = ladder.n * np.arange(1, MOST_STEPS // 2 + 1) // (MOST_STEPS // 2)
+    upto, below = (
+        np.minimum(bounds.searchsorted(wanted), len(bounds) - 1)
+        for bounds in (ladder.least_upto, ladder.most_below)
+    )
+    kept = np.unique(np.concatenate([upto, below]))
+    return Ladder(ladder.values[kept], ladder.least_upto[kept], ladder.most_below[kept], ladder.n)
+
+
+def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any]) -> DeviationBrackets:
+    """What the second load gathers, by the cuts of all chunks."""
+    n = int(cuts.n_valid.sum())
+    if n == 0:
+        return DeviationBrackets(
+            cuts.pivots[:0], np.zeros(1, np.bool_), np.zeros(1, np.bool_), None
+        )
+    wanted = ranks(n, np.array([0.5]), MEDIAN)
+    envelope = Envelope.of(cuts)
+    lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
+    tied = tied_inside(envelope, lo, hi)
+    room = max(ROOM * len(cuts.pivots), LEAST_ROOM)
+    rooms = (LEAST_ROOM, room, room)
+    return bracket_median_and_shells(Ladder.of(envelope, n), lo, hi, tied, rooms, dtype)
+
+
+def bracket_from_sample(
+    take: Callable[[IntArray], NDArray[Any]], size: int, dtype: np.dtype[Any]
+) -> DeviationBrackets:
+    """What to gather with near certainty, from a sample of which `take` gives the elements that
+    sorting puts at some places. Nothing is proven: the counts will tell whether it holds."""
+    if size == 0:
+        none = take(np.empty(0, np.int64))
+        return DeviationBrackets(none, np.ones(1, np.bool_), np.zeros(1, np.bool_), None)
+    ladder, most_upto, sampled = ladder_of_sample(take, size)
+    wanted = ranks(size, np.array([0.5]), MEDIAN)
+    lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
+    few, some, most = (int(share * size) for share in SAMPLED_ROOM)
+    heavy = _heavy_inside(sampled, lo, hi, most)
+    expected = SampledLadder(sampled.values, sampled.least_upto, sampled.most_below, size)
+    return bracket_median_and_shells(expected, lo, hi, heavy, (few, some, most), dtype)
+
+
+def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
+    """What the third load gathers: the shells about a median that is known now.
+
+    The first values that may have the wanted distance, behind the inner elements, may be many: they
+    are counted, and what is between two that have the same distance too.
+    """
+    shells = shells_of(spared, centre, centre)
+    cells = shells.cells
+    for run in _first_behind(signed_distances(spared.values, centre), shells.inner):
+        cells = _without(cells, run)
+    begins, ends = np.array(cells, np.int64).T
+    tied = np.array(shells.tied, np.int64)
+    found = Brackets.covering(spared.values, begins, ends, counted=tied)
+    return _with_inner(found, spared, shells)
+
+
+def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> list[tuple[int, int]]:
+    """The first and last of the ascending signed distances that are as far as the nearest one that
+    is not among the inner ones, on either side, if there are any."""
+    sizes = np.abs(distances)
+    behind = sizes if inner is None else np.delete(sizes, slice(inner[0], inner[1] + 1))
+    if not len(behind):
+        return []
+    found = behind.min()
+    runs = [
+        (int(distances.searchsorted(one, "left")), int(distances.searchsorted(one, "right")) - 1)
+        for one in sorted({-found, found})
+    ]
+    return [run for run in runs if run[0] <= run[1]]
+
+
+# --- What was found -------------------------------------------------------------------------------
+
+
+def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets, Tally]:
+    """The same with those candidates alone that lie about the elements of some ranks, if they are
+    on the host. Most are in the shells, and the median is not: of 5.6 million candidates it took
+    60 ms, of these 15."""
+    candidates = tally.candidates
+    lo = int(tally.upto.searchsorted(wanted.min(), side="right")) - 1
+    hi = int(tally.below.searchsorted(wanted.max(), side="right"))
+    if not isinstance(candidates, np.ndarray) or lo < 0 or hi == len(brackets.ends):
+        return brackets, tally
+    ends = slice(lo, hi + 1)
+    first, last = brackets.ends[lo], brackets.ends[hi]
+    is_wanted = np.append(brackets.wanted[lo + 1 : hi + 1], np.False_)
+    part = Brackets(brackets.ends[ends], np.append(np.False_, is_wanted))
+    found = candidates.compress((candidates > first) & (candidates < last))
+    counts = tally.below[ends], tally.upto[ends]
+    return part, Tally(*counts, found, tally.n_valid, tally.n_missing)
+
+
+def distances_of_ranks(
+    brackets: DeviationBrackets, tally: Tally, centre: Any, wanted: IntArray
+) -> NDArray[Any]:
+    """The distances from the median of these ranks among all distances.
+
+    Parameters
+    ----------
+    brackets : DeviationBrackets
+        With shells.
+    tally : Tally
+        Of all chunks, at these brackets.
+    centre : number of the dtype of the distances
+        The median, finite.
+    wanted : ndarray of int64, any shape
+
+    Raises
+    ------
+    ChunksChangedError
+        If the shells do not hold them: the load read other data than the first.
+
+    Notes
+    -----
+    Of the cells that are not gathered each has its elements counted, and its ends' distances bound
+    theirs. The answer is exact if no such cell is on both sides of it.
+    """
+    signed = signed_distances(brackets.ends, centre)
+    inside = np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
+    nearest, furthest = _bounds_of_cells(signed)
+    is_counted = ~brackets.wanted & (inside > 0)
+    is_known = is_counted & (nearest == furthest)
+    is_inner = is_counted & ~is_known & brackets.inner
+    is_outer = is_counted & ~is_known & ~brackets.inner
+    ties = tally.upto - tally.below
+    places = wanted - inside[is_inner].sum()
+    n_placed = len(tally.candidates) + ties.sum() + inside[is_known].sum()
+    is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
+    if is_gathered and places.min() >= 0 and places.max() < n_placed:
+        points = np.concatenate([np.abs(signed), nearest[is_known]])
+        weights = np.concatenate([ties, inside[is_known]])
+        gathered = np.abs(signed_distances(_on_host(tally.candidates), centre))
+        found = _at_places(gathered, points, weights, places)
+        least = furthest[is_inner].max(initial=0)
+        if least <= found.min() and found.max() <= nearest[is_outer].min(initial=np.inf):
+            return found
+    raise ChunksChangedError(
+        "the middle distances from the median left the brackets that the first load proved. "
+        "The source is not reproducible: `.persist()` the array first."
+    )
+
+
+def _bounds_of_cells(signed: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The least and the largest distance that elements of each open cell can have, by the signed
+    distances of the ends."""
+    infinity = np.array([np.inf], signed.dtype)
+    left, right = np.concatenate([-infinity, signed]), np.concatenate([signed, infinity])
+    nearest = np.maximum(np.maximum(left, -right), 0)
+    return nearest, np.maximum(np.abs(left), np.abs(right))
+
+
+def _on_host(candidates: Any) -> NDArray[Any]:
+    """Candidates, which may be on a device."""
+    if isinstance(candidates, np.ndarray):
+        return candidates
+    host: NDArray[Any] = candidates.on_host()
+    return host
+
+
+def _at_places(
+    gathered: NDArray[Any], points: NDArray[Any], weights: IntArray, places: IntArray
+) -> NDArray[Any]:
+    """What sorting would put at some places, of numbers and of a few others that are there many
+    times."""
+    order = np.argsort(points, kind="stable")
+    points, before = points[order], np.cumsum(weights[order])
+    found = np.empty(places.shape, gathered.dtype)
+    remaining = []
+    for place in np.unique(places):
+        point, n_before = _point_at(gathered, points, before, int(place))
+        if n_before is None:
+            found[places == place] = points[point]
+        else:
+            remaining.append((place, place - n_before))
+    if remaining:
+        wanted = np.array([inner for _, inner in remaining])
+        for (place, _), one in zip(remaining, elements_at(gathered, wanted), strict=True):
+            found[places == place] = one
+    return found
+
+
+def _point_at(
+    gathered: NDArray[Any], points: NDArray[Any], upto: IntArray, place: int
+) -> tuple[int, int | None]:
+    """Which of the ascending points is at or next behind a place, and, if none is at it, how many
+    points are before: by bisection, for few are the points."""
+    low, high = 0, len(points)
+    while low < high:
+        middle = (low + high) // 2
+        n_upto = int(np.count_nonzero(gathered <= points[middle])) + int(upto[middle])
+        low, high = (low, middle) if n_upto > place else (middle + 1, high)
+    n_before = int(upto[low - 1]) if low else 0
+    if low == len(points):
+        return low, n_before
+    n_below = int(np.count_nonzero(gathered < points[low])) + n_before
+    return low, (n_before if n_below > place else None)
