@@ -17,6 +17,7 @@ from dask_gpuselect.kernels.cuda.source import (
     FILES,
     MOST_ANSWERS,
     MOST_ENDS,
+    MOST_PARAMETERS,
     MOST_RANKS,
     OFFSET_BITS,
     OUTSIDE,
@@ -30,6 +31,7 @@ from dask_gpuselect.kernels.cuda.source import (
     lane_kernel,
     long_lane_kernel,
     n_slots,
+    row_sums,
     select_memory,
     sizes_for,
     source,
@@ -87,7 +89,8 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     compiled = {
         file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
-        for file in set(FILES.values()) - {"lanes.cu"}  # which is made for one length of lanes
+        # One is made for a length of lanes, one for a number of parameters.
+        for file in set(FILES.values()) - {"lanes.cu", "rows.cu"}
     }
     names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
@@ -98,6 +101,20 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += ["bitonic_runs", "merge_runs", "place"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "u1"])
+def test_kernels_of_rows_compile(dtype: str, arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
+        defined = (("PARAMETERS", parameters), ("INTERCEPT", intercept))
+        text = source("rows.cu", np.dtype(dtype), SIZES[0], defined)
+        assert b"rows_tally" in Program(text, "c++", options).compile("cubin").code
+    assert row_sums(MOST_PARAMETERS) == 66
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

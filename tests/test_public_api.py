@@ -191,6 +191,7 @@ COMPILED = {
             "moments",
             "measures",
             "bitonic",
+            "rows",
             "launch",
             "chunk",
         )
@@ -266,6 +267,7 @@ ORDER = (
     "kernels.cuda.sampling",
     "kernels.cuda.moments",
     "kernels.cuda.measures",
+    "kernels.cuda.rows",
     "kernels.cuda.bitonic",
     "kernels.cuda.cells",
     "kernels.cuda.buckets",

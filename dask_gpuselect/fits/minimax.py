@@ -9,6 +9,7 @@ from dask_gpuselect.fits.designs import residuals
 
 TOLERANCE = 1e-12  # of the largest residual, and of lengths
 EXCHANGES = 50  # at most, for each column
+FEW = 2000  # rows that are looked at first: of 118,000 with 6 columns all take 78 ms, these 5
 
 
 def minimax(design: FloatArray, target: FloatArray) -> FloatArray:
@@ -26,6 +27,9 @@ def minimax(design: FloatArray, target: FloatArray) -> FloatArray:
 
     Notes
     -----
+    Of many rows those of the largest targets are fitted, then also those with the largest residuals
+    of that fit, until all others' are smaller.
+
     In p + 1 rows, a reference, the best fit of these has residuals of one size, e. It grows as rows
     are exchanged for the one with the largest residual of all, until that is no larger than e
     (Stiefel 1959). This is the simplex method on the dual linear program, a reference its basis.
@@ -33,11 +37,32 @@ def minimax(design: FloatArray, target: FloatArray) -> FloatArray:
     in memory as those of a BLAS do.
     """
     n, p = design.shape
-    best = np.zeros(p)
-    independent = independent_rows(design)
-    if n <= p or len(independent) < p:
-        return best
-    least = np.inf
+    if n <= p:
+        return np.zeros(p)
+    sizes = np.abs(target)
+    held = _largest(sizes)
+    if len(independent_rows(design[held])) < p:
+        held = np.union1d(held, independent_rows(design))
+    while len(independent := independent_rows(design[held])) == p:
+        theta = _exchanged(design[held], target[held], independent)
+        sizes = np.abs(residuals(design, target, theta))
+        if sizes.max() <= sizes[held].max():
+            return theta
+        held = np.union1d(held, _largest(sizes))
+    return np.zeros(p)
+
+
+def _largest(sizes: FloatArray) -> IntArray:
+    """Where the few largest are."""
+    n_others = max(len(sizes) - FEW, 0)
+    places: IntArray = np.argpartition(sizes, n_others)[n_others:]
+    return places
+
+
+def _exchanged(design: FloatArray, target: FloatArray, independent: IntArray) -> FloatArray:
+    """The fit of few rows, from the reference of some independent ones."""
+    p = design.shape[1]
+    best, least = np.zeros(p), np.inf
     basis, costs = _first_reference(design, target, independent)
     last = np.append(np.zeros(p), 1.0)
     for _ in range(EXCHANGES * (p + 1)):

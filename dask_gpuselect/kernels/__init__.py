@@ -376,6 +376,8 @@ class RowKernels(Protocol):
 def row_kernels_for(x: Any) -> RowKernels:
     if isinstance(x, np.ndarray):
         return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.cpu_residuals"))
+    if generic.is_cupy(x):
+        return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.cuda.rows"))
     return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.residuals"))
 
 

@@ -57,9 +57,9 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
-def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int) -> int:
+def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, defined: Defined = ()) -> int:
     """As many blocks as `launch` starts of a kernel without shared memory."""
-    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, ())[1]
+    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, defined)[1]
 
 
 @cache

@@ -18,6 +18,7 @@ PLACE_THREADS = 128
 PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
+ROWS_THREADS = 256
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
@@ -36,6 +37,7 @@ AGREED = {
     "PASSED": PASSED,
     "MEASURE_THREADS": MEASURE_THREADS,
     "BITONIC_THREADS": BITONIC_THREADS,
+    "ROWS_THREADS": ROWS_THREADS,
     "MERGE_EACH": MERGE_EACH,
     "COUNTERS": COUNTERS,
     "CHOOSE_THREADS": CHOOSE_THREADS,
@@ -97,6 +99,7 @@ FILES = {
     "count": "measures.cu",
     "bitonic": "bitonic.cu",
     "merge": "bitonic.cu",
+    "rows": "rows.cu",
     "tally": "spans.cu",
     "locate": "selection.cu",
     "select": "selection.cu",
@@ -172,6 +175,16 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
     """The shift and the bits of each digit of a key, the leading one first."""
     bits = 8 * dtype.itemsize
     return [(max(top - DIGIT, 0), min(top, DIGIT)) for top in range(bits, 0, -DIGIT)]
+
+
+# --- Rows -----------------------------------------------------------------------------------------
+
+MOST_PARAMETERS = 10  # of a fit: a thread has 66 sums of products then, in 132 registers of 255
+
+
+def row_sums(p: int) -> int:
+    """SUMS of ``rows.cu``, of a fit with p parameters."""
+    return p * (p + 1) // 2 + p + 1
 
 
 # --- Lanes ----------------------------------------------------------------------------------------
