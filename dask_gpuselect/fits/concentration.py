@@ -131,8 +131,9 @@ class Criterion(Protocol):
     needs_sums: bool
     """Whether a step takes the sums of a tally; else it takes the rows about t."""
 
-    subset_steps: int
-    """After which starts in subsets are compared."""
+    @property
+    def quick(self) -> Criterion:
+        """Whose steps starts in subsets take."""
 
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
         """Of the fit that was tallied."""
@@ -153,7 +154,10 @@ class TrimmedSquares:
     """
 
     needs_sums = True
-    subset_steps = 2  # the paper's
+
+    @property
+    def quick(self) -> Criterion:
+        return self
 
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
         sizes = np.abs(tally.rows[:, 0])
@@ -189,7 +193,11 @@ class MedianSquares:
     """
 
     needs_sums = False
-    subset_steps = 0  # as PROGRESS: a minimax fit of 150 rows takes a millisecond
+
+    @property
+    def quick(self) -> Criterion:
+        """Least squares of a half lower its largest residual too, in a tenth of the time."""
+        return TrimmedSquares()
 
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
         return half.t * half.t

@@ -28,7 +28,7 @@ from dask_gpuselect.fits.concentration import (
     half_of,
 )
 from dask_gpuselect.fits.designs import Design, rank, residuals
-from dask_gpuselect.fits.starts import Fit, Search, best_fits
+from dask_gpuselect.fits.starts import Fit, Search, best_fits, different
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.rows import Rows
 
@@ -38,11 +38,6 @@ SAMPLED_BYTES = 1 << 26
 SIGMA = 6.0
 # Share of the objective that a step in the sample has to gain for another one: all rows settle it.
 SAMPLE_TOL = 1e-6
-# Fits of the sample that are worse than its best by this share stay behind: the objectives of two
-# fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
-CLOSE = 0.05
-# Fits that are so near each other, in typical errors of the sample, become one in all rows.
-SAME = 0.5
 GATHERED_BYTES = 1 << 27  # of rows in a pass, for all fits; of more, cuts go ahead
 
 
@@ -111,7 +106,8 @@ def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Gen
     fits = best_fits(sampled.rows, sampled.target, h / n, search, random, sample_tol)
     if is_all:
         return _of_all(sampled, fits[0], h)
-    tracks = [_Track(each.theta) for each in _different(fits, sampled, h)]
+    fits = different(fits, sampled.rows, sampled.target, h / n)
+    tracks = [_Track(each.theta) for each in fits]
     return _concentrated(rows, sampled, tracks, h, search, tol=tol)
 
 
@@ -156,20 +152,6 @@ def _of_all(sampled: _Sample, best: Fit, h: int) -> Fitted:
     half = half_of(tally, EVERYTHING, h)
     assert half is not None
     return Fitted(sampled.design, best.theta, best.objective, half, best.n_steps, best.is_settled)
-
-
-def _different(fits: list[Fit], sampled: _Sample, h: int) -> list[Fit]:
-    """The fits of a sample that all rows have to choose from, the best first."""
-    chosen: list[Fit] = []
-    for each in fits:
-        if each.objective > fits[0].objective * (1 + CLOSE):
-            break
-        t = np.quantile(sampled.residuals(each.theta), h / sampled.n)
-        error = SAME * t / math.sqrt(len(sampled.rows))
-        others = (np.abs(sampled.rows @ (each.theta - other.theta)) for other in chosen)
-        if not any(np.median(other) < error for other in others):
-            chosen.append(each)
-    return chosen
 
 
 # --- All rows -------------------------------------------------------------------------------------
