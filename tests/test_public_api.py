@@ -171,10 +171,12 @@ def test_every_module_says_what_it_is_for() -> None:
 # Imports
 # --------------------------------------------------------------------------------------------------
 
-HEAVY = ("numba", "cupy", "distributed", "matplotlib", "xarray", "pandas", "zarr")
+HEAVY = ("numba", "cupy", "distributed", "matplotlib", "xarray", "pandas", "zarr", "sklearn")
 COMPILED = {
     "xarray": {"xarray"},
+    "neighbors.estimators": {"sklearn"},
     "kernels.cpu": {"numba"},
+    "kernels.cpu_distances": {"numba"},
     "kernels.cpu_measures": {"numba"},
     "kernels.compiling": {"numba"},
     "kernels.cuda.buckets": {"numba"},
@@ -226,6 +228,18 @@ dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), ke
     assert "numba" in modules_after(code + "dask_gpuselect.median(x).compute(scheduler='sync')")
 
 
+def test_neighbors_are_light() -> None:
+    """The estimators, and scikit-learn with them, come when they are asked for."""
+    code = """
+import dask.array as da
+from dask_gpuselect.neighbors import kneighbors
+kneighbors(da.ones((10, 2), chunks=5), da.ones((3, 2)), 1)
+"""
+    assert not {"numba", "cupy", "sklearn"} & modules_after(code)
+    assert "numba" in modules_after(code + "kneighbors([[1], [2]], [[3]], 1)")
+    assert "sklearn" in modules_after("from dask_gpuselect.neighbors import NearestNeighbors")
+
+
 def test_types_are_shipped() -> None:
     assert (PACKAGE / "py.typed").is_file()
     config = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
@@ -238,6 +252,9 @@ ORDER = (
     "xarray",
     "__init__",
     "methods",
+    "neighbors",
+    "neighbors.estimators",
+    "neighbors.search",
     "boxplot",
     "order_statistics",
     "quantiles",
@@ -269,7 +286,9 @@ ORDER = (
     "kernels.cuda.source",
     "kernels.cpu",
     "kernels.cpu_measures",
+    "kernels.cpu_distances",
     "kernels.compiling",
+    "kernels.distances",
     "kernels.radix",
     "kernels.generic",
     "kernels.bitonic",
@@ -281,6 +300,7 @@ ORDER = (
     "lane_cuts",
     "moments",
     "cuts",
+    "nearest",
     "strategies",
     "strategies.sorting",
     "strategies.random_pivots",
@@ -308,6 +328,7 @@ PURE = (
     "lane_cuts",
     "moments",
     "cuts",
+    "nearest",
     *(name for name in ORDER if name.startswith("strategies")),
     "keys",
     "interpolation",
@@ -315,7 +336,16 @@ PURE = (
 )
 
 # Those that may know how dask writes a graph down.
-GRAPHS = ("sorted_boxes", "radix_sort", "columns", "rounds", "passes", "graphs", "source")
+GRAPHS = (
+    "neighbors.search",
+    "sorted_boxes",
+    "radix_sort",
+    "columns",
+    "rounds",
+    "passes",
+    "graphs",
+    "source",
+)
 GRAPH_MACHINERY = (
     "dask._task_spec",
     "dask.blockwise",
