@@ -25,9 +25,9 @@ Together less than (2.2 p + 12) u S², and S² is at most 2 |x'|² + 2 |q'|². S
 
     (1 - C) (|x'|² + |q'|²) - 2 x'·q'  <=  the square by differences,    C = (6 p + 64) u,
 
-which leaves a part of C for the terms of second order. Where squares overflow, comparisons are with
-infinity or NaN, and written so that what is not known to be far is near. Where they underflow they
-are off by p 2⁻¹⁰⁷⁴, which is nothing beside ``TINY``, below which no threshold is taken.
+which leaves a part of C for the terms of second order. Where sums may overflow, all are candidates.
+Where they underflow they are off by p 2⁻¹⁰⁷⁴, which is nothing beside ``TINY``, below which no
+threshold is taken.
 
 Where the bound is of no use (equal rows, rows far from the queries compared with the k-th distance)
 there are too many candidates: then a tile is computed by differences as a whole.
@@ -52,6 +52,7 @@ UNIT = 2.0**-53
 FEW_ROWS = 256  # of the first tile, by differences: the next are compared with its k-th distance
 PAIR_ARRAYS = 8  # of float64, that a candidate takes besides its features
 WIDER = 1 + 16 * UNIT
+HUGE = 2.0**1000  # squares from which on a sum of products may overflow
 
 
 def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
@@ -171,6 +172,8 @@ def _by_product(tile: Array, index: Array, best: Best, question: Question) -> Be
     with np.errstate(over="ignore", invalid="ignore"):
         lower, squares = _lower_bounds(tile, question)
         limit = _threshold(best) * WIDER - (1 - question.slack) * question.squares
+        may_overflow = ~(xp.max(squares) + question.squares < HUGE)
+        limit = xp.where(may_overflow, xp.full_like(limit, np.inf), limit)
         is_near = ~(lower > limit[:, None])
         n_near = int(xp.count_nonzero(is_near))
         most = question.tile_elements // (PAIR_ARRAYS + 2 * int(tile.shape[1]))
@@ -260,7 +263,8 @@ def _by_differences(tile: Array, index: Array, best: Best | None, question: Ques
         level = generic.concatenate([best.level, level], axis=1)
         squared = generic.concatenate([best.squared, squared], axis=1)
         index = generic.concatenate([best.index, index], axis=1)
-    order = _ascending(level, squared, axis=1)[:, : question.k]
+    order = _ascending(level, squared, axis=1)
+    order = order[:, : min(question.k, order.shape[1])]
     return Best(*(xp.take_along_axis(a, order, axis=1) for a in (level, squared, index)))
 
 

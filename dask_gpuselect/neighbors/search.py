@@ -278,14 +278,16 @@ class Search:
 
     def _answer(self, wanted: Answer, known: Sequence[da.Array]) -> da.Array:
         shape = (self.n_queries, *wanted.per_query)
-        meta = meta_from_array(self.kind, ndim=len(shape), dtype=wanted.dtype)
+        # Other kinds of arrays have no strings.
+        kind = self.kind if wanted.dtype.kind in "biuf" else np.empty(0)
+        meta = _meta(kind, len(shape), wanted.dtype)
         needs = [self.found, *known]
         names = [array.name for array in needs]
         how = (wanted.function, wanted.dtype)
         name = f"neighbors-answer-{tokenize(*how, shape, *names)}"
         key: Any = (name, *(0,) * len(shape))
         references = [TaskRef((array.name, *(0,) * array.ndim)) for array in needs]
-        layer = MaterializedLayer({key: Task(key, _answered, *how, meta, *references)})
+        layer = MaterializedLayer({key: Task(key, _answered, *how, kind, *references)})
         graph = HighLevelGraph.merge(*(array.dask for array in needs))
         graph = extended(graph, name, layer, set(names))
         return da.Array(graph, name, tuple((n,) for n in shape), meta=meta)
@@ -315,8 +317,13 @@ def _data(a: Any, is_lazy: bool, pieces: Sequence[Any] | None = None) -> da.Arra
     name = f"neighbors-data-{len(pieces)}-{tokenize(a) if is_lazy else id(a)}"
     held = {(name, i, *(0,) * (a.ndim - 1)): piece for i, piece in enumerate(pieces)}
     chunks = (tuple(piece.shape[0] for piece in pieces), *((n,) for n in a.shape[1:]))
-    meta = meta_from_array(a, ndim=a.ndim) if generic.is_cupy(a) else None
-    return da.Array(held, name, chunks, meta=meta, dtype=kernels.numpy_dtype(a))
+    return da.Array(held, name, chunks, meta=_meta(a, a.ndim, kernels.numpy_dtype(a)))
+
+
+def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
+    """What dask says that chunks are: of other kinds than NumPy's and CuPy's it takes none."""
+    known = like if isinstance(like, np.ndarray) or generic.is_cupy(like) else np.empty(0)
+    return meta_from_array(known, ndim=ndim, dtype=dtype)
 
 
 def _joined(parts: list[Any]) -> NDArray[np.float64]:
