@@ -159,6 +159,10 @@ EXTREME: Mapping[str, Callable[[], tuple[Array, Array]]] = {
         -1.7e308 * np.eye(2),
     ),
     "clusters far apart": lambda: (clusters(300, 3e154, 0, 1e150), clusters(4, 3e154, 1, 1e150)),
+    "squares that overflow, of near rows": lambda: (
+        (1.36e154 + 1e151 * random(300, 1)) * np.sign(random(300, 1, 1)),
+        np.array([[6e153], [-6e153]]),
+    ),
     "1e-200": lambda: (1e-200 * random(300, 3), 1e-200 * random(4, 3, 1)),
     "1e-150": lambda: (1e-150 * random(300, 3), 1e-150 * random(4, 3, 1)),
     "1e-136": lambda: (1e-136 * random(300, 2), 1e-136 * random(4, 2, 1)),
