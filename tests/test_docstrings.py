@@ -11,7 +11,17 @@ import dask_gpuselect
 
 
 @pytest.mark.parametrize(
-    "module", ["boxplot", "interpolation", "methods", "quantiles", "ranks", "xarray"]
+    "module",
+    [
+        "boxplot",
+        "interpolation",
+        "methods",
+        "neighbors.estimators",
+        "neighbors.search",
+        "quantiles",
+        "ranks",
+        "xarray",
+    ],
 )
 def test_examples(module: str) -> None:
     public = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}

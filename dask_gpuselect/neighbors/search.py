@@ -112,7 +112,7 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     >>> x = da.arange(12, chunks=4).reshape(-1, 1) ** 2
     >>> distances, indices = kneighbors(x, [[10], [50]], 2)
     >>> indices.compute()
-    array([[3, 4],
+    array([[3, 2],
            [7, 6]])
     >>> distances.compute()
     array([[ 1.,  6.],
