@@ -8,7 +8,7 @@ makes of the product alone up to about 50 features, and the rest is done while t
 the cache: see "Nearest neighbours" in asv_bench/RESULTS.md. BLAS has threads of its own besides,
 which dask's threads then wait for.
 
-These sums are only compared with a threshold. Their relative error is at most ``(p + 2) 2**-53``,
+These sums are only compared with a threshold. Their relative error is less than ``(p + 3) 2**-53``,
 where p is the number of features, whether products are fused or not; what is not proven to be too
 far is taken again in the order and with the roundings of the reference.
 """
