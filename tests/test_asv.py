@@ -29,6 +29,7 @@ with pytest.MonkeyPatch.context() as patch:
     peers = importlib.import_module("benchmarks.peers")
     boxplot = importlib.import_module("benchmarks.boxplot")
     lanes = importlib.import_module("benchmarks.lanes")
+    nearest = importlib.import_module("benchmarks.neighbors")
     quantiles = importlib.import_module("benchmarks.quantiles")
     selection = importlib.import_module("benchmarks.selection")
     selecting = importlib.import_module("benchmarks.strategies")
@@ -36,11 +37,12 @@ with pytest.MonkeyPatch.context() as patch:
     strategies = importlib.import_module("strategies")
     strategy_plots = importlib.import_module("strategy_plots")
     compare = importlib.import_module("compare")
+    neighbors = importlib.import_module("neighbors")
 
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    modules = (boxplot, lanes, quantiles, selecting, spread)
+    modules = (boxplot, lanes, nearest, quantiles, selecting, spread)
     suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
@@ -393,3 +395,27 @@ def test_sorting() -> None:
         [name, "8"] for name in ("uniform", "sorted", "two exchanged")
     ]
     assert all(0 < int(row[-1].removesuffix("%")) <= 100 for row in rows[-9:])
+
+
+# --- Nearest neighbours -------------------------------------------------------------------------
+
+
+def test_neighbors_beside_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--rows", "1000", "--features", "3", "5", "--k", "4", "--queries", "10"]
+    assert neighbors.main([*sizes, "--many", "1", "20", "--repeat", "1"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert [row[1] for row in rows if row[0] == "1,000"] == ["3", "5"]
+    assert all(float(cell) > 0 for row in rows if row[0] == "1,000" for cell in row[3:])
+    assert [row[-1] for row in rows if row[0] in ("0", "1e+06", "1e+08")] == ["0.00%"] * 3
+
+
+def test_neighbors_notice_a_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(rows: Any, queries: Any, k: int) -> tuple[Any, Any]:
+        distances, indices = nearest.scikit_learns(rows, queries, k)
+        return distances + 1, indices
+
+    monkeypatch.setitem(neighbors.CONTENDERS, "scikit-learn", wrong)
+    assert neighbors.main(["--rows", "1000", "--repeat", "1"]) == 1
+    assert "scikit-learn has other distances" in capsys.readouterr().err

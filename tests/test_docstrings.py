@@ -12,7 +12,18 @@ import dask_gpuselect
 
 @pytest.mark.parametrize(
     "module",
-    ["boxplot", "interpolation", "methods", "quantiles", "ranks", "robust.spread", "xarray"],
+    [
+        "boxplot",
+        "interpolation",
+        "methods",
+        "neighbors.estimators",
+        "neighbors.search",
+        "quantiles",
+        "ranks",
+        "robust.regression",
+        "robust.spread",
+        "xarray",
+    ],
 )
 def test_examples(module: str) -> None:
     public = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}

@@ -175,8 +175,10 @@ HEAVY = ("numba", "cupy", "distributed", "matplotlib", "sklearn", "xarray", "pan
 COMPILED = {
     "xarray": {"xarray"},
     "robust.regression": {"sklearn"},
+    "neighbors.estimators": {"sklearn"},
     "kernels.cpu": {"numba"},
     "kernels.cpu_residuals": {"numba"},
+    "kernels.cpu_distances": {"numba"},
     "kernels.cpu_measures": {"numba"},
     "kernels.compiling": {"numba"},
     "kernels.cuda.buckets": {"numba"},
@@ -229,6 +231,18 @@ dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), ke
     assert "numba" in modules_after(code + "dask_gpuselect.median(x).compute(scheduler='sync')")
 
 
+def test_neighbors_are_light() -> None:
+    """The estimators, and scikit-learn with them, come when they are asked for."""
+    code = """
+import dask.array as da
+from dask_gpuselect.neighbors import kneighbors
+kneighbors(da.ones((10, 2), chunks=5), da.ones((3, 2)), 1)
+"""
+    assert not {"numba", "cupy", "sklearn"} & modules_after(code)
+    assert "numba" in modules_after(code + "kneighbors([[1], [2]], [[3]], 1)")
+    assert "sklearn" in modules_after("from dask_gpuselect.neighbors import NearestNeighbors")
+
+
 def test_types_are_shipped() -> None:
     assert (PACKAGE / "py.typed").is_file()
     config = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
@@ -245,6 +259,9 @@ ORDER = (
     "robust.fitting",
     "robust.rows",
     "methods",
+    "neighbors",
+    "neighbors.estimators",
+    "neighbors.search",
     "robust.spread",
     "boxplot",
     "order_statistics",
@@ -279,7 +296,9 @@ ORDER = (
     "kernels.cpu",
     "kernels.cpu_residuals",
     "kernels.cpu_measures",
+    "kernels.cpu_distances",
     "kernels.compiling",
+    "kernels.distances",
     "kernels.radix",
     "kernels.residuals",
     "kernels.generic",
@@ -299,6 +318,7 @@ ORDER = (
     "lane_cuts",
     "moments",
     "cuts",
+    "nearest",
     "strategies",
     "strategies.sorting",
     "strategies.random_pivots",
@@ -328,6 +348,7 @@ PURE = (
     "lane_cuts",
     "moments",
     "cuts",
+    "nearest",
     *(name for name in ORDER if name.startswith("strategies")),
     "keys",
     "interpolation",
@@ -335,7 +356,16 @@ PURE = (
 )
 
 # Those that may know how dask writes a graph down.
-GRAPHS = ("sorted_boxes", "radix_sort", "columns", "rounds", "passes", "graphs", "source")
+GRAPHS = (
+    "neighbors.search",
+    "sorted_boxes",
+    "radix_sort",
+    "columns",
+    "rounds",
+    "passes",
+    "graphs",
+    "source",
+)
 GRAPH_MACHINERY = (
     "dask._task_spec",
     "dask.blockwise",

@@ -21,7 +21,7 @@ from dask_gpuselect import finish
 from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, RanksOf, Tally
 from dask_gpuselect.fits.concentration import RowTally
 from dask_gpuselect.fits.designs import Design
-from dask_gpuselect.kernels import generic
+from dask_gpuselect.kernels import distances, generic
 from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds
 from dask_gpuselect.lane_cuts import (
@@ -37,6 +37,7 @@ from dask_gpuselect.lane_cuts import (
     tally_of_sorted,
 )
 from dask_gpuselect.moments import SCALE, Moments
+from dask_gpuselect.nearest import Nearest
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.default import pivot_count
 
@@ -340,6 +341,18 @@ def pilot(
     size = min(size, math.prod(values.shape))
     brackets, found = _kernels_for(values).pilot(values, size, ranks)
     return brackets, _with_nat(found, n_nat)
+
+
+def nearest(rows: Any, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
+    """The nearest rows of some queries, of a chunk ``(n, p)``, on the host.
+
+    See `distances.nearest`. Tiles of NumPy chunks have at most 512 elements.
+    """
+    if isinstance(rows, np.ndarray):
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu_distances"))
+        found: Nearest = kernel.nearest(rows, queries, k)
+        return found
+    return distances.nearest(rows, queries, k, tile_elements)
 
 
 def check_not_masked(array: Any) -> None:

@@ -1,0 +1,34 @@
+"""Exact k nearest neighbours of chunked data, by brute force: the function `kneighbors`, and
+scikit-learn's estimators over it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dask_gpuselect.neighbors.search import kneighbors
+
+if TYPE_CHECKING:
+    from dask_gpuselect.neighbors.estimators import (
+        KNeighborsClassifier,
+        KNeighborsRegressor,
+        NearestNeighbors,
+    )
+
+__all__ = ["KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors", "kneighbors"]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, when they are first asked for: they need scikit-learn."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        estimators = importlib.import_module("dask_gpuselect.neighbors.estimators")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sklearn":
+            raise
+        raise ImportError(
+            f"{name} needs scikit-learn: pip install 'dask_gpuselect[learn]'; "
+            "the function kneighbors does not"
+        ) from error
+    return getattr(estimators, name)

@@ -1,0 +1,405 @@
+"""The graph of nearest neighbours: one load of the data, for any number of queries.
+
+::
+
+    queries ──> gathered ─┐
+                          ├──> nearest rows of each chunk ──merge──> nearest ──> answers
+    x ──private copy──────┘
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask._task_spec import Task, TaskRef
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.local import get_sync
+from dask.system import CPU_COUNT
+from dask.threaded import get as threaded_get
+from dask.utils import parse_bytes
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.graphs import each_chunk, extended, reduced
+from dask_gpuselect.kernels import generic
+from dask_gpuselect.nearest import Nearest
+from dask_gpuselect.source import private_copy
+
+DISTANCE_LIMIT = "64 MiB"
+"""Of one tile of distances, unless the config value ``dask_gpuselect.distance-limit`` says
+otherwise."""
+
+# Products of rows, queries and features from which on two threads gain: a task takes 0.1 ms.
+WORTH_THREADS = 1 << 22
+
+
+def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
+    """Exact k nearest rows of some queries by Euclidean distance, in one load.
+
+    Parameters
+    ----------
+    X : dask array or array_like, shape (n, p)
+        The rows, of bool, integers, float16, float32 or float64, all finite, in chunks along the
+        first axis, of sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays.
+    Q : dask array or array_like, shape (n_queries, p)
+        The queries, likewise.
+    k : int
+        How many rows of each are wanted, from 1 to n.
+
+    Returns
+    -------
+    distances : dask array, or an array like `X`, shape (n_queries, k)
+        float64, ascending. Lazy, of one chunk, if `X` or `Q` is a dask array; else answered at
+        once, in kind.
+    indices : dask array, or an array like `X`, shape (n_queries, k)
+        int64: the numbers of the rows.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays and for a k that is no integer.
+    ValueError
+        At the call, for arrays that are not two-dimensional, without features or with different
+        numbers of them; for a dask array of several chunks along the features; for a k below 1 or
+        above n. While computing, for NaN and infinity, naming the chunk; for a k above n where n is
+        not known before.
+
+    See Also
+    --------
+    dask_gpuselect.neighbors.NearestNeighbors
+
+    Notes
+    -----
+    Exact: a distance is the root of the sum, feature after feature, of squared differences in
+    float64, and rows are ordered by that sum, equal ones by their numbers. The answer is the same
+    to the last bit under any chunking and on any device. Sums that overflow, or are below
+    ``2**-900``, are taken again of differences times a power of two, and compared as such: data
+    about 1e200 or 1e-200 is answered as well. Everything is converted to float64, which changes
+    integers above ``2**53`` alone.
+
+    Loads: one of every chunk of `X`, for any number of queries, and one of every chunk of `Q`.
+    Distances and indices computed together share it.
+
+    Memory of a worker: for each thread a chunk and one tile of distances, queries by rows, of at
+    most ``dask_gpuselect.distance-limit`` (dask config; 64 MiB), with up to five others of its size
+    in between; NumPy chunks need 1 MiB. Beside that the queries, which are gathered in one piece of
+    float64, and 17 bytes for each query, neighbour and chunk.
+
+    NumPy chunks are compared by differences alone. For others the product of matrices says which
+    rows may be near; its error (cancellation) is bounded, and what it does not prove to be far is
+    compared by differences: see `kernels.distances`.
+
+    References
+    ----------
+    G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
+    to robust regression", 2011, section VI: the k-th distance is a threshold, and what is no
+    further is reduced.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(12, chunks=4).reshape(-1, 1) ** 2
+    >>> distances, indices = kneighbors(x, [[10], [50]], 2)
+    >>> indices.compute()
+    array([[3, 2],
+           [7, 6]])
+    >>> distances.compute()
+    array([[ 1.,  6.],
+           [ 1., 14.]])
+    """
+    X, Q = as_rows(X, "X"), as_rows(Q, "Q")
+    k = as_k(k)
+    check_features(X, Q)
+    check_k(k, X.shape[0], Q.shape[0])
+    distances, indices = Search(X, Q, k).answers(
+        [
+            Answer(distances_of, np.dtype(np.float64), (k,)),
+            Answer(indices_of, np.dtype(np.int64), (k,)),
+        ]
+    )
+    return distances, indices
+
+
+def distances_of(found: Nearest) -> NDArray[np.float64]:
+    return found.distances
+
+
+def indices_of(found: Nearest) -> NDArray[np.int64]:
+    return found.index
+
+
+# --- Arguments ----------------------------------------------------------------------------------
+
+
+def as_rows(a: Any, name: str) -> Any:
+    """An array of real numbers of two dimensions; an error that names it if it is none."""
+    if not isinstance(a, da.Array):
+        kernels.check_not_masked(a)
+        a = a if generic.is_array(a) else np.asarray(a)
+    dtype = a.dtype if isinstance(a, da.Array) else kernels.numpy_dtype(a)
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise TypeError(f"{name} must be of real numbers of at most 64 bits, not {dtype}")
+    if a.ndim != 2:
+        raise ValueError(
+            f"{name} must be of shape (rows, features): Expected 2D array, got {a.ndim}D"
+        )
+    if isinstance(a, da.Array) and a.numblocks[1] != 1:
+        raise ValueError(
+            f"{name} has {a.numblocks[1]} chunks along the features, and needs one: "
+            "x.rechunk({1: -1})"
+        )
+    if a.shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={a.shape}) while a minimum of 1 is required: "
+            f"{name}"
+        )
+    return a
+
+
+def as_k(k: Any, name: str = "k") -> int:
+    """A number of neighbours."""
+    try:
+        n = operator.index(k)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {k!r}") from None
+    if n < 1:
+        raise ValueError(f"{name} must be at least 1. Expected n_neighbors > 0. Got {n}")
+    return n
+
+
+def check_features(X: Any, Q: Any) -> None:
+    """Raise unless the queries have as many features as the rows."""
+    if Q.shape[1] != X.shape[1]:
+        raise ValueError(f"Q has {Q.shape[1]} features, and X has {X.shape[1]}")
+
+
+def check_k(k: int, n: float, n_queries: float) -> None:
+    """Raise, in scikit-learn's words, if there are fewer rows; not if their number is unknown."""
+    if k > n:
+        raise ValueError(
+            f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, "
+            f"n_samples_fit = {n}, n_samples = {n_queries}"
+        )
+
+
+def distance_limit() -> int:
+    """In bytes, of a tile; at least one distance."""
+    return max(8, int(parse_bytes(config.get("dask_gpuselect.distance-limit", DISTANCE_LIMIT))))
+
+
+# --- The graph ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is made of the nearest rows.
+
+    Parameters
+    ----------
+    function : callable
+        ``Nearest, *known -> ndarray``.
+    dtype : dtype
+        Of what it returns.
+    per_query : tuple of int
+        The shape of the answer for each query.
+    """
+
+    function: Callable[..., Any]
+    dtype: np.dtype[Any]
+    per_query: tuple[int, ...]
+
+
+class Search:
+    """The nearest rows of some queries, and answers made of them.
+
+    Parameters
+    ----------
+    X, Q : arrays of `as_rows`
+    k : int
+    leave_out : bool
+        Whether `Q` is `X`, and no row is its own neighbour.
+    """
+
+    def __init__(self, X: Any, Q: Any, k: int, *, leave_out: bool = False) -> None:
+        self.is_lazy = isinstance(X, da.Array) or isinstance(Q, da.Array)
+        self.n_queries, self.k, self.leave_out = Q.shape[0], k, leave_out
+        self.kind = X._meta if isinstance(X, da.Array) else X[:0, :]
+        self.threads = 1 if isinstance(X, da.Array) else _threads_for(X, Q)
+        x = X if isinstance(X, da.Array) else _held(X, self.threads, self.is_lazy)
+        q = Q if isinstance(Q, da.Array) else _held(Q, 1, self.is_lazy)
+        self.found = self._found(x, q)
+
+    def _found(self, x: da.Array, q: da.Array) -> da.Array:
+        """One task, of all rows. The copy of the source is the same for any queries: those that are
+        computed together share the load."""
+        label = "neighbors"
+        x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
+        name = f"{label}-queries-{tokenize(q.name)}"
+        queries = reduced(q, f"{label}-queries-merge", _joined, _joined, name)
+        limit, k = distance_limit(), self.k + self.leave_out
+        token = tokenize(x.name, q.name, k, limit)
+        nearest = each_chunk(
+            _nearest_of_chunk,
+            f"{label}-chunk-{token}",
+            [x],
+            [queries],
+            block_ids=True,
+            dtype=x.dtype,
+            k=k,
+            limit=limit,
+        )
+        merge, finish = partial(_merged, k=k), _left_out if self.leave_out else _finished
+        return reduced(
+            nearest, f"{label}-merge", merge, finish, f"{label}-{token}-{self.leave_out}", k=k
+        )
+
+    def answers(self, wanted: Sequence[Answer], *known: NDArray[Any]) -> list[Any]:
+        """Arrays of a row for each query, made of its nearest rows and of what else is known."""
+        given = [_data(array, self.is_lazy) for array in known]
+        lazy = [self._answer(each, given) for each in wanted]
+        if self.is_lazy:
+            return lazy
+        graph = HighLevelGraph.merge(*(each.dask for each in lazy))
+        keys = [(each.name, *(0,) * each.ndim) for each in lazy]
+        if self.threads == 1:
+            return list(get_sync(graph, keys))
+        return list(threaded_get(graph, keys, num_workers=self.threads))
+
+    def _answer(self, wanted: Answer, known: Sequence[da.Array]) -> da.Array:
+        shape = (self.n_queries, *wanted.per_query)
+        # Other kinds of arrays have no strings.
+        kind = self.kind if wanted.dtype.kind in "biuf" else np.empty(0)
+        meta = _meta(kind, len(shape), wanted.dtype)
+        needs = [self.found, *known]
+        names = [array.name for array in needs]
+        how = (wanted.function, wanted.dtype)
+        name = f"neighbors-answer-{tokenize(*how, shape, *names)}"
+        key: Any = (name, *(0,) * len(shape))
+        references = [TaskRef((array.name, *(0,) * array.ndim)) for array in needs]
+        layer = MaterializedLayer({key: Task(key, _answered, *how, kind, *references)})
+        graph = HighLevelGraph.merge(*(array.dask for array in needs))
+        graph = extended(graph, name, layer, set(names))
+        return da.Array(graph, name, tuple((n,) for n in shape), meta=meta)
+
+
+def _threads_for(X: Any, Q: Any) -> int:
+    """How many threads share plain rows: NumPy's in the main thread; any other thread may have
+    others beside it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    n_queries = 0 if math.isnan(Q.shape[0]) else Q.shape[0]
+    if not (isinstance(X, np.ndarray) and is_main) or n_queries * X.size < WORTH_THREADS:
+        return 1
+    return max(1, int(config.get("num_workers", None) or CPU_COUNT))
+
+
+def _held(a: Any, n_pieces: int, is_lazy: bool) -> da.Array:
+    """A plain array as chunks of rows that are views of it."""
+    size = max(1, -(-a.shape[0] // n_pieces))
+    starts = range(0, max(1, a.shape[0]), size)
+    return _data(a, is_lazy, [a[start : start + size, ...] for start in starts])
+
+
+def _data(a: Any, is_lazy: bool, pieces: Sequence[Any] | None = None) -> da.Array:
+    """An array that a graph holds. Only what is lazy has a name by its content: to hash it takes a
+    read of it."""
+    pieces = [a] if pieces is None else pieces
+    name = f"neighbors-data-{len(pieces)}-{tokenize(a) if is_lazy else id(a)}"
+    held = {(name, i, *(0,) * (a.ndim - 1)): piece for i, piece in enumerate(pieces)}
+    chunks = (tuple(piece.shape[0] for piece in pieces), *((n,) for n in a.shape[1:]))
+    return da.Array(held, name, chunks, meta=_meta(a, a.ndim, kernels.numpy_dtype(a)))
+
+
+def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
+    """What dask says that chunks are: of other kinds than NumPy's and CuPy's it takes none."""
+    known = like if isinstance(like, np.ndarray) or generic.is_cupy(like) else np.empty(0)
+    return meta_from_array(known, ndim=ndim, dtype=dtype)
+
+
+def _joined(parts: list[Any]) -> NDArray[np.float64]:
+    """Chunks of queries, or what was joined of them, on the host."""
+    rows = []
+    for part in parts:
+        host = generic.to_host(part) if generic.is_array(part) else np.asarray(part)
+        check_finite(host, "Q")
+        rows.append(host.astype(np.float64, copy=False))
+    return np.concatenate(rows)
+
+
+def _nearest_of_chunk(
+    chunk: Any,
+    queries: NDArray[np.float64],
+    place: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+    k: int,
+    limit: int,
+) -> Nearest:
+    chunk = kernels.checked(chunk, dtype)
+    if chunk.ndim != 2 or chunk.shape[1] != queries.shape[1]:
+        raise ValueError(
+            f"chunk {tuple(map(int, place))} has shape {tuple(chunk.shape)}, "
+            f"and its array says that there are {queries.shape[1]} features"
+        )
+    check_finite(chunk, "X", tuple(map(int, place)))
+    return kernels.nearest(chunk, queries, k, limit // 8)
+
+
+def check_finite(a: Any, name: str, place: tuple[int, ...] | None = None) -> None:
+    """Raise, in scikit-learn's words, for NaN and infinity."""
+    if not generic.is_kind(a, "real floating"):
+        return
+    xp = generic.namespace(a)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One read without a mask: only a sum that is not finite is looked into.
+        if math.isfinite(float(xp.sum(a))) or bool(xp.all(xp.isfinite(a))):
+            return
+    where = "" if place is None else f", in chunk {place}"
+    if bool(xp.any(xp.isnan(a))):
+        raise ValueError(f"Input {name} contains NaN{where}")
+    raise ValueError(
+        f"Input {name} contains infinity or a value too large for {kernels.numpy_dtype(a)}{where}"
+    )
+
+
+def _merged(parts: list[Nearest], *, k: int) -> Nearest:
+    return Nearest.merge(parts, k)
+
+
+def _finished(parts: list[Nearest], *, k: int) -> Nearest:
+    found = Nearest.merge(parts, k)
+    check_k(k, found.n_rows, len(found.index))
+    return found
+
+
+def _left_out(parts: list[Nearest], *, k: int) -> Nearest:
+    found = Nearest.merge(parts, k)
+    check_k_of_others(k - 1, found.n_rows)
+    return found.without_themselves()
+
+
+def check_k_of_others(k: int, n: float) -> None:
+    """As `check_k`, where no row is its own neighbour."""
+    if k >= n:
+        raise ValueError(
+            f"Expected n_neighbors < n_samples_fit, but n_neighbors = {k}, "
+            f"n_samples_fit = {n}, n_samples = {n}"
+        )
+
+
+def _answered(
+    function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, found: Nearest, *known: Any
+) -> Any:
+    """An answer, of the kind of the rows' chunks."""
+    answer = np.ascontiguousarray(function(found, *known), dtype)
+    return answer if isinstance(kind, np.ndarray) else generic.like(answer, kind)
