@@ -8,7 +8,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.cuts import FloatArray, IntArray
+from dask_gpuselect.cuts import FloatArray
 from dask_gpuselect.fits.concentration import RowTally
 from dask_gpuselect.fits.designs import Design
 from dask_gpuselect.kernels import residuals
@@ -82,8 +82,7 @@ def _row_tally(
 
 def _in_order(places: Array, rows: Array) -> FloatArray:
     """Gathered rows on the host, in the order of the data."""
-    host: IntArray = places.get()
-    ordered: FloatArray = rows.get()[np.argsort(host)]
+    ordered: FloatArray = rows[cupy.argsort(places)].get()
     return ordered
 
 
