@@ -50,6 +50,7 @@ Difference = Callable[[Array, Array], Array]
 
 UNIT = 2.0**-53
 FEW_ROWS = 256  # of the first tile, by differences: the next are compared with its k-th distance
+MOST_GROWTH = 16  # of tiles: of a GPU each takes milliseconds, however small
 PAIR_ARRAYS = 8  # of float64, that a candidate takes besides its features
 WIDER = 1 + 16 * UNIT
 HUGE = 2.0**1000  # squares from which on a sum of products may overflow
@@ -108,11 +109,13 @@ def _nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: i
     xp, n = generic.namespace(rows), rows.shape[0]
     most_rows = max(1, tile_elements // len(queries))
     question = Question.of(generic.like(queries, rows), k, tile_elements)
+    # Of a tile with so many times the rows before it, as many times k should be candidates.
+    growth = question.most_pairs // (2 * len(queries) * k)
+    growth = max(1, min(growth, MOST_GROWTH))
     best: Best | None = None
     start = 0
     while start < n:
-        # At most as many as before: a random row in two is then a candidate k times at most.
-        stop = min(n, start + min(most_rows, max(start, FEW_ROWS)))
+        stop = min(n, start + min(most_rows, max(growth * start, FEW_ROWS)))
         tile = generic.as_type(rows[start:stop, :], "float64")
         index = xp.arange(start, stop, dtype=xp.int64, **_beside(rows))
         if best is None or best.k < k:
@@ -158,6 +161,11 @@ class Question:
             return cls(queries, centre, factors, xp.sum(moved * moved, axis=1), k, tile_elements)
 
     @property
+    def most_pairs(self) -> int:
+        """Candidates, of all queries, that take no more memory than a tile."""
+        return self.tile_elements // (PAIR_ARRAYS + 2 * int(self.queries.shape[1]))
+
+    @property
     def slack(self) -> float:
         """C of the bound."""
         return (6 * int(self.queries.shape[1]) + 64) * UNIT
@@ -176,7 +184,7 @@ def _by_product(tile: Array, index: Array, best: Best, question: Question) -> Be
         limit = xp.where(may_overflow, xp.full_like(limit, np.inf), limit)
         is_near = ~(lower > limit[:, None])
         n_near = int(xp.count_nonzero(is_near))
-        most = question.tile_elements // (PAIR_ARRAYS + 2 * int(tile.shape[1]))
+        most = question.most_pairs
         if n_near > most and tile.shape[0] > question.k:
             # Nearer ones come late: the k-th distance of this tile is a better threshold. What it
             # is at most is 2 C (|x'|² + |q'|²) more than its lower bound; the third C is for sums.

@@ -36,9 +36,10 @@ from dask_gpuselect.kernels import generic
 from dask_gpuselect.nearest import Nearest
 from dask_gpuselect.source import private_copy
 
-DISTANCE_LIMIT = "64 MiB"
+DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
 """Of one tile of distances, unless the config value ``dask_gpuselect.distance-limit`` says
-otherwise."""
+otherwise. A GPU takes milliseconds for a tile, however small: of 1e6 rows and 1,000 queries, tiles
+of 64 MiB took five times as long as those of 1 GiB."""
 
 # Products of rows, queries and features from which on two threads gain: a task takes 0.1 ms.
 WORTH_THREADS = 1 << 22
@@ -92,9 +93,9 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     Distances and indices computed together share it.
 
     Memory of a worker: for each thread a chunk and one tile of distances, queries by rows, of at
-    most ``dask_gpuselect.distance-limit`` (dask config; 64 MiB), with up to five others of its size
-    in between; NumPy chunks need 1 MiB. Beside that the queries, which are gathered in one piece of
-    float64, and 17 bytes for each query, neighbour and chunk.
+    most ``dask_gpuselect.distance-limit`` (dask config; 64 MiB, of CuPy chunks 512 MiB), with up to
+    five others of its size in between; NumPy chunks need 1 MiB. Beside that the queries, which are
+    gathered in one piece of float64, and 17 bytes for each query, neighbour and chunk.
 
     NumPy chunks are compared by differences alone. For others the product of matrices says which
     rows may be near; its error (cancellation) is bounded, and what it does not prove to be far is
@@ -193,9 +194,10 @@ def check_k(k: int, n: float, n_queries: float) -> None:
         )
 
 
-def distance_limit() -> int:
-    """In bytes, of a tile; at least one distance."""
-    return max(8, int(parse_bytes(config.get("dask_gpuselect.distance-limit", DISTANCE_LIMIT))))
+def distance_limit(kind: Any) -> int:
+    """In bytes, of a tile of such arrays; at least one distance."""
+    default = DISTANCE_LIMIT_OF_GPUS if generic.is_cupy(kind) else DISTANCE_LIMIT
+    return max(8, int(parse_bytes(config.get("dask_gpuselect.distance-limit", default))))
 
 
 # --- The graph ----------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ class Search:
         x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
         name = f"{label}-queries-{tokenize(q.name)}"
         queries = reduced(q, f"{label}-queries-merge", _joined, _joined, name)
-        limit, k = distance_limit(), self.k + self.leave_out
+        limit, k = distance_limit(self.kind), self.k + self.leave_out
         token = tokenize(x.name, q.name, k, limit)
         nearest = each_chunk(
             _nearest_of_chunk,
