@@ -30,6 +30,7 @@ with pytest.MonkeyPatch.context() as patch:
     boxplot = importlib.import_module("benchmarks.boxplot")
     lanes = importlib.import_module("benchmarks.lanes")
     nearest = importlib.import_module("benchmarks.neighbors")
+    regression = importlib.import_module("benchmarks.robust")
     quantiles = importlib.import_module("benchmarks.quantiles")
     selection = importlib.import_module("benchmarks.selection")
     selecting = importlib.import_module("benchmarks.strategies")
@@ -38,11 +39,12 @@ with pytest.MonkeyPatch.context() as patch:
     strategy_plots = importlib.import_module("strategy_plots")
     compare = importlib.import_module("compare")
     neighbors = importlib.import_module("neighbors")
+    robust = importlib.import_module("robust")
 
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    modules = (boxplot, lanes, nearest, quantiles, selecting, spread)
+    modules = (boxplot, lanes, nearest, quantiles, regression, selecting, spread)
     suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
@@ -419,3 +421,16 @@ def test_neighbors_notice_a_wrong_answer(
     monkeypatch.setitem(neighbors.CONTENDERS, "scikit-learn", wrong)
     assert neighbors.main(["--rows", "1000", "--repeat", "1"]) == 1
     assert "scikit-learn has other distances" in capsys.readouterr().err
+
+
+def test_the_comparison_of_robust_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--rows", "2000", "--columns", "2", "--outliers", "0.45", "--repeat", "1"]
+    assert robust.main(sizes) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 2,000")]
+    assert len(lines) == 6
+    for line in lines:
+        *_, fit, _, _, loads, steps, found = (cell.strip() for cell in line.strip("|").split("|"))
+        is_fit = fit in regression.ESTIMATORS
+        assert is_fit == (found == "yes")
+        assert int(loads) == 1  # all rows are a sample
+        assert int(steps or 1) >= 1

@@ -94,7 +94,7 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             theta = _reweighted(rows, found.design, theta, limit)
             self.coef_, self.intercept_ = found.design.coefficients(theta)
         how = {"design": found.design, "theta": found.theta, "limit": limit}
-        self.support_ = rows.mapped(_is_held, **how)
+        self.support_ = rows.mapped(_is_held, "support", **how)
         self.n_passes_ = rows.n_passes
         return self
 
@@ -116,7 +116,8 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             _check_table(X)
             self._check_columns(X)
             meta = generic.namespace(X._meta).zeros((0,), dtype=np.float64)
-            return da.map_blocks(_predicted, X, drop_axis=1, dtype=np.float64, meta=meta, **how)
+            how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "token": "prediction"}
+            return da.map_blocks(_predicted, X, **how)
         if generic.is_cupy(X):
             self._check_columns(X)
         else:

@@ -53,9 +53,9 @@ class Rows(Protocol):
         """What ``measure(x, y, own, **arguments)`` says of all chunks, of which each has an own
         argument: merged, in their order."""
 
-    def mapped(self, function: Callable[..., Any], **arguments: Any) -> Any:
+    def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         """The array of what ``function(x, y, **arguments)`` says of every row, a bool; lazy if the
-        rows are."""
+        rows are, and then of that name."""
 
 
 # --- What is asked in a pass ----------------------------------------------------------------------
@@ -153,7 +153,7 @@ class PlainRows:
         with ThreadPoolExecutor(len(self.pieces)) as pool:
             return merge(list(pool.map(of_piece, self.pieces, own)))
 
-    def mapped(self, function: Callable[..., Any], **arguments: Any) -> Any:
+    def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         found = [function(*piece, **arguments) for piece in self.pieces]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
@@ -203,9 +203,9 @@ class LazyRows:
         result: T = merged.compute().value
         return result
 
-    def mapped(self, function: Callable[..., Any], **arguments: Any) -> Any:
+    def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)
-        how = {"drop_axis": 1, "dtype": bool, "meta": meta}
+        how = {"drop_axis": 1, "dtype": bool, "meta": meta, "token": label}
         return da.map_blocks(_of_rows, self.x, self.y, function=function, **how, **arguments)
 
 
