@@ -1,7 +1,7 @@
 """How long robust fits take, beside one pass of least squares over the same dask array; prints
 Markdown.
 
-    python asv_bench/robust.py             1e7 rows of 5 and 20 columns, 0 and 45 % of outliers
+    python asv_bench/robust.py             1e7 rows of 5 and 20 columns, with and without outliers
     python asv_bench/robust.py --gpu       CuPy rows, and the h-th residual of up to 2^30
 
 A pass of least squares is ``dask.compute(x.T @ x, x.T @ y)``, on a GPU the same of plain arrays.
@@ -80,20 +80,25 @@ def made(n: int, p: int, share: float, chunks: int) -> tuple[da.Array, da.Array]
     return full[:, :-1], full[:, -1]
 
 
+def as_case(text: str) -> tuple[int, float]:
+    """Columns and share of outliers."""
+    p, share = text.split(":")
+    return int(p), float(share)
+
+
 def on_cpu(arguments: argparse.Namespace) -> None:
     say(machine())
     lines: list[list[str]] = []
     with dask.config.set(scheduler="threads", num_workers=THREADS):
         compile_rows()
-        for p in arguments.columns:
-            for share in arguments.outliers:
-                about = (f"{arguments.rows:,}", str(p), f"{share:.0%}")
-                rows = in_chunks(*contaminated(arguments.rows, p, share), CHUNKS)
-                lines += contest(*rows, (*about, "views"), arguments.repeat)
-        del rows
-        p = arguments.columns[0]
-        about = (f"{arguments.rows:,}", str(p), "45%", "made")
-        lines += contest(*made(arguments.rows, p, 0.45, CHUNKS), about, 1)
+        for p, share in map(as_case, arguments.cases):
+            about = (f"{arguments.rows:,}", str(p), f"{share:.0%}")
+            rows = in_chunks(*contaminated(arguments.rows, p, share), CHUNKS)
+            lines += contest(*rows, (*about, "views"), arguments.repeat)
+            del rows
+        p, share = as_case(arguments.cases[0])
+        about = (f"{arguments.rows:,}", str(p), f"{share:.0%}", "made")
+        lines += contest(*made(arguments.rows, p, share, CHUNKS), about, 1)
     say(table(HEAD, lines))
 
 
@@ -138,8 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--gpu", action="store_true", help="on one CUDA device")
     add("--rows", type=int, default=10_000_000, help="1e7")
-    add("--columns", nargs="+", type=int, default=[5, 20], help="5 20")
-    add("--outliers", nargs="+", type=float, default=[0.0, 0.45], help="shares; 0 0.45")
+    add("--cases", nargs="+", default=["5:0.45", "5:0", "20:0.1"], help="columns:outliers")
     add("--repeat", type=int, default=3, help="repetitions; 3")
     parsed = parser.parse_args(arguments)
     (on_gpu if parsed.gpu else on_cpu)(parsed)

@@ -424,7 +424,7 @@ def test_neighbors_notice_a_wrong_answer(
 
 
 def test_the_comparison_of_robust_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--rows", "2000", "--columns", "2", "--outliers", "0.45", "--repeat", "1"]
+    sizes = ["--rows", "2000", "--cases", "2:0.45", "--repeat", "1"]
     assert robust.main(sizes) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 2,000")]
     assert len(lines) == 6

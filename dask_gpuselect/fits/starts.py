@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dask_gpuselect.cuts import FloatArray, IntArray
-from dask_gpuselect.fits.concentration import EVERYTHING, Criterion, RowTally, half_of
+from dask_gpuselect.fits.concentration import EVERYTHING, Criterion, Half, RowTally, half_of, leap
 from dask_gpuselect.fits.designs import residuals
 
 SUBSET, SUBSETS = 300, 5  # rows, and how many: the paper's
@@ -122,7 +122,9 @@ def different(fits: list[Fit], design: FloatArray, target: FloatArray, share: fl
         if fit.objective > fits[0].objective * (1 + CLOSE):
             break
         sizes = np.abs(residuals(design, target, fit.theta))
-        error = ERRORS * np.partition(sizes, h - 1)[h - 1] / math.sqrt(len(design))
+        error = (
+            ERRORS * np.partition(sizes, h - 1)[h - 1] * math.sqrt(design.shape[1] / len(design))
+        )
         others = (np.abs(design @ (fit.theta - other.theta)) for other in chosen)
         if not any(np.median(other) < error for other in others):
             chosen.append(fit)
@@ -238,17 +240,31 @@ def concentrated(
     tol: float,
 ) -> Fit:
     """A fit after so many steps, or as many as make it better by that share."""
-    best = Fit(theta, math.inf)
-    for step in range(n_steps + 1):
-        tally = RowTally.of_rows(residuals(design, target, theta), design)
-        half = half_of(tally, EVERYTHING, h)
-        assert half is not None
-        objective = criterion.objective(tally, EVERYTHING, half)
-        if not objective < best.objective:
+    best, tally, half = _measured(design, target, theta, h, criterion)
+    moved = before = None
+    for n in range(1, n_steps + 1):
+        step = criterion.step(tally, EVERYTHING, half)
+        ways = [best.theta + step]
+        if criterion.needs_sums and moved is not None and before is not None:
+            ways.insert(0, best.theta + leap(moved, step - before) * step)
+        for way in ways:
+            found, tally, half = _measured(design, target, way, h, criterion)
+            if found.objective < best.objective:
+                break
+        else:
             return replace(best, is_settled=True)
-        gains = objective < best.objective * (1 - tol)
-        best = Fit(theta, objective, step, not gains)
+        gains = found.objective < best.objective * (1 - tol)
+        moved, before = found.theta - best.theta, step
+        best = replace(found, n_steps=n, is_settled=not gains)
         if not gains:
             break
-        theta = theta + criterion.step(tally, EVERYTHING, half)
     return best
+
+
+def _measured(
+    design: FloatArray, target: FloatArray, theta: FloatArray, h: int, criterion: Criterion
+) -> tuple[Fit, RowTally, Half]:
+    tally = RowTally.of_rows(residuals(design, target, theta), design)
+    half = half_of(tally, EVERYTHING, h)
+    assert half is not None
+    return Fit(theta, criterion.objective(tally, EVERYTHING, half)), tally, half

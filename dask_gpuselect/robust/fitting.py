@@ -26,9 +26,10 @@ from dask_gpuselect.fits.concentration import (
     Half,
     RowTally,
     half_of,
+    leap,
 )
 from dask_gpuselect.fits.designs import Design, rank, residuals
-from dask_gpuselect.fits.starts import Fit, Search, best_fits, different
+from dask_gpuselect.fits.starts import FIRST_STEPS, Fit, Search, best_fits, different
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.rows import Rows
 
@@ -107,7 +108,7 @@ def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Gen
     if is_all:
         return _of_all(sampled, fits[0], h)
     fits = different(fits, sampled.rows, sampled.target, h / n)
-    tracks = [_Track(each.theta) for each in fits]
+    tracks = [_Track((each.theta,)) for each in fits]
     return _concentrated(rows, sampled, tracks, h, search, tol=tol)
 
 
@@ -159,12 +160,14 @@ def _of_all(sampled: _Sample, best: Fit, h: int) -> Fitted:
 
 @dataclass(frozen=True, eq=False)
 class _Track:
-    """A fit on its way: the one to be tallied, and the best so far with its half."""
+    """A fit on its way: the ones to be tallied, and the best so far with its half and the step that
+    follows it."""
 
-    theta: FloatArray
+    proposals: tuple[FloatArray, ...]
     best: FloatArray | None = None
     objective: float = math.inf
     half: Half | None = None
+    step: FloatArray | None = None
     n_steps: int = 0
     is_settled: bool = False
 
@@ -178,12 +181,12 @@ def _concentrated(
     *,
     tol: float,
 ) -> Fitted:
-    """The best of some fits after steps on all rows."""
-    while open_ := [i for i, track in enumerate(tracks) if not track.is_settled]:
-        found = _tallied(rows, sampled, [tracks[i] for i in open_], h, search.criterion)
-        for i, (tally, ends, half) in zip(open_, found, strict=True):
-            tracks[i] = _advanced(tracks[i], tally, ends, half, search.criterion, tol)
-        if max(track.n_steps for track in tracks) > search.most_steps:
+    """The best of some fits after steps on all rows; after the first ones, that goes on alone."""
+    for turn in range(search.most_steps + 1):
+        tracks = _after_a_pass(rows, sampled, tracks, h, search.criterion, tol)
+        if turn >= FIRST_STEPS:
+            tracks = [min(tracks, key=lambda track: track.objective)]
+        if all(track.is_settled for track in tracks):
             break
     best = min(tracks, key=lambda track: track.objective)
     assert best.best is not None
@@ -193,35 +196,57 @@ def _concentrated(
     )
 
 
+def _after_a_pass(
+    rows: Rows, sampled: _Sample, tracks: list[_Track], h: int, criterion: Criterion, tol: float
+) -> list[_Track]:
+    """All fits that have not settled, a step further by one pass."""
+    open_ = [track for track in tracks if not track.is_settled]
+    asked = [(track, theta) for track in open_ for theta in track.proposals]
+    found = iter(_tallied(rows, sampled, asked, h, criterion))
+    advanced = [
+        _advanced(track, [(theta, *next(found)) for theta in track.proposals], criterion, tol)
+        for track in open_
+    ]
+    return [track for track in tracks if track.is_settled] + advanced
+
+
 def _advanced(
     track: _Track,
-    tally: RowTally,
-    ends: FloatArray,
-    half: Half,
+    told: list[tuple[FloatArray, RowTally, FloatArray, Half]],
     criterion: Criterion,
     tol: float,
 ) -> _Track:
-    """After one pass: its fit is better than the best so far by enough for another step, or the
+    """After one pass: a proposal is better than the best so far by enough for another step, or the
     way ends here."""
-    objective = criterion.objective(tally, ends, half)
-    gains = objective < track.objective * (1 - tol)
+    objectives = [criterion.objective(tally, ends, half) for _, tally, ends, half in told]
+    objective = min(objectives)
     if not objective < track.objective:
         return replace(track, is_settled=True)
-    theta = track.theta + criterion.step(tally, ends, half) if gains else track.theta
-    return _Track(theta, track.theta, objective, half, track.n_steps + 1, not gains)
+    theta, tally, ends, half = told[objectives.index(objective)]
+    gains = objective < track.objective * (1 - tol)
+    step = criterion.step(tally, ends, half)
+    proposals = [theta + step]
+    if criterion.needs_sums and track.best is not None and track.step is not None:
+        proposals.append(theta + leap(theta - track.best, step - track.step) * step)
+    n_steps = track.n_steps + 1
+    return _Track(tuple(proposals), theta, objective, half, step, n_steps, not gains)
 
 
 Told = tuple[RowTally, FloatArray, Half]
 
 
 def _tallied(
-    rows: Rows, sampled: _Sample, tracks: list[_Track], h: int, criterion: Criterion
+    rows: Rows,
+    sampled: _Sample,
+    asked: list[tuple[_Track, FloatArray]],
+    h: int,
+    criterion: Criterion,
 ) -> list[Told]:
     """The tallies of some fits with their halves: in one pass if all guesses hold, else in two
     more."""
-    thetas = np.array([track.theta for track in tracks])
-    guesses = [_guess(track, sampled, h, criterion) for track in tracks]
-    found: list[Told | None] = [None] * len(tracks)
+    thetas = np.array([theta for _, theta in asked])
+    guesses = [_guess(track, theta, sampled, h, criterion) for track, theta in asked]
+    found: list[Told | None] = [None] * len(asked)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
         # A chunk may have all of them, and chance some more.
@@ -263,9 +288,9 @@ def _told(
 
 
 def _guess(
-    track: _Track, sampled: _Sample, h: int, criterion: Criterion
+    track: _Track, theta: FloatArray, sampled: _Sample, h: int, criterion: Criterion
 ) -> tuple[FloatArray, float]:
-    """Ends between which the h-th residual of a track's fit should be, and how many rows about are
+    """Ends between which the h-th residual of a fit should be, and how many rows about are
     between them.
 
     Of the best fit so far t is known, and with it the rank in the sample that t has. A fit that
@@ -273,7 +298,7 @@ def _guess(
     those of the sample, make it uncertain.
     """
     size, share = len(sampled.rows), h / sampled.n
-    ordered = np.sort(sizes := sampled.residuals(track.theta))
+    ordered = np.sort(sizes := sampled.residuals(theta))
     place, spread = share * size, math.sqrt(size * share * (1 - share))
     if track.best is not None and track.half is not None and criterion.needs_sums:
         was_inside = sampled.residuals(track.best) <= track.half.t
