@@ -131,11 +131,12 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     for name, *row in zip(["intercept", *map(str, range(x.shape[1]))], *fits.values(), strict=True):
         print(f"{name:10}" + "".join(f"{value:23.4f}" for value in row))
     flagged = ~fit.support_.map_blocks(to_host, dtype=bool, meta=np.empty(0, bool))
-    n, planted, found = dask.compute(flagged.sum(), is_outlier.sum(), (flagged & is_outlier).sum())
+    n, planted, found, is_out = dask.compute(
+        flagged.sum(), is_outlier.sum(), (flagged & is_outlier).sum(), flagged[:SHOWN]
+    )
     print(f"\n{n:,} rows are beyond 2.24 scales of {fit.scale_:.2f}:", end=" ")
     print(f"{found:,} of the {planted:,} outliers, and {n - found:,} others")
-    kept = abs(of_y - fit.predict(shown)) <= 2.24 * fit.scale_
-    draw(options.picture, shown, of_y, kept, fits)
+    draw(options.picture, shown, of_y, ~is_out, fits)
     print(f"saved {options.picture}")
 
 
@@ -154,7 +155,8 @@ def main(arguments: list[str] | None = None) -> int:
         import matplotlib  # noqa: F401
         import sklearn  # noqa: F401
     except ImportError:
-        print("this example fits and draws: pip install 'dask-gpuselect[demo,learn]'")
+        needs = "pip install 'dask-gpuselect[demo,learn]'"
+        print(f"this example fits and draws: {needs}", file=sys.stderr)
         return 1
     if options.store is not None:
         compare(options, options.store)
