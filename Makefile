@@ -44,15 +44,18 @@ test: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
 # Without the tests that know nothing of dask, those of examples, benchmarks and documentation, boxes
-# of lanes, whose graphs are those of the quantiles, and the laws of answers, whose graphs are those
-# of test_quantiles.py. Dask's own tests run with the newest.
+# of lanes, whose graphs are those of the quantiles, the laws of answers, whose graphs are those of
+# test_quantiles.py, and nearest neighbours, whose graph is that of a pass over rows. Dask's own tests
+# run with the newest.
 DASKLESS := ranks interpolation cuts lane_cuts kernels cuda gpu_option asv composite
-DASKLESS += examples_boxplot docs lane_boxes properties strategies measures fits
+DASKLESS += examples_boxplot docs lane_boxes properties strategies measures fits neighbors
+DASKLESS += robust_example
 # And without tests of plain arrays alone, or nearly so, and of answers and memory whose graphs others
 # have too.
 WITHOUT := dasks_own or test_in_memory or test_as_matplotlib or test_adversarial_lanes or test_dtype
 WITHOUT += or test_columns_that_do_not_fit or test_array_api or test_mean_and_deviation
-WITHOUT += or scikit_learn or test_ten_million_rows or test_clear_errors or test_every_kernel
+WITHOUT += or scikit_learn or test_ten_million_rows or test_clear_errors or test_as_numpy
+WITHOUT += or stack_loss or stars or equivariance or test_radix
 
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not ($(WITHOUT))" $(ARGS)

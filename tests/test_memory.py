@@ -32,6 +32,8 @@ from dask_gpuselect import (  # noqa: F401 -- in questions
     order_statistic,
     quantile,
 )
+from dask_gpuselect.neighbors import kneighbors  # noqa: F401
+from dask_gpuselect.robust import LeastTrimmedSquares, fitting, mad  # noqa: F401
 from tests.data import hashed
 from tests.sources import Index, Source
 
@@ -150,6 +152,8 @@ def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
         ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
         ("order_statistic(x, x.size // 2, strategy='sort_and_choose')", [3]),  # not all at once
         ("describe_boxplot(x)", [2]),
+        ("mad(x)", [2]),
+        ("kneighbors(x.reshape(-1, 10), np.zeros((3, 10)), 5)[0]", [1]),
         ("describe_boxplot(x**-0.8)", [2]),  # an eighth are fliers
         ("describe_boxplot(x, whis=0)", [2]),  # half of them
     ],
@@ -161,6 +165,31 @@ def test_a_tenth_of_the_data_is_enough(question: str, loads: list[int]) -> None:
     grown, counted = measure(question)
     assert counted == loads
     assert grown <= limit
+
+
+class Fit:
+    """Of the last of five columns by the others; as a question."""
+
+    def __init__(self, x: Any) -> None:
+        self.rows = x.reshape(-1, 5)
+
+    def compute(self) -> None:
+        # In this process, which is measured: few rows are more than a sample too, for all to be
+        # compiled, and brackets are those of cuts, so that little is gathered.
+        fitting.SAMPLED = min(1 << 16, self.rows.shape[0] // 2)
+        fitting.GATHERED_BYTES = 0
+        LeastTrimmedSquares(random_state=0, n_starts=50, n_best=2, max_iter=3, tol=0.5).fit(
+            self.rows[:, :4], self.rows[:, 4]
+        )
+
+
+SAMPLED = 48 * MEGABYTE  # sixteen times 65,536 rows of six numbers
+
+
+def test_a_regression_holds_its_sample_and_few_rows() -> None:
+    grown, (loads,) = measure("Fit(x)")
+    assert loads >= 3
+    assert grown <= THREADS * CHUNK * 3 + SLACK + SAMPLED
 
 
 LIMIT = 12 * MEGABYTE

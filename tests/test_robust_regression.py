@@ -393,7 +393,7 @@ def test_unknown_sizes(small_samples: None) -> None:
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_schedulers(scheduler: str, small_samples: None) -> None:
     x, y = contaminated(2000)
-    with dask.config.set(scheduler=scheduler, num_workers=2):
+    with dask.config.set(scheduler=scheduler, num_workers=1):
         found = LeastTrimmedSquares(**FEW, max_iter=4, tol=0.1).fit(*lazy(x, y, 500))
         support = found.support_.compute()
     np.testing.assert_allclose(found.coef_, [1, 2, 3], atol=0.1)

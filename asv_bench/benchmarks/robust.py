@@ -71,18 +71,18 @@ class Regression:
     timeout = 600
     number, warmup_time = 1, 0.0
 
-    def setup(self, fit: str, share: float) -> None:
+    def setup(self, fit: str, outliers: float) -> None:
         compile_rows()
         n = max(shrunk(ROWS), 2_000)
-        self.rows = in_chunks(*contaminated(n, COLUMNS, share), CHUNKS)
+        self.rows = in_chunks(*contaminated(n, COLUMNS, outliers), CHUNKS)
         calls: Mapping[str, Callable[..., Any]] = {"least squares": least_squares}
         self.call = calls.get(fit, lambda x, y: fitted(fit, x, y))
 
-    def time_fit(self, fit: str, share: float) -> None:
+    def time_fit(self, fit: str, outliers: float) -> None:
         with dask.config.set(scheduler="threads", num_workers=THREADS):
             self.call(*self.rows)
 
     @unit("loads")
-    def track_loads(self, fit: str, share: float) -> int:
+    def track_loads(self, fit: str, outliers: float) -> int:
         found = self.call(*self.rows)
         return int(getattr(found, "n_passes_", 1))

@@ -20,6 +20,7 @@ from dask_gpuselect.fits.concentration import RowTally
 from dask_gpuselect.fits.designs import Design
 
 RUN = 256  # rows: 2 KiB a column
+SLAB = 1 << 14  # rows, after which those that were gathered are put aside
 
 
 def row_tallies(
@@ -34,8 +35,8 @@ def row_tallies(
 ) -> list[RowTally]:
     """What the rows of a chunk say about some fits; see `residuals.row_tallies`.
 
-    Scratch: what is gathered, and a copy of a chunk that is neither float32 nor float64 or not
-    contiguous.
+    Scratch: what is gathered, a slab of rows for each fit, and a copy of a chunk that is neither
+    float32 nor float64 or not contiguous.
     """
     x, y = _rows(x), np.ascontiguousarray(y, np.float64)
     n_fits, p = thetas.shape
@@ -47,38 +48,41 @@ def row_tallies(
     n = np.zeros(groups, np.int64)
     gram, moment = np.zeros((*groups, p, p)), np.zeros((*groups, p))
     squares = np.zeros(groups)
-    room = np.minimum(np.array(most, np.int64), len(x))
-    # Pages that no row is written to are never there.
-    starts = np.append(0, np.cumsum(room))
-    gathered = np.empty((starts[-1], 1 + p))
-    n_between = np.zeros(n_fits, np.int64)
-    _compiled(_tally, x.dtype)(
-        x,
-        y,
-        *_numbers(design),
-        np.ascontiguousarray(thetas),
-        padded,
-        n_ends,
-        with_sums,
-        n,
-        gram,
-        moment,
-        squares,
-        starts,
-        gathered,
-        n_between,
-    )
+    held = [_Gathered(each) for each in most]
+    kernel = _compiled(_tally, x.dtype)
+    about = (*_numbers(design), np.ascontiguousarray(thetas), padded, n_ends, with_sums)
+    room = np.empty((n_fits, min(SLAB, len(x)), 1 + p))
+    for start in range(0, len(x), SLAB):
+        slab = slice(start, start + SLAB)
+        n_between = np.zeros(n_fits, np.int64)
+        kernel(x[slab], y[slab], *about, n, gram, moment, squares, room, n_between)
+        for rows, size, gathered in zip(room, n_between.tolist(), held, strict=True):
+            gathered.add(rows[:size])
     gram += np.tril(gram, -1).swapaxes(-1, -2)
     found = []
-    for i, size in enumerate(1 + n_ends):
-        rows = gathered[starts[i] : starts[i] + min(n_between[i], room[i])].copy()
-        is_whole = bool(n_between[i] <= room[i])
-        found.append(
-            RowTally(
-                n[i, :size], gram[i, :size], moment[i, :size], squares[i, :size], rows, is_whole
-            )
-        )
+    for i, (size, gathered) in enumerate(zip(1 + n_ends, held, strict=True)):
+        sums = (n[i, :size], gram[i, :size], moment[i, :size], squares[i, :size])
+        found.append(RowTally(*sums, gathered.rows(p), gathered.is_whole))
     return found
+
+
+class _Gathered:
+    """The rows of a fit that lie between its ends, as long as there is room."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.n, self.parts = most, 0, list[FloatArray]()
+
+    def add(self, rows: FloatArray) -> None:
+        self.n += len(rows)
+        if len(rows) and self.is_whole:
+            self.parts.append(rows.copy())
+
+    @property
+    def is_whole(self) -> bool:
+        return self.n <= self.most
+
+    def rows(self, p: int) -> FloatArray:
+        return np.concatenate([np.empty((0, 1 + p)), *self.parts])
 
 
 def absolute_residuals(
@@ -167,7 +171,6 @@ def _tally(
     gram: Any,
     moment: Any,
     squares: Any,
-    starts: Any,
     gathered: Any,
     n_between: Any,
 ) -> None:
@@ -212,12 +215,11 @@ def _tally(
                     if abs(residual) == ends[j, e]:
                         at = e
                 if at < 0:
-                    place = starts[j] + n_between[j]
+                    row = gathered[j, n_between[j]]
                     n_between[j] += 1
-                    if place < starts[j + 1]:
-                        gathered[place, 0] = residual
-                        for k in range(p):
-                            gathered[place, 1 + k] = z[k, b]
+                    row[0] = residual
+                    for k in range(p):
+                        row[1 + k] = z[k, b]
                     continue
                 n[j, 1 + at] += 1
                 if with_sums:
@@ -269,8 +271,7 @@ def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[...,
             types.Array(types.float64, 4, "C"),
             types.Array(types.float64, 3, "C"),
             matrix,
-            integers,
-            matrix,
+            types.Array(types.float64, 3, "C"),
             integers,
         ),
     }

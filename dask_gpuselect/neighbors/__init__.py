@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise
         raise ImportError(
-            f"{name} needs scikit-learn: pip install 'dask_gpuselect[learn]'; "
+            f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'; "
             "the function kneighbors does not"
         ) from error
     return getattr(estimators, name)

@@ -254,8 +254,7 @@ def _tallied(
         found = _told(rows, sampled, thetas, room, h, criterion)
     missed = [i for i, told in enumerate(found) if told is None]
     if missed:
-        all_cuts = passes.cuts(rows, sampled.design, thetas[missed])
-        proven = [_proven(cuts, h) for cuts in all_cuts]
+        proven = [_proven(cuts, h) for cuts in passes.cuts(rows, sampled.design, thetas[missed])]
         for i, told in zip(
             missed, _told(rows, sampled, thetas[missed], proven, h, criterion), strict=True
         ):

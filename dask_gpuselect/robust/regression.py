@@ -273,24 +273,33 @@ class LeastTrimmedSquares(_RobustRegressor):
     residual is (once in 1e9 times), or where what lies between these would take more than 128 MB.
     One more to count rows in chunks of unknown sizes, and one to reweight.
 
-    Memory: a worker holds a chunk of X and y for each of its threads, CuPy's with two copies in
-    float64, and the rows whose residual is near the h-th; the sample takes at most 64 MB.
+    Memory: a worker holds a chunk of X and y for each of its threads, CuPy's of more than ten
+    parameters with two copies in float64. The process that fits holds the sample, of at most 64 MB,
+    and about ten arrays of its size; and of each pass the rows whose residual is near the h-th, of
+    at most 128 MB, twice while they are merged, or 40 bytes for each fit, chunk and pivot of cuts.
 
     Algorithm: FAST-LTS (Rousseeuw & Van Driessen 2006). Starts are compared after two steps in five
     subsets of 300 rows, the best of each in all 1,500, and these in the sample until they settle;
-    the different ones go on to all rows. There a step takes the tally of one pass: integer counts
-    find the h-th smallest residual (Beliakov 2011, section VI, equation 4), sums of products give
-    least squares of the half. The objective is exact for the fit that is returned.
+    the different ones go on to all rows, and after two steps the best of them alone. There a step
+    takes the tally of one pass: integer counts find the h-th smallest residual (Beliakov 2011,
+    section VI, equation 4), sums of products give least squares of the half. Beside the next fit
+    the pass looks at one that is as many steps further as the last two suggest (Aitken 1926), and
+    takes the better one. The objective is exact for the fit that is returned.
+
+    Of p parameters and a share e of outliers, one start in ``(1 - e) ** -p`` is free of them: 45 %
+    leave 14 of 500 starts with six parameters, and none with twenty, which take more starts.
 
     Sums of floating-point numbers depend on their order, so that fits of other chunks differ in the
     last digits. The sample does not depend on chunks.
 
     References
     ----------
-    P. J. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", Data Mining
-    and Knowledge Discovery 12, 2006. G. Beliakov, "Parallel calculation of the median and order
-    statistics on GPUs with application to robust regression", 2011. G. Pison, S. Van Aelst and G.
-    Willems, "Small sample corrections for LTS and MCD", Metrika 55, 2002.
+    A. C. Aitken, "On Bernoulli's numerical solution of algebraic equations", Proceedings of the
+    Royal Society of Edinburgh 46, 1926. P. J. Rousseeuw and K. Van Driessen, "Computing LTS
+    regression for large data sets", Data Mining and Knowledge Discovery 12, 2006. G. Beliakov,
+    "Parallel calculation of the median and order statistics on GPUs with application to robust
+    regression", 2011. G. Pison, S. Van Aelst and G. Willems, "Small sample corrections for LTS and
+    MCD", Metrika 55, 2002.
 
     Examples
     --------
@@ -398,10 +407,10 @@ class LeastMedianOfSquares(_RobustRegressor):
     Loads and memory: as of `LeastTrimmedSquares`.
 
     Algorithm: exact fits of p rows with the best intercept (Rousseeuw & Leroy 1987, chapter 5)
-    start in the nested subsets of FAST-LTS. A step is the minimax fit of the half with the smallest
-    residuals, which cannot make their largest larger; on all rows it is that of the rows near the
-    h-th residual, which the pass gathers, and the next pass tells if it is better. The median of
-    all residuals is exact in every pass.
+    start in the nested subsets of FAST-LTS, with its steps. In the sample a step is the minimax fit
+    of the half with the smallest residuals, which cannot make their largest larger; on all rows it
+    is that of the rows near the h-th residual, which the pass gathers, and the next pass tells if
+    it is better. The median of all residuals is exact in every pass.
 
     References
     ----------
