@@ -269,6 +269,9 @@ def test_rank() -> None:
     assert rank(np.column_stack([x, x[:, 0] * (1 + 1e-15)])) == 3
     assert rank(np.column_stack([x * 1e150, x[:, :1] ** 2 * 1e-150])) == 4
     assert rank(np.zeros((5, 2))) == 0
+    x[:5] = 1e200
+    assert rank(x) == 3
+    assert rank(np.column_stack([x, x[:, 0] - 2 * x[:, 1]])) == 3
 
 
 def test_solve() -> None:

@@ -185,6 +185,18 @@ def test_ten_million_rows() -> None:
 
 
 @both
+@pytest.mark.parametrize("size", [1e17, 1e100, 1e200, 1e300])
+@pytest.mark.parametrize("n", [500, 3000])
+def test_outliers_of_any_size(estimator: Any, n: int, size: float, small_samples: None) -> None:
+    """Rows far out make columns look collinear, and sums overflow."""
+    x, y = contaminated(n, share=0.0)
+    x[: n // 50], y[n // 4 : n // 3] = size, -size
+    found = estimator(**FEW).fit(*lazy(x, y, 700))
+    np.testing.assert_allclose(found.coef_, [1, 2, 3], atol=0.2)
+    assert found.scale_ < 1
+
+
+@both
 @pytest.mark.parametrize("n", [60, 5000])
 def test_exact_fit(estimator: Any, n: int, small_samples: None) -> None:
     """Where more than half of the rows lie in a plane it is found, and the scale is nothing."""
@@ -436,6 +448,9 @@ def test_lazy_predictions_and_scores() -> None:
     predicted = found.predict(rows[0])
     assert predicted.chunks == rows[1].chunks
     np.testing.assert_allclose(predicted.compute(), x @ found.coef_ + found.intercept_)
+    source = Counted(x, y, 500)
+    assert found.score(source.x, source.y) == pytest.approx(found.score(*rows), rel=1e-12)
+    assert set(source.loads) == {1}
     assert found.score(*rows) == pytest.approx(r2_score(y, found.predict(x)), rel=1e-12)
     assert found.score(x, y) == pytest.approx(found.score(*rows), rel=1e-12)
     with pytest.raises(ValueError, match="sample_weight"):

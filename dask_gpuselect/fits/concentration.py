@@ -7,6 +7,7 @@ which counts alone decide, and with it the objective of the fit and the fit that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -185,7 +186,10 @@ class TrimmedSquares:
         sizes = np.abs(tally.rows[:, 0])
         weights = half.weights(sizes)
         held = _held(tally.n, half.weights(ends))
-        return float(held @ np.where(held > 0, tally.squares, 0) + weights @ (sizes * sizes))
+        near = sizes[weights > 0]
+        return float(
+            held @ np.where(held > 0, tally.squares, 0) + weights[weights > 0] @ (near * near)
+        )
 
     def step(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
         weights = half.weights(np.abs(tally.rows[:, 0]))
@@ -235,5 +239,7 @@ class MedianSquares:
         4, section 2)."""
         ordered = np.sort(residuals)
         widths = ordered[h - 1 :] - ordered[: len(ordered) - h + 1]
+        widths = np.where(np.isfinite(widths), widths, np.inf)
         shortest = int(np.argmin(widths))
-        return float(ordered[shortest] + widths[shortest] / 2)
+        found = float(ordered[shortest] + widths[shortest] / 2)
+        return found if math.isfinite(found) else 0.0

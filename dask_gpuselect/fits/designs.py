@@ -84,7 +84,11 @@ def residuals(design: FloatArray, target: FloatArray, theta: FloatArray) -> Floa
 
 
 def rank(design: FloatArray) -> int:
-    """Of the columns, up to rounding."""
+    """Of the columns, up to rounding. Each row is brought to one size, which changes no rank: a row
+    far out has all columns look like itself. Then each column, for squares not to underflow."""
+    for axis in (1, 0):
+        size = np.abs(design).max(axis=axis, initial=0.0, keepdims=True)
+        design = design / np.where(size > 0, size, 1.0)
     triangle = np.linalg.qr(design / _lengths(design), mode="r")
     sizes = np.linalg.svd(triangle, compute_uv=False)
     tolerance = sizes[0] * max(design.shape) * np.finfo(np.float64).eps
@@ -100,7 +104,10 @@ def solve(gram: FloatArray, moment: FloatArray) -> FloatArray:
     """The shortest solutions of normal equations, shapes (..., p, p) and (..., p).
 
     Columns are brought to one length first. Directions that rounding makes of nothing are left out.
+    Zeros if sums have overflowed.
     """
+    if not (np.isfinite(gram).all() and np.isfinite(moment).all()):
+        return np.zeros_like(moment)
     length = np.sqrt(np.diagonal(gram, axis1=-2, axis2=-1))
     length = np.where(length > 0, length, 1.0)
     values, vectors = np.linalg.eigh(gram / (length[..., :, None] * length[..., None, :]))

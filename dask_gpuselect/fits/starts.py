@@ -243,6 +243,8 @@ def concentrated(
     best, tally, half = _measured(design, target, theta, h, criterion)
     moved = before = None
     for n in range(1, n_steps + 1):
+        if half is None:
+            break
         step = criterion.step(tally, EVERYTHING, half)
         ways = [best.theta + step]
         if criterion.needs_sums and moved is not None and before is not None:
@@ -263,8 +265,9 @@ def concentrated(
 
 def _measured(
     design: FloatArray, target: FloatArray, theta: FloatArray, h: int, criterion: Criterion
-) -> tuple[Fit, RowTally, Half]:
+) -> tuple[Fit, RowTally, Half | None]:
+    """A fit, its tally and its half; none if it leaves fewer rows than that at finite distances."""
     tally = RowTally.of_rows(residuals(design, target, theta), design)
     half = half_of(tally, EVERYTHING, h)
-    assert half is not None
-    return Fit(theta, criterion.objective(tally, EVERYTHING, half)), tally, half
+    objective = math.inf if half is None else criterion.objective(tally, EVERYTHING, half)
+    return Fit(theta, objective), tally, half

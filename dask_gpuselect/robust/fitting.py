@@ -100,6 +100,11 @@ def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Gen
     Passes: one, and one for each step where there are more than `SAMPLED` rows; three for a step
     where the guess was wrong, or would gather more than `GATHERED_BYTES`.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # of outliers, which are then infinitely far
+        return _fit(rows, h, search, tol, random)
+
+
+def _fit(rows: Rows, h: int, search: Search, tol: float, random: np.random.Generator) -> Fitted:
     n = sum(rows.sizes)
     sampled = _sampled(rows, n, search, random)
     is_all = len(sampled.rows) == n

@@ -143,8 +143,8 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             return float(super().score(X, y, sample_weight))
         if sample_weight is not None:
             raise ValueError("sample_weight is not supported for dask arrays")
-        residual, spread = y - self.predict(X), y - y.mean()
-        return float(1 - (residual * residual).sum() / (spread * spread).sum())
+        residual = y - self.predict(X)
+        return float(1 - (residual * residual).mean() / y.var())
 
     # --- What is asked ----------------------------------------------------------------------------
 
