@@ -1,5 +1,6 @@
 """Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
 
+from dask_gpuselect.binning import digitize, quantile_bins
 from dask_gpuselect.boxplot import describe_boxplot
 from dask_gpuselect.cuts import ChunksChangedError
 from dask_gpuselect.methods import disable, enable
@@ -14,6 +15,7 @@ from dask_gpuselect.quantiles import (
     percentile,
     quantile,
 )
+from dask_gpuselect.sorting import argsort, sort, sort_by
 from dask_gpuselect.staging import to_gpu
 from dask_gpuselect.summary import Box, Boxplot
 
@@ -22,7 +24,9 @@ __all__ = [
     "Boxplot",
     "ChunksChangedError",
     "Plan",
+    "argsort",
     "describe_boxplot",
+    "digitize",
     "disable",
     "enable",
     "explain",
@@ -33,6 +37,9 @@ __all__ = [
     "order_statistic",
     "percentile",
     "quantile",
+    "quantile_bins",
+    "sort",
+    "sort_by",
     "to_gpu",
 ]
 

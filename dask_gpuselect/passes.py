@@ -68,8 +68,15 @@ GUESSED = 0.2  # of all elements may be candidates of a box in one array
 WORTH_THREADS = 1 << 22
 
 
-class Guessing(Protocol):
+class Bracketing(Protocol):
     """Where to look for what is asked of an array. Deterministically tokenizable, and picklable."""
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        """What the second load gathers, by the cuts of all chunks."""
+
+
+class Guessing(Bracketing, Protocol):
+    """The same of data in memory too."""
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         """What to gather in the only read of data in memory, by a sorted sample, on any device,
@@ -77,9 +84,6 @@ class Guessing(Protocol):
 
     def settle(self, guess: Brackets, tally: Tally) -> Any:
         """What is found there. None, or `ChunksChangedError`, if that is not all that is needed."""
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        """What the second load gathers, by the cuts of all chunks."""
 
 
 class Question(Guessing, Protocol):
@@ -149,7 +153,8 @@ def plan(x: da.Array, question: Question, n_answers: int) -> Plan:
     if chunk_bytes < 0:
         return Plan("bracket", 2, -1, -1)
     pivots = sum(pivot_count(size, question.share) for size in sizes)
-    return Plan("bracket", 2, chunk_bytes, pivots * max(40, n_answers * x.dtype.itemsize))
+    candidates = pivots * -(-n_answers // question.share)
+    return Plan("bracket", 2, chunk_bytes, max(40 * pivots, candidates * x.dtype.itemsize))
 
 
 def ask(
@@ -182,10 +187,17 @@ def ask(
     meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)
     is_quick = is_in_memory(x) and is_worth_a_pilot(x.size, x.npartitions, question)
     pilot = _pilot(x, question, label)[1] if is_quick else None
-    cuts = _cuts(x, question.share, pilot)
-    bracket = _bracket(cuts, question, label)
-    tally = _tally(x, cuts, bracket, label)
+    bracket, tally = loads(x, question, question.share, label, pilot)
     return _answer(tally, bracket, pilot, question, label, shape, meta)
+
+
+def loads(
+    x: da.Array, question: Bracketing, share: int, label: str, pilot: da.Array | None = None
+) -> tuple[da.Array, da.Array]:
+    """The two loads: the brackets of a question, and the tally of every chunk there."""
+    cuts = _cuts(x, share, pilot)
+    bracket = _bracket(cuts, question, label)
+    return bracket, _tally(x, cuts, bracket, label)
 
 
 class Follower(Guessing, Protocol):
@@ -549,7 +561,7 @@ def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) 
     return kernels.cuts(chunk, dtype, share) if settled is None else None
 
 
-def _bracket(cuts: da.Array, question: Guessing, label: str) -> da.Array:
+def _bracket(cuts: da.Array, question: Bracketing, label: str) -> da.Array:
     """One task: the brackets of all ranks that the question needs."""
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
     return reduced(cuts, "quantile-cuts-merge", merge_cuts, _find_brackets, name, question=question)
@@ -560,7 +572,7 @@ def merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
     return Cuts.merge(found) if found else None
 
 
-def _find_brackets(parts: list[Cuts | None], question: Guessing) -> Brackets | None:
+def _find_brackets(parts: list[Cuts | None], question: Bracketing) -> Brackets | None:
     cuts = merge_cuts(parts)
     return None if cuts is None else question.bracket(cuts)  # a pilot has the answer
 

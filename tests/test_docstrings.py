@@ -13,6 +13,7 @@ import dask_gpuselect
 @pytest.mark.parametrize(
     "module",
     [
+        "binning",
         "boxplot",
         "interpolation",
         "methods",
@@ -22,6 +23,7 @@ import dask_gpuselect
         "ranks",
         "robust.regression",
         "robust.spread",
+        "sorting",
         "xarray",
     ],
 )

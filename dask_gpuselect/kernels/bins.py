@@ -1,0 +1,110 @@
+"""In which bin each element of a chunk is, NumPy's or CuPy's, on the chunk's own device.
+
+Elements and edges are compared by their keys, see `radix.keys_of`. An edge that is no element of
+the chunk's dtype is replaced by the next one that is, on the side where it divides the elements in
+the same way: so integers above 2**53 are compared with float64 edges exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
+from dask_gpuselect.kernels.radix import keys_of
+
+Array = Any  # of NumPy or CuPy
+
+
+def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
+    """Raise a TypeError for elements and edges that cannot be compared."""
+    kinds = {elements.kind, edges.kind}
+    if not (kinds <= set("biuf") or kinds in ({"M"}, {"m"})):
+        raise TypeError(f"elements of {elements} have no bins with edges of {edges}")
+
+
+def check_edges(edges: NDArray[Any]) -> None:
+    """Raise a ValueError for edges that are missing, or neither ascend nor descend."""
+    if (edges != edges).any():  # noqa: PLR0124 - NaN and NaT
+        raise ValueError("the edges of bins must not be missing (NaN or NaT)")
+    if not ((edges[1:] >= edges[:-1]).all() or (edges[1:] <= edges[:-1]).all()):
+        raise ValueError("the edges of bins must ascend, or descend")
+
+
+def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
+    """What ``numpy.digitize`` is; int64, of the chunk's shape.
+
+    Parameters
+    ----------
+    chunk : NumPy or CuPy array
+        Of any shape.
+    edges : array
+        One-dimensional, on any device.
+    right : bool
+        Whether a bin has its right edge.
+    """
+    edges = to_host(edges)
+    check_edges(edges)
+    if len(edges) and edges[0] > edges[-1]:
+        return len(edges) - digitized(chunk, edges[::-1], right=right)
+    dtype = chunk.dtype.newbyteorder("=")
+    if dtype.kind in "mM":
+        dtype = np.promote_types(dtype, edges.dtype)
+    n_below, inside = as_elements(edges, dtype, right=right)
+    keys = keys_of(chunk, dtype)
+    wanted = keys_of(inside, dtype)
+    wanted = like(wanted, chunk) if is_cupy(chunk) else wanted
+    side = "left" if right else "right"
+    found = n_below + wanted.searchsorted(keys, side=side).astype(np.int64)
+    if dtype.kind in "fmM":
+        found = namespace(chunk).where(keys == ~keys.dtype.type(0), len(edges), found)
+    return found.reshape(chunk.shape)
+
+
+def as_elements(
+    edges: NDArray[Any], dtype: np.dtype[Any], *, right: bool
+) -> tuple[int, NDArray[Any]]:
+    """Edges as elements of a dtype: how many are below all of these, and those that are not beyond.
+
+    With `right`, the largest element that is ``<=`` the edge, which is below the same elements as
+    it; otherwise the least that is ``>=`` it, which is up to the same ones.
+    """
+    if edges.dtype == dtype or dtype.kind in "mM":
+        return 0, edges.astype(dtype)
+    if edges.dtype.kind == "b":
+        edges = edges.astype(np.uint8)
+    if dtype.kind == "f":
+        return 0, _rounded(edges, dtype, right=right)
+    whole = edges if edges.dtype.kind in "iu" else (np.floor if right else np.ceil)(edges)
+    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    low, high = map(int, limits)
+    is_low = whole < low if edges.dtype.kind in "iu" else whole.astype(np.float64) < float(low)
+    if edges.dtype.kind in "iu":
+        is_high = whole > high
+    else:  # float(high) may be high + 1
+        is_high = whole.astype(np.float64) >= float(high) + (float(high) == high)
+    inside = whole[~(is_low | is_high)].astype(dtype)
+    n_low, n_high = int(is_low.sum()), int(is_high.sum())
+    if right:  # none is as small as an edge below all: it is below every element
+        return n_low, np.concatenate([inside, np.full(n_high, high, dtype)])
+    # An edge beyond all elements is up to none, and is left out.
+    return 0, np.concatenate([np.full(n_low, low, dtype), inside])
+
+
+def _rounded(edges: NDArray[Any], dtype: np.dtype[Any], *, right: bool) -> NDArray[Any]:
+    """Floats of a dtype next to edges: down if `right`, else up."""
+    with np.errstate(over="ignore"):
+        near = edges.astype(dtype)
+    if edges.dtype.kind == "f":
+        order = (near > edges).astype(np.int8) - (near < edges)
+    else:
+        order = np.zeros(len(edges), np.int8)
+        for i in np.flatnonzero(near.astype(np.float64) != edges.astype(object)):
+            value = float(near[i])
+            order[i] = 1 if value > int(edges[i]) else -1
+    beyond = order > 0 if right else order < 0
+    towards = dtype.type(-np.inf if right else np.inf)
+    with np.errstate(over="ignore"):
+        return np.where(beyond, np.nextafter(near, towards), near)

@@ -1,0 +1,110 @@
+"""Arrays that wait on disk, in files without a name."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+from dask import config
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """An array in a temporary file.
+
+    Sent to another process it is the array itself. The file's room is given back when all that was
+    written there is dropped.
+    """
+
+    file: SpillFile
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        """Fill a contiguous array of the same shape and dtype from the disk."""
+        self.file.read_into(array, self.offset)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        array = np.empty(self.shape, self.dtype)
+        self.read_into(array)
+        return np.asarray, (array,)
+
+
+class SpillFile:
+    """A file that has no name, and so is gone with the process, however that ends.
+
+    Parameters
+    ----------
+    directory : str
+        Where it lies.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._end = 0
+        # Not in `__del__`, while which another thread may still find the file by its name.
+        finalize(self, self._file.close)
+
+    def write(self, array: NDArray[Any]) -> Spilled:
+        """Append an array."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        with self._lock:
+            offset = self._end
+            self._end += len(data)
+            self._file.seek(offset)
+            try:
+                while data:
+                    data = data[self._file.write(data) :]
+            except OSError as error:
+                error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
+                raise
+        return Spilled(self, offset, array.shape, array.dtype)
+
+    def read_into(self, array: NDArray[Any], offset: int) -> None:
+        """Fill a contiguous array with what was written at an offset."""
+        data = array.reshape(-1).view(np.uint8).data
+        with self._lock:
+            self._file.seek(offset)
+            while data:
+                n = self._file.readinto(data)  # type: ignore[attr-defined]
+                if not n:
+                    raise OSError(f"a temporary file in {self._directory} has lost its end")
+                data = data[n:]
+
+
+def directory_of(spill: str | os.PathLike[str] | None) -> str:
+    """The directory of that name; without one, that of dask's temporary files."""
+    given = spill or config.get("temporary-directory", None) or tempfile.gettempdir()
+    return os.fspath(given)
+
+
+@dataclass
+class _Open:
+    """The files of this process: one for each name, for there may be many pieces and few
+    descriptors."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    files: WeakValueDictionary[tuple[str, str], SpillFile] = field(
+        default_factory=WeakValueDictionary
+    )
+
+
+_open = _Open()
+
+
+def spill_file(name: str, directory: str) -> SpillFile:
+    """The file of some name in this process, which lives as long as anything in it does."""
+    with _open.lock:
+        file = _open.files.get((name, directory))
+        if file is None:
+            file = _open.files[name, directory] = SpillFile(directory)
+        return file
