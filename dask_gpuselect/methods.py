@@ -15,9 +15,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_gpuselect import boxplot, order_statistics, quantiles
+from dask_gpuselect import binning, boxplot, order_statistics, quantiles, sorting
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import Axis
+from dask_gpuselect.sorting import Chunks, Spill
 from dask_gpuselect.strategies import Strategy
 from dask_gpuselect.summary import Boxplot
 
@@ -164,6 +165,43 @@ class Exact:
             labels=labels,
             method=method,
         )
+
+    @_as(sorting.sort)
+    def sort(
+        self, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
+    ) -> da.Array:
+        how: dict[str, Any] = {"chunks": chunks, "spill": spill, "split_every": split_every}
+        found: da.Array = sorting.sort(self._array, **how)
+        return found
+
+    @_as(sorting.argsort)
+    def argsort(
+        self, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
+    ) -> da.Array:
+        how: dict[str, Any] = {"chunks": chunks, "spill": spill, "split_every": split_every}
+        found: da.Array = sorting.argsort(self._array, **how)
+        return found
+
+    @_as(sorting.sort_by)
+    def sort_by(
+        self,
+        *values: Any,
+        chunks: Chunks = None,
+        spill: Spill = None,
+        split_every: int | None = None,
+    ) -> tuple[da.Array, ...]:
+        how: dict[str, Any] = {"chunks": chunks, "spill": spill, "split_every": split_every}
+        return sorting.sort_by(self._array, *values, **how)
+
+    @_as(binning.quantile_bins)
+    def quantile_bins(self, n_bins: int, *, method: str = "linear") -> da.Array:
+        found: da.Array = binning.quantile_bins(self._array, n_bins, method=method)
+        return found
+
+    @_as(binning.digitize)
+    def digitize(self, bins: Any, *, right: bool = False) -> da.Array:
+        found: da.Array = binning.digitize(self._array, bins, right=right)
+        return found
 
     @_as(quantiles.explain)
     def explain(self, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:

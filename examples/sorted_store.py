@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import dask
 import dask.array as da
@@ -88,7 +88,7 @@ def sort_store(source: Path, target: Path, spill: Path) -> tuple[float, list[int
     begin = time.perf_counter()
     with ProgressBar():
         # Not by `to_zarr`: a copy of 1 GB in chunks of 20 MB took 450 MB more by it.
-        da.store(sort(x, chunks=chunks, spill=spill), stored, lock=False)
+        da.store(sort(x, chunks=chunks, spill=spill), cast(Any, stored), lock=False)
     seconds = time.perf_counter() - begin
     return seconds, [reader.loads[i] for i in range(x.npartitions)]
 

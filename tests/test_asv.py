@@ -399,6 +399,16 @@ def test_sorting() -> None:
     assert all(0 < int(row[-1].removesuffix("%")) <= 100 for row in rows[-9:])
 
 
+def test_sorted_arrays() -> None:
+    rows = stand_alone(
+        "sorted_arrays.py", "--elements", "4000", "--chunks", "4", "--repeat", "1", "--data", "zipf"
+    )
+    found = {row[0]: row[1:] for row in rows if row[0].startswith("`")}
+    assert {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"} <= set(found)
+    assert all(float(cell) > 0 for row in found.values() for cell in row if cell)
+    assert found["`sort(x)`"][-1] == "1.000"
+
+
 # --- Nearest neighbours -------------------------------------------------------------------------
 
 

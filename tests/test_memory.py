@@ -31,6 +31,7 @@ from dask_gpuselect import (  # noqa: F401 -- in questions
     median,
     order_statistic,
     quantile,
+    sort,
 )
 from dask_gpuselect.neighbors import kneighbors  # noqa: F401
 from dask_gpuselect.robust import LeastTrimmedSquares, fitting, mad  # noqa: F401
@@ -190,6 +191,15 @@ def test_a_regression_holds_its_sample_and_few_rows() -> None:
     grown, (loads,) = measure("Fit(x)")
     assert loads >= 3
     assert grown <= THREADS * CHUNK * 3 + SLACK + SAMPLED
+
+
+def test_sorting_holds_no_more_than_a_chunk_of_the_result() -> None:
+    """Pieces on disk: of a chunk of the result, twice as large as those of the data, a thread holds
+    its pieces, which become the result, and scratch. 60 splitters share 2,738 pivots a chunk."""
+    grown, counted = measure("sort(x, chunks=2 * n, spill=True).max()")
+    assert counted == [3]
+    assert grown <= THREADS * 2 * CHUNK * 3 + N_CHUNKS * 2738 * 210 + SLACK
+    assert grown <= N_CHUNKS * CHUNK / 3
 
 
 LIMIT = 12 * MEGABYTE

@@ -59,7 +59,10 @@ def test_the_accessor(name: str, axis: Any, backend: Backend) -> None:
     assert isinstance(found, da.Array)
 
 
-@pytest.mark.parametrize("name", [*METHODS, "explain"])
+SORTING = ("sort", "argsort", "sort_by", "quantile_bins", "digitize")
+
+
+@pytest.mark.parametrize("name", [*METHODS, "explain", *SORTING])
 def test_methods_take_what_functions_take(name: str) -> None:
     method = inspect.signature(getattr(Exact, name))
     function = inspect.signature(getattr(dask_gpuselect, name))
@@ -68,6 +71,16 @@ def test_methods_take_what_functions_take(name: str) -> None:
         (p.name, p.default, p.kind) for p in theirs
     ]
     assert (inspect.getdoc(getattr(Exact, name)) or "").startswith(f"`dask_gpuselect.{name}`")
+
+
+def test_the_accessor_sorts() -> None:
+    x = da.from_array(data().ravel(), chunks=70)
+    order = np.argsort(data().ravel(), kind="stable")
+    np.testing.assert_array_equal(x.exact.sort(chunks=100), data().ravel()[order])
+    np.testing.assert_array_equal(x.exact.argsort(), order)
+    np.testing.assert_array_equal(x.exact.sort_by(-x)[1], -data().ravel()[order])
+    fifths = x.exact.digitize(x.exact.quantile_bins(5)[1:-1])
+    assert np.bincount(fifths.compute()).tolist() == [120] * 5
 
 
 def test_the_accessor_is_found() -> None:
