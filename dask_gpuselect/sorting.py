@@ -44,7 +44,7 @@ from dask_gpuselect.passes import loads, merge_or_none
 from dask_gpuselect.quantiles import as_array
 from dask_gpuselect.ranks import METHODS
 from dask_gpuselect.source import is_in_memory, private_copy
-from dask_gpuselect.spill import Spilled, SpillFile, directory_of, spill_file
+from dask_gpuselect.spill import Spilled, SpillFile, directory_of, in_kind, spill_file
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Sizes = tuple[float, ...]
@@ -466,7 +466,7 @@ def _kept(piece: Any, file: SpillFile | None) -> Any:
     """A piece of a column until it is taken: a copy, for a view would keep all of its chunk."""
     if file is None or piece.dtype.hasobject:
         return piece.copy()
-    return file.write(generic.to_host(piece))
+    return file.write(piece)
 
 
 # --- The exchange ---------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ def _exchange(
             groups = [parts[i : i + plan.split_every] for i in starts]
             parts = [(f"{moved}-joined", depth, i, j) for i in range(len(groups))]
             for joined, group in zip(parts, groups, strict=True):
-                tasks[joined] = Task(joined, _joined, List(*map(TaskRef, group)), empties)
+                tasks[joined] = Task(joined, _joined, List(*map(TaskRef, group)))
             depth += 1
         own = (name, j)
         tasks[own] = Task(own, _in_order, List(*map(TaskRef, parts)), empties, dtype)
@@ -540,15 +540,15 @@ def _exchange(
     return da.Array(graph, name, ((1,) * plan.layout.n_chunks,), meta=np.empty(0, dtype=object))
 
 
-def _joined(pieces: list[tuple[Any, ...] | None], empties: list[Any]) -> tuple[Any, ...] | None:
+def _joined(pieces: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:
     """Pieces one behind the other, column by column."""
     given = [piece for piece in pieces if piece is not None]
     if not given:
         return None
-    return tuple(map(_joined_column, zip(*given, strict=True), empties))
+    return tuple(map(_joined_column, zip(*given, strict=True)))
 
 
-def _joined_column(parts: Sequence[Any], empty: Any) -> Any:
+def _joined_column(parts: Sequence[Any]) -> Any:
     if not any(isinstance(part, Spilled) for part in parts):
         return radix.joined(list(parts))
     # Each is read to where it is to be: a list of all, and then the whole, would be twice as much.
@@ -560,14 +560,15 @@ def _joined_column(parts: Sequence[Any], empty: Any) -> Any:
             part.read_into(whole[start:stop])
         else:
             whole[start:stop] = generic.to_host(part)
-    return generic.like(whole, empty) if generic.is_cupy(empty) else whole
+    first = parts[0]
+    return in_kind(whole, first.is_cupy if isinstance(first, Spilled) else generic.is_cupy(first))
 
 
 def _in_order(
     pieces: list[tuple[Any, ...] | None], empties: list[Any], dtype: np.dtype[Any]
 ) -> tuple[Any, ...]:
     """The columns of a chunk of the result: of elements, and what goes along with them."""
-    keys, *values = _joined(pieces, empties) or tuple(empties)
+    keys, *values = _joined(pieces) or tuple(empties)
     if not values:
         ordering.sort_runs(keys)
         return (radix.elements_of(keys, dtype),)

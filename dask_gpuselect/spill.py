@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 import threading
@@ -13,6 +14,8 @@ import numpy as np
 from dask import config
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels import generic
+
 
 @dataclass(frozen=True)
 class Spilled:
@@ -20,12 +23,22 @@ class Spilled:
 
     Sent to another process it is the array itself. The file's room is given back when all that was
     written there is dropped.
+
+    Parameters
+    ----------
+    file, offset
+        Where it is.
+    shape, dtype
+        Of the array.
+    is_cupy : bool
+        Whether it was CuPy's. Dask does not always know: it forgets where a mask selects elements.
     """
 
     file: SpillFile
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    is_cupy: bool
 
     def read_into(self, array: NDArray[Any]) -> None:
         """Fill a contiguous array of the same shape and dtype from the disk."""
@@ -34,7 +47,12 @@ class Spilled:
     def __reduce__(self) -> tuple[Any, ...]:
         array = np.empty(self.shape, self.dtype)
         self.read_into(array)
-        return np.asarray, (array,)
+        return in_kind, (array, self.is_cupy)
+
+
+def in_kind(array: NDArray[Any], is_cupy: bool) -> Any:
+    """A NumPy array, or a CuPy array of the same."""
+    return importlib.import_module("cupy").asarray(array) if is_cupy else array
 
 
 class SpillFile:
@@ -54,9 +72,9 @@ class SpillFile:
         # Not in `__del__`, while which another thread may still find the file by its name.
         finalize(self, self._file.close)
 
-    def write(self, array: NDArray[Any]) -> Spilled:
-        """Append an array."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    def write(self, array: Any) -> Spilled:
+        """Append an array, NumPy's or CuPy's."""
+        data = np.ascontiguousarray(generic.to_host(array)).reshape(-1).view(np.uint8).data
         with self._lock:
             offset = self._end
             self._end += len(data)
@@ -67,7 +85,7 @@ class SpillFile:
             except OSError as error:
                 error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
                 raise
-        return Spilled(self, offset, array.shape, array.dtype)
+        return Spilled(self, offset, array.shape, array.dtype, generic.is_cupy(array))
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with what was written at an offset."""
