@@ -445,10 +445,9 @@ def _split(
         columns = [generic.namespace(keys).sort(keys)]
     _check_unchanged(columns[0], table, place, dtype)
     file = None if plan.spill is None else spill_file(file_name, directory_of(plan.spill))
-    ends = itertools.pairwise(table.cuts[place].tolist())
-    return [
-        tuple(_kept(column[a:b], file) for column in columns) if a < b else None for a, b in ends
-    ]
+    ends = list(itertools.pairwise(table.cuts[place].tolist()))
+    pieces = zip(*(_kept(column, ends, file) for column in columns), strict=True)
+    return [piece if a < b else None for piece, (a, b) in zip(pieces, ends, strict=True)]
 
 
 def _check_unchanged(ordered: Any, table: Table, place: int, dtype: np.dtype[Any]) -> None:
@@ -462,11 +461,13 @@ def _check_unchanged(ordered: Any, table: Table, place: int, dtype: np.dtype[Any
         )
 
 
-def _kept(piece: Any, file: SpillFile | None) -> Any:
-    """A piece of a column until it is taken: a copy, for a view would keep all of its chunk."""
-    if file is None or piece.dtype.hasobject:
-        return piece.copy()
-    return file.write(piece)
+def _kept(column: Any, ends: list[tuple[int, int]], file: SpillFile | None) -> list[Any]:
+    """The pieces of a column until they are taken. In memory they are copies, for a view would keep
+    all of the column."""
+    if file is None or column.dtype.hasobject:
+        return [column[a:b].copy() for a, b in ends]
+    written = file.write(column)
+    return [written[a:b] for a, b in ends]
 
 
 # --- The exchange ---------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import tempfile
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 from weakref import WeakValueDictionary, finalize
 
@@ -39,6 +40,14 @@ class Spilled:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     is_cupy: bool
+
+    def __getitem__(self, rows: slice) -> Spilled:
+        """Some of its rows, one behind the other."""
+        start, stop, step = rows.indices(self.shape[0])
+        assert step == 1
+        of_row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        shape = (max(stop - start, 0), *self.shape[1:])
+        return replace(self, offset=self.offset + start * of_row, shape=shape)
 
     def read_into(self, array: NDArray[Any]) -> None:
         """Fill a contiguous array of the same shape and dtype from the disk."""

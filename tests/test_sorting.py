@@ -393,6 +393,8 @@ def test_a_piece_is_sent_as_what_it_holds(tmp_path: Path) -> None:
     sent = pickle.loads(pickle.dumps(piece))
     assert type(sent) is np.ndarray
     np.testing.assert_array_equal(sent, values[::2])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(piece[1:2])), values[2:3])
+    assert piece[1:1].shape == (0, 4)
 
 
 def test_a_file_is_found_whole_or_not_at_all(tmp_path: Path) -> None:
