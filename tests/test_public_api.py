@@ -259,6 +259,8 @@ ORDER = (
     "robust.fitting",
     "robust.rows",
     "methods",
+    "distribution",
+    "distribution.splines",
     "neighbors",
     "neighbors.estimators",
     "neighbors.search",
