@@ -40,6 +40,7 @@ with pytest.MonkeyPatch.context() as patch:
     compare = importlib.import_module("compare")
     neighbors = importlib.import_module("neighbors")
     robust = importlib.import_module("robust")
+    ecdf = importlib.import_module("ecdf")
 
 
 def cases() -> Iterator[Any]:
@@ -434,3 +435,27 @@ def test_the_comparison_of_robust_fits(capsys: pytest.CaptureFixture[str]) -> No
             assert found == ("yes" if fit == "least trimmed squares" else "")
         assert int(loads) == 1  # all rows are a sample
         assert int(steps or 1) >= 1
+
+
+# --- Empirical distributions --------------------------------------------------------------------
+
+
+def test_errors_and_splitters_of_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["normal", "Zipf, a = 1.5"]
+    sizes = ["--elements", "3000", "--points", "5", "101", "--parts", "8", "--samples", "500"]
+    assert ecdf.main([*sizes, "--repeat", "1", "--data", *names]) == 0
+    rows = [row for row in rows_of(capsys.readouterr().out) if row[0] in names]
+    assert [row[0] for row in rows] == names * 3
+    for _, *cells in rows[:2]:
+        found, stated = (list(map(float, cells[i::2])) for i in (0, 1))
+        assert all(a <= b for a, b in zip(found, stated, strict=True))
+        assert stated[1] < 0.01 < stated[0] <= 0.25
+    few, many, _, _, exact = map(float, rows[2][1:])
+    assert few > many > exact == 1
+    assert all(float(cell) > 0 for row in rows[4:] for cell in row[1:])
+
+
+def test_a_wrong_distribution_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ecdf.EmpiricalDistribution, "cdf", lambda self, z: np.ones(len(z)))
+    with pytest.raises(SystemExit, match="was stated"):
+        ecdf.main(["--elements", "3000", "--data", "normal"])

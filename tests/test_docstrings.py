@@ -14,6 +14,8 @@ import dask_gpuselect
     "module",
     [
         "boxplot",
+        "distribution.cdf",
+        "distribution.empirical",
         "distribution.splines",
         "interpolation",
         "methods",

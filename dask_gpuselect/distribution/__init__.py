@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from dask_gpuselect.distribution.cdf import EmpiricalDistribution, EstimatedDistribution
+from dask_gpuselect.distribution.empirical import LazyDistribution, ecdf
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline, MonotoneRationalSpline
 
-__all__ = ["MonotoneQuadraticSpline", "MonotoneRationalSpline"]
+__all__ = [
+    "EmpiricalDistribution",
+    "EstimatedDistribution",
+    "LazyDistribution",
+    "MonotoneQuadraticSpline",
+    "MonotoneRationalSpline",
+    "ecdf",
+]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.ranks import ranks
@@ -100,8 +99,8 @@ class EmpiricalDistribution(Curve, Arrays):
     >>> d = EmpiricalDistribution(np.array([0, 4, 9]), below, upto, n_valid=10, n_missing=0)
     >>> d.cdf([-1, 0, 4, 9]).tolist(), d.max_error
     ([0.0, 0.1, 0.5, 1.0], 0.4)
-    >>> d.cdf_bounds(6)
-    (0.5, 0.9)
+    >>> d.cdf_bounds([6])
+    (array([0.5]), array([0.9]))
     >>> d.quantile_bounds([0.2, 0.5])
     (array([0, 4]), array([4, 4]))
     """
@@ -113,13 +112,13 @@ class EmpiricalDistribution(Curve, Arrays):
     n_missing: int
 
     def __post_init__(self) -> None:
-        counts = np.stack([self.below, self.upto], axis=1).ravel()
         is_right = self.points.shape == self.below.shape == self.upto.shape == (len(self.points),)
-        is_right &= bool(
-            (self.points[1:] > self.points[:-1]).all() and (np.diff(counts) >= 0).all()
-        )
-        ends = (counts[0], counts[-1]) if len(counts) else (0, 0)
-        if not is_right or ends != (0, self.n_valid):
+        if is_right:
+            counts = np.stack([self.below, self.upto], axis=1).ravel()
+            ends = (counts[0], counts[-1]) if len(counts) else (0, 0)
+            is_right = ends == (0, self.n_valid) and bool((np.diff(counts) >= 0).all())
+            is_right = is_right and bool((self.points[1:] > self.points[:-1]).all())
+        if not is_right:
             raise ValueError(
                 "points must be ascending and distinct, and the counts below and up to them ascend "
                 "from 0, below the first one, to n_valid, up to the last one"
@@ -451,6 +450,8 @@ class EstimatedDistribution(Curve, Arrays):
             )
         if not (np.isfinite(x).all() and np.isfinite(y).all() and (x[1:] > x[:-1]).all()):
             raise ValueError("points must be finite, ascending and distinct; proportions finite")
+        from dask_gpuselect.distribution.isotonic import isotonic_regression
+
         fitted = isotonic_regression(y, None if weights is None else on_host(weights))
         return cls(x, np.clip(fitted, 0.0, 1.0))
 
