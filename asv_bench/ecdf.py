@@ -6,10 +6,11 @@ it takes; prints Markdown.
 
 The error is the largest one at a million elements and just below them, as a share of all elements;
 what is stated is `max_error`. Splitters are the quantiles that divide data into 64 parts, the
-paper's use: from `ecdf` of all data, from `ecdf` of a random sample, from the sample itself, and
-the exact ones. How even the parts are is the largest one's size, of the mean. Times are taken in
-turns, of ten chunks in memory. Answers are checked: the program ends with an error if one is
-further off than what is stated.
+paper's use: from `ecdf` of all data in two loads, from `ecdf` of all data at quantiles of a random
+sample in one, from `ecdf` of the sample alone, from the sample itself, and the exact ones. How even
+the parts are is the largest one's size, of the mean. Times are taken in turns, of ten chunks in
+memory. Answers are checked: the program ends with an error if one is further off than what is
+stated.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def in_chunks(values: Values) -> da.Array:
 # --- Splitters ------------------------------------------------------------------------------------
 
 
-def spline_splitters(x: Any, n_parts: int, points: int = 1001) -> Floats:
+def spline_splitters(x: Any, n_parts: int, points: Any = 1001) -> Floats:
     """The ``n_parts - 1`` values that divide an array of any kind into about equal parts: quantiles
-    of the spline through its distribution, which is exact at so many points."""
+    of the spline through its distribution, which is exact at so many points, or at these."""
     distribution = ecdf(x, points)
     if not isinstance(distribution, EmpiricalDistribution):
         distribution = distribution.compute()
@@ -76,6 +77,11 @@ def shares_of(n_parts: int) -> Floats:
 
 def sample_of(values: Values, size: int) -> Values:
     return np.random.default_rng(7).choice(values, size)
+
+
+def points_of(sample: Values, k: int = 1001) -> Any:
+    """Values at which to count all data: evenly spaced in a sample."""
+    return quantile(sample, np.linspace(0, 1, k), method="inverted_cdf")
 
 
 def exact_splitters(x: Any, n_parts: int) -> Any:
@@ -124,6 +130,7 @@ def balances(values: Values, arguments: Any) -> Iterator[str]:
         yield f"{balance(ordered, spline_splitters(values, parts, k)):.3f}"
     for size in arguments.samples:
         drawn = sample_of(values, size)
+        yield f"{balance(ordered, spline_splitters(values, parts, points_of(drawn))):.3f}"
         yield f"{balance(ordered, spline_splitters(drawn, parts)):.3f}"
         yield f"{balance(ordered, exact_splitters(drawn, parts)):.3f}"
     yield f"{balance(ordered, exact_splitters(ordered, parts)):.3f}"
@@ -141,6 +148,8 @@ def times(values: Values, arguments: Any) -> Iterator[str]:
         calls[f"quantile {k}"] = lambda k=k: quantile(x, np.linspace(0, 1, k)).compute()  # type: ignore[misc]
     given = np.linspace(values.min(), values.max(), 1001).astype(values.dtype)
     calls["at values"] = lambda: ecdf(x, given).compute()
+    drawn = sample_of(values, arguments.samples[0])
+    calls["by sample"] = lambda: spline_splitters(x, arguments.parts, points_of(drawn))
     calls["splitters"] = partial(exact_splitters, x, arguments.parts)
     taken: dict[str, list[float]] = {call: [] for call in calls}
     for turn in range(arguments.repeat + 1):
@@ -155,6 +164,7 @@ def times(values: Values, arguments: Any) -> Iterator[str]:
         yield f"{middle[f'ecdf {k}'] / middle[f'quantile {k}']:.2f}"
     yield rounded(middle["at values"])
     yield rounded(middle["splitters"])
+    yield rounded(middle["by sample"])
 
 
 def heads(points: Sequence[int], arguments: Any) -> tuple[list[str], list[str], list[str]]:
@@ -164,8 +174,10 @@ def heads(points: Sequence[int], arguments: Any) -> tuple[list[str], list[str], 
         of_times += [f"`ecdf(x, {k})`, s", "of as many quantiles"]
     of_balances = ["data", *(f"`ecdf(x, {k})`" for k in points)]
     for size in arguments.samples:
-        of_balances += [f"`ecdf` of {size:,} elements", f"these {size:,}"]
-    of_times += ["`ecdf` at 1,001 values, s", f"{arguments.parts - 1} exact quantiles, s"]
+        of_balances += [f"`ecdf` at 1,001 quantiles of {size:,}"]
+        of_balances += [f"`ecdf` of these {size:,}", f"quantiles of these {size:,}"]
+    of_times += ["`ecdf` at 1,001 values, s", f"{arguments.parts - 1} exact splitters, s"]
+    of_times += [f"by `ecdf` at 1,001 quantiles of {arguments.samples[0]:,}, s"]
     return of_errors, [*of_balances, "exact"], of_times
 
 

@@ -450,8 +450,9 @@ def test_errors_and_splitters_of_distributions(capsys: pytest.CaptureFixture[str
         found, stated = (list(map(float, cells[i::2])) for i in (0, 1))
         assert all(a <= b for a, b in zip(found, stated, strict=True))
         assert stated[1] < 0.01 < stated[0] <= 0.25
-    few, many, _, _, exact = map(float, rows[2][1:])
+    few, many, counted, _, sampled, exact = map(float, rows[2][1:])
     assert few > many > exact == 1
+    assert sampled > counted
     assert all(float(cell) > 0 for row in rows[4:] for cell in row[1:])
 
 

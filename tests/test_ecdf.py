@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays, from_dtype
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from dask_gpuselect import ChunksChangedError, kernels, passes, quantile
 from dask_gpuselect.distribution import EmpiricalDistribution, EstimatedDistribution, ecdf
@@ -150,13 +151,13 @@ def test_exact_counts(dtype: str) -> None:
         a, points = make(name, dtype, n), next(numbers)
         found = ecdf(a, points)
         assert_counts(found, a, points, (name, n, points))
-        if n > 2:
-            cuts = ((0, n - n // 5, 0, n // 5),) if n == 40 else -(-n // 3)
+        if n == 40:
+            cuts = ((0, n - n // 5, 0, n // 5),)
             assert_same(computed(ecdf(lazy_of(a, cuts), points)), found)
         values = looked_at(a)[:: max(n // 9, 1)]
         found = ecdf(a, values)
         assert_counts(found, a, values, (name, n, "values"))
-        if n > 2:
+        if n > 40:
             assert_same(computed(ecdf(lazy_of(a, -(-n // 3)), values)), found)
 
 
@@ -171,7 +172,7 @@ def test_bounds(dtype: str) -> None:
             assert_bounds(ecdf(a, looked_at(a)[::50]), a, (name, n, "values"))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_property(data: st.DataObject) -> None:
     """Few different elements or any, in chunks or not, at few ranks or any values."""
@@ -223,7 +224,9 @@ def test_even_ranks() -> None:
     for n, k in ((0, 5), (1, 5), (3, 5), (1000, 7), (2**53, 100_003), (10**12 + 1, 12_345)):
         found = even_ranks(n, k)
         some = range(k) if k < 100 else (0, 1, 2, k // 3, k - 2, k - 1)
-        assert set(found.tolist()) >= {j * (n - 1) // (k - 1) for j in some} if n else not len(found)
+        assert (
+            set(found.tolist()) >= {j * (n - 1) // (k - 1) for j in some} if n else not len(found)
+        )
         if n > 1:
             assert (found[0], found[-1]) == (0, n - 1)
             assert np.diff(found).max() <= -(-(n - 1) // (k - 1))
@@ -284,7 +287,13 @@ def test_infinite() -> None:
     assert found.cdf([14, 39, 64, 65, 1e300, np.inf]).tolist() == [0.25, 0.5, 0.75, 0.75, 0.75, 1]
     assert found.pdf([-np.inf, 0, 65, np.inf]).tolist() == [0] * 4
     assert found.pdf(20) > 0
-    assert found.quantile([0.05, 0.2, 0.25, 0.8, 0.95]).tolist() == [-np.inf, 14, 14, np.inf, np.inf]
+    assert found.quantile([0.05, 0.2, 0.25, 0.8, 0.95]).tolist() == [
+        -np.inf,
+        14,
+        14,
+        np.inf,
+        np.inf,
+    ]
     assert np.isfinite(found.plot().lines[0].get_data()).all()
 
 
@@ -399,12 +408,10 @@ def test_the_density_of_continuous_data_with_atoms() -> None:
 
 def test_pdf() -> None:
     """It is the derivative of the cdf, and near the density that the data have."""
-    from scipy.stats import norm
-
     n = 200_000
-    found = ecdf(norm.ppf((np.arange(n) + 0.5) / n), 201)
+    found = ecdf(ndtri((np.arange(n) + 0.5) / n), 201)
     z = np.linspace(-2, 2, 777)
-    np.testing.assert_allclose(found.pdf(z), norm.pdf(z), rtol=0.02)
+    np.testing.assert_allclose(found.pdf(z), np.exp(-z * z / 2) / np.sqrt(2 * np.pi), rtol=0.02)
     step = 1e-6
     slope = (found.cdf(z + step) - found.cdf(z - step)) / (2 * step)
     # Next to a point the cdf stays below what is certainly not more.
@@ -431,14 +438,12 @@ def test_cdf_and_quantile_are_inverse() -> None:
 
 def test_better_than_a_line() -> None:
     """Of a smooth distribution the spline is nearer to the truth than lines between the points."""
-    from scipy.stats import norm
-
     n = 100_000
-    a = norm.ppf((np.arange(n) + 0.5) / n)
+    a = ndtri((np.arange(n) + 0.5) / n)
     found = ecdf(a, np.linspace(-3, 3, 25))
     z = np.linspace(-2.7, 2.7, 1001)
     of_lines = np.interp(z, found.points, found.upto / n)
-    spline, line = (np.abs(y - norm.cdf(z)).max() for y in (found.cdf(z), of_lines))
+    spline, line = (np.abs(y - ndtr(z)).max() for y in (found.cdf(z), of_lines))
     assert spline < line / 4
 
 
@@ -447,18 +452,16 @@ def test_better_than_a_line() -> None:
 
 def test_noisy_estimates() -> None:
     """The shares of samples do not ascend; made to, they are nearer to the truth."""
-    from scipy.stats import norm
-
     x = np.linspace(-2.5, 2.5, 101)
     sizes = np.where(np.arange(101) % 3, 100, 400)
-    noisy = np.random.default_rng(0).binomial(sizes, norm.cdf(x)) / sizes
+    noisy = np.random.default_rng(0).binomial(sizes, ndtr(x)) / sizes
     assert (np.diff(noisy) < 0).any()
     found = EstimatedDistribution.from_noisy(x, noisy, sizes)
     assert (np.diff(found.shares) >= 0).all()
     for z in (x, np.linspace(-2.5, 2.5, 777)):
         assert (np.diff(found.cdf(z)) >= 0).all()
     np.testing.assert_allclose(found.cdf(x), found.shares, atol=1e-15)
-    of_ours, of_noise = (np.mean((y - norm.cdf(x)) ** 2) for y in (found.shares, noisy))
+    of_ours, of_noise = (np.mean((y - ndtr(x)) ** 2) for y in (found.shares, noisy))
     assert of_ours < of_noise / 2
     even = EstimatedDistribution.from_noisy(x, noisy)
     assert not np.array_equal(even.shares, found.shares)
