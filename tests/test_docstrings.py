@@ -14,6 +14,7 @@ import dask_gpuselect
     "module",
     [
         "boxplot",
+        "distribution.isotonic",
         "distribution.splines",
         "interpolation",
         "methods",
