@@ -16,6 +16,7 @@ import dask_gpuselect
         "boxplot",
         "distribution.cdf",
         "distribution.empirical",
+        "distribution.isotonic",
         "distribution.splines",
         "interpolation",
         "methods",

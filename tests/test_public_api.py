@@ -171,7 +171,17 @@ def test_every_module_says_what_it_is_for() -> None:
 # Imports
 # --------------------------------------------------------------------------------------------------
 
-HEAVY = ("numba", "cupy", "distributed", "matplotlib", "sklearn", "xarray", "pandas", "zarr")
+HEAVY = (
+    "numba",
+    "cupy",
+    "distributed",
+    "matplotlib",
+    "scipy",
+    "sklearn",
+    "xarray",
+    "pandas",
+    "zarr",
+)
 COMPILED = {
     "xarray": {"xarray"},
     "robust.regression": {"sklearn"},
@@ -194,6 +204,7 @@ COMPILED = {
             "measures",
             "bitonic",
             "rows",
+            "lower_sets",
             "launch",
             "chunk",
         )
@@ -263,7 +274,9 @@ ORDER = (
     "distribution.empirical",
     "distribution.cdf",
     "distribution.counts",
+    "distribution.isotonic",
     "distribution.splines",
+    "distribution.numbers",
     "neighbors",
     "neighbors.estimators",
     "neighbors.search",
@@ -290,6 +303,7 @@ ORDER = (
     "kernels.cuda.moments",
     "kernels.cuda.measures",
     "kernels.cuda.rows",
+    "kernels.cuda.lower_sets",
     "kernels.cuda.bitonic",
     "kernels.cuda.cells",
     "kernels.cuda.buckets",
@@ -306,6 +320,7 @@ ORDER = (
     "kernels.distances",
     "kernels.radix",
     "kernels.residuals",
+    "kernels.lower_sets",
     "kernels.generic",
     "kernels.bitonic",
     "kernels.measures",
@@ -340,6 +355,7 @@ ORDER = (
     "interpolation",
     "ranks",
     "devices",
+    "optional",
 )
 
 # Nothing but NumPy and the standard library.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.ranks import ranks
@@ -450,8 +451,6 @@ class EstimatedDistribution(Curve, Arrays):
             )
         if not (np.isfinite(x).all() and np.isfinite(y).all() and (x[1:] > x[:-1]).all()):
             raise ValueError("points must be finite, ascending and distinct; proportions finite")
-        from dask_gpuselect.distribution.isotonic import isotonic_regression
-
         fitted = isotonic_regression(y, None if weights is None else on_host(weights))
         return cls(x, np.clip(fitted, 0.0, 1.0))
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_gpuselect.distribution.numbers import namespace_of, real
 from dask_gpuselect.kernels.generic import is_cupy, namespace
 
 Array = Any  # a NumPy or CuPy array
@@ -150,7 +151,7 @@ class _MonotoneSpline:
             raise TypeError(
                 "a spline of NumPy arrays is not evaluated at a CuPy array: make it of CuPy arrays"
             )
-        return _real(namespace(self.x), values, "what a spline is evaluated at")
+        return real(namespace(self.x), values, "what a spline is evaluated at")
 
 
 class MonotoneQuadraticSpline(_MonotoneSpline):
@@ -609,9 +610,9 @@ def _interval_of(values: Array, wanted: Array, side: str) -> Array:
 
 def _points(*given: Any) -> tuple[Array, ...]:
     """x, y and slopes as they are computed with, checked."""
-    xp = namespace(next(filter(is_cupy, given), np.empty(0)))
+    xp = namespace_of(*given)
     names = ("x", "y", "slopes")
-    arrays = tuple(_real(xp, each, name) for name, each in zip(names, given, strict=False))
+    arrays = tuple(real(xp, each, name) for name, each in zip(names, given, strict=False))
     x, y = arrays[:2]
     for name, array in zip(names, arrays, strict=False):
         if array.ndim != 1 or array.shape != x.shape:
@@ -626,16 +627,6 @@ def _points(*given: Any) -> tuple[Array, ...]:
     if bool((y[1:] < y[:-1]).any()) and bool((y[1:] > y[:-1]).any()):
         raise ValueError("y must ascend or descend; isotonic regression makes it so")
     return arrays
-
-
-def _real(xp: Any, values: Any, name: str) -> Array:
-    """As float64, of the same kind."""
-    if hasattr(values, "__dask_graph__"):
-        raise TypeError(f"{name} must not be a dask array: a.map_blocks(s), or compute it")
-    array = xp.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
-    return array.astype(np.float64)
 
 
 def _check_order(nu: Any) -> None:
