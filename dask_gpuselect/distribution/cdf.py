@@ -3,7 +3,7 @@ monotone spline fills in what is between."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -35,8 +35,8 @@ class Curve:
         return MonotoneQuadraticSpline(x, y, extrapolate=False) if is_any else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the spline, which is made again sooner than it is sent."""
-        return {name: value for name, value in self.__dict__.items() if name != "spline"}
+        """Without what is made of the rest sooner than it is sent."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def _at(self, z: NDArray[Any], nu: int = 0) -> FloatArray:
         """The spline, or its slope; NaN beyond its knots."""
@@ -90,8 +90,8 @@ class EmpiricalDistribution(Curve, Arrays):
     continuous data is none, unless nothing is beside it; if every element is a point, `cdf` is the
     step function that counts them.
 
-    No spline leads to an infinite point: of elements between it and the last finite one the
-    estimate is that they lie at its own side's end, so that `cdf` is flat there.
+    No spline leads to an infinite point, and `cdf` is flat beside it: elements before the first
+    finite point are taken to be at that, those behind the last one at infinity.
 
     Examples
     --------
@@ -177,9 +177,9 @@ class EmpiricalDistribution(Curve, Arrays):
         Returns
         -------
         ndarray of float64, of the shape of `z`, or a scalar
-            Within `cdf_bounds`, and so within `max_error` of the exact share. Never decreasing but
-            for rounding; 0 below the least element, 1 from the largest one on. NaN where z is, and
-            everywhere if there are no elements.
+            Within `cdf_bounds`, and so within `max_error` of the exact share. It never decreases;
+            0 below the least element, 1 from the largest one on. NaN where z is, and everywhere if
+            there are no elements.
 
         Raises
         ------
