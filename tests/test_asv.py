@@ -42,6 +42,9 @@ with pytest.MonkeyPatch.context() as patch:
     robust = importlib.import_module("robust")
     ecdf = importlib.import_module("ecdf")
 
+    isotonic = importlib.import_module("isotonic")
+    splines = importlib.import_module("splines")
+
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
@@ -460,3 +463,40 @@ def test_a_wrong_distribution_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ecdf.EmpiricalDistribution, "cdf", lambda self, z: np.ones(len(z)))
     with pytest.raises(SystemExit, match="was stated"):
         ecdf.main(["--elements", "3000", "--data", "normal"])
+
+
+# --- Distributions ------------------------------------------------------------------------------
+
+
+def test_isotonic_regression_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isotonic.main(["--sizes", "300", "3000", "--repeat", "1"]) == 0
+    rows = rows_of(capsys.readouterr().out)[-8:]
+    assert [row[0] for row in rows[::2]] == list(isotonic.DATA)
+    assert all(float(cell) >= 0 for row in rows for cell in row[2:])
+
+
+def test_isotonic_regression_leaves_out_what_takes_too_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = ["--sizes", "300", "3000", "--data", "constant", "--budget", "1e-9"]
+    assert isotonic.main(sizes) == 0
+    assert rows_of(capsys.readouterr().out)[-1][2:] == ["--", "--", "", "--"]
+
+
+def test_isotonic_regression_notices_a_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(isotonic, "serial_lower_sets", lambda y: y + 1e-6)
+    assert isotonic.main(["--sizes", "300", "--data", "constant"]) == 1
+    assert "constant, 300: serial" in capsys.readouterr().err
+
+
+def test_splines_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--points", "30", "--sizes", "50", "--places", "100", "--repeat", "1"]
+    assert splines.main(sizes) == 0
+    rows = rows_of(capsys.readouterr().out)
+    errors = [row for row in rows if row[0] in splines.FUNCTIONS]
+    assert len(errors) == 2 * len(splines.FUNCTIONS)
+    # With true slopes the errors are the least.
+    assert sum(float(row[4]) < float(row[6]) for row in errors) >= 10
+    assert all(float(cell) > 0 for cell in rows[-1][2:])
