@@ -41,7 +41,6 @@ with pytest.MonkeyPatch.context() as patch:
     neighbors = importlib.import_module("neighbors")
     robust = importlib.import_module("robust")
     ecdf = importlib.import_module("ecdf")
-
     isotonic = importlib.import_module("isotonic")
     splines = importlib.import_module("splines")
 
