@@ -44,6 +44,7 @@ class BoxQuestion:
     omits_nan: bool
     source_dtype: np.dtype[Any]
 
+    share: ClassVar[int] = 1
     wants_sums: ClassVar[bool] = True
     third: ClassVar[str] = "fences"
 

@@ -204,12 +204,16 @@ class Follower(Guessing, Protocol):
     """A question that may need a third load, with any object for an answer."""
 
     @property
+    def share(self) -> int:
+        """See `strategies.pivot_count`."""
+
+    @property
     def wants_sums(self) -> bool:
         """Whether the first load, or the only one of data in memory, sums the elements too."""
 
     @property
-    def third(self) -> str:
-        """What the third load is for, in the names of its layers."""
+    def third(self) -> str | None:
+        """What the third load is for, in the names of its layers; None if there is never one."""
 
     def look(self, brackets: Brackets, tally: Tally) -> Any:
         """What that says. Raises `ChunksChangedError` if it is not what the first load proved."""
@@ -261,9 +265,9 @@ class _Asked:
 
 def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) -> _Asked:
     guess, settled = None, None
-    if is_in_memory(x) and is_large_enough(x.size, x.npartitions):
+    if is_in_memory(x) and is_worth_a_pilot(x.size, x.npartitions, question):
         guess, settled = _pilot(x, question, label)
-    cuts = _cuts(x, 1, settled, among)
+    cuts = _cuts(x, question.share, settled, among)
     sums = _all_sums(x, cuts, guess, label, among) if question.wants_sums else None
     return _Asked(x, question, settled, cuts, sums, _bracket(cuts, question, label))
 
@@ -307,17 +311,20 @@ def _nothing(parts: list[Any]) -> None:
 def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
     x, question, bracket = asked.x, asked.question, asked.bracket
     tally = _tally(x, asked.cuts, bracket, label, turn)
+    is_last = question.third is None
     found = reduced(
         tally,
         f"{label}-candidates-merge",
         merge_or_none,
-        _look,
-        f"{label}-look-{tokenize(tally.name, question)}",
+        _look_and_finish if is_last else _look,
+        f"{label}-{'' if is_last else 'look-'}{tokenize(tally.name, question)}",
         brackets=TaskRef((bracket.name,)),
         settled=None if asked.settled is None else TaskRef((asked.settled.name,)),
         question=question,
         meta=x._meta,
     )
+    if is_last:
+        return found
     third = _third_load(asked, found, f"{label}-{question.third}")
     return reduced(
         third,
@@ -343,6 +350,17 @@ def _look(
         return settled, None
     found = question.look(brackets, tally)
     return found, question.more(brackets, found)
+
+
+def _look_and_finish(
+    parts: list[Tally | None],
+    brackets: Brackets | None,
+    settled: Any,
+    question: Follower,
+    meta: Any,
+) -> Any:
+    found, more = _look(parts, brackets, settled, question, meta)
+    return question.finish(found, more, None, None)
 
 
 def _finish_more(
@@ -397,14 +415,14 @@ def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     size, n_threads = math.prod(values.shape), threads_for(values)
     if n_threads and size >= WORTH_THREADS:
         return _ask_threads(values, question, n_threads)
-    if size >= PILOT_WORTH:
+    if question.share == 1 and size >= PILOT_WORTH:
         guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
         tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
         found = _settled(guess, tally, question)
         if found is not None:
             sums = _sums_now(values, guess.ends, dtype, question)
             return question.finish(found, None, None, sums)
-    cuts = kernels.cuts(values, dtype, 1)
+    cuts = kernels.cuts(values, dtype, question.share)
     sums = _sums_now(values, cuts.pivots, dtype, question)
     brackets = question.bracket(cuts)
     found = question.look(brackets, checked_tally(values, cuts, brackets, (), dtype))
@@ -429,13 +447,22 @@ def threads_for(values: Any) -> int:
 
 
 def _ask_threads(values: NDArray[Any], question: Follower, n_threads: int) -> Any:
-    """The same in pieces, views of a NumPy array, that dask's threads take."""
+    """The same in pieces that dask's threads take."""
+    (answer,) = ask_more([in_pieces(values, n_threads)], [question], "now")
+    return by_threads(answer)
+
+
+def in_pieces(values: NDArray[Any], n_threads: int) -> da.Array:
+    """A NumPy array in views that so many threads may share."""
     flat = values.ravel(order="K")
     pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // PILOT_WORTH), 1))
     # Not by da.from_array, which makes a copy.
     held = {("pieces", i): piece for i, piece in enumerate(pieces)}
-    x = da.Array(held, "pieces", (tuple(map(len, pieces)),), meta=flat[:0])
-    (answer,) = ask_more([x], [question], "now")
+    return da.Array(held, "pieces", (tuple(map(len, pieces)),), meta=flat[:0])
+
+
+def by_threads(answer: da.Array) -> Any:
+    """The object that a task gives, whatever scheduler is the default."""
     return threaded_get(answer.dask, (answer.name,))
 
 
@@ -455,14 +482,10 @@ def _guess_now(
     return None
 
 
-def is_worth_a_pilot(size: float, n_chunks: int, question: Question) -> bool:
-    """Whether chunks in memory are of such sizes, and candidates few."""
-    return question.share == 1 and is_large_enough(size, n_chunks)
-
-
-def is_large_enough(size: float, n_chunks: int) -> bool:
-    """Whether chunks in memory are large enough that a read saved counts, and not too large."""
-    return PILOT_WORTH * n_chunks <= size <= PILOT_MOST
+def is_worth_a_pilot(size: float, n_chunks: int, question: Question | Follower) -> bool:
+    """Whether candidates are few, and chunks in memory are large enough that a read saved counts,
+    and not too large."""
+    return question.share == 1 and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
 def _pilot(x: da.Array, question: Guessing, label: str) -> tuple[da.Array, da.Array]:

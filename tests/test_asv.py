@@ -40,6 +40,9 @@ with pytest.MonkeyPatch.context() as patch:
     compare = importlib.import_module("compare")
     neighbors = importlib.import_module("neighbors")
     robust = importlib.import_module("robust")
+    ecdf = importlib.import_module("ecdf")
+    isotonic = importlib.import_module("isotonic")
+    splines = importlib.import_module("splines")
 
 
 def cases() -> Iterator[Any]:
@@ -444,3 +447,65 @@ def test_the_comparison_of_robust_fits(capsys: pytest.CaptureFixture[str]) -> No
             assert found == ("yes" if fit == "least trimmed squares" else "")
         assert int(loads) == 1  # all rows are a sample
         assert int(steps or 1) >= 1
+
+
+# --- Empirical distributions --------------------------------------------------------------------
+
+
+def test_errors_and_splitters_of_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["normal", "Zipf, a = 1.5"]
+    sizes = ["--elements", "3000", "--points", "5", "101", "--parts", "8", "--samples", "500"]
+    assert ecdf.main([*sizes, "--repeat", "1", "--data", *names]) == 0
+    rows = [row for row in rows_of(capsys.readouterr().out) if row[0] in names]
+    assert [row[0] for row in rows] == names * 3
+    for _, *cells in rows[:2]:
+        found, stated = (list(map(float, cells[i::2])) for i in (0, 1))
+        assert all(a <= b for a, b in zip(found, stated, strict=True))
+        assert stated[1] < 0.01 < stated[0] <= 0.25
+    few, many, counted, _, sampled, exact = map(float, rows[2][1:])
+    assert few > many > exact == 1
+    assert sampled > counted
+    assert all(float(cell) > 0 for row in rows[4:] for cell in row[1:])
+
+
+def test_a_wrong_distribution_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ecdf.EmpiricalDistribution, "cdf", lambda self, z: np.ones(len(z)))
+    with pytest.raises(SystemExit, match="was stated"):
+        ecdf.main(["--elements", "3000", "--data", "normal"])
+
+
+# --- Distributions ------------------------------------------------------------------------------
+
+
+def test_isotonic_regression_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isotonic.main(["--sizes", "300", "3000", "--repeat", "1"]) == 0
+    rows = rows_of(capsys.readouterr().out)[-8:]
+    assert [row[0] for row in rows[::2]] == list(isotonic.DATA)
+    assert all(float(cell) >= 0 for row in rows for cell in row[2:])
+
+
+def test_isotonic_regression_leaves_out_what_takes_too_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = ["--sizes", "300", "3000", "--data", "constant", "--budget", "1e-9"]
+    assert isotonic.main(sizes) == 0
+    assert rows_of(capsys.readouterr().out)[-1][2:] == ["--", "--", "", "--"]
+
+
+def test_isotonic_regression_notices_a_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(isotonic, "serial_lower_sets", lambda y: y + 1e-6)
+    assert isotonic.main(["--sizes", "300", "--data", "constant"]) == 1
+    assert "constant, 300: serial" in capsys.readouterr().err
+
+
+def test_splines_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--points", "30", "--sizes", "50", "--places", "100", "--repeat", "1"]
+    assert splines.main(sizes) == 0
+    rows = rows_of(capsys.readouterr().out)
+    errors = [row for row in rows if row[0] in splines.FUNCTIONS]
+    assert len(errors) == 2 * len(splines.FUNCTIONS)
+    # With true slopes the errors are the least.
+    assert sum(float(row[4]) < float(row[6]) for row in errors) >= 10
+    assert all(float(cell) > 0 for cell in rows[-1][2:])

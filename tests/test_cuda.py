@@ -89,8 +89,8 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     compiled = {
         file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
-        # One is made for a length of lanes, one for a number of parameters.
-        for file in set(FILES.values()) - {"lanes.cu", "rows.cu"}
+        # One is made for a length of lanes, one for a number of parameters, one for float64.
+        for file in set(FILES.values()) - {"lanes.cu", "rows.cu", "lower_sets.cu"}
     }
     names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
@@ -117,6 +117,19 @@ def test_kernels_of_rows_compile(dtype: str, arch: str) -> None:
         text = source("rows.cu", np.dtype(dtype), SIZES[0], defined)
         assert b"rows_tally" in Program(text, "c++", options).compile("cubin").code
     assert row_sums(MOST_PARAMETERS) == 66
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
+def test_kernels_of_lower_sets_compile(arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    text = source("lower_sets.cu", np.dtype("f8"), SIZES[0])
+    compiled = Program(text, "c++", options).compile("cubin").code
+    for name in ("sets_smallest", "sets_weighted", "sets_numbers"):
+        assert file_of(name) == "lower_sets.cu"
+        assert name.encode() in compiled
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

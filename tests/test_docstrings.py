@@ -15,6 +15,10 @@ import dask_gpuselect
     [
         "binning",
         "boxplot",
+        "distribution.cdf",
+        "distribution.empirical",
+        "distribution.isotonic",
+        "distribution.splines",
         "interpolation",
         "methods",
         "neighbors.estimators",

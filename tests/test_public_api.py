@@ -176,7 +176,17 @@ def test_every_module_says_what_it_is_for() -> None:
 # Imports
 # --------------------------------------------------------------------------------------------------
 
-HEAVY = ("numba", "cupy", "distributed", "matplotlib", "sklearn", "xarray", "pandas", "zarr")
+HEAVY = (
+    "numba",
+    "cupy",
+    "distributed",
+    "matplotlib",
+    "scipy",
+    "sklearn",
+    "xarray",
+    "pandas",
+    "zarr",
+)
 COMPILED = {
     "xarray": {"xarray"},
     "robust.regression": {"sklearn"},
@@ -199,6 +209,7 @@ COMPILED = {
             "measures",
             "bitonic",
             "rows",
+            "lower_sets",
             "launch",
             "chunk",
         )
@@ -264,6 +275,13 @@ ORDER = (
     "robust.fitting",
     "robust.rows",
     "methods",
+    "distribution",
+    "distribution.empirical",
+    "distribution.cdf",
+    "distribution.counts",
+    "distribution.isotonic",
+    "distribution.splines",
+    "distribution.numbers",
     "neighbors",
     "neighbors.estimators",
     "neighbors.search",
@@ -293,6 +311,7 @@ ORDER = (
     "kernels.cuda.moments",
     "kernels.cuda.measures",
     "kernels.cuda.rows",
+    "kernels.cuda.lower_sets",
     "kernels.cuda.bitonic",
     "kernels.cuda.cells",
     "kernels.cuda.buckets",
@@ -311,6 +330,7 @@ ORDER = (
     "kernels.ordering",
     "kernels.radix",
     "kernels.residuals",
+    "kernels.lower_sets",
     "kernels.generic",
     "kernels.bitonic",
     "kernels.measures",
@@ -346,6 +366,7 @@ ORDER = (
     "interpolation",
     "ranks",
     "devices",
+    "optional",
 )
 
 # Nothing but NumPy and the standard library.

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dask_gpuselect.neighbors.search import kneighbors
+from dask_gpuselect.optional import needs
 
 if TYPE_CHECKING:
     from dask_gpuselect.neighbors.estimators import (
@@ -22,13 +23,6 @@ def __getattr__(name: str) -> Any:
     """The estimators, when they are first asked for: they need scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needs("sklearn", name, but="; the function kneighbors does not"):
         estimators = importlib.import_module("dask_gpuselect.neighbors.estimators")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "sklearn":
-            raise
-        raise ImportError(
-            f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'; "
-            "the function kneighbors does not"
-        ) from error
     return getattr(estimators, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dask_gpuselect.optional import needs
 from dask_gpuselect.robust.spread import iqr, mad, naniqr, nanmad
 
 if TYPE_CHECKING:
@@ -17,12 +18,6 @@ def __getattr__(name: str) -> Any:
     """The estimators, when they are first asked for: they need scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needs("sklearn", name):
         from dask_gpuselect.robust import regression
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith("sklearn"):
-            raise
-        raise ImportError(
-            f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'"
-        ) from error
     return getattr(regression, name)

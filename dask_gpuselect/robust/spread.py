@@ -432,6 +432,7 @@ class DeviationQuestion:
     distances: QuietMedian
     scale: float
 
+    share: ClassVar[int] = 1
     wants_sums: ClassVar[bool] = False
     third: ClassVar[str] = "distances"
 

@@ -19,6 +19,7 @@ PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
+SETS_THREADS = 256
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
@@ -38,6 +39,7 @@ AGREED = {
     "MEASURE_THREADS": MEASURE_THREADS,
     "BITONIC_THREADS": BITONIC_THREADS,
     "ROWS_THREADS": ROWS_THREADS,
+    "SETS_THREADS": SETS_THREADS,
     "MERGE_EACH": MERGE_EACH,
     "COUNTERS": COUNTERS,
     "CHOOSE_THREADS": CHOOSE_THREADS,
@@ -100,6 +102,7 @@ FILES = {
     "bitonic": "bitonic.cu",
     "merge": "bitonic.cu",
     "rows": "rows.cu",
+    "sets": "lower_sets.cu",
     "tally": "spans.cu",
     "locate": "selection.cu",
     "select": "selection.cu",

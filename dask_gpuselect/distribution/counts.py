@@ -1,0 +1,199 @@
+"""How many elements are below and up to some points, exactly: at ranks by the tally of two loads,
+at given values by one load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.cuts import Arrays, Brackets, IntArray, Tally
+from dask_gpuselect.finish import order_statistics, unsigned_zero
+from dask_gpuselect.kernels import generic, numpy_dtype
+from dask_gpuselect.keys import from_keys
+from dask_gpuselect.strategies.probes import Extent
+from dask_gpuselect.strategies.spaces import VALUE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts(Arrays):
+    """Exact counts at some points.
+
+    Parameters
+    ----------
+    points : ndarray, shape (k,), of a `keys.selection_dtype`
+        Ascending and distinct. The least and the largest element are among them, if there is any.
+    below, upto : ndarray of int64, shape (k,)
+        How many elements are < and <= each.
+    n_valid, n_missing : int
+        How many elements, and how many NaN.
+    """
+
+    points: NDArray[Any]
+    below: IntArray
+    upto: IntArray
+    n_valid: int
+    n_missing: int
+
+
+# --- At ranks -------------------------------------------------------------------------------------
+
+
+def even_ranks(n: int, k: int) -> IntArray:
+    """The distinct ones of `k` ranks from 0 to ``n - 1``, as evenly spaced as integers can be.
+
+    Between two neighbours of them are at most ``ceil((n - 1) / (k - 1)) - 1`` others.
+    """
+    step, rest = divmod(max(n - 1, 0), k - 1)
+    places = np.arange(k if n else 0)
+    # Not ``places * (n - 1) // (k - 1)``, whose product may overflow.
+    return np.unique(places * step + places * rest // (k - 1))
+
+
+def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
+    """The elements of some ranks, and the counts there.
+
+    Parameters
+    ----------
+    brackets : Brackets
+        Of all these ranks.
+    tally : Tally
+        Of all chunks, at these brackets.
+    ranks : ndarray of int64
+        The first and the last one among them; none if there are no elements.
+
+    Raises
+    ------
+    ChunksChangedError
+        If a rank lies outside its bracket.
+    """
+    ordered = Ordered.of(tally.candidates)
+    found = order_statistics(brackets, replace(tally, candidates=ordered), ranks)  # type: ignore[arg-type]
+    points = np.unique(found)
+    ends = brackets.ends
+    # The end at or next above each point. If it is not the point, that is in the cell before, and
+    # what is below the point is up to the cell's begin, or a candidate behind that.
+    end = ends.searchsorted(points)
+    is_end = np.append(ends, ends[:1])[end] == points if len(ends) else np.zeros(len(end), np.bool_)
+    is_end &= end < len(ends)
+    behind = np.append(np.int64(0), tally.upto - ordered.places(ends, "right"))[end]
+    below, upto = (
+        np.where(is_end, np.append(at_ends, 0)[end], behind + ordered.places(points, side))
+        for at_ends, side in ((tally.below, "left"), (tally.upto, "right"))
+    )
+    return Counts(points, below, upto, tally.n_valid, tally.n_missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Candidates in order, on the host or the device that they were on, to be selected and
+    counted; see `finish.elements_at`."""
+
+    elements: Any
+
+    @classmethod
+    def of(cls, candidates: Any) -> Self:
+        if isinstance(candidates, np.ndarray):
+            return cls(np.sort(candidates))
+        return cls(generic.sorted_copy(candidates.elements))
+
+    def __len__(self) -> int:
+        return int(self.elements.shape[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(self.elements)
+
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
+        return generic.elements_at(self.elements, places)
+
+    def places(self, values: NDArray[Any], side: str) -> IntArray:
+        """How many candidates are below, or up to, each value; as `numpy.searchsorted`.
+
+        Compared on the host, for CuPy takes denormal float32 for zeros: in as many steps as the
+        number of candidates has bits.
+        """
+        if isinstance(self.elements, np.ndarray):
+            return self.elements.searchsorted(values, side)  # type: ignore[call-overload, no-any-return]
+        low, high = np.zeros(len(values), np.int64), np.full(len(values), len(self))
+        while (is_open := low < high).any():
+            middle = (low + high) // 2
+            found = self.elements_at(np.minimum(middle, len(self) - 1))
+            goes_on = found < values if side == "left" else found <= values
+            low = np.where(is_open & goes_on, middle + 1, low)
+            high = np.where(is_open & ~goes_on, middle, high)
+        return low
+
+
+# --- At given values ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointTally(Arrays):
+    """What one load finds at some points, in one chunk or in several together.
+
+    Parameters
+    ----------
+    below, upto : ndarray of int64, shape (k,)
+        How many elements are < and <= each point.
+    extremes : ndarray, shape (2,) or (0,)
+        The least and the largest element, if there is any.
+    tied : ndarray of int64, of the shape of `extremes`
+        How many elements equal each of them.
+    n_valid, n_missing : int
+    """
+
+    below: IntArray
+    upto: IntArray
+    extremes: NDArray[Any]
+    tied: IntArray
+    n_valid: int
+    n_missing: int
+
+    @classmethod
+    def of_chunk(cls, chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> Self:
+        """Of a chunk of any shape, whose array says that it is of that dtype. Reads it twice."""
+        extent: Any = kernels.report(chunk, dtype, Extent(VALUE))
+        keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
+        extremes = unsigned_zero(from_keys(keys, points.dtype))
+        ends = np.union1d(points, extremes)
+        nothing = np.zeros(len(ends) + 1, np.bool_)
+        tally = kernels.tally(chunk, dtype, Brackets(ends, nothing), 0)
+        assert tally is not None  # nothing is gathered
+        at, outer = ends.searchsorted(points), ends.searchsorted(extremes)
+        tied = (tally.upto - tally.below)[outer]
+        counts = (tally.n_valid, tally.n_missing)
+        return cls(tally.below[at], tally.upto[at], extremes, tied, *counts)
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """The tally of all parts together."""
+        below, upto = (
+            np.array([getattr(part, name) for part in parts]).sum(axis=0)
+            for name in ("below", "upto")
+        )
+        ends = np.array([part.extremes for part in parts if len(part.extremes)])
+        tied = np.array([part.tied for part in parts if len(part.extremes)])
+        extremes, all_tied = parts[0].extremes[:0], parts[0].tied[:0]
+        if len(ends):
+            extremes = np.array([ends[:, 0].min(), ends[:, 1].max()])
+            all_tied = np.where(ends == extremes, tied, 0).sum(axis=0)
+        n_valid, n_missing = (
+            sum(getattr(part, name) for part in parts) for name in ("n_valid", "n_missing")
+        )
+        return cls(below, upto, extremes, all_tied, n_valid, n_missing)
+
+    def counts(self, points: NDArray[Any]) -> Counts:
+        """At the points and the extremes."""
+        every, first = np.unique(np.concatenate([points, self.extremes]), return_index=True)
+        at_extremes = np.array([0, self.n_valid - self.tied[-1]] if len(self.tied) else [], int)
+        upto = np.array([self.tied[0], self.n_valid] if len(self.tied) else [], int)
+        below, upto = (
+            np.concatenate([counted, outer]).astype(np.int64)[first]
+            for counted, outer in ((self.below, at_extremes), (self.upto, upto))
+        )
+        return Counts(every, below, upto, self.n_valid, self.n_missing)

@@ -1,0 +1,192 @@
+"""Isotonic regression: the ascending sequence nearest to a noisy one, by least squares or by least
+absolute deviations."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.distribution.numbers import namespace_of, real
+from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
+from dask_gpuselect.kernels.lower_sets import exponent_of, running_maximum, scaled
+from dask_gpuselect.optional import needs
+
+Array = Any  # a NumPy or CuPy array
+
+MOST_ON_DEVICE = 1 << 16  # numbers up to which lower sets are faster than a copy to the host
+WEIGHT_BITS = 59  # of the sum of all weights as integers: twice it, and n, are int64
+
+
+def isotonic_regression(
+    y: Any, weights: Any = None, *, loss: str = "squared", increasing: bool = True
+) -> Array:
+    """The ascending sequence that is nearest to y.
+
+    Parameters
+    ----------
+    y : array_like, shape (n,)
+        Real and finite. A CuPy array is answered by one.
+    weights : array_like, shape (n,), optional
+        Positive and finite; how much each element counts. All the same by default.
+    loss : {"squared", "absolute"}, default "squared"
+        What is least: the weighted sum of squared, or of absolute, differences from y. For the
+        second a large outlier counts no more than a small one.
+    increasing : bool, default True
+        False for the nearest descending sequence.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+        For "squared" the only solution: of averages of y. For "absolute" there can be several; this
+        is the smallest (for a descending sequence too), all of elements of y: the lower median of
+        each block.
+
+    Raises
+    ------
+    TypeError
+        For anything but real numbers, and for dask arrays.
+    ValueError
+        For shapes, numbers or weights that are not as said above; for an unknown loss.
+    ImportError
+        For "squared", if SciPy 1.12 or later is missing: ``pip install
+        'dask-gpuselect[distribution]'``. Not for CuPy arrays of up to 65,536 elements.
+    MemoryError
+        Out of device memory.
+
+    See Also
+    --------
+    MonotoneQuadraticSpline : a smooth function through what this makes monotone
+    scipy.optimize.isotonic_regression
+
+    Notes
+    -----
+    The answer is ``max over i <= k of min over j >= k of the average of y[i] ... y[j]``, for
+    "absolute" of their lower median.
+
+    "squared": SciPy pools adjacent violators on the host, in O(n). A CuPy array of up to 65,536
+    elements stays on the device: there every thread finds the smallest average from one element on
+    (parallel minimum lower sets), O(n**2) in all; larger ones are copied to the host and back. Both
+    have errors of some eps of the largest abs(y). Averages on the device come from sums of two
+    float64 each, whose own error, relative to the largest abs(y), is about ``1e-30 * sum(weights) /
+    min(weights)``.
+
+    "absolute": the elements are divided by the value that they take in the answer, by one half of
+    the values after the other: where the sequence passes the middle one is a minimum of partial
+    sums of weights. All such divisions are made at once, with the same array operations for NumPy
+    and CuPy, and so are the answers, to the last bit. O(n log n), on a device O(n log(n)**2).
+    Sums are of integers: weights are rounded to multiples of less than ``2**-57`` of their sum,
+    which is exact for integers.
+
+    No loads: arrays only. Memory: about twenty arrays of the size of y.
+
+    References
+    ----------
+    G. Beliakov and S. Liu, "Parallel monotone spline interpolation and approximation on GPUs",
+    2013, section 3, for minimum lower sets. Q. F. Stout, "Isotonic regression via partitioning",
+    2013, for "absolute".
+
+    Examples
+    --------
+    >>> from dask_gpuselect.distribution import isotonic_regression
+    >>> isotonic_regression([1, 3, 2, 4, 100, 5, 6], loss="absolute").tolist()
+    [1.0, 2.0, 2.0, 4.0, 5.0, 5.0, 6.0]
+    >>> isotonic_regression([1, 3, 2, 4, 100, 5, 6]).tolist()
+    [1.0, 2.5, 2.5, 4.0, 37.0, 37.0, 37.0]
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
+    xp = namespace_of(y, weights)
+    y = real(xp, y, "y")
+    if y.ndim != 1:
+        raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
+    if not bool(xp.isfinite(y).all()):
+        raise ValueError("y must be finite")
+    if weights is not None:
+        weights = real(xp, weights, "weights")
+        if weights.shape != y.shape:
+            raise ValueError(
+                f"there must be a weight for each y, not {weights.shape} for {y.shape}"
+            )
+        if not bool(((weights > 0) & xp.isfinite(weights)).all()):
+            raise ValueError("weights must be positive and finite")
+        weights = scaled(weights, -exponent_of(weights)) if len(y) else None
+    if len(y) == 0:
+        return y
+    if increasing:
+        return LOSSES[loss](y, weights)
+    return LOSSES[loss](y[::-1], None if weights is None else weights[::-1])[::-1]
+
+
+def _least_squares(y: Array, weights: Array | None) -> Array:
+    if not is_cupy(y):
+        return _pooled(y, weights)
+    if len(y) <= MOST_ON_DEVICE:
+        kernels = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
+        return kernels.lower_sets(y, weights)
+    return like(_pooled(to_host(y), None if weights is None else to_host(weights)), y)
+
+
+def _pooled(y: Array, weights: Array | None) -> Array:
+    with needs("scipy", 'isotonic_regression(loss="squared")'):
+        from scipy.optimize import isotonic_regression as pooled
+    exponent = exponent_of(y)  # so that no sum overflows
+    return scaled(pooled(scaled(y, -exponent), weights=weights).x, exponent)
+
+
+def _least_absolute(y: Array, weights: Array | None) -> Array:
+    """Segments of y have values between `low` and `high` in the answer, as ranks among all of y.
+    Each is divided at the last place where those that want to be larger than the middle rank are
+    outweighed most."""
+    xp = namespace(y)
+    values, rank = xp.unique(y, return_inverse=True)
+    n, rank = len(y), rank.reshape(-1)
+    if weights is None:
+        weights = xp.ones(n, np.int64)
+    else:
+        unit = scaled(weights, WEIGHT_BITS - math.frexp(float(weights.sum()))[1])
+        weights = xp.maximum(xp.rint(unit), 1).astype(np.int64)
+    behind = xp.cumsum(weights)
+    low, high = xp.zeros(n, np.int64), xp.full(n, len(values) - 1, np.int64)
+    is_head = xp.arange(n) == 0
+    for _ in range((len(values) - 1).bit_length()):
+        middle = (low + high) // 2
+        votes = xp.where((low < high) & (rank > middle), weights, -weights)
+        is_left = _is_left(votes, weights, behind, is_head)
+        low = xp.where(is_left | (low == high), low, middle + 1)
+        high = xp.where(is_left, middle, high)
+        is_head[1:] |= is_left[:-1] & ~is_left[1:]
+    return values[low]
+
+
+def _is_left(votes: Array, weights: Array, behind: Array, is_head: Array) -> Array:
+    """Of each element, whether the last least sum of its segment's votes is at it or behind it."""
+    xp = namespace(votes)
+    segment = xp.cumsum(is_head) - 1
+    heads = xp.flatnonzero(is_head)
+    ends = xp.append(heads[1:], len(votes)) - 1
+    sums = xp.cumsum(votes)
+    sums -= (sums - votes)[heads][segment]
+    # All sums of a segment are made smaller than those of the one before, by the weights of both:
+    # then one running minimum serves all.
+    before = (behind - weights)[heads]
+    shift = before + behind[ends] + xp.arange(len(heads))
+    least = _running_minimum(sums - shift[segment])[ends] + shift
+    is_least = (sums == xp.minimum(least, 0)[segment]).astype(np.int64)
+    seen = xp.cumsum(is_least)
+    return seen[ends][segment] - seen + is_least > 0
+
+
+def _running_minimum(values: Array) -> Array:
+    if isinstance(values, np.ndarray):
+        return np.minimum.accumulate(values)
+    return -running_maximum(-values)
+
+
+LOSSES: dict[str, Callable[[Array, Array | None], Array]] = {
+    "squared": _least_squares,
+    "absolute": _least_absolute,
+}

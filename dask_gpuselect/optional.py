@@ -1,0 +1,23 @@
+"""Packages that only some functions need, and what to do where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NAMES = {"sklearn": "scikit-learn", "scipy": "SciPy"}
+EXTRAS = {"sklearn": "learn", "scipy": "distribution"}
+
+
+@contextmanager
+def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
+    """While importing a package for something: an ImportError that says what to install if it is
+    missing, and what does not need it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise  # the package is there, and something that it needs is not
+        raise ImportError(
+            f"{what} needs {NAMES[package]}: pip install 'dask-gpuselect[{EXTRAS[package]}]'{but}"
+        ) from error
