@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,36 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = elements_at(tally.candidates, places)
     return unsigned_zero(answers)
+
+
+def counts_at(
+    brackets: Brackets,
+    tally: Tally,
+    values: NDArray[Any],
+    places: Callable[[NDArray[Any], Any], IntArray],
+) -> tuple[IntArray, IntArray]:
+    """How many valid elements are < and <= some values.
+
+    Parameters
+    ----------
+    brackets, tally
+        As for `order_statistics`, or of a chunk alone.
+    values : ndarray
+        Each is an end of the brackets, or in a cell that was gathered.
+    places : callable
+        ``(values, "left" or "right")`` to how many candidates are < or <= them.
+    """
+    ends = brackets.ends
+    # The end at or next above each value. If it is not the value, that is in the cell before, and
+    # what is below the value is up to the cell's begin, or a candidate behind that.
+    end = ends.searchsorted(values)
+    is_end = ends.searchsorted(values, "right") > end
+    behind = np.append(np.int64(0), tally.upto - places(ends, "right"))[end]
+    below, upto = (
+        np.where(is_end, np.append(at_ends, 0)[end], behind + places(values, side))
+        for at_ends, side in ((tally.below, "left"), (tally.upto, "right"))
+    )
+    return below, upto
 
 
 def is_held(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from dask_gpuselect.cuts import (
     Tally,
     find_brackets,
 )
-from dask_gpuselect.finish import order_statistics
+from dask_gpuselect.finish import counts_at, order_statistics
 
 # A pivot takes 40 bytes in one place, and a candidate 8. As many of both, which `pivot_count` makes
 # of all splitters, take more than half as many pivots and twice the candidates do.
@@ -110,7 +110,8 @@ class Edges(Arrays):
     @classmethod
     def of_chunk(cls, brackets: Brackets, tally: Tally, splitters: Splitters) -> Self:
         """The edges of one chunk, by what the second load has found there."""
-        left, right = counts_at(brackets, tally, splitters.values)
+        ordered = np.sort(tally.candidates)
+        left, right = counts_at(brackets, tally, splitters.values, ordered.searchsorted)
         n_missing = len(splitters.starts) - len(splitters.values)
         size = tally.n_valid + tally.n_missing
         left = np.append(left, np.full(n_missing, tally.n_valid, np.int64))
@@ -125,21 +126,6 @@ class Edges(Arrays):
             np.concatenate([part.right for part in parts]),
             np.concatenate([part.sizes for part in parts]),
         )
-
-
-def counts_at(brackets: Brackets, tally: Tally, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """How many valid elements of a tally are < and <= some values, each of which is an end of the
-    brackets or lies in a cell that was gathered."""
-    ends = brackets.ends
-    cell = np.searchsorted(ends, values, side="left")
-    before = np.append(np.int64(0), tally.upto)[cell]
-    candidates = np.sort(tally.candidates)
-    first = np.append(np.int64(0), np.searchsorted(candidates, ends, side="right"))[cell]
-    left = before + np.searchsorted(candidates, values, side="left") - first
-    right = before + np.searchsorted(candidates, values, side="right") - first
-    is_end = np.searchsorted(ends, values, side="right") > cell
-    left[is_end], right[is_end] = tally.below[cell[is_end]], tally.upto[cell[is_end]]
-    return left, right
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -638,7 +638,7 @@ def test_schedulers(scheduler: str) -> None:
     if scheduler == "distributed":
         with (
             LocalCluster(
-                n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+                n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
             ) as cluster,
             Client(cluster),
         ):

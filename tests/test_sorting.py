@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, argsort, quantile, sort, sort_by
 from dask_gpuselect.cuts import Cuts
+from dask_gpuselect.finish import counts_at
 from dask_gpuselect.kernels import cuts, tally
-from dask_gpuselect.partition import Edges, Layout, Table, counts_at
+from dask_gpuselect.partition import Edges, Layout, Table
 from dask_gpuselect.spill import SpillFile, spill_file
 from tests.backends import Backend, kind_of
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
@@ -86,7 +87,7 @@ def test_counts_by_what_was_gathered(values: list[int], n_chunks: int) -> None:
     found = tally(chunk, chunk.dtype, brackets, len(chunk))
     assert found is not None
     wanted = layout.splitters(brackets, found).values
-    left, right = counts_at(brackets, found, wanted)
+    left, right = counts_at(brackets, found, wanted, np.sort(found.candidates).searchsorted)
     assert left.dtype == right.dtype == np.int64
     np.testing.assert_array_equal(left, [(chunk < value).sum() for value in wanted])
     np.testing.assert_array_equal(right, [(chunk <= value).sum() for value in wanted])

@@ -14,6 +14,7 @@ from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
 from dask_gpuselect.kernels import generic
+from dask_gpuselect.kernels.bins import digitized
 from dask_gpuselect.ranks import ranks
 
 DRAWN = 2000  # steps of a drawn curve, about
@@ -171,8 +172,7 @@ class EmpiricalDistribution(Curve, Arrays):
         Parameters
         ----------
         z : array_like of real numbers, any shape
-            Compared with the points exactly, integers of 64 bits too; as float64 if these are
-            floating point.
+            Compared with the points exactly, integers of 64 bits too.
 
         Returns
         -------
@@ -541,27 +541,9 @@ def checked_shares(p: NDArray[Any]) -> FloatArray:
 
 
 def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """How many of the ascending points are < and <= each z, compared as real numbers: but for
-    integers among points of floating point, which are rounded first."""
-    if points.dtype.kind == "f":
-        wide, values = points.astype(np.float64), z.astype(np.float64)
-        return wide.searchsorted(values, "left"), wide.searchsorted(values, "right")
-    wide = points.astype(np.uint64 if points.dtype == np.uint64 else np.int64)
-    if z.dtype.kind == "f":
-        z = z.astype(np.float64)
-        return _places(wide, np.ceil(z), "left"), _places(wide, np.floor(z), "right")
-    z = z.astype(np.uint8) if z.dtype.kind == "b" else z
-    return _places(wide, z, "left"), _places(wide, z, "right")
-
-
-def _places(points: NDArray[Any], z: NDArray[Any], side: Any) -> IntArray:
-    """The same of whole numbers, on one side. Those that the points cannot be are told apart first:
-    NumPy would round both to float64 to compare them."""
-    info = np.iinfo(points.dtype)
-    is_beyond = z >= int(info.max) + 1
-    is_held = (z >= int(info.min)) & (z < int(info.max) + 1)
-    found = points.searchsorted(np.where(is_held, z, 0).astype(points.dtype), side)
-    return np.where(is_held, found, np.where(is_beyond, len(points), 0))
+    """How many of the ascending points are < and <= each z, compared as real numbers."""
+    z = z if z.dtype.itemsize <= 8 else z.astype(np.float64)
+    return digitized(z, points, right=True), digitized(z, points, right=False)
 
 
 def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.cuts import Arrays, Brackets, IntArray, Tally
-from dask_gpuselect.finish import order_statistics, unsigned_zero
+from dask_gpuselect.finish import counts_at, order_statistics, unsigned_zero
 from dask_gpuselect.kernels import generic, numpy_dtype
 from dask_gpuselect.keys import from_keys
 from dask_gpuselect.strategies.probes import Extent
@@ -74,17 +74,7 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
     ordered = Ordered.of(tally.candidates)
     found = order_statistics(brackets, replace(tally, candidates=ordered), ranks)  # type: ignore[arg-type]
     points = np.unique(found)
-    ends = brackets.ends
-    # The end at or next above each point. If it is not the point, that is in the cell before, and
-    # what is below the point is up to the cell's begin, or a candidate behind that.
-    end = ends.searchsorted(points)
-    is_end = np.append(ends, ends[:1])[end] == points if len(ends) else np.zeros(len(end), np.bool_)
-    is_end &= end < len(ends)
-    behind = np.append(np.int64(0), tally.upto - ordered.places(ends, "right"))[end]
-    below, upto = (
-        np.where(is_end, np.append(at_ends, 0)[end], behind + ordered.places(points, side))
-        for at_ends, side in ((tally.below, "left"), (tally.upto, "right"))
-    )
+    below, upto = counts_at(brackets, tally, points, ordered.places)
     return Counts(points, below, upto, tally.n_valid, tally.n_missing)
 
 
