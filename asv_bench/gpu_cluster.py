@@ -25,6 +25,7 @@ import dask
 import dask.array as da
 import numpy as np
 from benchmarks.common import QUARTILES, optimized
+from clusters import sent, started
 from compare import (
     Runs,
     WrongAnswerError,
@@ -36,7 +37,7 @@ from compare import (
     table,
     take_turns,
 )
-from distributed import Client, LocalCluster, get_task_stream, wait
+from distributed import Client, get_task_stream, wait
 from distributed.utils import key_split
 
 from dask_gpuselect import quantile
@@ -50,18 +51,7 @@ SUM = "`x.sum()`"
 Contestants = Mapping[str, Callable[[], da.Array]]
 
 
-# --- Cluster and data
-
-
-def start(arguments: argparse.Namespace) -> LocalCluster:
-    """One worker a GPU, or processes of one thread."""
-    if arguments.cpu:
-        return LocalCluster(n_workers=arguments.gpus, threads_per_worker=1, dashboard_address=":0")
-    from dask_cuda import LocalCUDACluster
-
-    return LocalCUDACluster(
-        n_workers=arguments.gpus, threads_per_worker=arguments.threads, dashboard_address=":0"
-    )
+# --- Data
 
 
 def make(module: str, size: int, block_id: tuple[int]) -> Any:
@@ -132,39 +122,11 @@ def check(x: da.Array, answer: Any) -> None:
 # --- Measuring
 
 
-@dataclass(frozen=True)
-class Sent:
-    """What workers have sent to one another, and to the client."""
-
-    wire: int
-    objects: int
-    chunks: int
-    """How many of the objects were chunks of the data."""
-
-
-def sent(client: Client, x: da.Array, call: Callable[[], da.Array]) -> Sent:
-    """What computing something sends."""
-
-    def clear(dask_worker: Any) -> None:
-        dask_worker.transfer_outgoing_log.clear()
-
-    def read(dask_worker: Any) -> list[dict[str, Any]]:
-        return list(dask_worker.transfer_outgoing_log)
-
-    client.run(clear)
-    call().compute()
-    entries = [entry for log in client.run(read).values() for entry in log]
-    keys = [key for entry in entries for key in entry["keys"]]
-    chunks = set(x.__dask_keys__())
-    wire = sum(entry["compressed"] for entry in entries)  # all that was written, compressed or not
-    return Sent(wire, len(keys), sum(key in chunks for key in keys))
-
-
 def show(client: Client, x: da.Array, calls: Contestants, runs: Runs) -> Iterator[str]:
     rows = []
     for name, call in calls.items():
         seconds = [run.seconds for run in runs[name]]
-        traffic = sent(client, x, call)
+        traffic, _ = sent(client, x, lambda call=call: call().compute())  # type: ignore[misc]
         rows.append(
             [
                 name,
@@ -317,7 +279,8 @@ def measure(client: Client, size: int, arguments: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if an answer is wrong."""
     chosen = parse(arguments)
-    with start(chosen) as cluster, Client(cluster) as client:
+    cluster = started(chosen.gpus, on_gpus=not chosen.cpu, threads=chosen.threads)
+    with cluster, Client(cluster) as client:
         say(machine())
         try:
             for size in chosen.sizes:

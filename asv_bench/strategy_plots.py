@@ -74,7 +74,7 @@ def draw(results: Results, folder: Path) -> Iterator[Path]:
             yield saved(folder / f"strategies_{name}.png", panels)
 
 
-def saved(path: Path, panels: Sequence[Drawing]) -> Path:
+def saved(path: Path, panels: Sequence[Drawing], legend_columns: int | None = None) -> Path:
     """Panels side by side, at most three in a row, with one legend below all."""
     from matplotlib import pyplot
     from PIL import Image  # which matplotlib needs
@@ -92,7 +92,7 @@ def saved(path: Path, panels: Sequence[Drawing]) -> Path:
     entries = {}
     for cell in cells:
         entries |= dict(zip(*reversed(cell.get_legend_handles_labels()), strict=True))
-    wide = 2 + columns
+    wide = legend_columns or 2 + columns
     figure.legend(
         entries.values(), entries.keys(), loc="lower center", ncols=min(len(entries), wide)
     )
