@@ -19,10 +19,10 @@ def started(n_workers: int, *, on_gpus: bool, threads: int = 1) -> LocalCluster:
     """One worker a GPU, or processes of one thread."""
     dask.config.set({LOG: 1_000_000})  # the workers' logs of what they have sent, whole
     if not on_gpus:
-        return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
+        return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0")
     from dask_cuda import LocalCUDACluster
 
-    return LocalCUDACluster(n_workers=n_workers, threads_per_worker=threads, dashboard_address=None)
+    return LocalCUDACluster(n_workers=n_workers, threads_per_worker=threads, dashboard_address=":0")
 
 
 def n_gpus() -> int:
