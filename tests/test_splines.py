@@ -149,6 +149,31 @@ def test_monotone_whatever_the_numbers(data: st.DataObject, n: int) -> None:
         assert not np.isnan(spline(outside)).any()
 
 
+def test_steps_larger_than_a_float(backend: Backend) -> None:
+    big = 1.7e308
+    slack = 4 * EPS * big  # some eps of the rise
+    for make in (quadratic, lambda x, y: MonotoneRationalSpline(x, y, [1, 1])):
+        spline = make(backend.asarray([-big, big]), backend.asarray([-big, big]))
+        z = np.array([-big, -big / 2, 0, big / 4, big])
+        np.testing.assert_allclose(
+            backend.to_numpy(spline(backend.asarray(z))), z, rtol=0, atol=slack
+        )
+        np.testing.assert_allclose(
+            backend.to_numpy(spline.inverse(backend.asarray(z))), z, rtol=0, atol=slack
+        )
+        slopes = backend.to_numpy(spline(backend.asarray(z), nu=1))
+        np.testing.assert_allclose(slopes, 1, rtol=4 * EPS)
+
+
+@both
+def test_the_last_point_is_met(make: Any) -> None:
+    """Whose y is lost in the rise to it."""
+    spline = make([0, 1, 2, 2], [-2, -1, 1e-200, 1e-190])
+    assert float(spline(2)) == 1e-190
+    assert float(make([0, 1, 2], [-2, -1, 1e-200])(2)) == 1e-200
+    assert float(spline.inverse(1e-190)) == 2
+
+
 # --- Continuous, in value and slope ---------------------------------------------------------------
 
 

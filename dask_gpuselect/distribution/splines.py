@@ -249,7 +249,7 @@ class MonotoneQuadraticSpline(_MonotoneSpline):
         xp, mean, exponent = namespace(self.x), self._mean_m, self._mean_e
         is_jump = self._columns.width == 0
         mean = xp.where(is_jump, 1.0, mean)
-        exponent = xp.where(is_jump, BEYOND, xp.where(mean == 0, -BEYOND, exponent))
+        exponent = xp.where(is_jump, BEYOND, exponent)
         top = xp.maximum(exponent[:-1], exponent[1:])
         before = xp.ldexp(mean[:-1], exponent[:-1] - top)
         after = xp.ldexp(mean[1:], exponent[1:] - top)

@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from dask_gpuselect.kernels.generic import Array, as_type, concatenate, namespace
-from dask_gpuselect.moments import product, two_sum
+from dask_gpuselect.moments import two_sum
 
 TILE = 512  # rows and columns of averages that are looked at together
 
@@ -65,7 +65,7 @@ class Sums(NamedTuple):
         if weights is None:
             return cls(_prefix_sums(y, zero), None, exponent)
         weights = scaled(weights, -exponent_of(weights))
-        return cls(_prefix_sums(*product(y, weights)), _prefix_sums(weights, zero), exponent)
+        return cls(_prefix_sums(y * weights, zero), _prefix_sums(weights, zero), exponent)
 
     def in_units(self, averages: Array) -> Array:
         return scaled(averages, self.exponent)
