@@ -127,7 +127,7 @@ def test_kernels_of_lower_sets_compile(arch: str) -> None:
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     text = source("lower_sets.cu", np.dtype("f8"), SIZES[0])
     compiled = Program(text, "c++", options).compile("cubin").code
-    for name in ("sets_smallest", "sets_weighted", "sets_numbers"):
+    for name in ("sets_sums", "sets_smallest", "sets_weighted", "sets_largest"):
         assert file_of(name) == "lower_sets.cu"
         assert name.encode() in compiled
 

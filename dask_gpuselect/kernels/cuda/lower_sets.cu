@@ -1,10 +1,19 @@
-// From each number on, the smallest average up to a later one: the first half of isotonic regression
-// by parallel minimum lower sets; see `kernels.lower_sets`.
+// Isotonic regression by parallel minimum lower sets; see `kernels.lower_sets`.
 //
-// A thread has one start. Blocks take its ends in segments, so that few numbers fill a device too,
-// and the smallest of all segments meet as ordered integers.
+// Three kernels, and the host waits for none: prefix sums, by one block; from each number on the
+// smallest average up to a later one; and the largest of these up to each number, by one block. For
+// the second a thread has one start. Blocks take its ends in segments, so that few numbers fill a
+// device too, and the smallest of all segments meet as ordered integers.
 
-constexpr i64 SEGMENT = 16 * SETS_THREADS;
+constexpr i64 LONGEST = 16 * SETS_THREADS;  // of segments
+
+constexpr u64 INFINITE = 0xfffull << 52;  // as `ordered` has it
+
+// What the first kernel finds out for the others.
+struct Told {
+    double slack, weight_slack;  // more than what the high parts of two sums leave out
+    i64 exponent;                // sums are of y * 2**-exponent
+};
 
 __device__ __forceinline__ u64 ordered(double value) {
     u64 bits = (u64)__double_as_longlong(value);
@@ -24,17 +33,20 @@ __device__ __forceinline__ double difference(
     return __dadd_rn(total, __dadd_rn(lost, __dsub_rn(low, start_low)));
 }
 
-// `slack` is more than what the high parts of two sums leave out, `weight_slack` of two weights.
 template <bool WEIGHTED>
 __device__ __forceinline__ void smallest_averages(
     const double* high, const double* low, const double* weight_high, const double* weight_low,
-    i64 n, double slack, double weight_slack, u64* smallest) {
+    i64 n, const Told* told, u64* smallest) {
+    double slack = told->slack, weight_slack = told->weight_slack;
     __shared__ double ends[2][SETS_THREADS], weights[WEIGHTED ? 2 : 1][SETS_THREADS];
     i64 n_tiles = (n + SETS_THREADS - 1) / SETS_THREADS;
-    i64 n_segments = (n + SEGMENT - 1) / SEGMENT;
+    // So long that all blocks have one, as far as that goes: 1e4 numbers have 40 tiles.
+    i64 length = (n_tiles * n / gridDim.x / SETS_THREADS + 1) * SETS_THREADS;
+    length = length < LONGEST ? length : LONGEST;
+    i64 n_segments = (n + length - 1) / length;
     for (i64 work = blockIdx.x; work < n_tiles * n_segments; work += gridDim.x) {
-        i64 tile = work % n_tiles * SETS_THREADS, segment = work / n_tiles * SEGMENT;
-        i64 stop = segment + SEGMENT < n ? segment + SEGMENT : n;
+        i64 tile = work % n_tiles * SETS_THREADS, segment = work / n_tiles * length;
+        i64 stop = segment + length < n ? segment + length : n;
         i64 i = tile + threadIdx.x;
         bool is_there = i < n;
         double start_high = is_there ? high[i] : 0, start_low = is_there ? low[i] : 0;
@@ -74,21 +86,129 @@ __device__ __forceinline__ void smallest_averages(
 }
 
 extern "C" __global__ void __launch_bounds__(SETS_THREADS)
-sets_smallest(const double* high, const double* low, i64 n, double slack, u64* smallest) {
-    smallest_averages<false>(high, low, nullptr, nullptr, n, slack, 0, smallest);
+sets_smallest(const double* high, const double* low, i64 n, const Told* told, u64* smallest) {
+    smallest_averages<false>(high, low, nullptr, nullptr, n, told, smallest);
 }
 
 extern "C" __global__ void __launch_bounds__(SETS_THREADS)
 sets_weighted(
     const double* high, const double* low, const double* weight_high, const double* weight_low,
-    i64 n, double slack, double weight_slack, u64* smallest) {
-    smallest_averages<true>(
-        high, low, weight_high, weight_low, n, slack, weight_slack, smallest);
+    i64 n, const Told* told, u64* smallest) {
+    smallest_averages<true>(high, low, weight_high, weight_low, n, told, smallest);
 }
 
-// Back to numbers, in place.
-extern "C" __global__ void sets_numbers(u64* keys, i64 n) {
-    i64 step = (i64)gridDim.x * blockDim.x;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        keys[i] = (u64)__double_as_longlong(from_ordered(keys[i]));
+// --- One block: each thread has a stretch ---
+
+struct Pair {
+    double high, low;
+};
+
+__device__ __forceinline__ Pair sum_of(Pair a, Pair b) {
+    double total = __dadd_rn(a.high, b.high);
+    double rest = __dsub_rn(total, a.high);
+    double lost = __dadd_rn(__dsub_rn(a.high, __dsub_rn(total, rest)), __dsub_rn(b.high, rest));
+    lost = __dadd_rn(lost, __dadd_rn(a.low, b.low));
+    double high = __dadd_rn(total, lost);
+    return {high, __dsub_rn(lost, __dsub_rn(high, total))};
+}
+
+__device__ __forceinline__ double joined(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ u64 joined(u64 a, u64 b) { return a > b ? a : b; }
+__device__ __forceinline__ Pair joined(Pair a, Pair b) { return sum_of(a, b); }
+
+// Of all threads up to each one: the largest value, or the sum of pairs.
+template <typename Item>
+__device__ Item up_to(Item own, Item* shared) {
+    shared[threadIdx.x] = own;
+    for (int step = 1; step < blockDim.x; step *= 2) {
+        __syncthreads();
+        bool is_behind = threadIdx.x >= step;
+        Item before = shared[is_behind ? threadIdx.x - step : 0];
+        __syncthreads();
+        if (is_behind) shared[threadIdx.x] = joined(before, shared[threadIdx.x]);
+    }
+    __syncthreads();
+    return shared[threadIdx.x];
+}
+
+// Numbers and a power of two that makes the largest of them less than 1; 1 for none.
+struct Scaled {
+    const double* values;
+    int exponent;
+
+    __device__ static Scaled of(const double* values, i64 n, double* shared) {
+        double size = 0;
+        for (i64 i = threadIdx.x; values && i < n; i += blockDim.x)
+            size = fmax(size, fabs(values[i]));
+        up_to(size, shared);
+        size = shared[blockDim.x - 1];
+        __syncthreads();
+        return {values, size > 0 ? ilogb(size) + 1 : 0};
+    }
+
+    __device__ double operator[](i64 i) const {
+        return values ? scalbn(values[i], -exponent) : 1;
+    }
+};
+
+// Prefix sums of products, n + 1 of them, the first of which is 0; and their largest size.
+__device__ double prefix_sums(
+    Scaled y, Scaled weights, i64 n, double* high, double* low, double* sizes) {
+    __shared__ Pair shared[SCAN_THREADS];
+    i64 each = (n + blockDim.x - 1) / blockDim.x;
+    i64 start = each * threadIdx.x < n ? each * threadIdx.x : n;
+    i64 stop = start + each < n ? start + each : n;
+    auto item = [&](i64 i) -> Pair {
+        double a = y[i], b = weights[i];
+        double product = __dmul_rn(a, b);
+        return {product, __fma_rn(a, b, -product)};
+    };
+    Pair own = {0, 0};
+    for (i64 i = start; i < stop; ++i) own = sum_of(own, item(i));
+    up_to(own, shared);
+    Pair sum = threadIdx.x ? shared[threadIdx.x - 1] : Pair{0, 0};
+    if (threadIdx.x == 0) high[0] = low[0] = 0;
+    double size = 0;
+    for (i64 i = start; i < stop; ++i) {
+        sum = sum_of(sum, item(i));
+        high[i + 1] = sum.high;
+        low[i + 1] = sum.low;
+        size = fmax(size, fabs(sum.high));
+    }
+    up_to(size, sizes);
+    return sizes[blockDim.x - 1];
+}
+
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
+sets_sums(
+    const double* y, const double* weights, i64 n, double* high, double* low, double* weight_high,
+    double* weight_low, Told* told, u64* smallest) {
+    __shared__ double sizes[SCAN_THREADS];
+    for (i64 i = threadIdx.x; i < n; i += blockDim.x) smallest[i] = INFINITE;
+    Scaled of_y = Scaled::of(y, n, sizes), of_weights = Scaled::of(weights, n, sizes);
+    const double left_out = 8 * 0x1p-53;
+    double most = prefix_sums(of_y, of_weights, n, high, low, sizes), most_weight = 0;
+    if (weights) {
+        __syncthreads();
+        most_weight = prefix_sums({nullptr, 0}, of_weights, n, weight_high, weight_low, sizes);
+    }
+    if (threadIdx.x == 0) *told = {left_out * most, left_out * most_weight, of_y.exponent};
+}
+
+// The largest up to each, in units of y; numbers in place of keys.
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
+sets_largest(u64* keys, i64 n, const Told* told) {
+    __shared__ u64 shared[SCAN_THREADS];
+    i64 each = (n + blockDim.x - 1) / blockDim.x;
+    i64 start = each * threadIdx.x < n ? each * threadIdx.x : n;
+    i64 stop = start + each < n ? start + each : n;
+    u64 largest = 0;
+    for (i64 i = start; i < stop; ++i) largest = joined(largest, keys[i]);
+    up_to(largest, shared);
+    largest = threadIdx.x ? shared[threadIdx.x - 1] : 0;
+    for (i64 i = start; i < stop; ++i) {
+        largest = joined(largest, keys[i]);
+        double found = scalbn(from_ordered(largest), (int)told->exponent);
+        keys[i] = (u64)__double_as_longlong(found);
+    }
 }

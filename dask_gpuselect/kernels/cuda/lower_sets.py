@@ -3,44 +3,45 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.launch import advised, launch
-from dask_gpuselect.kernels.cuda.source import SETS_THREADS
-from dask_gpuselect.kernels.lower_sets import Sums, running_maximum
+from dask_gpuselect.kernels.cuda.source import SCAN_THREADS, SETS_THREADS
 
 Array = Any  # a CuPy array
 
 FLOAT64 = np.dtype(np.float64)
-INFINITE = int(np.array(math.inf).view(np.uint64)) | 1 << 63  # as `ordered` has it
+TOLD_BYTES = 24
 
 
 @advised
 def lower_sets(y: Array, weights: Array | None = None) -> Array:
     """The isotonic regression of y; see `kernels.lower_sets.lower_sets`.
 
-    Scratch: sixteen arrays like y.
+    The host waits for nothing: of few numbers most of the time would be that. Scratch: five arrays
+    like y.
     """
-    if y.size == 0:
+    n = y.size
+    if n == 0:
         return y
-    sums = Sums.of(y, weights)
-    return sums.in_units(running_maximum(_smallest_averages(sums, y.size)))
-
-
-def _smallest_averages(sums: Sums, n: int) -> Array:
-    keys = cupy.full(n, np.uint64(INFINITE))
-    known = [*sums.total, *(sums.weight or ())]
-    slacks = [np.float64(_left_out(high)) for high in known[::2]]
-    name = "sets_smallest" if sums.weight is None else "sets_weighted"
-    launch(FLOAT64, name, SETS_THREADS, (*known, np.int64(n), *slacks, keys))
-    launch(FLOAT64, "sets_numbers", SETS_THREADS, (keys, np.int64(n)))
-    return keys.view(np.float64)
-
-
-def _left_out(high: Array) -> float:
-    """More than the low parts of two sums, and their difference's rounding error."""
-    return 8 * 2.0**-53 * float(abs(high).max())
+    y = cupy.ascontiguousarray(y)
+    weights = None if weights is None else cupy.ascontiguousarray(weights)
+    size, null = np.int64(n), np.uint64(0)
+    sums = [cupy.empty(n + 1) for _ in range(2 if weights is None else 4)]
+    told, smallest = cupy.empty(TOLD_BYTES, np.uint8), cupy.empty(n, np.uint64)
+    given = (y, null if weights is None else weights, size)
+    of_weights = (null, null) if weights is None else ()
+    launch(
+        FLOAT64,
+        "sets_sums",
+        SCAN_THREADS,
+        (*given, *sums, *of_weights, told, smallest),
+        blocks=1,
+    )
+    name = "sets_smallest" if weights is None else "sets_weighted"
+    launch(FLOAT64, name, SETS_THREADS, (*sums, size, told, smallest))
+    launch(FLOAT64, "sets_largest", SCAN_THREADS, (smallest, size, told), blocks=1)
+    return smallest.view(np.float64)
