@@ -403,7 +403,7 @@ def with_zero(cell: Any) -> None:
     cell.set_yscale("symlog", linthresh=LEAST)
     _, top = cell.get_ylim()
     cell.set_yticks([0, *(LEAST * 10**i for i in range(1 + math.ceil(math.log10(top / LEAST))))])
-    cell.set_ylim(0, top)
+    cell.set_ylim(0, 2 * top)
 
 
 # --- The program ----------------------------------------------------------------------------------
