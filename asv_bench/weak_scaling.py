@@ -52,7 +52,7 @@ from distributed import Client, wait
 from strategy_plots import Drawing, saved
 
 from dask_gpuselect import describe_boxplot
-from dask_gpuselect.kernels.generic import to_host
+from dask_gpuselect.kernels.generic import namespace, to_host
 from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.sorted_boxes import describe_sorted
 
@@ -80,8 +80,8 @@ def ascending(place: Any, total: int) -> Any:
 
 def exchanged(place: Any, total: int) -> Any:
     """Sorted but for the first and the last key."""
-    place = place + (total - 1) * (place == 0) - (total - 1) * (place == total - 1)
-    return ascending(place, total)
+    is_end = place % (total - 1) == 0
+    return ascending(namespace(place).where(is_end, total - 1 - place, place), total)
 
 
 ORDERS: Mapping[str, Callable[[Any, int], Any]] = {
@@ -103,7 +103,7 @@ def make(module: str, order: str, start: int, size: int, total: int) -> Any:
     """A chunk of the keys, where it is needed: the same with NumPy and with CuPy."""
     xp = importlib.import_module(module)
     key = ORDERS[order](xp.arange(start, start + size, dtype=np.int64), total)
-    return key + 2 * HALF * (key >= EDGE) - 2 * HALF * (key < -EDGE)
+    return xp.where(abs(key) < EDGE, key, key + 2 * HALF * xp.sign(key))
 
 
 def workers_of(client: Client) -> list[str]:
@@ -340,6 +340,7 @@ COLOURS = {
     ("GPU", OURS): "#0072B2",
     ("GPU", SORT): "#CC79A7",
 }
+LEAST = 10_000  # bytes, below which the axis is linear
 DASHES = {"random": "-", "sorted": ":", "exchanged": "--"}
 
 
@@ -349,16 +350,23 @@ def draw(records: Sequence[Record], path: Path) -> Path:
 
     matplotlib.use("Agg")
     path.parent.mkdir(parents=True, exist_ok=True)
-    seconds = panel(records, "seconds", lambda record: statistics.median(record.seconds), "log")
-    # With a zero, which is what one worker sends.
+    seconds = panel(
+        records, "seconds", lambda record: statistics.median(record.seconds), logarithmic
+    )
     between = panel(
-        records, "bytes between workers", lambda record: statistics.median(record.between), "symlog"
+        records,
+        "bytes between workers",
+        lambda record: statistics.median(record.between),
+        with_zero,
     )
     return saved(path, [seconds, between], legend_columns=2)
 
 
 def panel(
-    records: Sequence[Record], title: str, value: Callable[[Record], float], axis: str
+    records: Sequence[Record],
+    title: str,
+    value: Callable[[Record], float],
+    set_scale: Drawing,
 ) -> Drawing:
     def drawing(cell: Any) -> None:
         lines: dict[tuple[str, str, str], dict[int, float]] = {}
@@ -378,12 +386,24 @@ def panel(
         cell.set_xscale("log", base=2)
         cell.set_xticks(ticks, map(str, ticks))
         cell.set_xlabel("workers")
-        cell.set_yscale(axis, **({"linthresh": 1e3} if axis == "symlog" else {}))
-        cell.set_ylim(bottom=0 if axis == "symlog" else None)
+        set_scale(cell)
         cell.set_title(title, fontsize=10, loc="left")
         cell.grid(alpha=0.3)
 
     return drawing
+
+
+def logarithmic(cell: Any) -> None:
+    cell.set_yscale("log")
+    cell.yaxis.set_major_formatter("{x:g}")
+
+
+def with_zero(cell: Any) -> None:
+    """Logarithmic, and a zero below, which is what one worker sends."""
+    cell.set_yscale("symlog", linthresh=LEAST)
+    _, top = cell.get_ylim()
+    cell.set_yticks([0, *(LEAST * 10**i for i in range(1 + math.ceil(math.log10(top / LEAST))))])
+    cell.set_ylim(0, 2 * top)
 
 
 # --- The program ----------------------------------------------------------------------------------

@@ -14,8 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import LocalCluster
 from matplotlib.cbook import boxplot_stats
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +46,7 @@ with pytest.MonkeyPatch.context() as patch:
     ecdf = importlib.import_module("ecdf")
     isotonic = importlib.import_module("isotonic")
     splines = importlib.import_module("splines")
+    weak_scaling = importlib.import_module("weak_scaling")
 
 
 def cases() -> Iterator[Any]:
@@ -410,6 +414,115 @@ def test_sorted_arrays() -> None:
     assert {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"} <= set(found)
     assert all(float(cell) > 0 for row in found.values() for cell in row if cell)
     assert found["`sort(x)`"][-1] == "1.000"
+
+
+# --- Weak scaling -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _workers_in_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """They are there at once, and send over sockets as others do. None takes a chunk of another to
+    save time, as it would of chunks so small."""
+
+    def started(n_workers: int, *, on_gpus: bool) -> LocalCluster:
+        assert not on_gpus
+        options = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
+        return LocalCluster(n_workers=n_workers, threads_per_worker=1, **options)
+
+    monkeypatch.setattr(weak_scaling, "started", started)
+    config = {
+        "distributed.scheduler.bandwidth": 1_000_000,
+        "distributed.scheduler.unknown-task-duration": "1ms",
+        "distributed.scheduler.work-stealing": False,
+    }
+    with dask.config.set(config):
+        yield
+
+
+SCALED = ["--cpu", "--mb", "1", "--chunks", "2", "--repeat", "1"]
+
+
+@pytest.mark.usefixtures("_workers_in_threads")
+def test_weak_scaling(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    written, picture = tmp_path / "figures.json", tmp_path / "pictures" / "scaling.png"
+    for workers in ("1", "2"):  # the second appends
+        arguments = ["--workers", workers, "--order", "random", "--json", str(written)]
+        assert weak_scaling.main([*SCALED, *arguments]) == 0
+    rows = {row[0]: row for row in rows_of(capsys.readouterr().out)}  # of two workers
+    records = {(each.workers, each.method): each for each in weak_scaling.read([written])}
+    assert list(records) == [(n, method) for n in (1, 2) for method in weak_scaling.METHODS]
+    for (workers, _), each in records.items():
+        assert (each.kind, each.chunks, each.nbytes) == ("CPU", 2 * workers, workers << 20)
+        assert each.outliers > 0
+        assert each.chunks_sent == [0]
+        assert all(seconds > 0 for seconds in each.seconds)
+        assert all(sent > 8 * each.outliers for sent in each.to_client)
+        assert all((sent > 0) == (workers > 1) for sent in each.between)
+    ours, sort = (records[2, method].between[0] for method in weak_scaling.METHODS)
+    # Four passes, and in each of them half of the keys.
+    assert sort > 2 * records[2, "radix sort"].nbytes > 10 * ours
+    assert float(rows["radix sort"][5]) == pytest.approx(sort / 1e6, abs=1e-3)
+    assert weak_scaling.main(["--plot", str(written), "--out", str(picture)]) == 0
+    assert 0 < picture.stat().st_size < 100_000
+
+
+@pytest.mark.usefixtures("_workers_in_threads")
+def test_weak_scaling_notices_a_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(client: Any, x: Any, most: int) -> Any:
+        right = weak_scaling.by_selection(client, x, most)
+        return dataclasses.replace(right, n_low=right.n_low + 1)
+
+    monkeypatch.setitem(weak_scaling.METHODS, "radix sort", wrong)
+    assert weak_scaling.main([*SCALED, "--workers", "1", "--order", "sorted"]) == 1
+    assert "radix sort: n_low is not that of describe_boxplot" in capsys.readouterr().err
+
+
+def test_weak_scaling_counts_quartiles() -> None:
+    x = da.from_array(weak_scaling.make("numpy", "random", 0, 100_001, 100_001), chunks=50_000)
+    box = weak_scaling.describe_boxplot(x, max_fliers=100).compute()[0]
+    right = weak_scaling.Answer.of(box, box.fliers)
+    counts = weak_scaling.count_outliers(x)
+    weak_scaling.check(x, {"describe_boxplot": right}, counts)
+    for wrong, counted, message in (
+        (right, (counts[0] + 1, counts[1]), "were made"),
+        (dataclasses.replace(right, quartiles=(box.q1 + 2e14, box.med, box.q3)), counts, "0.25"),
+        (dataclasses.replace(right, quartiles=(box.q1, box.med, box.q3 - 2e14)), counts, "0.75"),
+    ):
+        with pytest.raises(compare.WrongAnswerError, match=message):
+            weak_scaling.check(x, {"describe_boxplot": wrong}, counted)
+
+
+def test_weak_scaling_leaves_out_what_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(weak_scaling, "n_gpus", lambda: 2)
+    monkeypatch.setattr(weak_scaling, "device", lambda asked: "two devices")
+    assert weak_scaling.main(["--gpu", "--workers", "4"]) == 0
+    assert "Workers: 4: left out, GPUs here: 2." in capsys.readouterr().out
+
+
+def test_keys_of_weak_scaling() -> None:
+    n = 1 << 17
+    keys = {
+        order: np.concatenate(
+            [weak_scaling.make("numpy", order, i * n // 4, n // 4, n) for i in range(4)]
+        )
+        for order in weak_scaling.ORDERS
+    }
+    ordered = keys["sorted"]
+    assert ordered.dtype == np.int64
+    assert (np.diff(ordered) > 0).all()
+    np.testing.assert_array_equal(keys["exchanged"][1:-1], ordered[1:-1])
+    np.testing.assert_array_equal(keys["exchanged"][[-1, 0]], ordered[[0, -1]])
+    for each in keys.values():
+        low, high = weak_scaling.count_outliers(da.from_array(each))
+        assert (low + high) / n == pytest.approx(2**-14, rel=1)
+        assert min(low, high) > 0
+        # Every digit has nearly all of its values, of which a pass moves keys.
+        for shift in range(0, 64, 16):
+            assert len(np.unique(each >> shift & 0xFFFF)) > 10_000
 
 
 # --- Nearest neighbours -------------------------------------------------------------------------
