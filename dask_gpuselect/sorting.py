@@ -140,7 +140,7 @@ def sort(
     x, dtype = _key(x, "sort")
     if not isinstance(x, da.Array):
         keys = radix.keys_of(x, dtype)
-        return radix.elements_of(generic.namespace(keys).sort(keys), dtype)
+        return radix.elements_of(generic.namespace(keys).sort(keys), dtype)  # a copy in any case
     plan = Plan.of("sort", x, (), chunks, spill, split_every)
     return _column(_merged(plan, x, dtype), plan, 0, x, dtype)
 
@@ -442,7 +442,7 @@ def _split(
         columns = [keys[order], *(value[order] for value in values)]
         columns += [order + table.offsets[place]] if plan.has_places else []
     else:
-        columns = [generic.namespace(keys).sort(keys)]
+        columns = [ordering.sorted_keys(keys)]
     _check_unchanged(columns[0], table, place, dtype)
     file = None if plan.spill is None else spill_file(file_name, directory_of(plan.spill))
     ends = list(itertools.pairwise(table.cuts[place].tolist()))

@@ -235,6 +235,8 @@ def test_plain_arrays(backend: Backend) -> None:
     np.testing.assert_array_equal(backend.to_numpy(keys), np.sort(values))
     np.testing.assert_array_equal(backend.to_numpy(rows), np.arange(1000).reshape(500, 2)[order])
     assert sort([3, 1, 2]).tolist() == [1, 2, 3]
+    ascending = np.arange(5, dtype="u8")
+    assert not np.shares_memory(sort(ascending), ascending)
     np.testing.assert_array_equal(backend.to_numpy(x), values)  # not sorted in place
 
 

@@ -12,10 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import IntArray
-from dask_gpuselect.kernels.generic import is_cupy, like, to_host
+from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
 
 Array = Any  # of NumPy or CuPy
+
+
+def sorted_keys(keys: Array) -> Array:
+    """The keys in ascending order: themselves if they are.
+
+    To look takes less than 1 % of a sort, and NumPy's takes as long where nothing is to be done.
+    """
+    if bool((keys[1:] >= keys[:-1]).all()):
+        return keys
+    return namespace(keys).sort(keys)
 
 
 def stable_order(keys: Array) -> Array:
