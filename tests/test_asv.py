@@ -37,6 +37,7 @@ with pytest.MonkeyPatch.context() as patch:
     quantiles = importlib.import_module("benchmarks.quantiles")
     selection = importlib.import_module("benchmarks.selection")
     selecting = importlib.import_module("benchmarks.strategies")
+    sorting = importlib.import_module("benchmarks.sorting")
     spread = importlib.import_module("benchmarks.spread")
     strategies = importlib.import_module("strategies")
     strategy_plots = importlib.import_module("strategy_plots")
@@ -51,7 +52,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each combination of its parameters."""
-    modules = (boxplot, lanes, nearest, quantiles, regression, selecting, spread)
+    modules = (boxplot, lanes, nearest, quantiles, regression, selecting, sorting, spread)
     suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):

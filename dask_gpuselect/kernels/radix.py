@@ -55,8 +55,9 @@ def keys_of(chunk: Any, dtype: np.dtype[Any]) -> Array:
 def _keys_of_floats(words: Array, sign: Any, dtype: np.dtype[Any]) -> Array:
     """Keys from the bits of floats, of which zeros of both signs have one, and so has every NaN."""
     signed = words.view(f"i{dtype.itemsize}")
-    flipped = (signed >> (8 * dtype.itemsize - 1)).view(words.dtype) | sign  # all bits if negative
-    keys = words ^ flipped
+    keys = (signed >> (8 * dtype.itemsize - 1)).view(words.dtype)  # all bits if negative
+    keys |= sign
+    keys ^= words
     keys[words == sign] = sign
     infinity = np.array(np.inf, dtype).view(words.dtype)[()]
     keys[(words & ~sign) > infinity] = ~words.dtype.type(0)
