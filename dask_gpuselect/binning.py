@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import dask.array as da
@@ -36,7 +37,8 @@ def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
     Raises
     ------
     TypeError, ValueError, ChunksChangedError
-        As `quantile` does; a ValueError at the call for fewer than one bin.
+        As `quantile` does; at the call, a ValueError for fewer than one bin, and a TypeError for a
+        number of bins that is no integer.
 
     See Also
     --------
@@ -56,6 +58,7 @@ def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
     >>> da.bincount(digitize(x, edges[1:-1])).compute()
     array([250, 250, 250, 250])
     """
+    n_bins = operator.index(n_bins)
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, and {n_bins} is not")
     return nanquantile(x, np.arange(n_bins + 1) / n_bins, method=method)
@@ -88,7 +91,8 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
         At the call, for data or bins that cannot be ordered or compared with each other.
     ValueError
         For bins that are not one-dimensional, at the call; for some that are missing, or neither
-        ascend nor descend, at the call too, or while computing if they are lazy.
+        ascend nor descend, at the call too, or while computing if they are lazy. While computing,
+        for dates that the finer unit of both does not reach.
 
     See Also
     --------

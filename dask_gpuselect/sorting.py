@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import getitem
 from typing import Any
 
 import dask.array as da
@@ -68,9 +68,9 @@ def sort(
         of any chunks, sizes known or not. Chunks are NumPy's or CuPy's. A plain array is sorted at
         once, in kind.
     chunks : int, str, tuple, optional
-        Of the result, as dask has them: ``1_000_000``, ``"128 MiB"``, ``(3, 4, 3)``. By default as
-        many as `x` has, all of one size but for the last. Where the size of `x` is unknown there is
-        only that, equal up to one element.
+        Of the result, as dask has them: ``1_000_000``, ``"128 MiB"``, ``(3, 4, 3)``. By default all
+        have one size but for the last, and there are at most as many as `x` has. Where the size of
+        `x` is unknown there are as many, equal up to one element, and no others are to be had.
     spill : bool or path, optional
         Whether pieces wait on disk: in dask's ``temporary-directory``, or in this one. By default
         they do if `x` is neither in memory nor known to be smaller than the config value
@@ -97,7 +97,7 @@ def sort(
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     OSError
-        While computing, if there is no room on the disk.
+        While computing, if the directory cannot be written to, or has no room.
 
     See Also
     --------
@@ -111,12 +111,14 @@ def sort(
     third each chunk is sorted and cut at the splitters, once; elements that equal a splitter are
     dealt out by count.
 
-    Memory: of a task, the chunk and two copies of it, or the pieces of a chunk of the result and a
-    copy of them. Besides, all pieces together, which are as large as `x`: on disk, or in the memory
-    of the workers. For P chunks in, M out and n elements, the splitters take about
-    ``24 * sqrt(P * n * M)`` bytes in one place. Pieces on disk lie in a file without a name: its
+    Memory: of a task, the chunk and two copies of it, or the pieces of a chunk of the result and
+    two copies of these. Besides, all pieces together, which are as large as `x`: on disk, or in the
+    memory of the workers. For P chunks in, M out and n elements, the splitters take about
+    ``40 * sqrt(P * n * M)`` bytes in one place. Pieces on disk lie in a file without a name: its
     room is given back when the last piece has been taken, and when the process ends, however it
-    does. A directory that is kept in memory (``tmpfs``) saves nothing.
+    does. A directory that is kept in memory (``tmpfs``) saves nothing. Nor does a file of a process
+    of dask's scheduler of processes, where all results go through the first process, and each task
+    that hands on a piece is sent a whole chunk: use threads, or a cluster.
 
     Tasks: P * M that hand on a piece, which limits both: 200 chunks of 100 MB have 40,000.
 
@@ -171,9 +173,9 @@ def argsort(
 
     Notes
     -----
-    Loads and memory: as of `sort`, with 8 bytes an element more. To take other arrays in this
-    order, use `sort_by`, which moves them along: an index that is a dask array takes all of one
-    into memory.
+    Loads and memory: as of `sort`, with 8 bytes an element more on disk and 16 in a task, which may
+    hold three copies of its pieces. To take other arrays in this order, use `sort_by`, which moves
+    them along: an index that is a dask array takes all of one into memory.
 
     Examples
     --------
@@ -211,8 +213,8 @@ def sort_by(
     Returns
     -------
     tuple of dask arrays, or of arrays like `key`
-        The key, and each of the values, taken in the order ``argsort(key)``. Computed together, by
-        ``dask.compute(*found)`` or ``da.store``, they share all work.
+        The key, as `sort` gives it, and each of the values, taken in the order ``argsort(key)``.
+        Computed together, by ``dask.compute(*found)`` or ``da.store``, they share all work.
 
     Raises
     ------
@@ -229,7 +231,8 @@ def sort_by(
     Loads: three of the key, as of `sort`, and one of the others, in the third: what key and values
     have in common, for instance the reading of a table, is done three times.
 
-    Memory: as of `sort`, with the values beside the key.
+    Memory: as of `sort`, with the values beside the key and 8 bytes an element more in a task,
+    which may hold three copies of its pieces.
 
     Examples
     --------
@@ -279,7 +282,13 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
         raise ValueError(
             f"{name} takes one-dimensional arrays, and this has {x.ndim} dimensions: ravel() it"
         )
-    return x, result_dtype(x.dtype, METHODS["lower"], weak_q=True)
+    try:
+        return x, result_dtype(x.dtype, METHODS["lower"], weak_q=True)
+    except TypeError:
+        raise TypeError(
+            f"{name} takes bool, integers, float16 to float64, datetime64 and timedelta64, "
+            f"not {x.dtype}"
+        ) from None
 
 
 def _value(value: Any, key: da.Array) -> da.Array:
@@ -297,7 +306,7 @@ def _value(value: Any, key: da.Array) -> da.Array:
         return found
     raise ValueError(
         f"each of the values must have the chunks of the key, {key.chunks}, along its first axis, "
-        f"and one chunk along others; one has {value.chunks}: rechunk it"
+        f"and one chunk along others, and one has {value.chunks}"
     )
 
 
@@ -344,7 +353,7 @@ class Plan:
         spill: Spill,
         split_every: int | None,
     ) -> Plan:
-        every = PIECES_MERGED if split_every is None else split_every
+        every = PIECES_MERGED if split_every is None else operator.index(split_every)
         if every < 2:
             raise ValueError(f"split_every must be at least 2, and {every} is not")
         if spill is None:
@@ -365,6 +374,8 @@ def _layout(x: da.Array, chunks: Chunks) -> Layout:
         return Layout(x.npartitions)
     if chunks is None:
         chunks = max(1, -(-x.size // x.npartitions))
+    if isinstance(chunks, int) and chunks < 1 and chunks != -1:
+        raise ValueError(f"chunks must be positive, or -1 for a single one, and {chunks} is not")
     (sizes,) = normalize_chunks(chunks, x.shape, dtype=x.dtype)
     return Layout(len(sizes), tuple(map(int, sizes)))
 
@@ -433,6 +444,7 @@ def _split(
     *values, table, (place, *_) = values_table_place
     keys = radix.keys_of(chunk, dtype)
     for value in values:
+        kernels.check_not_masked(value)
         if len(value) != len(keys):
             raise ValueError(
                 f"chunk {place} of the key has {len(keys)} elements, and of a value {len(value)}"
@@ -440,7 +452,9 @@ def _split(
     if values or plan.has_places:
         order = ordering.stable_order(keys)
         columns = [keys[order], *(value[order] for value in values)]
-        columns += [order + table.offsets[place]] if plan.has_places else []
+        if plan.has_places:
+            order += table.offsets[place]
+            columns.append(order)
     else:
         columns = [ordering.sorted_keys(keys)]
     _check_unchanged(columns[0], table, place, dtype)
@@ -526,7 +540,7 @@ def _exchange(
     for j in range(plan.layout.n_chunks):
         parts: list[Any] = [(moved, i, j) for i in range(split.npartitions)]
         for i, part in enumerate(parts):
-            tasks[part] = Task(part, getitem, TaskRef((split.name, i)), j)
+            tasks[part] = Task(part, operator.getitem, TaskRef((split.name, i)), j)
         depth = 0
         while len(parts) > plan.split_every:
             starts = range(0, len(parts), plan.split_every)
@@ -553,14 +567,15 @@ def _joined_column(parts: Sequence[Any]) -> Any:
     if not any(isinstance(part, Spilled) for part in parts):
         return radix.joined(list(parts))
     # Each is read to where it is to be: a list of all, and then the whole, would be twice as much.
-    whole = np.empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]), parts[0].dtype)
+    dtype = np.result_type(*{part.dtype for part in parts})  # of strings, that of the longest
+    whole = np.empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]), dtype)
     stop = 0
     for part in parts:
         start, stop = stop, stop + part.shape[0]
-        if isinstance(part, Spilled):
+        if isinstance(part, Spilled) and part.dtype == dtype:
             part.read_into(whole[start:stop])
         else:
-            whole[start:stop] = generic.to_host(part)
+            whole[start:stop] = part.read() if isinstance(part, Spilled) else generic.to_host(part)
     first = parts[0]
     return in_kind(whole, first.is_cupy if isinstance(first, Spilled) else generic.is_cupy(first))
 
@@ -584,7 +599,7 @@ def _column(merged: da.Array, plan: Plan, i: int, like: da.Array, dtype: np.dtyp
     layer = {}
     for j in range(n_chunks):
         key = (name, j, *[0] * len(further))
-        layer[key] = Task(key, getitem, TaskRef((merged.name, j)), i)
+        layer[key] = Task(key, operator.getitem, TaskRef((merged.name, j)), i)
     graph = extended(merged.dask, name, MaterializedLayer(layer), {merged.name})
     sizes: tuple[float, ...] = plan.layout.sizes or (math.nan,) * n_chunks
     meta = meta_from_array(like._meta, dtype=dtype)

@@ -49,14 +49,18 @@ class Spilled:
         shape = (max(stop - start, 0), *self.shape[1:])
         return replace(self, offset=self.offset + start * of_row, shape=shape)
 
+    def read(self) -> NDArray[Any]:
+        """The array, on the host."""
+        array = np.empty(self.shape, self.dtype)
+        self.read_into(array)
+        return array
+
     def read_into(self, array: NDArray[Any]) -> None:
         """Fill a contiguous array of the same shape and dtype from the disk."""
         self.file.read_into(array, self.offset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        array = np.empty(self.shape, self.dtype)
-        self.read_into(array)
-        return in_kind, (array, self.is_cupy)
+        return in_kind, (self.read(), self.is_cupy)
 
 
 def in_kind(array: NDArray[Any], is_cupy: bool) -> Any:
@@ -74,8 +78,11 @@ class SpillFile:
     """
 
     def __init__(self, directory: str) -> None:
-        self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
         self._directory = directory
+        try:
+            self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
+        except OSError as error:
+            raise self._noted(error) from None
         self._lock = threading.Lock()
         self._end = 0
         # Not in `__del__`, while which another thread may still find the file by its name.
@@ -92,9 +99,12 @@ class SpillFile:
                 while data:
                     data = data[self._file.write(data) :]
             except OSError as error:
-                error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
-                raise
+                raise self._noted(error) from None
         return Spilled(self, offset, array.shape, array.dtype, generic.is_cupy(array))
+
+    def _noted(self, error: OSError) -> OSError:
+        error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
+        return error
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with what was written at an offset."""
@@ -116,11 +126,11 @@ def directory_of(spill: str | os.PathLike[str] | None) -> str:
 
 @dataclass
 class _Open:
-    """The files of this process: one for each name, for there may be many pieces and few
-    descriptors."""
+    """The files of a process, by its number, for a fork has those of its parent: one for each name,
+    for there may be many pieces and few descriptors."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    files: WeakValueDictionary[tuple[str, str], SpillFile] = field(
+    files: WeakValueDictionary[tuple[int, str, str], SpillFile] = field(
         default_factory=WeakValueDictionary
     )
 
@@ -130,8 +140,9 @@ _open = _Open()
 
 def spill_file(name: str, directory: str) -> SpillFile:
     """The file of some name in this process, which lives as long as anything in it does."""
+    known = (os.getpid(), name, directory)
     with _open.lock:
-        file = _open.files.get((name, directory))
+        file = _open.files.get(known)
         if file is None:
-            file = _open.files[name, directory] = SpillFile(directory)
+            file = _open.files[known] = SpillFile(directory)
         return file

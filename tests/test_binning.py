@@ -89,6 +89,11 @@ def test_dates() -> None:
     assert digitize(edges, days[:2]).tolist() == [1, 2]
     waits = np.array([3, 1, "NaT"], "m8[s]")
     assert digitize(waits, np.array([2000], "m8[ms]")).tolist() == [1, 0, 1]
+    assert digitize(waits.astype("m8[ns]"), np.array([2], "m8[s]")).tolist() == [1, 0, 1]
+    far, near = np.array(["3000-01-01"], "M8[s]"), np.array(["2020-01-01"], "M8[ns]")
+    for x, edges in ((far, near), (near, far)):
+        with pytest.raises(ValueError, match="one unit"):
+            digitize(x, edges)
 
 
 def test_bins_hold_equal_numbers(backend: Backend) -> None:
@@ -128,6 +133,10 @@ def test_clear_errors() -> None:
     x = da.ones(5, chunks=2)
     with pytest.raises(ValueError, match="n_bins"):
         quantile_bins(x, 0)
+    with pytest.raises(TypeError, match="integer"):
+        quantile_bins(x, 2.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="longdouble|float128"):
+        digitize(x.astype("g"), [1])
     with pytest.raises(ValueError, match="one-dimensional"):
         digitize(x, [[1.0]])
     with pytest.raises(ValueError, match="ascend"):

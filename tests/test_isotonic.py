@@ -294,6 +294,13 @@ def test_integers_and_single_floats(backend: Backend) -> None:
         assert backend.to_numpy(isotonic_regression(one, one, loss=loss)).tolist() == [5]
 
 
+def test_weights_of_all_sizes() -> None:
+    weights = [1e300, 1e-300, 1.0]
+    for loss in ("squared", "absolute"):
+        assert isotonic_regression([3.0, 1, 2], weights, loss=loss).tolist() == [3, 3, 3]
+    assert isotonic_regression([3.0, 1, 2], [1e308] * 3).tolist() == [2, 2, 2]
+
+
 def test_y_is_not_changed() -> None:
     y, w = noisy("increasing"), weights_of("wide", 600)
     copies = y.copy(), None if w is None else w.copy()

@@ -226,6 +226,23 @@ def test_strings_and_objects_go_along(spill: bool) -> None:
         assert found.dtype == values.dtype
 
 
+@pytest.mark.parametrize("spill", [False, True])
+def test_values_of_several_dtypes(spill: bool) -> None:
+    """Chunks need not be what their array says, if all together are something."""
+    key = da.from_array(np.array([3, 1, 2, 0]), chunks=2)
+    numbers = da.from_array(np.arange(4.0), chunks=2)
+    for first in (True, False):
+        mixed = numbers.map_blocks(
+            lambda block, first=first: block.astype("f4") if (block[0] == 0) == first else block,
+            dtype="f8",
+        )
+        assert sort_by(key, mixed, spill=spill)[1].compute().tolist() == [3, 1, 2, 0]
+    words = da.from_array(np.array(["a", "b", "c", "d"]), chunks=2)
+    wide = words.map_blocks(lambda block: np.char.add(block, "x" * (3 if block[0] == "c" else 1)))
+    found = sort_by(key, wide, spill=spill)[1].compute()
+    assert found.tolist() == ["dxxx", "bx", "cxxx", "ax"]
+
+
 def test_plain_arrays(backend: Backend) -> None:
     values = np.where(uniform(500) < 0.1, np.nan, np.floor(normal(500) * 9))
     x, order = backend.asarray(values), np.argsort(values, kind="stable")
@@ -343,10 +360,7 @@ def test_when_pieces_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(written) == 16_000
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(self: SpillFile, array: NDArray[Any]) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
     class Full:
         def seek(self, place: int) -> None: ...
 
@@ -361,8 +375,9 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     with pytest.raises(OSError, match="No space") as caught:
         file.write(np.ones(3))
     assert str(tmp_path) in caught.value.__notes__[0]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         sort(da.ones(10, chunks=5), spill=tmp_path / "missing").compute()
+    assert "wait on disk" in caught.value.__notes__[0]
 
 
 def test_short_writes_and_reads(tmp_path: Path) -> None:
@@ -421,6 +436,13 @@ def test_a_file_is_found_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not failures
 
 
+def test_a_fork_has_files_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours = spill_file("same", str(tmp_path))
+    assert spill_file("same", str(tmp_path)) is ours
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert spill_file("same", str(tmp_path)) is not ours
+
+
 # --- What goes wrong ------------------------------------------------------------------------------
 
 
@@ -445,6 +467,14 @@ def test_arguments_that_do_not_fit() -> None:
     x = da.ones(10, chunks=4)
     with pytest.raises(ValueError, match="split_every"):
         sort(x, split_every=1)
+    with pytest.raises(TypeError, match="integer"):
+        sort(x, split_every=2.5)  # type: ignore[arg-type]
+    for chunks in (0, -2):
+        with pytest.raises(ValueError, match="positive"):
+            sort(x, chunks=chunks)
+    masked = x.map_blocks(lambda block: np.ma.masked_equal(block, 1), meta=np.empty(0))
+    with pytest.raises(TypeError, match="masked"):
+        sort_by(x, masked)[1].compute()
     with pytest.raises(ValueError, match="[Cc]hunks"):
         sort(x, chunks=(5, 4))
     with pytest.raises(ValueError, match="compute_chunk_sizes"):

@@ -267,8 +267,8 @@ class EmpiricalDistribution(Curve, Arrays):
         Returns
         -------
         lower, upper : ndarrays of the dtype of the data, of the shape of `p`, or scalars
-            What ``quantile(x, p, method="inverted_cdf")`` gives is equal to both, where many
-            elements equal a point, or strictly between them.
+            What ``quantile(x, p, method="inverted_cdf")`` gives is equal to both, where that is an
+            element that equals a point, or strictly between them.
 
         Raises
         ------

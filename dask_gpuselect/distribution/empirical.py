@@ -114,12 +114,14 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     """
     x = as_array(x)
     dtype = _checked_dtype(numpy_dtype(x))
-    if np.ndim(points) == 0 and not is_dask_collection(points):
+    if not is_dask_collection(points) and np.ndim(points) == 0:
         question = EvenRanks(_checked_number(points), dtype)
         if isinstance(x, da.Array):
             (answer,) = passes.ask_more([x], [question], "ecdf")
             return LazyDistribution(answer.dask, (answer.name,))
         return passes.ask_more_now(x, dtype, question)
+    if is_dask_collection(points):
+        raise TypeError("points must be known when the graph is built: compute them first")
     values = _checked_values(points, dtype)
     if isinstance(x, da.Array):
         answer = _count_lazily(x, values)

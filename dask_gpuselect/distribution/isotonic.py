@@ -115,7 +115,12 @@ def isotonic_regression(
             )
         if not bool(((weights > 0) & xp.isfinite(weights)).all()):
             raise ValueError("weights must be positive and finite")
-        weights = scaled(weights, -exponent_of(weights)) if len(y) else None
+        # No smaller than they have to be for their sum to be finite, so that few vanish.
+        weights = (
+            scaled(weights, -max(0, exponent_of(weights) + len(y).bit_length() - 1022))
+            if len(y)
+            else None
+        )
     if len(y) == 0:
         return y
     if increasing:

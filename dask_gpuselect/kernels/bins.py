@@ -21,7 +21,8 @@ Array = Any  # of NumPy or CuPy
 def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
     """Raise a TypeError for elements and edges that cannot be compared."""
     kinds = {elements.kind, edges.kind}
-    if not (kinds <= set("biuf") or kinds in ({"M"}, {"m"})):
+    is_wide = max(elements.itemsize, edges.itemsize) > 8
+    if is_wide or not (kinds <= set("biuf") or kinds in ({"M"}, {"m"})):
         raise TypeError(f"elements of {elements} have no bins with edges of {edges}")
 
 
@@ -50,8 +51,9 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
     if len(edges) and edges[0] > edges[-1]:
         return len(edges) - digitized(chunk, edges[::-1], right=right)
     dtype = chunk.dtype.newbyteorder("=")
-    if dtype.kind in "mM":
+    if dtype.kind in "mM" and dtype != edges.dtype:
         dtype = np.promote_types(dtype, edges.dtype)
+        chunk, edges = _in_unit(chunk, dtype), _in_unit(edges, dtype)
     n_below, inside = as_elements(edges, dtype, right=right)
     keys = keys_of(chunk, dtype)
     wanted = keys_of(inside, dtype)
@@ -61,6 +63,17 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
     if dtype.kind in "fmM":
         found = namespace(chunk).where(keys == ~keys.dtype.type(0), len(edges), found)
     return found.reshape(chunk.shape)
+
+
+def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The same in a finer unit, of which 64 bits reach less far."""
+    found = dates.astype(dtype)
+    if not ((found.astype(dates.dtype) == dates) | np.isnat(dates)).all():
+        raise ValueError(
+            f"dates of {dates.dtype} are compared as {dtype}, and some are beyond that: "
+            "give elements and edges in one unit"
+        )
+    return found
 
 
 def as_elements(

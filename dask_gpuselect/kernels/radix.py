@@ -72,7 +72,11 @@ def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
     elif dtype.kind in "mM":
         keys = (keys + keys.dtype.type(1)) ^ sign
     elif dtype.kind == "f":
-        keys = namespace(keys).where(keys >= sign, keys ^ sign, ~keys)
+        positive = keys.view(f"i{dtype.itemsize}") >> (8 * dtype.itemsize - 1)  # all bits if so
+        flipped = namespace(keys).invert(positive, out=positive).view(keys.dtype)
+        flipped |= sign
+        flipped ^= keys
+        keys = flipped
     return keys.view(dtype)
 
 
