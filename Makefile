@@ -56,7 +56,7 @@ WITHOUT := dasks_own or test_in_memory or test_as_matplotlib or test_adversarial
 WITHOUT += or test_columns_that_do_not_fit or test_array_api or test_mean_and_deviation
 WITHOUT += or scikit_learn or test_ten_million_rows or test_clear_errors or test_as_numpy
 WITHOUT += or stack_loss or stars or equivariance or test_a_regression_holds or test_radix
-WITHOUT += or test_bounds or estimates or test_pdf
+WITHOUT += or test_bounds or estimates or test_pdf or test_floats or test_integers or test_exactly
 
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not ($(WITHOUT))" $(ARGS)

@@ -46,6 +46,7 @@ with pytest.MonkeyPatch.context() as patch:
     robust = importlib.import_module("robust")
     ecdf = importlib.import_module("ecdf")
     isotonic = importlib.import_module("isotonic")
+    sorted_arrays = importlib.import_module("sorted_arrays")
     splines = importlib.import_module("splines")
     weak_scaling = importlib.import_module("weak_scaling")
 
@@ -407,10 +408,10 @@ def test_sorting() -> None:
     assert all(0 < int(row[-1].removesuffix("%")) <= 100 for row in rows[-9:])
 
 
-def test_sorted_arrays() -> None:
-    rows = stand_alone(
-        "sorted_arrays.py", "--elements", "4000", "--chunks", "4", "--repeat", "1", "--data", "zipf"
-    )
+def test_sorted_arrays(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--elements", "4000", "--chunks", "4", "--repeat", "1"]
+    assert sorted_arrays.main([*sizes, "--data", "zipf"]) == 0
+    rows = rows_of(capsys.readouterr().out)
     found = {row[0]: row[1:] for row in rows if row[0].startswith("`")}
     assert {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"} <= set(found)
     assert all(float(cell) > 0 for row in found.values() for cell in row if cell)
