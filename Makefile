@@ -49,7 +49,7 @@ test: $(VENV)/.test
 # run with the newest.
 DASKLESS := ranks interpolation cuts lane_cuts kernels cuda gpu_option asv composite
 DASKLESS += examples_boxplot docs lane_boxes properties strategies measures fits neighbors
-DASKLESS += robust_example public_api splines isotonic
+DASKLESS += robust_example public_api splines isotonic sorted_store
 # And without tests of plain arrays alone, or nearly so, and of answers and memory whose graphs others
 # have too.
 WITHOUT := dasks_own or test_in_memory or test_as_matplotlib or test_adversarial_lanes or test_dtype
