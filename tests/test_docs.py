@@ -183,6 +183,14 @@ def test_dask_has_no_quantiles_of_all_elements() -> None:
             function(x, *q)
 
 
+def test_dask_has_no_sort_of_arrays() -> None:
+    x = da.from_array(np.array([3.0, 1.0, 2.0]), chunks=2)
+    assert not hasattr(da, "sort")
+    with pytest.warns(FutureWarning, match="not implemented by Dask array"):
+        assert type(np.sort(x)) is np.ndarray  # all of it in memory
+    assert dask_gpuselect.sort(x).compute().tolist() == [1, 2, 3]
+
+
 def test_dasks_percentiles_are_approximate() -> None:
     a = np.random.default_rng(0).lognormal(size=100_000)
     x = da.from_array(a, chunks=10_000)
