@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import getitem
 from typing import Any
 
 import dask.array as da
@@ -111,16 +112,7 @@ def reduced(
     """
     every = max(2, int(config.get("split_every", None) or MERGE_EVERY))
     merge_name = f"{merge_name}-{tokenize(grid.name, every)}"
-    merges: dict[Any, Task] = {}
-    parts: list[Any] = list(flatten(grid.__dask_keys__()))
-    depth = 0
-    while len(parts) > every:
-        groups = [parts[i : i + every] for i in range(0, len(parts), every)]
-        parts = [(merge_name, depth, i) for i in range(len(groups))]
-        for merged, group in zip(parts, groups, strict=True):
-            merges[merged] = Task(merged, merge, List(*map(TaskRef, group)))
-        depth += 1
-
+    parts, merges = _tree(list(flatten(grid.__dask_keys__())), every, merge, merge_name)
     graph, above = grid.dask, grid.name
     if merges:
         graph = extended(graph, merge_name, MaterializedLayer(merges), {above})
@@ -131,6 +123,64 @@ def reduced(
     others = {get_name_from_key(reference.key) for reference in references}
     graph = extended(graph, name, last, {above} | others)
     return da.Array(graph, name, (), meta=np.empty((), dtype=object))
+
+
+def _tree(
+    parts: list[Any], every: int, merge: Callable[[list[Any]], Any], name: str, *place: int
+) -> tuple[list[Any], dict[Any, Task]]:
+    """At most so many keys of what merging makes of all parts, in their order, and its tasks: of
+    the layer `name`, and with `place` last in their keys."""
+    merges: dict[Any, Task] = {}
+    depth = 0
+    while len(parts) > every:
+        groups = [parts[i : i + every] for i in range(0, len(parts), every)]
+        parts = [(name, depth, i, *place) for i in range(len(groups))]
+        for merged, group in zip(parts, groups, strict=True):
+            merges[merged] = Task(merged, merge, List(*map(TaskRef, group)))
+        depth += 1
+    return parts, merges
+
+
+def exchanged(
+    split: da.Array,
+    n_chunks: int,
+    name: str,
+    moved: str,
+    place: Callable[..., Any],
+    *arguments: Any,
+    join: Callable[[list[Any]], Any] | None = None,
+    every: int = 0,
+) -> da.Array:
+    """Each chunk of a result takes its piece of every chunk: an array of one object for each,
+    ``place(pieces, *arguments)``.
+
+    Parameters
+    ----------
+    split : dask array
+        Of lists, each of `n_chunks` pieces. The pieces are in the order of the chunks.
+    n_chunks : int
+        Of the result.
+    name, moved : str
+        Of the new layer, and of the tasks in it that hand on a piece.
+    place : callable
+        ``list of pieces, *arguments -> object``.
+    join : callable, optional
+        ``list of pieces -> piece``, in a tree of tasks where there are more than `every` pieces.
+        All come to one task without it.
+    """
+    sources = list(flatten(split.__dask_keys__()))
+    tasks: dict[Any, Task] = {}
+    for j in range(n_chunks):
+        taken = [(moved, i, j) for i in range(len(sources))]
+        for key, source in zip(taken, sources, strict=True):
+            tasks[key] = Task(key, getitem, TaskRef(source), j)
+        if join is not None:
+            taken, joins = _tree(taken, every, join, f"{moved}-joined", j)
+            tasks |= joins
+        own: Any = (name, j)
+        tasks[own] = Task(own, place, List(*map(TaskRef, taken)), *arguments)
+    graph = extended(split.dask, name, MaterializedLayer(tasks), {split.name})
+    return da.Array(graph, name, ((1,) * n_chunks,), meta=np.empty(0, dtype=object))
 
 
 # --- Chunks that are read only if needed ----------------------------------------------------------

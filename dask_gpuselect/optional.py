@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 NAMES = {"sklearn": "scikit-learn", "scipy": "SciPy"}
 EXTRAS = {"sklearn": "learn", "scipy": "distribution"}
@@ -21,3 +22,12 @@ def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
         raise ImportError(
             f"{what} needs {NAMES[package]}: pip install 'dask-gpuselect[{EXTRAS[package]}]'{but}"
         ) from error
+
+
+def axes(ax: Any) -> Any:
+    """The axes that are given, or those of a new figure; an ImportError without matplotlib."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("plot needs matplotlib: pip install matplotlib") from error
+    return pyplot.subplots()[1] if ax is None else ax

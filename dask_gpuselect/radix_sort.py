@@ -15,20 +15,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable
-from operator import getitem
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.core import flatten
-from dask.highlevelgraph import MaterializedLayer
 
 from dask_gpuselect.cuts import IntArray
 from dask_gpuselect.exchange import Run, cut_positions, joined_runs
-from dask_gpuselect.graphs import each_chunk, extended, reduced
+from dask_gpuselect.graphs import each_chunk, exchanged, reduced
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.ranks import METHODS
@@ -195,20 +191,11 @@ def _split(
 #   between, sqrt(P) chunks in one task at worst. Here no task holds more than two.
 def _exchange(pieces: da.Array, token: Hashable, shift: int, bits: int) -> da.Array:
     """Each chunk takes its pieces from all chunks and puts them in order."""
-    sources = list(flatten(pieces.__dask_keys__()))
-    name, moved = f"radix-sort-placed-{token}", f"radix-sort-piece-{token}"
-    tasks = {}
-    for j in range(len(sources)):
-        taken = [(moved, i, j) for i in range(len(sources))]
-        for key, source in zip(taken, sources, strict=True):
-            tasks[key] = Task(key, getitem, TaskRef(source), j)
-        own: Any = (name, j)
-        tasks[own] = Task(own, _placed, List(*map(TaskRef, taken)), shift=shift, bits=bits)
-    graph = extended(pieces.dask, name, MaterializedLayer(tasks), {pieces.name})
-    return da.Array(graph, name, ((1,) * len(sources),), meta=np.empty(0, dtype=object))
+    names = f"radix-sort-placed-{token}", f"radix-sort-piece-{token}"
+    return exchanged(pieces, pieces.npartitions, *names, _placed, shift, bits)
 
 
-def _placed(pieces: list[Any], *, shift: int, bits: int) -> Any:
+def _placed(pieces: list[Any], shift: int, bits: int) -> Any:
     """All pieces of a chunk, in the order of the digit; those of one digit as their chunks are."""
     given = [piece for piece in pieces if piece is not None]
     if len(given) < len(pieces) or len(given) == 1:

@@ -27,7 +27,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import config
-from dask._task_spec import Alias, List, Task, TaskRef
+from dask._task_spec import Alias, Task, TaskRef
 from dask.array.core import normalize_chunks
 from dask.array.utils import meta_from_array
 from dask.base import is_dask_collection, tokenize
@@ -36,7 +36,7 @@ from dask.utils import parse_bytes
 
 from dask_gpuselect import kernels
 from dask_gpuselect.cuts import Brackets, ChunksChangedError, Tally
-from dask_gpuselect.graphs import each_chunk, extended, reduced
+from dask_gpuselect.graphs import each_chunk, exchanged, extended, reduced
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import generic, ordering, radix
 from dask_gpuselect.partition import Edges, Layout, Splitters, Table
@@ -293,13 +293,10 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
 
 def _value(value: Any, key: da.Array) -> da.Array:
     """A dask array that goes along with the key."""
+    value = as_array(value)
     if not isinstance(value, da.Array):
-        if is_dask_collection(value):
-            raise TypeError(f"expected a dask array, not a {type(value).__name__}, for a value")
-        value = value if generic.is_array(value) else np.asarray(value)
         is_known = not math.isnan(key.size) and value.shape[:1] == key.shape
         value = da.from_array(value, chunks=(*key.chunks, *value.shape[1:]) if is_known else -1)
-    kernels.check_not_masked(value._meta)
     radix.check_kind(value._meta, "sort_by")
     found: da.Array = value
     if _goes_along(found.chunks, key.chunks):
@@ -506,7 +503,17 @@ def _merged(
         plan=plan,
         file_name=token,
     )
-    return _exchange(split, plan, dtype, _empties(plan, key, dtype, payload), token)
+    return exchanged(
+        split,
+        plan.layout.n_chunks,
+        f"{plan.label}-merged-{token}",
+        f"{plan.label}-piece-{token}",
+        _in_order,
+        _empties(plan, key, dtype, payload),
+        dtype,
+        join=_joined,
+        every=plan.split_every,
+    )
 
 
 def _rows(x: da.Array) -> da.Array:
@@ -529,30 +536,6 @@ def _empties(
         for value in payload
     )
     return [keys, *rows, *places]
-
-
-def _exchange(
-    split: da.Array, plan: Plan, dtype: np.dtype[Any], empties: list[Any], token: str
-) -> da.Array:
-    """Each chunk of the result takes its piece of every chunk."""
-    name, moved = f"{plan.label}-merged-{token}", f"{plan.label}-piece-{token}"
-    tasks: dict[Any, Task] = {}
-    for j in range(plan.layout.n_chunks):
-        parts: list[Any] = [(moved, i, j) for i in range(split.npartitions)]
-        for i, part in enumerate(parts):
-            tasks[part] = Task(part, operator.getitem, TaskRef((split.name, i)), j)
-        depth = 0
-        while len(parts) > plan.split_every:
-            starts = range(0, len(parts), plan.split_every)
-            groups = [parts[i : i + plan.split_every] for i in starts]
-            parts = [(f"{moved}-joined", depth, i, j) for i in range(len(groups))]
-            for joined, group in zip(parts, groups, strict=True):
-                tasks[joined] = Task(joined, _joined, List(*map(TaskRef, group)))
-            depth += 1
-        own = (name, j)
-        tasks[own] = Task(own, _in_order, List(*map(TaskRef, parts)), empties, dtype)
-    graph = extended(split.dask, name, MaterializedLayer(tasks), {split.name})
-    return da.Array(graph, name, ((1,) * plan.layout.n_chunks,), meta=np.empty(0, dtype=object))
 
 
 def _joined(pieces: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:

@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 from weakref import WeakValueDictionary, finalize
 
@@ -124,25 +124,17 @@ def directory_of(spill: str | os.PathLike[str] | None) -> str:
     return os.fspath(given)
 
 
-@dataclass
-class _Open:
-    """The files of a process, by its number, for a fork has those of its parent: one for each name,
-    for there may be many pieces and few descriptors."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    files: WeakValueDictionary[tuple[int, str, str], SpillFile] = field(
-        default_factory=WeakValueDictionary
-    )
-
-
-_open = _Open()
+# Of this process, by its number, for a fork has those of its parent: one file for each name, for
+# there may be many pieces and few descriptors.
+_files: WeakValueDictionary[tuple[int, str, str], SpillFile] = WeakValueDictionary()
+_files_lock = threading.Lock()
 
 
 def spill_file(name: str, directory: str) -> SpillFile:
     """The file of some name in this process, which lives as long as anything in it does."""
     known = (os.getpid(), name, directory)
-    with _open.lock:
-        file = _open.files.get(known)
+    with _files_lock:
+        file = _files.get(known)
         if file is None:
-            file = _open.files[known] = SpillFile(directory)
+            file = _files[known] = SpillFile(directory)
         return file

@@ -22,6 +22,7 @@ from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.kernels import as_dtype
 from dask_gpuselect.lane_boxes import LaneEnds
+from dask_gpuselect.optional import axes
 
 SHOWN = 40  # boxes that are printed; of more, the first and the last
 SHOWN_ENDS = 5
@@ -515,12 +516,7 @@ class Boxplot(DaskMethodsMixin):
         ImportError
             Without matplotlib.
         """
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError("plot needs matplotlib: pip install matplotlib") from error
-        if ax is None:
-            _, ax = pyplot.subplots()
+        ax = axes(ax)
         found = self.computed()
         drawn = ax.bxp(found.to_bxp(), **kwargs)
         if kwargs.get("showfliers", True):

@@ -276,21 +276,27 @@ def report(spec: Spec, before: Measurement, ours: Measurement, after: Measuremen
 # The program
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
+def parser_of(description: str, gigabytes: float, chunk_mb: float) -> argparse.ArgumentParser:
+    """Return a parser that knows what concerns a store, with these defaults."""
     parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--gigabytes", type=float, default=32.0, help="size of the array, in units of 1e9 bytes")
+    add("--gigabytes", type=float, default=gigabytes, help="size of the array, in 1e9 bytes")
     add("--store", type=Path, required=True, help="folder of the Zarr array")
-    add("--chunk-mb", type=float, default=128.0, help="size of a chunk, in units of 1e6 bytes")
+    add("--chunk-mb", type=float, default=chunk_mb, help="size of a chunk, in units of 1e6 bytes")
     add("--threads", type=int, default=2, help="threads that compute")
-    add("--keep", action="store_true", help="keep a store that this run has made")
+    add("--keep", action="store_true", help="keep what this run has made")
     add("--distribution", choices=DISTRIBUTIONS, default="normal", help="what the store holds")
     add("--seed", type=int, default=0, help="of the random numbers")
-    arguments = parser.parse_args()
+    return parser
+
+
+def parse_arguments(
+    parser: argparse.ArgumentParser, given: list[str] | None = None
+) -> argparse.Namespace:
+    """Read the command line."""
+    arguments = parser.parse_args(given)
     if min(arguments.gigabytes, arguments.chunk_mb, arguments.threads) <= 0:
         parser.error("--gigabytes, --chunk-mb and --threads must be positive")
     return arguments
@@ -305,7 +311,7 @@ def spec_of(arguments: argparse.Namespace) -> Spec:
 
 def main() -> int:
     """Make the store if need be, measure, report; 1 if the store cannot be had."""
-    arguments = parse_arguments()
+    arguments = parse_arguments(parser_of(__doc__.partition("\n")[0], 32.0, 128.0))
     path, spec = arguments.store, spec_of(arguments)
     try:
         made = prepare(path, spec, arguments.threads)

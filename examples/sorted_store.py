@@ -10,7 +10,6 @@ to have room for three of them: both stores, and the pieces in between.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import shutil
 import sys
@@ -25,10 +24,11 @@ import numpy.typing as npt
 import zarr
 from dask.diagnostics import ProgressBar
 from out_of_core import (
-    DISTRIBUTIONS,
     CountingReader,
     StoreError,
     forget,
+    parse_arguments,
+    parser_of,
     peak_memory,
     prepare,
     spec_of,
@@ -93,24 +93,6 @@ def sort_store(source: Path, target: Path, spill: Path) -> tuple[float, list[int
     return seconds, [reader.loads[i] for i in range(x.npartitions)]
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--gigabytes", type=float, default=20.0, help="size of the array, in units of 1e9 bytes")
-    add("--store", type=Path, required=True, help="folder of the Zarr array")
-    add("--chunk-mb", type=float, default=100.0, help="size of a chunk, in units of 1e6 bytes")
-    add("--threads", type=int, default=2, help="threads that compute")
-    add("--limit-gb", type=float, default=4.0, help="memory of the process, in units of 1e9 bytes")
-    add("--keep", action="store_true", help="keep the stores that this run has made")
-    add("--distribution", choices=DISTRIBUTIONS, default="normal", help="what the store holds")
-    add("--seed", type=int, default=0, help="of the random numbers")
-    return parser.parse_args(arguments)
-
-
 def limit_memory(nbytes: int) -> None:
     """Let the process have no more memory than that of its own (Linux counts no files in it)."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -128,7 +110,10 @@ def report(arguments: Any, seconds: float, loads: list[int], before: float) -> N
 
 def main(arguments: list[str] | None = None) -> int:
     """Make the store if need be, sort it, check; 1 if that cannot be, or goes wrong."""
-    given = parse_arguments(arguments)
+    parser = parser_of((__doc__ or "").partition("\n")[0], 20.0, 100.0)
+    help_of_limit = "memory of the process, in units of 1e9 bytes"
+    parser.add_argument("--limit-gb", type=float, default=4.0, help=help_of_limit)
+    given = parse_arguments(parser, arguments)
     source, spec = given.store, spec_of(given)
     target = source.with_name(f"sorted-{source.name}")
     limit_memory(int(given.limit_gb * 1e9))

@@ -108,3 +108,18 @@ INTEGERS: Mapping[str, Callable[[int, str], NDArray[Any]]] = {
 """Integer data: from a number of elements and a dtype."""
 
 INTEGER_DTYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+
+
+def make(name: str, dtype: str, n: int) -> NDArray[Any]:
+    """Data of some name in a dtype."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if name in INTEGERS:
+            return INTEGERS[name](n, dtype)
+        return (FLOATS | MISSING)[name](n).astype(dtype)
+
+
+def names_of(dtype: str) -> list[str]:
+    """Of the data that there is in a dtype."""
+    if dtype == "?":
+        return ["two values", "zero and denormal", "constant"]
+    return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]

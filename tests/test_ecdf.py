@@ -27,23 +27,10 @@ from dask_gpuselect.distribution.cdf import places_among
 from dask_gpuselect.distribution.counts import Ordered, even_ranks
 from dask_gpuselect.distribution.empirical import LazyDistribution
 from tests.backends import Backend
-from tests.data import FLOATS, INTEGERS, MISSING, normal, uniform
+from tests.data import FLOATS, make, names_of, normal, uniform
 from tests.sources import Source, changing
 
 DTYPES = ("f8", "f4", "f2", "?", "i1", "u4", "i8", "u8")
-
-
-def make(name: str, dtype: str, n: int) -> NDArray[Any]:
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if name in INTEGERS:
-            return INTEGERS[name](n, dtype)
-        return (FLOATS | MISSING)[name](n).astype(dtype)
-
-
-def names_of(dtype: str) -> list[str]:
-    if dtype == "?":
-        return ["two values", "zero and denormal", "constant"]
-    return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]
 
 
 def valid(a: NDArray[Any]) -> NDArray[Any]:

@@ -30,26 +30,13 @@ from dask_gpuselect.cuts import Cuts, Tally
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad, spread
 from tests.backends import Backend
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal, uniform
+from tests.data import FLOATS, INTEGER_DTYPES, make, names_of, normal, uniform
 from tests.oracle import check, expected
 from tests.sources import Source, changing
 
 NORMAL_MAD, NORMAL_IQR = 0.6744897501960817, 1.3489795003921634
 DTYPES = ("f8", "f4", "f2", "?", *INTEGER_DTYPES)
 FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
-
-
-def make(name: str, dtype: str, n: int) -> NDArray[Any]:
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if name in INTEGERS:
-            return INTEGERS[name](n, dtype)
-        return (FLOATS | MISSING)[name](n).astype(dtype)
-
-
-def names_of(dtype: str) -> list[str]:
-    if dtype == "?":
-        return ["two values", "zero and denormal", "constant"]
-    return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]
 
 
 def formula(a: NDArray[Any], *, skips_missing: bool = False) -> Any:

@@ -15,6 +15,7 @@ from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.bins import digitized
+from dask_gpuselect.optional import axes
 from dask_gpuselect.ranks import ranks
 
 DRAWN = 2000  # steps of a drawn curve, about
@@ -330,7 +331,11 @@ class EmpiricalDistribution(Curve, Arrays):
         return np.cumsum(np.where(self.is_jump, self.upto - self.below, 0))
 
     def _bounds(self, z: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        before, reached = places_among(self.points, z)
+        return self._bounds_at(z, *places_among(self.points, z))
+
+    def _bounds_at(
+        self, z: NDArray[Any], before: IntArray, reached: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
         least = np.append(np.int64(0), self.upto)[reached]
         most = np.append(self.below, self.n_valid)[before]
         bounds = least, np.where(before < reached, least, most)
@@ -339,19 +344,18 @@ class EmpiricalDistribution(Curve, Arrays):
         return lower, upper
 
     def _cdf(self, z: NDArray[Any]) -> FloatArray:
-        lower, upper = self._bounds(z)
-        _, reached = places_among(self.points, z)
+        before, reached = places_among(self.points, z)
+        lower, upper = self._bounds_at(z, before, reached)
         jumped = np.append(np.int64(0), self._jumped)[reached]
         filled = (self._at(z) + jumped) / max(self.n_valid, 1)
         return np.where(filled == filled, np.clip(filled, lower, upper), lower)
 
     def _pdf(self, z: NDArray[Any]) -> FloatArray:
-        lower, _ = self._bounds(z)
         _, reached = places_among(self.points, z)
         inside = np.concatenate([[0], self._between, [0]])[reached]
         slope = self._at(z, nu=1) / max(self.n_valid, 1)
         slope = np.where((inside > 0) & (slope == slope), slope, 0.0)
-        return np.where(lower == lower, slope, np.nan)
+        return np.where((z == z) & (self.n_valid > 0), slope, np.nan)
 
     def _enclosing(self, p: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         lower, upper = self._cell_of(p)
@@ -548,12 +552,7 @@ def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntAr
 
 def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:
     """A curve of shares, drawn with matplotlib."""
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install matplotlib") from error
-    if ax is None:
-        _, ax = pyplot.subplots()
+    ax = axes(ax)
     ax.plot(x, y, **kwargs)
     ax.set(xlabel="x", ylabel="share of the elements up to x")
     return ax

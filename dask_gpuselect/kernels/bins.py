@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
+from dask_gpuselect.kernels.generic import like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
 
 Array = Any  # of NumPy or CuPy
@@ -56,8 +56,7 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
         chunk, edges = _in_unit(chunk, dtype), _in_unit(edges, dtype)
     n_below, inside = as_elements(edges, dtype, right=right)
     keys = keys_of(chunk, dtype)
-    wanted = keys_of(inside, dtype)
-    wanted = like(wanted, chunk) if is_cupy(chunk) else wanted
+    wanted = like(keys_of(inside, dtype), chunk)
     side = "left" if right else "right"
     found = n_below + wanted.searchsorted(keys, side=side).astype(np.int64)
     if dtype.kind in "fmM":

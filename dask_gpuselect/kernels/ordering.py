@@ -53,9 +53,7 @@ def sort_runs(keys: Array) -> None:
 def edges_of(ordered: Array, values: NDArray[Any], dtype: np.dtype[Any]) -> list[IntArray]:
     """How many of some ascending keys come before those of some elements, and up to and with them;
     on the host."""
-    wanted = keys_of(values, dtype)
-    if is_cupy(ordered):
-        wanted = like(wanted, ordered)
+    wanted = like(keys_of(values, dtype), ordered)
     return [
         to_host(ordered.searchsorted(wanted, side=side)).astype(np.int64)
         for side in ("left", "right")
