@@ -9,11 +9,13 @@ import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 
+from dask_gpuselect.arguments import public
 from dask_gpuselect.kernels import bins as kernel
 from dask_gpuselect.kernels import generic, radix
 from dask_gpuselect.quantiles import as_array, nanquantile
 
 
+@public("x")
 def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
     """Edges of bins that hold equal numbers of elements, in at most two loads.
 
@@ -64,6 +66,7 @@ def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
     return nanquantile(x, np.arange(n_bins + 1) / n_bins, method=method)
 
 
+@public("x", "bins")
 def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     """In which bin each element is: `numpy.digitize`, also by bins that are not computed yet.
 

@@ -66,16 +66,18 @@ class Rule:
         return QUARTILES + (self.whis if isinstance(self.whis, tuple) else ())
 
     def fences(self, q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Between which the whiskers end, from the quantiles `q`, shape ``(n_q, ...)``."""
+        """Beyond which elements are fliers, from the quantiles `q`, shape ``(n_q, ...)``.
+
+        No whisker ends inside the box. Where `whis` says so (percentiles within the quartiles), or
+        where it says nothing (NaN, of infinite quartiles), the box's end is the fence.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             iqr = q[2] - q[0]
             if isinstance(self.whis, tuple):
                 low, high = q[3], q[4]
             else:
                 low, high = q[0] - self.whis * iqr, q[2] + self.whis * iqr
-                # Of infinite quartiles: as if the whisker were the box's end.
-                low = np.where(np.isnan(low), q[0], low)
-                high = np.where(np.isnan(high), q[2], high)
+            low, high = np.fmin(low, q[0]), np.fmax(high, q[2])
         is_open = (iqr == 0) & self.autorange
         return np.where(is_open, -np.inf, low), np.where(is_open, np.inf, high)
 
@@ -86,16 +88,19 @@ class Rule:
 
         Rounding is monotonic, so that what holds of the real numbers holds of their sums too.
         """
-        if isinstance(self.whis, tuple):
-            return (float(least[3]), float(most[3])), (float(least[4]), float(most[4]))
         with np.errstate(over="ignore", invalid="ignore"):
-            widest = self.whis * (most[2] - least[0])
-            narrowest = self.whis * np.maximum(least[2] - most[0], 0.0)
-            low = (least[0] - widest, np.fmin(most[0] - narrowest, most[0]))
-            high = (np.fmax(least[2] + narrowest, least[2]), most[2] + widest)
+            if isinstance(self.whis, tuple):
+                low, high = (least[3], most[3]), (least[4], most[4])
+            else:
+                widest = self.whis * (most[2] - least[0])
+                narrowest = self.whis * np.maximum(least[2] - most[0], 0.0)
+                low = (least[0] - widest, most[0] - narrowest)
+                high = (least[2] + narrowest, most[2] + widest)
             # Of infinite quartiles nothing may be known.
             low_end, high_end = np.fmax(low[0], -np.inf), np.fmin(high[1], np.inf)
-        return (float(low_end), float(low[1])), (float(high[0]), float(high_end))
+            low = (np.minimum(low_end, least[0]), np.fmin(low[1], most[0]))
+            high = (np.fmax(high[0], least[2]), np.maximum(high_end, most[2]))
+        return (float(low[0]), float(low[1])), (float(high[0]), float(high[1]))
 
 
 # --- Where to look --------------------------------------------------------------------------------

@@ -42,12 +42,33 @@ THIN = 16
 ROUND_UP = 1 + 2.0**-48
 
 
+ADVICE = "The source is not reproducible: `.persist()` the array first."
+
+
 class ChunksChangedError(RuntimeError):
     """A chunk differed between two loads, so no exact answer exists.
 
-    Raised while computing, by the task that read the chunk. The source is not reproducible (an
-    unseeded random function, a file that is being written). ``x.persist()`` or ``x.to_zarr(...)``
-    fixes the data.
+    Raised while computing, and names the chunk by its place in the grid. The source is not
+    reproducible (an unseeded random function, a file that is being written). ``x.persist()`` or
+    ``x.to_zarr(...)`` fixes the data.
+
+    Notes
+    -----
+    An answer that is returned is exact for one version of every chunk, and never made of two.
+    Functions keep this in one of two ways.
+
+    Where one load alone proves the answer, its counts do: quantiles and order statistics of all
+    elements, `quantile_bins`, `ecdf`, and what `sort`, `argsort` and `sort_by` return. Counts of
+    two loads are compared. A change that cannot alter the answer need not alter any count, and then
+    is no error.
+
+    Where several loads have a part in the answer, each of them is compared with the one before by
+    a fingerprint of every chunk, 64 bits that all its bits and their order have a part in:
+    quantiles and box plots along an axis in several passes, `describe_boxplot`, `mad` with a third
+    load or in passes, strategies, robust fits and their `support_`, and a search for neighbours
+    among the rows themselves. Any change of a chunk is then an error, also one that would not alter
+    the answer. It stays unnoticed with a chance of 2**-64. Data that dask holds in memory is not
+    compared where it is read in place.
     """
 
 
@@ -240,11 +261,10 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
     ChunksChangedError
         Naming the chunk and what differs.
     """
-    advice = "The source is not reproducible: `.persist()` the array first."
     if tally is None:
         raise ChunksChangedError(
             f"chunk {chunk} holds more elements between the brackets' ends on the second load "
-            f"than on the first. {advice}"
+            f"than on the first. {ADVICE}"
         )
     for kind, first, second in (
         ("valid", int(cuts.n_valid[0]), tally.n_valid),
@@ -253,7 +273,7 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
         if first != second:
             raise ChunksChangedError(
                 f"chunk {chunk} held {first} {kind} elements on the first load and {second} on "
-                f"the second. {advice}"
+                f"the second. {ADVICE}"
             )
     least_below, most_below, least_upto, most_upto = cuts.bounds(brackets.ends)
     for where, least, most, found in (
@@ -265,7 +285,7 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
             end = differs[0]
             raise ChunksChangedError(
                 f"chunk {chunk} held {least[end]} to {most[end]} elements {where} "
-                f"{brackets.ends[end]!s} on the first load and {found[end]} on the second. {advice}"
+                f"{brackets.ends[end]!s} on the first load and {found[end]} on the second. {ADVICE}"
             )
     return tally
 

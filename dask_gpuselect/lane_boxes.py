@@ -2,8 +2,9 @@
 
 The quartiles of a lane, which are found first, say where its fences are. One look at its elements
 then counts what is beyond them, finds the nearest ones inside and the extremes, keeps the most
-extreme fliers, and adds up differences from the median. Parts of a lane are looked at one by one,
-and what is known of them put together. All tables are on the host, with a row for each lane.
+extreme fliers, and adds up the elements and their squares, exactly. Parts of a lane are looked at
+one by one, and what is known of them put together. All tables are on the host, with a row for each
+lane.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dask_gpuselect.boxes import Rule
 from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.lane_cuts import LaneQuestion
-from dask_gpuselect.moments import LaneMoments
+from dask_gpuselect.moments import Digits, LaneMoments
 
 
 class BoxesQuestion(LaneQuestion, Protocol):
@@ -49,22 +50,22 @@ class Fences(Arrays):
     ----------
     low, high : ndarray of float64, shape (n_lanes,)
         Between which the whiskers end. Nothing is beyond NaN.
-    centre : ndarray, shape (n_lanes,), dtype of the elements
-        Near them, and exactly a float64.
+    dtype : dtype
+        Of the elements.
     """
 
     low: FloatArray
     high: FloatArray
-    centre: NDArray[Any]
+    dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, q: FloatArray, rule: Rule, dtype: np.dtype[Any]) -> Fences:
         """From the quantiles `rule.q` of each lane, shape (n_q, n_lanes)."""
         low, high = rule.fences(q)
-        return cls(low, high, _centre(q[1], dtype))
+        return cls(low, high, dtype)
 
     def __getitem__(self, lanes: slice) -> Fences:
-        return Fences(self.low[lanes], self.high[lanes], self.centre[lanes])
+        return Fences(self.low[lanes], self.high[lanes], self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,6 @@ class LaneEnds(Arrays):
         The nearest elements inside the fences, or as above where there is none.
     fliers_low, fliers_high : Fliers
     moments : LaneMoments
-        About the centres.
     """
 
     n_valid: IntArray
@@ -166,16 +166,7 @@ def _joined(pieces: Sequence[Any]) -> Any:
         return pieces[0]
     if isinstance(pieces[0], np.ndarray):
         return np.concatenate(pieces)
+    if isinstance(pieces[0], Digits):
+        return Digits.joined(pieces)
     columns = (_joined([getattr(p, field.name) for p in pieces]) for field in fields(pieces[0]))
     return type(pieces[0])(*columns)
-
-
-def _centre(middle: FloatArray, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The medians as elements that are also float64; 0 for those that are not finite."""
-    finite = np.where(np.isfinite(middle), middle, 0.0)
-    if dtype.kind == "f":
-        return finite.astype(dtype)
-    info = np.iinfo(dtype)
-    largest = float(info.max)
-    largest = largest if int(largest) <= info.max else float(np.nextafter(largest, 0))
-    return np.clip(np.rint(finite), float(info.min), largest).astype(dtype)

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Arrays, ChunksChangedError, IntArray
+from dask_gpuselect.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
 from dask_gpuselect.ranks import Ranks
 
 RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
@@ -60,9 +60,17 @@ class LaneQuestion(Protocol):
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
         """The answers, ``(n_answers, n_lanes)``, with warnings of lanes that have none."""
 
+    def lane_values(self, found: Lanes) -> NDArray[Any]:
+        """The same without warnings."""
+
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes that have no element, or no valid one."""
 
+
+FindBrackets = Callable[
+    [Sequence["LaneCuts"], IntArray, IntArray], tuple[NDArray[Any], NDArray[Any]]
+]
+"""See `bracketed`, which is the reference."""
 
 TILE = 1 << 17
 """Entries of tables that are ordered together: 5 MB with their order and sums."""
@@ -154,6 +162,14 @@ class Lanes(Arrays):
     upper: NDArray[Any]
     n_valid: IntArray
     n_missing: IntArray
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the lanes are known, without looking at them, to have elements and miss none: one
+        number, broadcast, stands for all of them."""
+        counts = self.n_valid, self.n_missing
+        is_one = len(self.n_valid) > 0 and all(count.strides == (0,) for count in counts)
+        return is_one and bool(self.n_valid[0] > 0 and self.n_missing[0] == 0)
 
 
 Table = TypeVar("Table", LaneCuts, LaneBrackets, LaneTally, Lanes)
@@ -249,9 +265,26 @@ def _count(compare: np.ufunc, rows: NDArray[Any], ends: NDArray[Any]) -> IntArra
 
 def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
     """The ranks for every lane, shape ``(n_lanes, n_questions)``: of few numbers of elements."""
-    counts, place = np.unique(n_valid, return_inverse=True)
+    counts, place = distinct(n_valid)
     lower, upper = ranks(np.maximum(counts, 1))
     return lower.T[place], upper.T[place]
+
+
+MOST_COUNTS = 1 << 12
+
+
+def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
+    """Numbers among which are all those of a table, ascending, and the place of each among them:
+    `numpy.unique` where they differ much, which sorts. Of lanes that have equally many, one."""
+    if n_valid.size == 0:
+        return n_valid, n_valid
+    if n_valid.strides == (0,):  # one number, broadcast
+        return n_valid[:1], np.broadcast_to(np.int64(0), n_valid.shape)
+    least, most = int(n_valid.min()), int(n_valid.max())
+    if most - least < MOST_COUNTS:
+        return np.arange(least, most + 1), n_valid - least
+    counts, place = np.unique(n_valid, return_inverse=True)
+    return counts, place
 
 
 def _take(rows: NDArray[Any], at: IntArray) -> NDArray[Any]:
@@ -263,35 +296,42 @@ def _take(rows: NDArray[Any], at: IntArray) -> NDArray[Any]:
 # --- Parts together -------------------------------------------------------------------------------
 
 
-def merge(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
+def merge(parts: Sequence[LaneCuts], m: int, find: FindBrackets | None = None) -> LaneCuts:
     """What is known of several parts together, at `m` ranks.
 
     If each part of ``n_p`` elements has ``m_p`` ranks, then at most ``sum((n_p - 1) / (m_p - 1))``
     elements more than before are strictly inside a bracket at either side of its rank.
     """
-    n_inside = _sum("n_inside", parts)
+    n_inside = total("n_inside", parts)
     ranks = even_ranks(n_inside, m)
-    return LaneCuts(*_bracketed(parts, ranks, ranks), n_inside, _sum("n_before", parts), *_n(parts))
+    find = find or bracketed
+    return LaneCuts(
+        *find(parts, ranks, ranks), n_inside, total("n_before", parts), *known_of_all(parts)
+    )
 
 
-def find_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
+def find_brackets(
+    parts: Sequence[LaneCuts], ranks: RanksOfLanes, find: FindBrackets | None = None
+) -> LaneBrackets:
     """The brackets after the first pass."""
-    n_valid, n_missing = _n(parts)
+    n_valid, n_missing = known_of_all(parts)
     lower, upper = ranks_of_each(n_valid, ranks)
-    low, high = _bracketed(parts, lower[:, None], upper[:, None])
+    low, high = (find or bracketed)(parts, lower[:, None], upper[:, None])
     return LaneBrackets(low[:, 0], high[:, 0], lower, upper, n_valid, n_missing)
 
 
-def narrow(parts: Sequence[LaneCuts], brackets: LaneBrackets) -> LaneBrackets:
+def narrow(
+    parts: Sequence[LaneCuts], brackets: LaneBrackets, find: FindBrackets | None = None
+) -> LaneBrackets:
     """The brackets after one pass more, over what is inside those before."""
     n_valid, n_missing = check_unchanged(parts, brackets)
-    n_before, n_inside = _sum("n_before", parts), _sum("n_inside", parts)
+    n_before, n_inside = total("n_before", parts), total("n_inside", parts)
     places = brackets.lower - n_before, brackets.upper - n_before
     last = np.maximum(n_inside - 1, 0)
     lower, upper = (np.clip(place, 0, last)[..., None] for place in places)
     low, high = (
         _or_end(place, n_inside, found[..., 0], brackets)
-        for place, found in zip(places, _bracketed(parts, lower, upper), strict=True)
+        for place, found in zip(places, (find or bracketed)(parts, lower, upper), strict=True)
     )
     return LaneBrackets(low, high, brackets.lower, brackets.upper, n_valid, n_missing)
 
@@ -304,12 +344,12 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     bracket = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
     candidates = np.concatenate([part.candidates for part in parts])
     return LaneTally(
-        _sum("below", parts),
-        _sum("n_before", parts),
-        _sum("n_inside", parts),
-        _sum("upto", parts),
+        total("below", parts),
+        total("n_before", parts),
+        total("n_inside", parts),
+        total("upto", parts),
         candidates[np.argsort(bracket, kind="stable")],
-        *_n(parts),
+        *known_of_all(parts),
     )
 
 
@@ -334,22 +374,21 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     return Lanes(lower, upper, n_valid, n_missing)
 
 
-ADVICE = "The source is not reproducible: `.persist()` the array first."
+def total(name: str, parts: Sequence[Any]) -> IntArray:
+    """The sum of one table over all parts."""
+    found: IntArray = np.sum([getattr(part, name) for part in parts], axis=0)
+    return found
 
 
-def _sum(name: str, parts: Sequence[Any]) -> IntArray:
-    total: IntArray = np.sum([getattr(part, name) for part in parts], axis=0)
-    return total
-
-
-def _n(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
-    return _sum("n_valid", parts), _sum("n_missing", parts)
+def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
+    """Numbers of valid and of missing elements of all parts together."""
+    return total("n_valid", parts), total("n_missing", parts)
 
 
 def check_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, IntArray]:
     """The numbers of all elements of each lane, if they are those that are known of the first
     load."""
-    found = _n(parts)
+    found = known_of_all(parts)
     for kind, first, now in zip(
         ("valid", "missing (NaN or NaT)"),
         (known.n_valid, known.n_missing),
@@ -375,10 +414,10 @@ def _or_end(
 
 def _select(tally: LaneTally, wanted: IntArray) -> NDArray[Any]:
     """The candidates of some ranks of each bracket, shape ``(n_lanes, n_questions, k)``."""
-    sizes, at = tally.n_inside.reshape(-1), _as_rows(wanted)
+    sizes, at = tally.n_inside.reshape(-1), as_rows(wanted)
     stops = np.cumsum(sizes)
     found = np.zeros(at.shape, tally.candidates.dtype)
-    for rows in _tiles(len(sizes), int(sizes.max(initial=1))):
+    for rows in table_tiles(len(sizes), int(sizes.max(initial=1))):
         size, stop = sizes[rows], stops[rows]
         if not size.any():
             continue
@@ -403,18 +442,18 @@ def _last(dtype: np.dtype[Any]) -> Any:
 # --- What pivots prove ----------------------------------------------------------------------------
 
 
-def _bracketed(
+def bracketed(
     parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The largest pivots known not to be behind the order statistics of ranks `lower`, and the
     smallest known not to be before those of ranks `upper`; shape ``(n_lanes, n_questions, k)``."""
     k = lower.shape[-1]
-    lows, highs = ([_as_rows(getattr(part, end)) for part in parts] for end in ("low", "high"))
+    lows, highs = ([as_rows(getattr(part, end)) for part in parts] for end in ("low", "high"))
     n = [part.n_inside.reshape(-1) for part in parts]
-    lower, upper = _as_rows(lower), _as_rows(upper)
+    lower, upper = as_rows(lower), as_rows(upper)
     found = np.empty((2, len(lower), k), lows[0].dtype)
     widths = [table.shape[1] for table in lows]
-    for rows in _tiles(len(lower), sum(widths)):
+    for rows in table_tiles(len(lower), sum(widths)):
         ranks = [even_ranks(size[rows], m) for size, m in zip(n, widths, strict=True)]
         for end, tables, wanted in ((0, lows, lower), (1, highs, upper)):
             pivots = np.concatenate([table[rows] for table in tables], axis=1)
@@ -464,12 +503,13 @@ def _search(table: IntArray, wanted: IntArray, side: Literal["left", "right"]) -
     return found
 
 
-def _as_rows(table: NDArray[Any]) -> NDArray[Any]:
+def as_rows(table: NDArray[Any]) -> NDArray[Any]:
     """One row for each lane and question."""
     return table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
 
 
-def _tiles(n_rows: int, width: int) -> Iterator[slice]:
+def table_tiles(n_rows: int, width: int) -> Iterator[slice]:
+    """Rows of a table of that width which are ordered together."""
     step = max(1, TILE // width)
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))

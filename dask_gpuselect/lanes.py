@@ -17,23 +17,24 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
+from dask_gpuselect import kernels, settings, threads
 from dask_gpuselect.boxes import Rule
-from dask_gpuselect.columns import Columns, Place, Tasks
+from dask_gpuselect.columns import Columns, Place, Tasks, side_by_side, slabs_agree
+from dask_gpuselect.kernels.fingerprints import fingerprint
 from dask_gpuselect.kernels.generic import concatenate, namespace
 from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds, LaneQuantiles
@@ -44,15 +45,19 @@ from dask_gpuselect.lane_cuts import (
     LaneTally,
     RanksOfLanes,
     check_unchanged,
-    find_brackets,
-    merge,
-    merge_tallies,
-    narrow,
     order_statistics,
 )
-from dask_gpuselect.passes import Plan, known_bytes, threads_for
-from dask_gpuselect.source import Key, private_copy
-from dask_gpuselect.strategies.default import TALLIES_EVERY, Passes, plan_passes
+from dask_gpuselect.marks import InColumn, Seen, Slab, marks_of, pieces_of
+from dask_gpuselect.passes import Plan, known_bytes
+from dask_gpuselect.quiet import quiet
+from dask_gpuselect.source import Key, is_in_memory, private_copy
+from dask_gpuselect.strategies.default import (
+    TALLIES_EVERY,
+    Passes,
+    pass_cost,
+    plan_one_pass,
+    plan_passes,
+)
 from dask_gpuselect.summary import Boxes
 
 T = TypeVar("T")
@@ -61,10 +66,6 @@ AnswerColumn = Callable[[Sequence[Any]], Any]
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
 otherwise (bytes, or a string such as ``"500 MB"``)."""
-
-
-# Bytes that take a thread 15 ms; starting others takes less than one.
-WORTH_THREADS = 1 << 23
 
 
 # --- Which plan -----------------------------------------------------------------------------------
@@ -82,15 +83,37 @@ class LanePlan(Plan):
         First and last chunk, exclusive, of each part of a column, in C order of the reduced axes.
     passes : Passes
         Those before the last.
+    advice : str
+        What would take one load instead of several.
     """
 
     slabs: int = 1
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
+    advice: str = field(default="", repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self.advice and '; '}{self.advice}"
 
 
-def plan_lanes(x: da.Array, axes: tuple[int, ...], n_answers: int) -> LanePlan:
+LoadsInPasses = Callable[[int], int]
+"""From the loads of quantiles in passes to those of what is asked."""
+
+# Elements in whose time a task is run: of a column, 200 us at 10 ns each.
+TASK = 20_000
+
+
+def plan_lanes(
+    x: da.Array,
+    axes: tuple[int, ...],
+    n_answers: int,
+    loads_in_passes: LoadsInPasses = lambda n: n,
+) -> LanePlan:
     """The plan for so many answers for every lane.
+
+    A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
+    in passes, or both: in as few loads as there may be, and among plans of as many, in the one that
+    looks at elements least often. Of data in memory, loads cost nothing.
 
     Raises
     ------
@@ -107,15 +130,45 @@ def plan_lanes(x: da.Array, axes: tuple[int, ...], n_answers: int) -> LanePlan:
         return LanePlan("column", 1, known_bytes(column_bytes), 0)
     limit = max(limit, max(chunks) * n_lanes * x.dtype.itemsize)
     widest = max(x.chunks[slab_axis(x, axes)])
-    for slabs in (*(1 << i for i in range((widest - 1).bit_length())), widest):
-        width = -(-widest // slabs)
-        n_some = n_lanes // widest * width
+    least = math.inf  # loads that are known to be enough
+    plans = []
+    for slabs in _numbers_of_slabs(sum(chunks) * x.dtype.itemsize, n_lanes, widest, limit):
+        n_some = n_lanes // widest * -(-widest // slabs)
         plan = _plan_slab(chunks, n_some, max(n_answers, 1), x.dtype, limit)
         if plan is not None:
-            return replace(plan, slabs=slabs, loads=slabs * plan.loads)
-    raise ValueError(
-        f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little for "
-        f"columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+            loads = loads_in_passes(plan.loads) if plan.name == "passes" else 1
+            least = min(least, slabs * loads)
+            found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
+            # Elements that are looked at, and tasks, which are one for each load of each chunk.
+            looks = loads + slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
+            plans.append((slabs * loads, looks, found))
+        if slabs >= least and not is_in_memory(x):
+            break  # more slabs are more loads
+    if not plans:
+        raise ValueError(
+            f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
+            f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+        )
+    *_, best = min(plans, key=itemgetter(1) if is_in_memory(x) else itemgetter(0, 1))
+    return replace(best, advice=_advice(x, axes, int(column_bytes)))
+
+
+def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) -> list[int]:
+    """Into how many slabs to try to cut chunks: powers of two, each lane by itself, and as many as
+    let a column fit."""
+    some = {1 << i for i in range((widest - 1).bit_length())} | {widest}
+    width = int(limit // (lane_bytes * (n_lanes // widest)))
+    return sorted(some | ({-(-widest // width)} if width else set()))
+
+
+def _advice(x: da.Array, axes: tuple[int, ...], column_bytes: int) -> str:
+    """What would take one load."""
+    if is_in_memory(x):
+        return ""
+    whole = ", ".join(f"{i}: {-1 if i in axes else repr('auto')}" for i in range(x.ndim))
+    return (
+        f"one load with a column-limit of {format_bytes(column_bytes)}, or of chunks that hold "
+        f"whole lanes, as of rechunk({{{whole}}})"
     )
 
 
@@ -131,19 +184,31 @@ def _plan_slab(
     row_bytes = n_lanes * dtype.itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
-    parts = tuple(_parts(chunks, limit // row_bytes))
-    sizes = [sum(chunks[start:stop]) for start, stop in parts]
-    itemsize = selection_dtype(dtype).itemsize
-    passes = plan_passes(sizes, n_answers, limit // n_lanes, itemsize)
-    if passes is None:
-        return None
-    task_bytes = max(sizes) * row_bytes
-    return LanePlan("passes", len(passes.widths) + 1, task_bytes, limit, 1, parts, passes)
+    room, itemsize = limit // n_lanes, selection_dtype(dtype).itemsize
+
+    def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
+        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_answers, room, itemsize)
+        if passes is None:
+            return None
+        loads, gathered = len(passes.widths) + 1, passes.gathered * n_lanes
+        found = LanePlan("passes", loads, max(sizes) * row_bytes, gathered, 1, parts, passes)
+        return pass_cost(sizes, n_lanes, itemsize, passes), found
+
+    every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
+    found = [each for parts in every if (each := plan(parts, one_pass=True))]
+    if found:
+        return min(found, key=itemgetter(0))[1]
+    largest = plan(every[0], one_pass=False)
+    return largest and largest[1]
+
+
+PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
 
 
 def column_limit() -> int:
     """In bytes, from dask's config."""
-    return int(parse_bytes(config.get("dask_gpuselect.column-limit", COLUMN_LIMIT)))
+    return settings.n_bytes("column-limit", COLUMN_LIMIT)
 
 
 def _kept(x: da.Array, axes: tuple[int, ...]) -> list[int]:
@@ -179,6 +244,7 @@ def ask_lanes(
     *,
     keepdims: bool,
     is_scalar: bool,
+    seen: bool = False,
 ) -> da.Array:
     """The lazy answer to a question about every lane of a dask array.
 
@@ -188,17 +254,36 @@ def ask_lanes(
         The reduced ones, ascending; not all of them.
     keepdims, is_scalar : bool
         Whether reduced axes stay, with size 1; whether the axis of the answers is left out.
+    seen : bool
+        Whether each block is a `Seen`, for a caller who loads the array again.
     """
     plan = plan_lanes(x, axes, question.n_answers)
     shape = _Shape(x.ndim, axes, keepdims, is_scalar)
+
+    def ask(x: da.Array, label: str, seen: bool) -> da.Array:
+        return _ask(x, question, label, plan, axes, dtype, shape, seen=seen)
+
+    return _each_slab(x, ask, label, plan, axes, shape, seen=seen)
+
+
+def _each_slab(
+    x: da.Array,
+    ask: Callable[[da.Array, str, bool], da.Array],
+    label: str,
+    plan: LanePlan,
+    axes: tuple[int, ...],
+    shape: _Shape,
+    *,
+    seen: bool = False,
+) -> da.Array:
+    """The answer of ``ask(x, label, seen)``, or those about all slabs side by side."""
     if plan.slabs == 1:
-        return _ask(x, question, f"{label}-{plan.name}", plan, axes, dtype, shape)
+        return ask(x, f"{label}-{plan.name}", seen)
     axis = slab_axis(x, axes)
-    answers = [
-        _ask(slab, question, f"{label}-slab-{plan.name}", plan, axes, dtype, shape)
-        for slab in _slabs(x, axis, plan.slabs)
-    ]
-    return _side_by_side(answers, shape.labels.index(axis), f"{label}-slabs-{plan.name}")
+    answers = [ask(s, f"{label}-slab-{plan.name}", True) for s in _slabs(x, axis, plan.slabs)]
+    place_of = _PlaceOf(x.numblocks, shape)
+    label = f"{label}-slabs-{plan.name}"
+    return side_by_side(answers, shape.labels.index(axis), label, place_of, seen=seen)
 
 
 def _ask(
@@ -209,46 +294,65 @@ def _ask(
     axes: tuple[int, ...],
     dtype: np.dtype[Any],
     shape: _Shape,
+    *,
+    seen: bool,
 ) -> da.Array:
+    label = f"{label}-seen" if seen else label
     meta = meta_from_array(x._meta, ndim=len(shape.labels), dtype=dtype)
     if plan.name == "passes":
-        return _in_passes(x, question, label, axes, plan, shape, meta)
+        return _in_passes(x, question, label, axes, plan, shape, meta, seen=seen)
     answer = partial(kernels.answer_lanes, dtype=x.dtype, axes=axes, question=question)
     name = f"{label}-{tokenize(x.name, question, shape)}"
-    return _each_column(x, answer, name, question.n_answers, shape, meta)
+    return _each_column(x, answer, name, question.n_answers, shape, meta, seen=seen)
 
 
 def ask_columns(
     x: da.Array,
     answer: AnswerColumn,
-    name: str,
+    plan: LanePlan,
+    label: str,
     axes: tuple[int, ...],
     dtype: np.dtype[Any],
     *,
     keepdims: bool,
 ) -> da.Array:
     """One answer for every lane of a dask array, by a function of the chunks of each column: one
-    load.
+    load, of each slab.
 
     Parameters
     ----------
     answer : callable
-        Of all chunks of a column, to the answers ``(1, n_lanes)``, in kind.
-    name : str
-        Of the layer.
+        Of all chunks of a column, to the answers ``(1, n_lanes)``, in kind. Deterministically
+        tokenizable.
+    plan : LanePlan
+        Not of passes.
+    label : str
+        For the names of the layers.
     axes : tuple of int
         The reduced ones, ascending; not all of them.
     """
     shape = _Shape(x.ndim, axes, keepdims, is_scalar=True)
     meta = meta_from_array(x._meta, ndim=len(shape.labels), dtype=dtype)
-    return _each_column(x, answer, name, 1, shape, meta)
+
+    def ask(x: da.Array, label: str, seen: bool) -> da.Array:
+        name = f"{label}-{tokenize(x.name, answer, shape, seen)}"
+        return _each_column(x, answer, name, 1, shape, meta, seen=seen)
+
+    return _each_slab(x, ask, label, plan, axes, shape)
 
 
 def _each_column(
-    x: da.Array, answer: AnswerColumn, name: str, n_answers: int, shape: _Shape, meta: Any
+    x: da.Array,
+    answer: AnswerColumn,
+    name: str,
+    n_answers: int,
+    shape: _Shape,
+    meta: Any,
+    *,
+    seen: bool = False,
 ) -> da.Array:
     result: da.Array = da.blockwise(
-        partial(_answer_column, answer=answer, shape=shape),
+        partial(_answer_column, answer=answer, shape=shape, seen=seen),
         shape.labels,
         x,
         tuple(range(x.ndim)),
@@ -289,11 +393,14 @@ def ask_columns_now(
     """The same by a function of the array, or of parts of it that have other lanes."""
     shape = _Shape(array.ndim, axes, keepdims, is_scalar)
 
-    def answer(piece: Any) -> Any:
-        return shape.restore(answer_column([piece]), piece.shape)
+    axis, pieces = _pieces(array, axes)
+    joined = _Joined(shape.labels.index(axis), array.shape[axis])
 
-    answers, axis = _in_threads(answer, array, axes)
-    return np.concatenate(answers, shape.labels.index(axis)) if len(answers) > 1 else answers[0]
+    def answer(piece: Any, start: int) -> Any:
+        found = shape.restore(answer_column([piece]), piece.shape)
+        return found if len(pieces) == 1 else joined.put(found, start)
+
+    return _in_threads(answer, array, axis, pieces)[0]
 
 
 def boxes_now(
@@ -301,27 +408,67 @@ def boxes_now(
 ) -> Boxes:
     """The same, of boxes."""
 
-    def answer(piece: Any) -> Boxes:
-        return _boxes_of_column(piece, dtype=dtype, question=question, axes=axes)
+    def answer(piece: Any, start: int) -> Boxes:
+        del start
+        found: Boxes = _boxes_of_column(piece, dtype=dtype, question=question, axes=axes)
+        return found
 
-    tables, axis = _in_threads(answer, array, axes)
+    axis, pieces = _pieces(array, axes)
+    tables = _in_threads(answer, array, axis, pieces)
     return Boxes.concatenated(tables, _Shape(array.ndim, axes, False, True).labels.index(axis))
 
 
-def _in_threads(
-    answer: Callable[[Any], T], array: Any, axes: tuple[int, ...]
-) -> tuple[list[T], int]:
-    """The answers for pieces of an array, and the axis along which it was divided: several, by
-    several threads, of a large NumPy array."""
+class _Joined:
+    """The answers for all pieces as one array, to which each thread writes what it has found: half
+    the time of joining them afterwards, where lanes are so short that this counts."""
+
+    def __init__(self, axis: int, size: int) -> None:
+        self.axis, self.size = axis, size
+        self.lock = threading.Lock()
+        self.array: NDArray[Any] | None = None
+
+    def put(self, answer: NDArray[Any], start: int) -> NDArray[Any]:
+        """All answers, those for a piece among them."""
+        before, (size, *behind) = answer.shape[: self.axis], answer.shape[self.axis :]
+        with self.lock:
+            if self.array is None:
+                self.array = np.empty((*before, self.size, *behind), answer.dtype)
+            array = self.array
+        array[(slice(None),) * self.axis + (slice(start, start + size),)] = answer
+        return array
+
+
+def _pieces(array: Any, axes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
+    """The axis along which an array is divided, and where: into several, of a large NumPy array."""
     axis = max(
         (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
     )
-    n_threads = threads_for(array)
-    if not n_threads or array.nbytes < WORTH_THREADS:
-        return [answer(array)], axis
-    n_pieces = min(array.nbytes // WORTH_THREADS + 1, 4 * n_threads, array.shape[axis])
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(answer, np.array_split(array, n_pieces, axis))), axis
+    n, n_threads = array.shape[axis], _threads_for(array)
+    if n_threads == 1:
+        return axis, [(0, n)]
+    worth = threads.WORTH["bytes of lanes"]
+    n_pieces = min(array.nbytes // worth + 1, 4 * n_threads)
+    # More where there are many answers: fresh memory for those of a piece takes longer than these.
+    n_lanes = math.prod(size for i, size in enumerate(array.shape) if i not in axes)
+    n_pieces = min(max(n_pieces, 8 * n_lanes // worth), n)
+    return axis, [(n * i // n_pieces, n * (i + 1) // n_pieces) for i in range(n_pieces)]
+
+
+def _threads_for(array: Any) -> int:
+    return threads.threads_for(array, getattr(array, "nbytes", 0), "bytes of lanes")
+
+
+def _in_threads(
+    answer: Callable[[Any, int], T], array: Any, axis: int, pieces: Sequence[tuple[int, int]]
+) -> list[T]:
+    """The answers for pieces of an array and where they start: of several, by several threads."""
+    if len(pieces) == 1:
+        return [answer(array, 0)]
+
+    def answer_piece(piece: tuple[int, int]) -> T:
+        return answer(array[(slice(None),) * axis + (slice(*piece),)], piece[0])
+
+    return threads.each(answer_piece, pieces, _threads_for(array))
 
 
 @dataclass(frozen=True)
@@ -405,41 +552,40 @@ def _slabs(x: da.Array, axis: int, n: int) -> list[da.Array]:
 def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Any:
     size = chunk.shape[axis]
     index = (slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)
-    return concatenate([chunk[index]], axis)  # a copy: a view would keep the chunk
+    piece = concatenate([chunk[index]], axis)  # a copy: a view would keep the chunk
+    return Slab(piece, fingerprint(chunk))
 
 
-def _side_by_side(answers: list[da.Array], axis: int, label: str) -> da.Array:
-    """The answers for all slabs of every chunk together."""
-    sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
-    first = answers[0]
-    result: da.Array = da.map_blocks(
-        _concatenate,
-        *answers,
-        axis=axis,
-        name=f"{label}-{tokenize([answer.name for answer in answers])}",
-        chunks=(*first.chunks[:axis], sizes, *first.chunks[axis + 1 :]),
-        dtype=first.dtype,
-        meta=first._meta,
-    )
-    return result
+@dataclass(frozen=True)
+class _PlaceOf:
+    """From a block of the answer, and the number of a chunk in its column, to the chunk's place."""
 
+    numblocks: tuple[int, ...]
+    shape: _Shape
 
-def _concatenate(*blocks: Any, axis: int) -> Any:
-    return concatenate(blocks, axis)
+    def __call__(self, block: tuple[int, ...]) -> InColumn:
+        labels, ndim = self.shape.labels, self.shape.ndim
+        kept = {label: i for label, i in zip(labels, block, strict=True) if label < ndim}
+        place = tuple(kept.get(axis, 0) for axis in range(ndim))
+        return InColumn(self.numblocks, self.shape.axes, place)
 
 
 # --- One load -------------------------------------------------------------------------------------
 
 
+@quiet()
 def _answer_column(
     column: Any,
     *,
     answer: AnswerColumn,
     shape: _Shape,
+    seen: bool,
 ) -> Any:
     """One output block, from the chunks of its column: nested lists, where an axis has several."""
-    chunks = list(_flat(column))
-    return shape.restore(answer(chunks), chunks[0].shape)
+    given = list(_flat(column))
+    chunks = pieces_of(given)
+    found = shape.restore(answer(chunks), chunks[0].shape)
+    return Seen(found, marks_of(given)) if seen else found
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -461,12 +607,14 @@ def _in_passes(
     plan: LanePlan,
     shape: _Shape,
     meta: Any,
+    *,
+    seen: bool,
 ) -> da.Array:
     """Load by load: a report of each part, those of a column together, its brackets narrowed."""
     columns = Columns(x, axes, plan.parts)
     answered = partial(_answered, question=question, shape=shape, meta=meta)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
-    _pass_by_pass(columns, question, label, plan, name, answered, shape.place)
+    _pass_by_pass(columns, question, label, plan, name, answered, shape.place, seen=seen)
     return da.Array(columns.graph, name, shape.chunks(x, question.n_answers), meta=meta)
 
 
@@ -478,19 +626,22 @@ def _pass_by_pass(
     name: str,
     answered: Callable[..., Any],
     place: Callable[[Place], tuple[int, ...]] = tuple,
+    *,
+    seen: bool,
 ) -> Tasks:
-    """Tasks of that name for each column: ``answered(tallies, brackets, shape of a chunk)``."""
+    """Tasks of that name for each column: ``answered(tallies, brackets, shape of a chunk)``, with
+    the marks of its chunks if so `seen`."""
     token = tokenize(name)
     narrowed = partial(_narrowed, ranks=question.lane_ranks)
     brackets = None
     for load, m in enumerate(plan.passes.widths, 1):
         cuts = columns.report(kernels.lane_cuts, "quantile-lane-cuts", load, brackets, m=m)
-        cuts = columns.merge(partial(merge, m=m), cuts, plan.passes.merge_every)
+        cuts = columns.merge(partial(kernels.merge_lane_cuts, m=m), cuts, plan.passes.merge_every)
         brackets = columns.settle(narrowed, f"{label}-bracket-{load}-{token}", cuts, brackets)
     load = plan.loads
     tallies = columns.report(kernels.lane_tally, f"{label}-candidates", load, brackets)
-    tallies = columns.merge(merge_tallies, tallies, TALLIES_EVERY)
-    return columns.settle(answered, name, tallies, brackets, place)
+    tallies = columns.merge(kernels.merge_lane_tallies, tallies, TALLIES_EVERY)
+    return columns.settle(answered, name, tallies, brackets, place, seen=seen)
 
 
 def _narrowed(
@@ -500,7 +651,9 @@ def _narrowed(
     *,
     ranks: RanksOfLanes,
 ) -> LaneBrackets:
-    return find_brackets(parts, ranks) if brackets is None else narrow(parts, brackets)
+    if brackets is None:
+        return kernels.find_lane_brackets(parts, ranks)
+    return kernels.narrow_lane_brackets(parts, brackets)
 
 
 def _answered(
@@ -512,7 +665,7 @@ def _answered(
     shape: _Shape,
     meta: Any,
 ) -> Any:
-    found = order_statistics(merge_tallies(parts), brackets)
+    found = order_statistics(kernels.merge_lane_tallies(parts), brackets)
     answer = shape.restore(question.lane_answer(found), block)
     return answer if isinstance(meta, np.ndarray) else np.asarray(answer, like=meta)
 
@@ -528,7 +681,7 @@ def ask_boxes(
 
     In the loads that its quantiles take, and one more in passes.
     """
-    plan = plan_lanes(x, axes, question.n_answers)
+    plan = plan_lanes(x, axes, question.n_answers, lambda loads: loads + 1)
     shape = _Shape(x.ndim, axes, keepdims=False, is_scalar=True)
     label = f"{label}-{plan.name}"
     ask = _boxes_in_passes if plan.name == "passes" else _boxes_in_columns
@@ -538,7 +691,10 @@ def ask_boxes(
         axis = slab_axis(x, axes)
         pieces = _slabs(x, axis, plan.slabs)
         axis = shape.labels.index(axis)
-    found = [ask(piece, question, label, plan, axes, shape) for piece in pieces]
+    seen = plan.slabs > 1
+    found = [ask(piece, question, label, plan, axes, shape, seen=seen) for piece in pieces]
+    if seen:
+        found = slabs_agree(found, f"{label}-slabs", _PlaceOf(x.numblocks, shape))
     grid = tuple(x.numblocks[i] for i in shape.labels)
     # The slabs of a chunk come one after the other.
     keys = []
@@ -556,10 +712,12 @@ def _boxes_in_columns(
     plan: LanePlan,
     axes: tuple[int, ...],
     shape: _Shape,
+    *,
+    seen: bool,
 ) -> da.Array:
     """One task for each column of chunks."""
     boxes: da.Array = da.blockwise(
-        partial(_boxes_of_column, dtype=x.dtype, question=question, axes=axes),
+        partial(_boxes_of_column, dtype=x.dtype, question=question, axes=axes, seen=seen),
         shape.labels,
         x,
         tuple(range(x.ndim)),
@@ -571,13 +729,21 @@ def _boxes_in_columns(
     return boxes
 
 
+@quiet()
 def _boxes_of_column(
-    column: Any, *, dtype: np.dtype[Any], question: BoxesQuestion, axes: tuple[int, ...]
-) -> Boxes:
+    column: Any,
+    *,
+    dtype: np.dtype[Any],
+    question: BoxesQuestion,
+    axes: tuple[int, ...],
+    seen: bool = False,
+) -> Any:
     """The boxes of one output block, from the chunks of its column."""
-    chunks = list(_flat(column))
+    given = list(_flat(column))
+    chunks = pieces_of(given)
     q, ends = kernels.lane_boxes(chunks, dtype, axes, question)
-    return _boxes(q, ends, chunks[0].shape, dtype, question, axes)
+    boxes = _boxes(q, ends, chunks[0].shape, dtype, question, axes)
+    return Seen(boxes, marks_of(given)) if seen else boxes
 
 
 def _boxes_in_passes(
@@ -587,19 +753,21 @@ def _boxes_in_passes(
     plan: LanePlan,
     axes: tuple[int, ...],
     shape: _Shape,
+    *,
+    seen: bool,
 ) -> da.Array:
     """Quantiles pass by pass, and a load more for what lies at the ends."""
     columns = Columns(x, axes, plan.parts)
     token = tokenize(x.name, question, plan, shape)
     answered = partial(_quantiles, question=question)
     name = f"{label}-quartiles-{token}"
-    quantiles = _pass_by_pass(columns, question, label, plan, name, answered)
+    quantiles = _pass_by_pass(columns, question, label, plan, name, answered, seen=True)
     rule = question.rule
     ends = columns.report(_ends, f"{label}-ends", plan.loads + 1, quantiles, rule=rule)
     ends = columns.merge(partial(LaneEnds.merge, most=rule.max_fliers), ends, ENDS_EVERY)
     finished = partial(_finished, dtype=x.dtype, question=question, axes=axes)
     name = f"{label}-{token}"
-    columns.settle(finished, name, ends, quantiles, shape.place)
+    columns.settle(finished, name, ends, quantiles, shape.place, seen=seen)
     chunks = shape.chunks(x, question.n_answers)
     return da.Array(columns.graph, name, chunks, meta=np.empty((0,) * len(chunks), object))
 
@@ -615,7 +783,7 @@ def _quantiles(
     question: BoxesQuestion,
 ) -> LaneQuantiles:
     del block
-    found = order_statistics(merge_tallies(parts), brackets)
+    found = order_statistics(kernels.merge_lane_tallies(parts), brackets)
     q = question.lane_answer(found).astype(np.float64)
     return LaneQuantiles(q, found.n_valid, found.n_missing)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dask_gpuselect import binning, boxplot, order_statistics, quantiles, sorting
+from dask_gpuselect.arguments import holds_lazy
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.quantiles import Axis
 from dask_gpuselect.sorting import Chunks, Spill
@@ -289,7 +290,12 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         said = {key: value for key, value in asked.items() if key in known}
         more = {key: value for key, value in asked.items() if key not in known}
         is_all = all(key in NOTHING and _is(value, NOTHING[key]) for key, value in more.items())
-        if not is_all or said.get("weights") is not None or np.ndim(said.get("q", 0)) > 1:
+        if (
+            not is_all
+            or holds_lazy(said.get("q"))
+            or said.get("weights") is not None
+            or np.ndim(said.get("q", 0)) > 1
+        ):
             return original(a, *positional, **named)
         try:
             return ours(a, **said)
@@ -304,14 +310,18 @@ def _is(value: Any, nothing: Any) -> bool:
 
 
 class Enabled:
-    """What `enable` returns: as a context manager, it is in force until the context ends."""
+    """What `enable` returns: one user of ours, until the context ends that it is entered for, or
+    until `disable`."""
 
-    def __init__(self, state: _State, *, was_permanent: bool) -> None:
-        self._state, self._was_permanent = state, was_permanent
-        self._epoch: int | None = None
+    def __init__(self, state: _State) -> None:
+        self.state = state
+        self.epoch: int | None = None  # since which it is a user
+        self.depth = 0
+        state.join(self, depth=0)
 
     def __enter__(self) -> Self:
-        self._epoch = self._state.begin(was_permanent=self._was_permanent)
+        # It is a user already, but where its context has ended, or `disable` has been called.
+        self.state.join(self, depth=1)
         return self
 
     def __exit__(
@@ -320,55 +330,50 @@ class Enabled:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._epoch is not None
-        self._state.end(self._epoch)
+        self.state.leave(self)
 
 
 class _State:
     """Whether dask's functions are replaced, and by what they were.
 
-    They are as long as it is permanent or any context is open. One that was opened before `disable`
-    counts no more.
+    They are as long as there are users: one for each call of `enable`, which stays until its own
+    context ends. An epoch ends with `disable`, and with it all of its users.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.permanent = False
-        self.contexts = 0
+        self.users = 0
         self.epoch = 0
         self.originals: list[tuple[ModuleType | type, str, Any]] = []
 
-    def enable(self) -> bool:
-        """Make it permanent; returns whether it was."""
+    def join(self, user: Enabled, *, depth: int) -> None:
         with self.lock:
-            was, self.permanent = self.permanent, True
+            if user.epoch != self.epoch:
+                user.epoch = self.epoch
+                self.users += 1
+            user.depth += depth
             self._settle()
-            return was
+
+    def leave(self, user: Enabled) -> None:
+        with self.lock:
+            user.depth -= 1
+            if user.depth:
+                return
+            if user.epoch == self.epoch:
+                self.users -= 1
+            user.epoch = None
+            self._settle()
 
     def disable(self) -> None:
         with self.lock:
-            self.permanent, self.contexts = False, 0
+            self.users = 0
             self.epoch += 1
             self._settle()
 
-    def begin(self, *, was_permanent: bool) -> int:
-        with self.lock:
-            self.permanent = was_permanent
-            self.contexts += 1
-            self._settle()
-            return self.epoch
-
-    def end(self, epoch: int) -> None:
-        with self.lock:
-            if epoch == self.epoch:
-                self.contexts -= 1
-            self._settle()
-
     def _settle(self) -> None:
-        wanted = self.permanent or self.contexts > 0
-        if wanted and not self.originals:
+        if self.users and not self.originals:
             self._replace()
-        elif not wanted:
+        elif not self.users:
             for owner, name, original in reversed(self.originals):
                 if original is None:
                     delattr(owner, name)
@@ -411,8 +416,8 @@ def enable() -> Enabled:
     Returns
     -------
     Enabled
-        A context manager, at the end of which all is as it was before this call. If that is not
-        used, it stays so until `disable`.
+        A context manager. Ours stay in place until its context ends, or, if it is not used as one,
+        until `disable`.
 
     See Also
     --------
@@ -424,8 +429,10 @@ def enable() -> Enabled:
     ``overwrite_input``, ``interpolation``, ``internal_method``, ``weights``, q of two dimensions),
     and dtypes that they do not know, go to dask's own function, which answers or raises as it did.
 
-    A second call changes nothing. Contexts may be nested, and those of several threads overlap: the
-    last to end restores dask's functions, the very objects.
+    Each call counts. Dask has its functions back, the very objects, when the context of every call
+    has ended, so contexts may be nested and those of several threads overlap. A call that is no
+    context does not end, and no context ends it: only `disable` does, which ends all, in all
+    threads. A context that `disable` has ended changes nothing at its end.
 
     Functions that were imported by name, as by ``from dask.array import median``, are not reached.
 
@@ -437,7 +444,7 @@ def enable() -> Enabled:
     ...     np.median(da.arange(10, chunks=3)).compute()
     np.float64(4.5)
     """
-    return Enabled(_state, was_permanent=_state.enable())
+    return Enabled(_state)
 
 
 def disable() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.quiet import outside
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Weights = str | Callable[[Floats], Any] | None
@@ -104,7 +106,8 @@ def weights_of(distances: Floats, weights: Weights) -> Floats | None:
     if weights in (None, "uniform"):
         return None
     if callable(weights):
-        return np.asarray(weights(distances), np.float64)
+        with outside():
+            return np.asarray(weights(distances), np.float64)
     with np.errstate(divide="ignore", over="ignore"):
         found: Floats = 1.0 / distances
     is_at = np.isinf(found)

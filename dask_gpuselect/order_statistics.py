@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dask_gpuselect.arguments import public
 from dask_gpuselect.cuts import Brackets, IntArray, RanksOf, guess_brackets
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import as_dtype, numpy_dtype
@@ -19,6 +20,7 @@ from dask_gpuselect.strategies import Strategy, strategy_of
 from dask_gpuselect.strategies.default import pivot_share
 
 
+@public("a")
 def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | None = None) -> Any:
     """Exact k-th smallest element of all, in at most two loads, or by a strategy.
 

@@ -164,3 +164,38 @@ class Table(Arrays):
         sizes = edges.sizes
         cuts = np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)
         return cls(cuts, np.cumsum(sizes) - sizes, edges, splitters.values)
+
+    def division(self, chunks: int | slice, steps: Sequence[int]) -> Division:
+        """How what a chunk, or several together, send to the chunks of the result from the first of
+        some steps to before the last is cut at the others."""
+        at = np.asarray(steps)
+        inner = at[1:-1] - 1  # splitter 0 is where chunk 1 begins
+        cuts = np.atleast_2d(self.cuts[chunks])[:, at]
+        first, last = cuts[:, :1], cuts[:, -1:]
+        inner = inner[inner < len(self.values)]
+        below, upto = (
+            (np.clip(np.atleast_2d(side[chunks])[:, inner], first, last) - first).sum(axis=0)
+            for side in (self.edges.left, self.edges.right)
+        )
+        return Division((cuts - first).sum(axis=0), self.values[inner], below, upto)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Division(Arrays):
+    """Where some elements are cut, once they are in order.
+
+    Parameters
+    ----------
+    ends : ndarray of int64, shape (pieces + 1,)
+        From 0 to the number of the elements.
+    values : ndarray
+        The splitters between the pieces that are not missing.
+    below, upto : ndarray of int64
+        How many of the elements come before each of these, and up to and with it, by the second
+        load.
+    """
+
+    ends: IntArray
+    values: NDArray[Any]
+    below: IntArray
+    upto: IntArray

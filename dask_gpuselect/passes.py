@@ -18,24 +18,21 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask._task_spec import List, Task, TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.system import CPU_COUNT
-from dask.threaded import get as threaded_get
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
+from dask_gpuselect import kernels, threads
 from dask_gpuselect.cuts import (
     Brackets,
     ChunksChangedError,
@@ -46,13 +43,20 @@ from dask_gpuselect.cuts import (
     check_unchanged,
     most_candidates,
 )
-from dask_gpuselect.graphs import Reads, each_chunk, each_if_needed, extended, reduced
-from dask_gpuselect.moments import Moments
-from dask_gpuselect.source import (
-    is_in_memory,
-    private_copy,
+from dask_gpuselect.graphs import (
+    Finish,
+    Reads,
+    each_chunk,
+    each_if_needed,
+    extended,
+    reduced,
+    reduced_together,
 )
+from dask_gpuselect.marks import NO_MARKS, InGrid, Marks, Seen, check_same, joined, marks_of
+from dask_gpuselect.moments import Moments
+from dask_gpuselect.source import aligned, is_in_memory, private_copy
 from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_room, pivot_count
+from dask_gpuselect.threads import threads_for
 
 # Of a plain array one element in so many (as a power of two) is sampled, but at least so many: of
 # 2^22 float64, 2^15 gave the median in 9 ms and 2^18 in 23; of 2^26, 95 and 80.
@@ -64,8 +68,6 @@ PILOT_WORTH = 4 * PILOT_SIZE
 PILOT_MOST = 1 << 28
 PILOT_SHARE = 0.009  # of all elements are candidates, for each quantile
 GUESSED = 0.2  # of all elements may be candidates of a box in one array
-# Elements of a box from which on threads gain: 4e6 float64 take one 40 ms, two 35, 1e8 500 and 282.
-WORTH_THREADS = 1 << 22
 
 
 class Bracketing(Protocol):
@@ -195,9 +197,9 @@ def loads(
     x: da.Array, question: Bracketing, share: int, label: str, pilot: da.Array | None = None
 ) -> tuple[da.Array, da.Array]:
     """The two loads: the brackets of a question, and the tally of every chunk there."""
-    cuts = _cuts(x, share, pilot)
-    bracket = _bracket(cuts, question, label)
-    return bracket, _tally(x, cuts, bracket, label)
+    first = _first_load(x, share, pilot)
+    bracket = _bracket(first, question, label)
+    return bracket, _tally(x, first, bracket, label)
 
 
 class Follower(Guessing, Protocol):
@@ -232,18 +234,44 @@ def ask_more(
     arrays: Sequence[da.Array], questions: Sequence[Follower], label: str
 ) -> list[da.Array]:
     """The lazy answer about each of some arrays, an object: in two loads, and a third where the
-    question wants it. What the arrays have in common is loaded for all of them together.
+    question wants it.
+
+    Arrays of which chunk i is made of the same chunks of what they share are loaded together: what
+    they have in common is loaded once for all of them, and of no more than one chunk at a time. The
+    others, such as ``x[::-1]`` beside ``x``, take loads of their own: no order of the chunks suits
+    both.
 
     Returns an array without dimensions, of an object, for each.
     """
-    names = sorted({x.name for x in arrays})
+    each = list(zip(arrays, questions, strict=True))
+    distinct = list({(x.name, question): (x, question) for x, question in each}.values())
+    answers: dict[tuple[str, Follower], da.Array] = {}
+    for places in aligned([x for x, _ in distinct]):
+        group = [distinct[place] for place in places]
+        for (x, question), answer in zip(group, _ask_group(group, label), strict=True):
+            answers[x.name, question] = answer
+    return [answers[x.name, question] for x, question in each]
+
+
+def _ask_group(asked: Sequence[tuple[da.Array, Follower]], label: str) -> list[da.Array]:
+    """The answers about arrays that are loaded together."""
+    names = sorted({x.name for x, _ in asked})
     among = tokenize(names) if len(names) > 1 else None
-    asked = [
-        _asked_more(x, question, label, among)
-        for x, question in zip(arrays, questions, strict=True)
+    firsts = [_ask_first(x, question, label, among) for x, question in asked]
+    brackets = _all_brackets(firsts, label, among)
+    turn = _after_all(brackets, label) if among else None
+    arrays = [x for x, _ in asked]
+    measure = _tally_chunk if _is_proven(firsts) else _seen_tally
+    tallies = [
+        _tally(each.x, each.first, bracket, label, turn, arrays, measure)
+        for each, bracket in zip(firsts, brackets, strict=True)
     ]
-    turn = _after_all([each.bracket for each in asked], label) if among else None
-    return [_answer_more(each, turn, label) for each in asked]
+    found = _all_found(firsts, brackets, tallies, label)
+    if _is_proven(firsts):
+        return found
+    return [
+        _answer_after_third(first, each, label) for first, each in zip(firsts, found, strict=True)
+    ]
 
 
 def together(arrays: Sequence[da.Array]) -> HighLevelGraph:
@@ -258,39 +286,56 @@ class _Asked:
     x: da.Array
     question: Follower
     settled: da.Array | None
-    cuts: da.Array
+    first: da.Array
     sums: da.Array | None
-    bracket: da.Array
 
 
-def _asked_more(x: da.Array, question: Follower, label: str, among: str | None) -> _Asked:
+def _ask_first(x: da.Array, question: Follower, label: str, among: str | None) -> _Asked:
     guess, settled = None, None
     if is_in_memory(x) and is_worth_a_pilot(x.size, x.npartitions, question):
         guess, settled = _pilot(x, question, label)
-    cuts = _cuts(x, question.share, settled, among)
-    sums = _all_sums(x, cuts, guess, label, among) if question.wants_sums else None
-    return _Asked(x, question, settled, cuts, sums, _bracket(cuts, question, label))
+    with_sums = question.wants_sums and guess is None
+    first = _first_load(x, question.share, settled, among, with_sums=with_sums)
+    sums = None
+    if guess is not None and question.wants_sums:
+        sums = _sums_at_guess(x, guess, label)
+    elif with_sums:
+        name = f"{label}-sums-{tokenize(first.name)}"
+        sums = reduced(first, CUTS_MERGE, _merge_first, _take_sums, name)
+    return _Asked(x, question, settled, first, sums)
 
 
-def _all_sums(
-    x: da.Array, cuts: da.Array, guess: da.Array | None, label: str, among: str | None
-) -> da.Array:
-    """The sums of all elements, about the pivots of each chunk, or about the ends of a guess."""
-    if guess is None:
-        name = f"{label}-sums-{tokenize(cuts.name)}"
-        sums = each_chunk(_sums, name, [_first_load(x, among), cuts], dtype=x.dtype)
-    else:
-        name = f"{label}-sums-{tokenize(guess.name)}"
-        sums = each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
-    return reduced(sums, f"{label}-sums-merge", Moments.merge, Moments.merge, f"{name}-all")
+def _all_brackets(asked: Sequence[_Asked], label: str, among: str | None) -> list[da.Array]:
+    """The brackets of every question, by what the first loads report of all chunks."""
+    return reduced_together(
+        [each.first for each in asked],
+        CUTS_MERGE,
+        _merge_first,
+        [
+            Finish(
+                _find_brackets,
+                f"{label}-bracket-{tokenize(each.first.name, each.question, among)}",
+                {"question": each.question},
+            )
+            for each in asked
+        ],
+    )
 
 
-def _sums(chunk: Any, cuts: Cuts, *, dtype: np.dtype[Any]) -> Moments:
-    return kernels.moments(chunk, cuts.pivots, dtype)
+def _sums_at_guess(x: da.Array, guess: da.Array, label: str) -> da.Array:
+    """The sums of all elements of an array in memory, about the ends of a guess."""
+    name = f"{label}-sums-{tokenize(guess.name)}"
+    sums = each_chunk(_sums_by_guess, name, [x], [guess], dtype=x.dtype)
+    return reduced(sums, f"{label}-sums-merge", _merged_sums, _merged_sums, f"{name}-all")
 
 
-def _sums_by_guess(chunk: Any, guess: Brackets, *, dtype: np.dtype[Any]) -> Moments:
-    return kernels.moments(chunk, guess.ends, dtype)
+def _sums_by_guess(chunk: Any, guess: Brackets, *, dtype: np.dtype[Any]) -> Seen:
+    # Chunks in memory stay what they are.
+    return Seen(kernels.moments(chunk, guess.ends, dtype), NO_MARKS)
+
+
+def _merged_sums(parts: list[Seen]) -> Seen:
+    return Seen.merge(Moments.merge, parts)
 
 
 def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
@@ -308,34 +353,50 @@ def _nothing(parts: list[Any]) -> None:
     del parts
 
 
-def _answer_more(asked: _Asked, turn: da.Array | None, label: str) -> da.Array:
-    x, question, bracket = asked.x, asked.question, asked.bracket
-    tally = _tally(x, asked.cuts, bracket, label, turn)
-    is_last = question.third is None
-    found = reduced(
-        tally,
-        f"{label}-candidates-merge",
-        merge_or_none,
-        _look_and_finish if is_last else _look,
-        f"{label}-{'' if is_last else 'look-'}{tokenize(tally.name, question)}",
-        brackets=TaskRef((bracket.name,)),
-        settled=None if asked.settled is None else TaskRef((asked.settled.name,)),
-        question=question,
-        meta=x._meta,
-    )
-    if is_last:
-        return found
-    third = _third_load(asked, found, f"{label}-{question.third}")
+def _all_found(
+    asked: Sequence[_Asked], brackets: Sequence[da.Array], tallies: Sequence[da.Array], label: str
+) -> list[da.Array]:
+    """What the second loads say: the answers to questions without a third load."""
+    is_last = _is_proven(asked)
+    finishes = []
+    for each, bracket, tally in zip(asked, brackets, tallies, strict=True):
+        arguments = {
+            "brackets": TaskRef((bracket.name,)),
+            "settled": None if each.settled is None else TaskRef((each.settled.name,)),
+            "question": each.question,
+            "meta": each.x._meta,
+        }
+        name = f"{label}-{'' if is_last else 'look-'}{tokenize(tally.name, each.question)}"
+        finishes.append(Finish(_look_and_finish if is_last else _look_at_seen, name, arguments))
+    merge = merge_or_none if is_last else _merged_seen
+    return reduced_together(tallies, f"{label}-candidates-merge", merge, finishes)
+
+
+def _is_proven(asked: Sequence[_Asked]) -> bool:
+    """Whether the questions, all of one kind, have no third load: what the second alone says needs
+    no marks, for its counts prove it."""
+    return all(each.question.third is None for each in asked)
+
+
+def _answer_after_third(asked: _Asked, found: da.Array, label: str) -> da.Array:
+    third = _third_load(asked, found, f"{label}-{asked.question.third}")
     return reduced(
         third,
-        f"{label}-{question.third}-merge",
-        merge_or_none,
+        f"{label}-{asked.question.third}-merge",
+        _merged_seen,
         _finish_more,
         f"{label}-{tokenize(third.name)}",
         found=TaskRef((found.name,)),
         sums=None if asked.sums is None else TaskRef((asked.sums.name,)),
-        question=question,
+        question=asked.question,
+        numblocks=asked.x.numblocks,
     )
+
+
+def _look_at_seen(parts: list[Seen], **about: Any) -> tuple[Any, Brackets | None, Marks]:
+    """The same, and the marks of the chunks that the load has seen."""
+    found, more = _look([part.value for part in parts], **about)
+    return found, more, joined(part.marks for part in parts)
 
 
 def _look(
@@ -364,12 +425,19 @@ def _look_and_finish(
 
 
 def _finish_more(
-    parts: list[Tally | None],
-    found: tuple[Any, Brackets | None],
-    sums: Moments | None,
+    parts: list[Seen],
+    found: tuple[Any, Brackets | None, Marks],
+    sums: Seen | None,
     question: Follower,
+    numblocks: tuple[int, ...],
 ) -> Any:
-    return question.finish(*found, merge_or_none(parts), sums)
+    last = _merged_seen(parts)
+    looked, more, marks = found
+    tables = [NO_MARKS if sums is None else sums.marks, marks, last.marks]
+    known, *others = [table for table in tables if len(table)] or [NO_MARKS]
+    for other in others:
+        check_same(known, other, InGrid(numblocks))
+    return question.finish(looked, more, last.value, None if sums is None else sums.value)
 
 
 def _third_load(asked: _Asked, found: da.Array, label: str) -> da.Array:
@@ -377,7 +445,7 @@ def _third_load(asked: _Asked, found: da.Array, label: str) -> da.Array:
     graph has that of the sums too."""
     x = asked.x
     name = f"{label}-{tokenize(x.name, found.name)}"
-    third = each_if_needed(_tally_if_needed, name, Reads(x), [asked.cuts], [found], x.dtype)
+    third = each_if_needed(_tally_if_needed, name, Reads(x), [asked.first], [found], x.dtype)
     if asked.sums is None:
         return third
     graph = HighLevelGraph.merge(third.dask, asked.sums.dask)
@@ -387,14 +455,14 @@ def _third_load(asked: _Asked, found: da.Array, label: str) -> da.Array:
 def _tally_if_needed(
     read: Callable[[], Any],
     block: tuple[int, ...],
-    cuts: Cuts | None,
-    state: tuple[Any, Brackets | None],
+    first: FirstLoad | None,
+    state: tuple[Any, Brackets | None, Marks],
     dtype: np.dtype[Any],
-) -> Tally | None:
+) -> Seen:
     brackets = state[1]
-    if brackets is None or cuts is None:
-        return None
-    return checked_tally(read(), cuts, brackets, block, dtype)
+    if brackets is None or first is None:
+        return Seen(None, NO_MARKS)
+    return _seen_tally(read(), first, brackets, block, dtype=dtype)
 
 
 def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray[Any, Any]:
@@ -412,8 +480,9 @@ def ask_now(values: Any, dtype: np.dtype[Any], question: Question) -> np.ndarray
 
 def ask_more_now(values: Any, dtype: np.dtype[Any], question: Follower) -> Any:
     """The same about an array in memory, without a graph; of a large NumPy array by threads."""
-    size, n_threads = math.prod(values.shape), threads_for(values)
-    if n_threads and size >= WORTH_THREADS:
+    size = math.prod(values.shape)
+    n_threads = threads_for(values, size, "elements")
+    if n_threads > 1:
         return _ask_threads(values, question, n_threads)
     if question.share == 1 and size >= PILOT_WORTH:
         guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
@@ -437,33 +506,26 @@ def _sums_now(
     return kernels.moments(values, near, dtype) if question.wants_sums else None
 
 
-def threads_for(values: Any) -> int:
-    """How many threads may share an array in memory: NumPy's in the main thread. 0 for any other,
-    which the thread that has it answers alone: it may have others beside it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not (isinstance(values, np.ndarray) and is_main):
-        return 0
-    return int(config.get("num_workers", None) or CPU_COUNT)
-
-
 def _ask_threads(values: NDArray[Any], question: Follower, n_threads: int) -> Any:
-    """The same in pieces that dask's threads take."""
+    """The same in pieces that threads take."""
     (answer,) = ask_more([in_pieces(values, n_threads)], [question], "now")
-    return by_threads(answer)
+    return by_threads(answer, n_threads)
 
 
 def in_pieces(values: NDArray[Any], n_threads: int) -> da.Array:
     """A NumPy array in views that so many threads may share."""
     flat = values.ravel(order="K")
     pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // PILOT_WORTH), 1))
-    # Not by da.from_array, which makes a copy.
-    held = {("pieces", i): piece for i, piece in enumerate(pieces)}
-    return da.Array(held, "pieces", (tuple(map(len, pieces)),), meta=flat[:0])
+    # Not by da.from_array, which makes a copy. A name for this call alone: nothing that keeps
+    # results by their keys may take one array's for another's.
+    name = f"pieces-{uuid.uuid4().hex}"
+    held = {(name, i): piece for i, piece in enumerate(pieces)}
+    return da.Array(held, name, (tuple(map(len, pieces)),), meta=flat[:0])
 
 
-def by_threads(answer: da.Array) -> Any:
-    """The object that a task gives, whatever scheduler is the default."""
-    return threaded_get(answer.dask, (answer.name,))
+def by_threads(answer: da.Array, n_threads: int) -> Any:
+    """The object that a task gives."""
+    return threads.computed(answer.dask, [(answer.name,)], n_threads)[0]
 
 
 # --- Data in memory: a guess from a sample ------------------------------------------------------
@@ -560,34 +622,67 @@ def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
 # --- Load 1 -------------------------------------------------------------------------------------
 
 
-def _first_load(x: da.Array, among: str | None = None) -> da.Array:
-    """The source of load 1, alone or `among` others that share what they have in common."""
-    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
-    # stay in memory until its median is known.
-    return private_copy(x, f"load 1 of {among or x.name}")
+CUTS_MERGE = "quantile-cuts-merge"
 
 
-def _cuts(x: da.Array, share: int, pilot: da.Array | None, among: str | None = None) -> da.Array:
-    """The cuts of every chunk: an array of one `Cuts` a chunk, in the chunks' own grid.
+@dataclass(frozen=True)
+class FirstLoad:
+    """What the first load reports of a chunk, or of several together.
 
-    None for each chunk if the pilot, where there is one, has the answer.
+    Parameters
+    ----------
+    cuts : Cuts
+        See there.
+    sums : Seen or None
+        The `Moments` of all elements, where the question wants them, with the marks of the chunks.
     """
-    source = _first_load(x, among)
+
+    cuts: Cuts
+    sums: Seen | None = None
+
+
+def _first_load(
+    x: da.Array,
+    share: int,
+    pilot: da.Array | None,
+    among: str | None = None,
+    *,
+    with_sums: bool = False,
+) -> da.Array:
+    """What the first load reports: an array of one `FirstLoad` a chunk, in the chunks' own grid.
+
+    None for each chunk if the pilot, where there is one, has the answer. Questions about one array
+    share these tasks, unless one wants sums and the other does not.
+    """
+    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
+    # stay in memory until its median is known. And one for tasks with sums: dask fuses a copy into
+    # the one task that reads it, and could not if two did, so that the same key would stand for
+    # another task in another graph.
+    seed = f"load 1 of {among or x.name}{' with sums' if with_sums else ''}"
+    source = private_copy(x, seed)
+    arguments: dict[str, Any] = {"dtype": x.dtype, "share": share, "with_sums": with_sums}
     if pilot is None:
-        name = f"quantile-cuts-{tokenize(source.name, x.dtype, share)}"
-        return each_chunk(kernels.cuts, name, [source], dtype=x.dtype, share=share)
-    name = f"quantile-cuts-{tokenize(source.name, x.dtype, share, pilot.name)}"
-    return each_chunk(_cuts_unless, name, [source], [pilot], dtype=x.dtype, share=share)
+        name = f"quantile-cuts-{tokenize(source.name, arguments)}"
+        return each_chunk(_measure, name, [source], **arguments)
+    name = f"quantile-cuts-{tokenize(source.name, arguments, pilot.name)}"
+    return each_chunk(_measure_unless, name, [source], [pilot], **arguments)
 
 
-def _cuts_unless(chunk: Any, settled: Any, *, dtype: np.dtype[Any], share: int) -> Cuts | None:
-    return kernels.cuts(chunk, dtype, share) if settled is None else None
+def _measure(chunk: Any, *, dtype: np.dtype[Any], share: int, with_sums: bool) -> FirstLoad:
+    cuts = kernels.cuts(chunk, dtype, share)
+    if not with_sums:
+        return FirstLoad(cuts)
+    return FirstLoad(cuts, Seen(kernels.moments(chunk, cuts.pivots, dtype), marks_of([chunk])))
 
 
-def _bracket(cuts: da.Array, question: Bracketing, label: str) -> da.Array:
+def _measure_unless(chunk: Any, settled: Any, **arguments: Any) -> FirstLoad | None:
+    return _measure(chunk, **arguments) if settled is None else None
+
+
+def _bracket(first: da.Array, question: Bracketing, label: str) -> da.Array:
     """One task: the brackets of all ranks that the question needs."""
-    name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    return reduced(cuts, "quantile-cuts-merge", merge_cuts, _find_brackets, name, question=question)
+    name = f"{label}-bracket-{tokenize(first.name, question)}"
+    return reduced(first, CUTS_MERGE, _merge_first, _find_brackets, name, question=question)
 
 
 def merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
@@ -595,39 +690,78 @@ def merge_cuts(parts: list[Cuts | None]) -> Cuts | None:
     return Cuts.merge(found) if found else None
 
 
-def _find_brackets(parts: list[Cuts | None], question: Bracketing) -> Brackets | None:
-    cuts = merge_cuts(parts)
-    return None if cuts is None else question.bracket(cuts)  # a pilot has the answer
+def _merge_first(parts: list[FirstLoad | None]) -> FirstLoad | None:
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    sums = [part.sums for part in found if part.sums is not None]
+    return FirstLoad(
+        Cuts.merge([part.cuts for part in found]), _merged_sums(sums) if sums else None
+    )
+
+
+def _find_brackets(parts: list[FirstLoad | None], question: Bracketing) -> Brackets | None:
+    first = _merge_first(parts)
+    return None if first is None else question.bracket(first.cuts)  # a pilot has the answer
+
+
+def _take_sums(parts: list[FirstLoad | None]) -> Seen | None:
+    first = _merge_first(parts)
+    return None if first is None else first.sums
 
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
 
 def _tally(
-    x: da.Array, cuts: da.Array, bracket: da.Array, label: str, turn: da.Array | None = None
+    x: da.Array,
+    first: da.Array,
+    bracket: da.Array,
+    label: str,
+    turn: da.Array | None = None,
+    among: Sequence[da.Array] = (),
+    measure: Callable[..., Any] | None = None,
 ) -> da.Array:
     """The tally of every chunk at the brackets, checked against the chunk's own cuts. Its load
-    waits for the brackets, or for those of several arrays."""
+    waits for the brackets, or for those of all arrays that it is `among`."""
+    measure = measure or _tally_chunk
     turn = bracket if turn is None else turn
-    source = private_copy(x, f"load 2 after {turn.name}", after=(turn.name,), after_layer=turn.name)
+    seed = f"load 2 after {turn.name}"
+    source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name, among=among)
     if turn is not bracket:  # whose layer the copy's graph is to have
         graph = HighLevelGraph.merge(source.dask, turn.dask)
         source = da.Array(graph, source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
-    return each_chunk(_tally_chunk, name, [source, cuts], [bracket], block_ids=True, dtype=x.dtype)
+    return each_chunk(measure, name, [source, first], [bracket], block_ids=True, dtype=x.dtype)
 
 
 def _tally_chunk(
     chunk: Any,
-    cuts: Cuts | None,
+    first: FirstLoad | None,
     brackets: Brackets | None,
     block: tuple[int, ...],
     *,
     dtype: np.dtype[Any],
 ) -> Tally | None:
-    if cuts is None or brackets is None:
+    if first is None or brackets is None:
         return None  # a pilot has the answer
-    return checked_tally(chunk, cuts, brackets, block, dtype)
+    return checked_tally(chunk, first.cuts, brackets, block, dtype)
+
+
+def _seen_tally(
+    chunk: Any,
+    first: FirstLoad | None,
+    brackets: Brackets | None,
+    block: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+) -> Seen:
+    tally = _tally_chunk(chunk, first, brackets, block, dtype=dtype)
+    return Seen(tally, NO_MARKS if tally is None else marks_of([chunk]))
+
+
+def _merged_seen(parts: list[Seen]) -> Seen:
+    return Seen.merge(merge_or_none, parts)
 
 
 def checked_tally(

@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect import passes
+from dask_gpuselect.arguments import public
 from dask_gpuselect.cuts import (
     Brackets,
     Cuts,
@@ -26,10 +26,11 @@ from dask_gpuselect.cuts import (
     find_brackets,
     guess_brackets,
 )
+from dask_gpuselect.door import entered
 from dask_gpuselect.finish import order_statistics, unsigned_zero
 from dask_gpuselect.interpolation import interpolate, is_weak, precision_of, result_dtype
-from dask_gpuselect.kernels import as_dtype, check_not_masked, generic, numpy_dtype
-from dask_gpuselect.lane_cuts import Lanes
+from dask_gpuselect.kernels import as_dtype, as_numpy, check_not_masked, generic, numpy_dtype
+from dask_gpuselect.lane_cuts import Lanes, distinct
 from dask_gpuselect.lanes import ask_lanes, ask_lanes_now, plan_lanes
 from dask_gpuselect.passes import Plan
 from dask_gpuselect.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
@@ -44,6 +45,7 @@ Wanted = Callable[[tuple[float, ...], Method, int], T]
 REMEMBERED = 128  # quantiles of one question
 
 
+@public("a")
 def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Exact median of all elements in at most two loads, or along some axes.
 
@@ -121,6 +123,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     return _quantile("median", a, 0.5, axis, MEDIAN, keepdims=keepdims)
 
 
+@public("a")
 def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Exact median of all elements in at most two loads, or along some axes, NaN left out.
 
@@ -190,6 +193,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     return _quantile("nanmedian", a, 0.5, axis, MEDIAN, keepdims=keepdims)
 
 
+@public("a", "weights")
 def quantile(
     a: Any,
     q: ArrayLike,
@@ -307,6 +311,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, **how)
 
 
+@public("a", "weights")
 def nanquantile(
     a: Any,
     q: ArrayLike,
@@ -398,6 +403,7 @@ def nanquantile(
     return _quantile("nanquantile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
+@public("a", "weights")
 def percentile(
     a: Any,
     q: ArrayLike,
@@ -487,6 +493,7 @@ def percentile(
     return _quantile("percentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
+@public("a", "weights")
 def nanpercentile(
     a: Any,
     q: ArrayLike,
@@ -578,6 +585,7 @@ def nanpercentile(
     return _quantile("nanpercentile", a, q, axis, method, keepdims=keepdims, weights=weights)
 
 
+@public("a")
 def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     """How quantiles of a dask array would be computed: the plan, its loads and its bytes.
 
@@ -597,13 +605,15 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
 
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
           two loads; "guess", one read of data in memory. Along an axis: "lanes", each chunk has
-          whole lanes; "column", one task takes all chunks of an output chunk; "passes", it takes a
-          part of them at a time.
+          whole lanes; "column", one task takes all chunks of an output chunk, or slabs of them:
+          a load for each slab; "passes", it takes a part of them at a time.
         - ``loads`` of every chunk. Chunks in memory are read in place. "guess" falls back to two
           reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch.
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
           most, along an axis.
+        - ``advice``, of plans along an axis that take several loads: which limit or which chunks
+          would take one. It ends the ``str``.
 
         Bytes are -1 where chunk sizes are unknown.
 
@@ -630,8 +640,11 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     >>> print(explain(x, axis=0))
     column: one load; chunks of 870.23 MiB a task; reports of 0 B in one place
     >>> with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
-    ...     print(explain(x, axis=0))
-    passes: 2 loads; chunks of 174.05 MiB a task; reports of 200.00 MiB in one place
+    ...     plan = explain(x, axis=0)
+    >>> plan.name, plan.loads
+    ('passes', 2)
+    >>> plan.advice.partition(", ")[0]
+    'one load with a column-limit of 870.23 MiB'
     """
     if not isinstance(a, da.Array):
         raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
@@ -735,18 +748,27 @@ class Quantiles(ByRanks):
         return wanted.lower, wanted.upper
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        counts, place = np.unique(found.n_valid, return_inverse=True)
-        weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight[:, place]
-        lower, upper = (
-            as_dtype(unsigned_zero(part.T), self.source_dtype)
-            for part in (found.lower, found.upper)
-        )
-        answer = interpolate(lower, upper, weight, self._method, self.dtype)
         is_missing = found.n_valid == 0
-        is_empty = is_missing & (found.n_missing == 0)
-        self.tell_missing(
-            is_empty=bool(is_empty.any()), is_all_missing=bool((is_missing & ~is_empty).any())
-        )
+        if is_missing.any():
+            is_empty = is_missing & (found.n_missing == 0)
+            self.tell_missing(
+                is_empty=bool(is_empty.any()), is_all_missing=bool((is_missing & ~is_empty).any())
+            )
+        return self.lane_values(found)
+
+    def lane_values(self, found: Lanes) -> NDArray[Any]:
+        counts, place = distinct(found.n_valid)
+        weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
+        if len(counts) > 1:
+            weight = weight[:, place]
+        lower = as_dtype(unsigned_zero(found.lower.T), self.source_dtype)
+        upper = lower
+        if found.upper is not found.lower:
+            upper = as_dtype(unsigned_zero(found.upper.T), self.source_dtype)
+        answer = interpolate(lower, upper, weight, self._method, self.dtype)
+        if found.is_complete:
+            return answer
+        is_missing = found.n_valid == 0
         if not self.skips_missing:
             is_missing |= found.n_missing > 0
         if is_missing.any():
@@ -912,22 +934,16 @@ def _asked(
 
 def as_array(a: Any) -> Any:
     """A dask array, a plain NumPy array, or another array of the array API."""
-    check_not_masked(getattr(a, "_meta", a))
     if isinstance(a, da.Array):
-        return a
-    if is_dask_collection(a):
-        raise TypeError(
-            f"expected a dask array, not a {type(a).__name__}: pass its array (for example x.data)"
-        )
+        return entered(a)
+    check_not_masked(a)
     if generic.is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
-    return np.asarray(a)  # of NumPy's scalars and subclasses too
+    return as_numpy(a)  # of NumPy's scalars and subclasses too
 
 
 def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:
     """q as float64 in [0, 1], one-dimensional, and whether it was a scalar."""
-    if is_dask_collection(q):
-        raise TypeError("q must be known when the graph is built: compute it first")
     given = np.asarray(q)
     if given.size and given.dtype.kind not in "biuf":
         raise TypeError(f"q must be real, not {given.dtype}")

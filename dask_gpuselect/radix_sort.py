@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Hashable
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask._task_spec import TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect.cuts import IntArray
+from dask_gpuselect.door import entered
 from dask_gpuselect.exchange import Run, cut_positions, joined_runs
-from dask_gpuselect.graphs import each_chunk, exchanged, reduced
+from dask_gpuselect.graphs import Stages, each_chunk, exchanged, reduced
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.ranks import METHODS
@@ -57,8 +60,8 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     TypeError
         At the call, for what is no dask array, for complex, object and string data, and for chunks
         that are neither NumPy's nor CuPy's; while computing, for masked ones.
-    ValueError
-        At the call, for `bits` out of range.
+    ValueError, TypeError
+        At the call, for `bits` out of range, or no integer.
 
     See Also
     --------
@@ -75,8 +78,9 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     element for the order of its digits. All chunks are there at once, and in an exchange twice,
     besides `x` where that is held. The scan takes ``24 * 2**bits`` bytes a chunk in one task.
 
-    Steps: for P chunks, P² tasks that hand on a piece in every pass, which limits P: for 16 chunks
-    of 64-bit elements 1,024, for 1,000 chunks four million.
+    Steps: for P chunks, P² tasks that hand on a piece in every pass, up to 256 chunks: for 16
+    chunks of 64-bit elements 1,024. From then on pieces go through groups of chunks, by about
+    ``2 * P**1.5`` tasks in every pass, and all keys are moved twice.
 
     The weak spot of the method is that it moves data: in each pass nearly every key may go to
     another chunk, and of sorted data as many as of any other (III.C.2 of [1]_). What is in order
@@ -97,8 +101,10 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     """
     if not isinstance(x, da.Array):
         raise TypeError(f"radix_sort needs a dask array, not {type(x).__name__}")
+    bits = operator.index(bits)
     if not 1 <= bits <= MOST_BITS:
         raise ValueError(f"bits must be from 1 to {MOST_BITS}, and {bits} is not")
+    x = entered(x)
     radix.check_kind(x._meta)
     dtype = result_dtype(x.dtype, METHODS["lower"], weak_q=True)
     keys = each_chunk(radix.keys_of, f"radix-sort-keys-{tokenize(x.name)}", [x], dtype=dtype)
@@ -126,6 +132,7 @@ def _ascends(runs: list[Run]) -> bool:
 def _one_pass(keys: da.Array, in_order: da.Array, shift: int, bits: int) -> da.Array:
     """The keys in the order of a digit, those with equal ones as they were."""
     token = tokenize(keys.name, shift, bits)
+    stages = Stages.of(keys.npartitions, (1,) * keys.npartitions, in_order=True)
     counts = each_chunk(
         _histogram, f"radix-sort-histogram-{token}", [keys], [in_order], shift=shift, bits=bits
     )
@@ -137,10 +144,11 @@ def _one_pass(keys: da.Array, in_order: da.Array, shift: int, bits: int) -> da.A
         [cuts],
         block_ids=True,
         grid=keys.numblocks,
+        steps=stages.steps,
         shift=shift,
         bits=bits,
     )
-    return _exchange(pieces, token, shift, bits)
+    return _exchange(pieces, cuts, stages, token, shift, bits)
 
 
 def _histogram(keys: Any, in_order: bool, *, shift: int, bits: int) -> IntArray | None:
@@ -164,18 +172,38 @@ def _split(
     place: tuple[int, ...],
     *,
     grid: tuple[int, ...],
+    steps: tuple[int, ...],
     shift: int,
     bits: int,
 ) -> list[Any]:
-    """The pieces of a chunk, one for each chunk: in the order of the digit, or all of it to itself
-    and None to the others if nothing is to be moved."""
+    """The pieces of a chunk, one for each group of chunks: in the order of the digit, or all of it
+    to its own and None to the others if nothing is to be moved."""
     own = 0
     for i, n in zip(place, grid, strict=True):
         own = own * n + int(i)
     if cuts is None:
-        return [keys if i == own else None for i in range(math.prod(grid))]
+        return [keys if first <= own < stop else None for first, stop in itertools.pairwise(steps)]
     ordered = radix.by_digit(keys, shift, bits)
-    return [ordered[a:b] for a, b in itertools.pairwise(cuts[own].tolist())]
+    ends = cuts[own][list(steps)].tolist()
+    return [ordered[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _regrouped(
+    pieces: list[Any], batch: int, group: int, cuts: IntArray | None, grouping: Stages
+) -> list[Any]:
+    """The pieces for each chunk of a group, of what a batch of chunks has sent to the group."""
+    first, stop = grouping.steps[group : group + 2]
+    begin = grouping.batch(batch).start
+    chunks = range(begin, begin + len(pieces))
+    if cuts is None:
+        own = dict(zip(chunks, pieces, strict=True))
+        return [own.get(j) for j in range(first, stop)]
+    ends = cuts[chunks.start : chunks.stop, first : stop + 1]
+    ends = (ends - ends[:, :1]).tolist()
+    return [
+        radix.joined([piece[of[j] : of[j + 1]] for piece, of in zip(pieces, ends, strict=True)])
+        for j in range(stop - first)
+    ]
 
 
 # The exchange is dask's own: a task for each piece, which the scheduler moves to the worker that
@@ -187,20 +215,32 @@ def _split(
 #   key, in pandas' memory and not the GPU's. P2P, which spares the P² tasks, runs on distributed
 #   alone, and joins pieces as they arrive, while a digit's sort must keep the order of the ones
 #   before it.
-# - Its stages, which need fewer tasks from 32 chunks on, gather what is meant for several chunks in
-#   between, sqrt(P) chunks in one task at worst. Here no task holds more than two.
-def _exchange(pieces: da.Array, token: Hashable, shift: int, bits: int) -> da.Array:
+# - Its stages join what is meant for several chunks in the order in which it arrives; ours keep the
+#   order of the chunks. See `graphs.Stages`.
+def _exchange(
+    pieces: da.Array, cuts: da.Array, stages: Stages, token: Hashable, shift: int, bits: int
+) -> da.Array:
     """Each chunk takes its pieces from all chunks and puts them in order."""
-    names = f"radix-sort-placed-{token}", f"radix-sort-piece-{token}"
-    return exchanged(pieces, pieces.npartitions, *names, _placed, shift, bits)
+    return exchanged(
+        pieces,
+        stages,
+        f"radix-sort-placed-{token}",
+        f"radix-sort-piece-{token}",
+        _placed,
+        shift,
+        bits,
+        regroup=_regrouped,
+        cuts=TaskRef((cuts.name,)),
+        grouping=stages,
+    )
 
 
 def _placed(pieces: list[Any], shift: int, bits: int) -> Any:
     """All pieces of a chunk, in the order of the digit; those of one digit as their chunks are."""
     given = [piece for piece in pieces if piece is not None]
     if len(given) < len(pieces) or len(given) == 1:
-        (whole,) = given  # nothing was moved, or there is one chunk
-        return whole
+        (whole,) = given  # nothing was moved, or there is one chunk or batch
+        return whole if len(given) < len(pieces) else radix.by_digit(whole, shift, bits)
     filled = [piece for piece in given if piece.shape[0]]
     keys = radix.joined(filled or given[:1])
     return keys if len(filled) <= 1 else radix.by_digit(keys, shift, bits)

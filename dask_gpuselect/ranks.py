@@ -192,7 +192,7 @@ def check_method(name: str) -> Method:
     """
     try:
         return METHODS[name]
-    except KeyError:
+    except (KeyError, TypeError):  # of what cannot be looked up, such as a list
         raise ValueError(
             f"{name!r} is not a valid method. Use one of: {', '.join(METHODS)}"
         ) from None

@@ -39,9 +39,10 @@ from dask_gpuselect.cuts import (
 from dask_gpuselect.finish import order_statistics
 from dask_gpuselect.graphs import Reads, each_chunk, each_if_needed, reduced
 from dask_gpuselect.keys import from_keys, selection_dtype
+from dask_gpuselect.marks import NO_MARKS, Marks, Seen, changed, marks_of
 from dask_gpuselect.passes import checked_tally, in_kind, merge_cuts, merge_or_none
 from dask_gpuselect.search import Selected, Trace, brackets_of, pairs_of
-from dask_gpuselect.source import private_copy
+from dask_gpuselect.source import is_in_memory, private_copy
 from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
 from dask_gpuselect.strategies.spaces import VALUE
@@ -85,17 +86,32 @@ class Progress:
         A pair of ranks each.
     elements : dict
         By their ranks, those that are found.
+    marks : ndarray of uint64
+        Of all chunks, as the opening has seen them; none of chunks in memory, which stay as they
+        are.
+    numblocks : tuple of int
+        The grid of the chunks.
     """
 
     n_valid: int
     n_missing: int
     wanted: tuple[Wanted, ...] = ()
     elements: dict[int, Any] = field(default_factory=dict)
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+    numblocks: tuple[int, ...] = ()
 
     @property
     def probes(self) -> list[Measure]:
         """What to measure next: each once."""
         return list(dict.fromkeys(each.probe for each in self.wanted if each.probe is not None))
+
+    def same(self, chunk: Any, place: tuple[int, ...]) -> Any:
+        """The chunk at a place, if it is what the opening has seen there."""
+        if len(self.marks):
+            known = self.marks[np.ravel_multi_index(tuple(map(int, place)), self.numblocks)]
+            if known != marks_of([chunk])[0]:
+                raise changed(place)
+        return chunk
 
     def gathers(self, n_chunks: int) -> list[Known]:
         """The brackets that are gathered, for few enough elements are inside; and those whose
@@ -143,17 +159,19 @@ def ask_rounds(
     opening = strategy.opening or Extent(VALUE)
     first = private_copy(x, f"load 1 of {x.name}")
     name = f"{label}-opening-{tokenize(first.name, opening)}"
-    opened = each_chunk(_opening, name, [first], dtype=x.dtype, probe=opening)
+    how: dict[str, Any] = {"probe": opening, "is_marked": not is_in_memory(x)}
+    opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,
         f"{label}-merge",
-        _merged,
+        _merged_opening,
         _opened,
         f"{label}-0-{token}",
         question=question,
         strategy=strategy,
         opening=opening,
         dtype=x.dtype,
+        numblocks=x.numblocks,
     )
     n_rounds = strategy.rounds - (strategy.opening is not None)
     for turn in range(1, n_rounds + 1):
@@ -183,8 +201,13 @@ def ask_rounds(
     return _by_default(x, reads, found, question, label, token, shape, dtype)
 
 
-def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure) -> list[Report]:
-    return [kernels.report(chunk, dtype, probe)]
+def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> Seen:
+    report = kernels.report(chunk, dtype, probe)
+    return Seen([report], marks_of([chunk]) if is_marked else NO_MARKS)
+
+
+def _merged_opening(parts: list[Seen]) -> Seen:
+    return Seen.merge(_merged, parts)
 
 
 def _merged(parts: list[list[Report] | None]) -> list[Report] | None:
@@ -194,23 +217,25 @@ def _merged(parts: list[list[Report] | None]) -> list[Report] | None:
 
 
 def _opened(
-    parts: list[list[Report]],
+    parts: list[Seen],
     *,
     question: Ranking,
     strategy: Strategy,
     opening: Measure,
     dtype: np.dtype[Any],
+    numblocks: tuple[int, ...],
 ) -> Progress:
-    merged = _merged(list(parts))
-    assert merged is not None
-    (report,) = merged
+    merged = _merged_opening(parts)
+    (report,) = merged.value
     wanted = []
     for first, last in pairs_of(*question.ranks(report.n_valid)):
         known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
         known = known.told(opening, report)
         told = (Told(known, report if strategy.opening else None),)
         wanted.append(Wanted(known, told, _next_probe(strategy, known, told)))
-    return _settled(Progress(report.n_valid, report.n_missing, tuple(wanted)))
+    counts = (report.n_valid, report.n_missing)
+    progress = Progress(*counts, tuple(wanted), marks=merged.marks, numblocks=numblocks)
+    return _settled(progress)
 
 
 def _next_probe(strategy: Strategy, known: Known, told: tuple[Told, ...]) -> Measure | None:
@@ -237,7 +262,7 @@ def _measured(
     probes = progress.probes
     if not probes:
         return None
-    chunk = read()
+    chunk = progress.same(read(), place)
     share = math.prod(np.shape(chunk)) / max(progress.n_valid + progress.n_missing, 1)
     return [kernels.report(chunk, dtype, _for_share(probe, share)) for probe in probes]
 
@@ -298,7 +323,7 @@ def _gathered(
     if not wanted:
         return None
     most = sum(known.inside for known in wanted if not known.is_settled)
-    tally = kernels.tally(read(), dtype, brackets_of(wanted), most)
+    tally = kernels.tally(progress.same(read(), place), dtype, brackets_of(wanted), most)
     if tally is None:
         raise _changed()
     return tally
@@ -366,7 +391,7 @@ def _by_default(
 def _cuts(
     read: Callable[[], Any], place: Any, found: Progress, dtype: np.dtype[Any]
 ) -> Cuts | None:
-    return kernels.cuts(read(), dtype, 1) if len(found.rest()[0]) else None
+    return kernels.cuts(found.same(read(), place), dtype, 1) if len(found.rest()[0]) else None
 
 
 def _rest_brackets(parts: list[Cuts | None], *, found: Progress) -> Brackets | None:

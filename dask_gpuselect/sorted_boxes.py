@@ -26,6 +26,7 @@ from dask.highlevelgraph import MaterializedLayer
 from numpy.typing import NDArray
 
 from dask_gpuselect.boxes import Rule
+from dask_gpuselect.door import entered
 from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.graphs import each_chunk, extended, reduced
 from dask_gpuselect.interpolation import interpolate, result_dtype
@@ -125,7 +126,7 @@ def describe_sorted(ordered: da.Array, whis: float = 1.5) -> SortedBox:
         raise TypeError(f"a box plot needs numbers, not {dtype}")
     result_dtype(dtype, LINEAR, weak_q=False)  # raises for others that are not
     rule = Rule(float(whis), autorange=False, max_fliers=0, method=LINEAR.name)
-    return _box_of(ordered, rule)
+    return _box_of(entered(ordered), rule)
 
 
 def _box_of(ordered: da.Array, rule: Rule) -> SortedBox:

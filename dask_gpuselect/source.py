@@ -31,6 +31,7 @@ from dask._task_spec import (
     GraphNode,
     Task,
     TaskRef,
+    convert_legacy_graph,
     convert_legacy_task,
     execute_graph,
 )
@@ -42,6 +43,9 @@ from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 Key = Any
 Seed = Hashable
 
+# What the layers of `door.entered` are called, before their tokens.
+DOOR = "checked-"
+
 # Where no chunk's size is known, this many bytes count as small.
 SMALL_RESULT = 1024
 
@@ -51,7 +55,12 @@ class AnswerLayer(MaterializedLayer):
 
 
 def private_copy(
-    x: da.Array, seed: Seed, *, after: Key | None = None, after_layer: str = ""
+    x: da.Array,
+    seed: Seed,
+    *,
+    after: Key | None = None,
+    after_layer: str = "",
+    among: Sequence[da.Array] = (),
 ) -> da.Array:
     """The same array from tasks of its own.
 
@@ -65,6 +74,8 @@ def private_copy(
         Of a task that every first task of the copy waits for.
     after_layer : str
         The layer that holds `after`. It is not part of the copy's graph: the caller adds it.
+    among : sequence of dask arrays
+        All that are copied with this seed, if there are others than `x`.
 
     Returns
     -------
@@ -72,7 +83,7 @@ def private_copy(
         `x` itself if all its chunks are in memory already.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    in_place, copied = _divide(x, waits=after is not None)
+    in_place, copied = _divide(x, renames=after is not None and _have_one_file(among or [x]))
     if not copied:
         return x
     renaming = _Renaming(layers, copied, seed, after)
@@ -104,7 +115,7 @@ def reads_of(x: da.Array) -> dict[Key, Read]:
     chunks share is then done for each of them: this is for what is rarely needed.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    _, held = _divide(x, waits=False)
+    _, held = _divide(x)
     tasks: dict[Key, GraphNode] = {}
     for name in held:
         layer = layers[name]
@@ -120,7 +131,7 @@ def reads_of(x: da.Array) -> dict[Key, Read]:
 
 def layers_in_place(x: da.Array) -> list[str]:
     """The layers of the keys that `Read.needs` names."""
-    return _divide(x, waits=False)[0]
+    return _divide(x)[0]
 
 
 @dataclass(frozen=True)
@@ -167,15 +178,91 @@ def _read(key: Key, tasks: dict[Key, GraphNode]) -> Read:
 
 def is_in_memory(x: da.Array) -> bool:
     """Whether all chunks of an array are data nodes or futures, read at no cost."""
-    return x.name in x.dask.layers and _is_in_memory(x.dask.layers[x.name])
+    name = x.name
+    if name.startswith(DOOR):
+        (name,) = x.dask.dependencies[name]
+    return name in x.dask.layers and _is_in_memory(x.dask.layers[name])
 
 
-def _divide(x: da.Array, *, waits: bool) -> tuple[list[str], list[str]]:
+def aligned(arrays: Sequence[da.Array]) -> list[list[int]]:
+    """Arrays, by their places, in groups of which chunk i of each is made of the same chunks of
+    what the group has in common.
+
+    So a group can be taken chunk by chunk without keeping what it shares. Chunks are numbered in C
+    order. Five of them are looked at. An array may have fewer than others.
+    """
+    groups: list[list[int]] = []
+    for place in sorted(range(len(arrays)), key=lambda i: -arrays[i].npartitions):
+        fitting = (group for group in groups if _are_aligned(arrays[group[0]], arrays[place]))
+        group = next(fitting, None)
+        if group is None:
+            groups.append([place])
+        else:
+            group.append(place)
+    return sorted(sorted(group) for group in groups)
+
+
+def _are_aligned(x: da.Array, y: da.Array) -> bool:
+    """Whether chunk i of both has something in common in all that both are made of, for a few i."""
+    n = min(x.npartitions, y.npartitions)
+    places = sorted({(n - 1) * i // 4 for i in range(5)}) if n else []
+    of_x, of_y = _ancestors_of(x, places), _ancestors_of(y, places)
+    names = set[str]().union(*of_x) & set[str]().union(*of_y)
+    nothing: set[Key] = set()
+    pairs = [
+        (a.get(name, nothing), b.get(name, nothing))
+        for a, b in zip(of_x, of_y, strict=True)
+        for name in names
+    ]
+    return all(not (a or b) or not a.isdisjoint(b) for a, b in pairs)
+
+
+def _ancestors_of(x: da.Array, places: Sequence[int]) -> list[dict[str, set[Key]]]:
+    """For some chunks of an array: the keys that it needs, by their names, but for those of results
+    that are shared and in memory."""
+    keys = list(flatten(x.__dask_keys__()))
+    some = [keys[place] for place in places]
+    in_place, copied = map(set, _divide(x))
+    held = in_place - copied
+    tasks = convert_legacy_graph(dict(x.dask.cull(set(some))))
+    tasks = {key: task for key, task in tasks.items() if get_name_from_key(key) not in held}
+    return [_ancestors(key, tasks) for key in some]
+
+
+def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
+    """A key and the keys of all that it needs, by their names."""
+    found: dict[str, set[Key]] = {}
+    stack = [key]
+    while stack:
+        wanted = stack.pop()
+        if wanted not in tasks:
+            continue
+        known = found.setdefault(get_name_from_key(wanted), set())
+        if wanted not in known:
+            known.add(wanted)
+            stack += tasks[wanted].dependencies
+    return found
+
+
+def _have_one_file(arrays: Sequence[da.Array]) -> bool:
+    """Whether no more than one file-like object, of `da.from_array`, is read for some arrays."""
+    copied = (name for x in arrays for name in _divide(x, renames=True)[1])
+    return len({name for name in copied if _is_file(name)}) < 2
+
+
+def _is_file(name: str) -> bool:
+    """Whether a layer holds the file-like object that `da.from_array` reads from."""
+    return name.startswith("original-")
+
+
+def _divide(x: da.Array, *, renames: bool = False) -> tuple[list[str], list[str]]:
     """The layers that stay in place, and those to copy, as far as `x` needs them.
 
-    A waiting copy has another name for the file-like object that `da.from_array` reads from, so
-    that readers wait for the name and are themselves unchanged: dask fuses slices into tasks that
-    it knows, and into no others.
+    A copy that waits can have another name for the file-like object that `da.from_array` reads
+    from, so that readers wait for the name and are themselves unchanged: dask fuses slices into
+    tasks that it knows, and into no others. Not if there are several such objects: as soon as the
+    first one has its name, dask's schedulers of threads and processes would read all of it, before
+    they look at the second.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
     small = _largest_chunk(x)
@@ -189,9 +276,9 @@ def _divide(x: da.Array, *, waits: bool) -> tuple[list[str], list[str]]:
             continue
         seen.add(name)
         layer = layers[name]
-        is_read = waits and name.startswith("original-")
+        is_renamed = renames and _is_file(name)
         is_small = _is_reduction(name, layer) and _size(layer) <= small
-        if is_small or (_is_in_memory(layer) and not is_read):
+        if is_small or (_is_in_memory(layer) and not is_renamed):
             shared.append(name)
         else:
             copied.append(name)

@@ -21,20 +21,23 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask.base import tokenize
 from dask.system import CPU_COUNT
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import format_bytes
 from numpy.typing import NDArray
 
+from dask_gpuselect.arguments import public
 from dask_gpuselect.devices import check_device, import_cupy
+from dask_gpuselect.door import entered
 from dask_gpuselect.kernels import check_not_masked
+from dask_gpuselect.settings import n_bytes, number
+from dask_gpuselect.threads import Threads
 
 BUFFER = 8 << 20  # bytes; with 32 MiB the copies were slower
 POOL = "128 MiB"
@@ -44,6 +47,7 @@ MOST_THREADS = 8
 CUPY_DTYPES = "?bhilqBHILQefdFD"  # as `np.dtype.char`
 
 
+@public("x")
 def to_gpu(x: da.Array) -> da.Array:
     """Move the chunks of a dask array to the GPU, several times faster than a plain copy.
 
@@ -124,6 +128,7 @@ def to_gpu(x: da.Array) -> da.Array:
     if isinstance(x._meta, cupy.ndarray):
         return x
     check_device()
+    x = entered(x)
     meta = cupy.empty((0,) * x.ndim, dtype)
     name = f"to-gpu-{tokenize(x)}"
     moved: da.Array = da.map_blocks(_stage, x, name=name, dtype=dtype, meta=meta)
@@ -140,15 +145,12 @@ def _stage(chunk: Any) -> Any:
 
 
 def _as_numpy(chunk: Any) -> NDArray[Any]:
-    check_not_masked(chunk)
-    if not isinstance(chunk, np.ndarray | np.generic | int | float | complex):
+    if not isinstance(chunk, np.ndarray | np.generic):
         raise TypeError(
             f"a chunk of type {type(chunk).__name__} cannot be moved to the GPU: "
             "it is neither a NumPy nor a CuPy array"
         )
-    values = np.asarray(chunk)
-    _native_dtype(values.dtype)
-    return values
+    return np.asarray(chunk)
 
 
 def _native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -194,14 +196,9 @@ def _staging(device: int) -> Staging:
 
 def _settings() -> Settings:
     """From dask's config."""
-    pool = config.get("dask_gpuselect.staging-pool", POOL)
-    threads = config.get("dask_gpuselect.staging-threads", min(MOST_THREADS, CPU_COUNT))
-    size = parse_bytes(pool)
-    if size < 0:
-        raise ValueError(f"dask_gpuselect.staging-pool must not be negative, and is {pool!r}")
-    if int(threads) < 1:
-        raise ValueError(f"dask_gpuselect.staging-threads must be 1 or more, and is {threads!r}")
-    return Settings(size // BUFFER, int(threads))
+    pool = n_bytes("staging-pool", POOL)
+    threads = number("staging-threads", min(MOST_THREADS, CPU_COUNT))
+    return Settings(pool // BUFFER, threads)
 
 
 # --- Staging ------------------------------------------------------------------------------------
@@ -290,7 +287,7 @@ class Staging:
         for buffer in buffers:
             self.buffers.put(buffer)
         self.turn = threading.Lock()
-        self.threads = ThreadPoolExecutor(settings.n_threads, "to-gpu", initializer=link.use)
+        self.threads = Threads(settings.n_threads, initializer=link.use)
         weakref.finalize(self, link.drain)  # no buffer is freed that is still being read
 
     def copy(self, source: NDArray[Any]) -> Any:

@@ -23,6 +23,7 @@ from dask_gpuselect.finish import unsigned_zero
 from dask_gpuselect.kernels import as_dtype
 from dask_gpuselect.lane_boxes import LaneEnds
 from dask_gpuselect.optional import axes
+from dask_gpuselect.quiet import quiet
 
 SHOWN = 40  # boxes that are printed; of more, the first and the last
 SHOWN_ENDS = 5
@@ -215,18 +216,18 @@ class Boxes(Arrays):
     # Kept: each box of many asks for its own.
     @cached_property
     def iqr(self) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", over="ignore"):
+        with quiet():
             return np.asarray(self.q3 - self.q1)
 
     @cached_property
     def notch(self) -> NDArray[np.float64]:
         """Half its height."""
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        with quiet():
             return np.asarray(NOTCH * self.iqr / np.sqrt(self.n))
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The statistics of `Box` by their names, but for the labels; fliers as objects."""
-        with np.errstate(invalid="ignore"):
+        with quiet():
             notch = self.notch
             known = {name: getattr(self, name) for name in COLUMNS} | {
                 "iqr": self.iqr,

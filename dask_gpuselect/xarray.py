@@ -10,8 +10,10 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import xarray as xr
+from dask.base import is_dask_collection
 
 from dask_gpuselect import boxplot
+from dask_gpuselect.arguments import public
 from dask_gpuselect.summary import Boxplot
 
 Dims = str | Iterable[Hashable] | None
@@ -39,6 +41,7 @@ class ExactDataArray:
     def __init__(self, array: xr.DataArray) -> None:
         self._array = array
 
+    @public()
     def describe_boxplot(self, dim: Dims = None, **how: Any) -> Boxplot:
         """A box for every lane along some dimensions.
 
@@ -61,7 +64,7 @@ class ExactDataArray:
         """
         dims = _reduced(dim, self._array.dims)
         kept = [name for name in self._array.dims if name not in dims]
-        if len(kept) == 1 and kept[0] in self._array.coords:
+        if len(kept) == 1 and _is_known(self._array, kept[0]):
             how.setdefault("labels", [str(label) for label in self._array[kept[0]].values])
         axes = tuple(self._array.get_axis_num(name) for name in dims)
         return boxplot.describe_boxplot(self._array.data, axes, **how)
@@ -78,6 +81,7 @@ class ExactDataset:
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
+    @public()
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """A box for each numeric variable, of all its elements; what they have in common is loaded
         for all of them together.
@@ -101,6 +105,11 @@ class ExactDataset:
             if array.dtype.kind in "iuf"
         }
         return boxplot.describe_boxplot(arrays, **how)
+
+
+def _is_known(array: xr.DataArray, name: Hashable) -> bool:
+    """Whether there is a coordinate of that name, and it is not lazy."""
+    return name in array.coords and not is_dask_collection(array.coords[name])
 
 
 def _reduced(dim: Dims, known: tuple[Hashable, ...]) -> list[Hashable]:

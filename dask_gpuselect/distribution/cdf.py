@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dask_gpuselect.arguments import check_known, public
 from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
@@ -20,9 +21,15 @@ from dask_gpuselect.ranks import ranks
 
 DRAWN = 2000  # steps of a drawn curve, about
 
+evaluates = public(instead="of a dask array z take z.map_blocks(distribution.cdf, dtype=float)")
+
 
 class Curve:
     """What the two kinds of distribution have in common: a spline between some points."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            check_known(getattr(self, field.name), field.name)
 
     @property
     def knots(self) -> tuple[FloatArray, FloatArray]:
@@ -115,6 +122,7 @@ class EmpiricalDistribution(Curve, Arrays):
     n_missing: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         is_right = self.points.shape == self.below.shape == self.upto.shape == (len(self.points),)
         if is_right:
             counts = np.stack([self.below, self.upto], axis=1).ravel()
@@ -167,6 +175,7 @@ class EmpiricalDistribution(Curve, Arrays):
         counts = (self.upto - self._jumped)[is_finite]
         return self.points[is_finite].astype(np.float64), counts.astype(np.float64)
 
+    @evaluates
     def cdf(self, z: ArrayLike) -> Any:
         """The share of the elements up to z: exact at the points, APPROXIMATE between them.
 
@@ -189,6 +198,7 @@ class EmpiricalDistribution(Curve, Arrays):
         """
         return evaluated(self._cdf, z)
 
+    @evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
         """Between what the share of the elements up to z is, as the exact counts prove.
 
@@ -210,6 +220,7 @@ class EmpiricalDistribution(Curve, Arrays):
         lower, upper = evaluated(self._bounds, z)
         return lower, upper
 
+    @evaluates
     def pdf(self, z: ArrayLike) -> Any:
         """The density at z, an ESTIMATE: the slope of the spline.
 
@@ -237,6 +248,7 @@ class EmpiricalDistribution(Curve, Arrays):
         """
         return evaluated(self._pdf, z)
 
+    @evaluates
     def quantile(self, p: ArrayLike) -> Any:
         """The element up to which the share p of all is, APPROXIMATELY: the inverse of `cdf`.
 
@@ -258,6 +270,7 @@ class EmpiricalDistribution(Curve, Arrays):
         """
         return evaluated(self._quantile, p)
 
+    @evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
         """Two points, of all, that enclose the exact quantile, as the counts prove.
 
@@ -283,6 +296,7 @@ class EmpiricalDistribution(Curve, Arrays):
         lower, upper = evaluated(self._enclosing, p)
         return lower, upper
 
+    @evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw `cdf` with matplotlib, and between which bounds it is exact, in a paler shade.
 
@@ -402,6 +416,7 @@ class EstimatedDistribution(Curve, Arrays):
     shares: FloatArray
 
     @classmethod
+    @evaluates
     def from_noisy(
         cls, points: ArrayLike, proportions: ArrayLike, weights: ArrayLike | None = None
     ) -> Self:
@@ -463,6 +478,7 @@ class EstimatedDistribution(Curve, Arrays):
         """The points and shares."""
         return self.points, self.shares
 
+    @evaluates
     def cdf(self, z: ArrayLike) -> Any:
         """The share of the elements up to z, an ESTIMATE; NaN beyond the points, and where z is.
 
@@ -470,10 +486,12 @@ class EstimatedDistribution(Curve, Arrays):
         """
         return evaluated(self._at, z)
 
+    @evaluates
     def pdf(self, z: ArrayLike) -> Any:
         """The density at z, an ESTIMATE: the slope of the spline; NaN where `cdf` is."""
         return evaluated(lambda values: self._at(values, nu=1), z)
 
+    @evaluates
     def quantile(self, p: ArrayLike) -> Any:
         """The least value up to which the share p of the elements is, an ESTIMATE.
 
@@ -482,6 +500,7 @@ class EstimatedDistribution(Curve, Arrays):
         """
         return evaluated(lambda shares: self._where(checked_shares(shares)), p)
 
+    @evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw `cdf` with matplotlib; see `EmpiricalDistribution.plot`."""
         z = np.linspace(self.points[0], self.points[-1], DRAWN)
@@ -492,10 +511,12 @@ class EstimatedDistribution(Curve, Arrays):
         """Raises TypeError: nothing is proven of estimates."""
         raise nothing_proven()
 
+    @evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
         """Raises TypeError: nothing is proven of estimates."""
         raise nothing_proven()
 
+    @evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
         """Raises TypeError: nothing is proven of estimates."""
         raise nothing_proven()
@@ -526,11 +547,6 @@ def _in_kind(found: NDArray[Any], argument: Any) -> Any:
 
 def on_host(argument: Any) -> NDArray[Any]:
     """Real numbers as a NumPy array."""
-    if hasattr(argument, "__dask_graph__"):
-        raise TypeError(
-            "expected numbers that are there: of a dask array z take "
-            "z.map_blocks(distribution.cdf, dtype=float)"
-        )
     is_other = generic.is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
     host = np.asarray(generic.to_host(argument) if is_other else argument)
     if host.dtype.kind not in "biuf":

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 import dask.array as da
 import numpy as np
 from dask.array.optimization import optimize
-from dask.base import DaskMethodsMixin, is_dask_collection, tokenize
+from dask.base import DaskMethodsMixin, tokenize
 from dask.threaded import get as threaded_get
 from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect import passes
+from dask_gpuselect.arguments import public
 from dask_gpuselect.cuts import Brackets, Cuts, Tally, find_brackets, guess_brackets
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution, on_host
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
@@ -31,12 +32,14 @@ from dask_gpuselect.quantiles import as_array
 from dask_gpuselect.ranks import METHODS
 from dask_gpuselect.source import private_copy
 from dask_gpuselect.strategies.default import pivot_share
+from dask_gpuselect.threads import threads_for
 
 # Of 1e7 elements 101 points took 0.6 times as long, and may be ten times as far off; 10,001 took
 # three times as long.
 POINTS = 1001
 
 
+@public("x")
 def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     """Empirical distribution of all elements: exact at some points, APPROXIMATE between them.
 
@@ -114,14 +117,12 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     """
     x = as_array(x)
     dtype = _checked_dtype(numpy_dtype(x))
-    if not is_dask_collection(points) and np.ndim(points) == 0:
+    if np.ndim(points) == 0:
         question = EvenRanks(_checked_number(points), dtype)
         if isinstance(x, da.Array):
             (answer,) = passes.ask_more([x], [question], "ecdf")
             return LazyDistribution(answer.dask, (answer.name,))
         return passes.ask_more_now(x, dtype, question)
-    if is_dask_collection(points):
-        raise TypeError("points must be known when the graph is built: compute them first")
     values = _checked_values(points, dtype)
     if isinstance(x, da.Array):
         answer = _count_lazily(x, values)
@@ -270,11 +271,10 @@ def _merge_and_finish(
 
 
 def _count_now(x: Any, values: NDArray[Any], dtype: np.dtype[Any]) -> EmpiricalDistribution:
-    size, n_threads = math.prod(x.shape), passes.threads_for(x)
-    if n_threads and size >= passes.WORTH_THREADS:
-        found: EmpiricalDistribution = passes.by_threads(
-            _count_lazily(passes.in_pieces(x, n_threads), values)
-        )
+    n_threads = threads_for(x, math.prod(x.shape), "elements")
+    if n_threads > 1:
+        lazy = _count_lazily(passes.in_pieces(x, n_threads), values)
+        found: EmpiricalDistribution = passes.by_threads(lazy, n_threads)
         return found
     return _merge_and_finish([PointTally.of_chunk(x, values, dtype)], values, dtype)
 
@@ -306,7 +306,7 @@ def _checked_number(points: Any) -> int:
 
 def _checked_values(points: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The values of `selection_dtype`, ascending and distinct."""
-    given = on_host(points)
+    given = on_host(_integers(points, dtype))
     if given.ndim > 1:
         raise ValueError(f"points must be one-dimensional, not of shape {given.shape}")
     if given.dtype.kind == "f" and np.isnan(given).any():
@@ -314,6 +314,17 @@ def _checked_values(points: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         values = _rounded(given, dtype) if dtype.kind == "f" else _whole(given, dtype)
     return unsigned_zero(np.unique(values))
+
+
+def _integers(points: Any, dtype: np.dtype[Any]) -> Any:
+    """A list of integers as those of the data: NumPy makes float64 of some beyond int64, and rounds
+    them."""
+    is_list = isinstance(points, list | tuple) and dtype.kind in "iu"
+    if is_list and all(isinstance(point, int | np.integer) for point in points):
+        limits = np.iinfo(dtype)
+        if all(limits.min <= point <= limits.max for point in points):
+            return np.array(points, dtype)
+    return points
 
 
 def _rounded(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

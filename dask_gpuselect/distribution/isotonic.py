@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_gpuselect.arguments import public
 from dask_gpuselect.distribution.numbers import namespace_of, real
 from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
 from dask_gpuselect.kernels.lower_sets import exponent_of, running_maximum, scaled
@@ -23,6 +24,7 @@ MOST_ON_DEVICE = 1 << 14
 WEIGHT_BITS = 59  # of the sum of all weights as integers: twice it, and n, are int64
 
 
+@public()
 def isotonic_regression(
     y: Any, weights: Any = None, *, loss: str = "squared", increasing: bool = True
 ) -> Array:
@@ -99,7 +101,7 @@ def isotonic_regression(
     >>> isotonic_regression([1, 3, 2, 4, 100, 5, 6]).tolist()
     [1.0, 2.5, 2.5, 4.0, 37.0, 37.0, 37.0]
     """
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
     xp = namespace_of(y, weights)
     y = real(xp, y, "y")

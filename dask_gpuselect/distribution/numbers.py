@@ -18,8 +18,6 @@ def namespace_of(*given: Any) -> Any:
 
 def real(xp: Any, values: Any, name: str) -> Array:
     """A copy as float64."""
-    if hasattr(values, "__dask_graph__"):
-        raise TypeError(f"{name} must not be a dask array: a.map_blocks(s), or compute it")
     array = xp.asarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")

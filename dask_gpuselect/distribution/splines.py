@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_gpuselect.arguments import public
 from dask_gpuselect.distribution.numbers import namespace_of, real
 from dask_gpuselect.kernels.generic import is_cupy, namespace
 
 Array = Any  # a NumPy or CuPy array
 EPS = 2.0**-52
+evaluates = public(instead="a.map_blocks(s), or compute it")
 BEYOND = 5000  # more than any exponent of a quotient of float64
 EXTRAPOLATE: tuple[bool | str, ...] = (True, False, "constant")
 
@@ -41,6 +43,7 @@ class _MonotoneSpline:
         self._mean_m = xp.where(width > 0, rise / self._width_m, 0.0)
         self._mean_e = rise_e - self._width_e
 
+    @evaluates
     def __call__(self, z: Any, nu: int = 0, extrapolate: bool | str | None = None) -> Array:
         """The value of the spline, or of a derivative, at each element of z.
 
@@ -84,6 +87,7 @@ class _MonotoneSpline:
             found = xp.where(z == z, found, math.nan)
         return xp.asarray(self._sign * found)
 
+    @evaluates
     def derivative(self, nu: int = 1) -> SplineDerivative:
         """A derivative of the spline as a function, called as the spline is.
 
@@ -94,6 +98,7 @@ class _MonotoneSpline:
         _check_order(nu)
         return SplineDerivative(self, nu)
 
+    @evaluates
     def inverse(self, v: Any) -> Array:
         """Where the spline reaches each element of v, in closed form.
 
@@ -232,6 +237,7 @@ class MonotoneQuadraticSpline(_MonotoneSpline):
     4.0
     """
 
+    @evaluates
     def __init__(self, x: Any, y: Any, *, extrapolate: bool | str = True) -> None:
         x, y = _points(x, y)
         xp = namespace(x)
@@ -471,6 +477,7 @@ class MonotoneRationalSpline(_MonotoneSpline):
     [0.5, 3.0]
     """
 
+    @evaluates
     def __init__(self, x: Any, y: Any, slopes: Any, *, extrapolate: bool | str = True) -> None:
         x, y, slopes = _points(x, y, slopes)
         super().__init__(x, y, extrapolate)
@@ -542,10 +549,12 @@ class SplineDerivative:
     spline: _MonotoneSpline
     nu: int
 
+    @evaluates
     def __call__(self, z: Any, nu: int = 0, extrapolate: bool | str | None = None) -> Array:
         """Its value, or that of its own derivative of order `nu`."""
         return self.spline(z, self.nu + nu, extrapolate)
 
+    @evaluates
     def derivative(self, nu: int = 1) -> SplineDerivative:
         """Its own derivative."""
         return self.spline.derivative(self.nu + nu)

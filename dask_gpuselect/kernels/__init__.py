@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import finish
+from dask_gpuselect import lane_cuts as lane_cuts_
 from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, RanksOf, Tally
 from dask_gpuselect.fits.concentration import RowTally
 from dask_gpuselect.fits.designs import Design
@@ -25,6 +26,7 @@ from dask_gpuselect.kernels import distances, generic
 from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds
 from dask_gpuselect.lane_cuts import (
+    FindBrackets,
     LaneBrackets,
     LaneCuts,
     LaneQuestion,
@@ -36,10 +38,11 @@ from dask_gpuselect.lane_cuts import (
     lanes_of,
     tally_of_sorted,
 )
-from dask_gpuselect.moments import SCALE, Moments
+from dask_gpuselect.moments import Moments
 from dask_gpuselect.nearest import Nearest
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.default import pivot_count
+from dask_gpuselect.units import check_no_unit
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
@@ -67,7 +70,7 @@ class Kernels(Protocol):
 
     def pilot(self, values: Any, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
 
-    def moments(self, values: Any, centre: Any, scale: float) -> Moments: ...
+    def moments(self, values: Any, near: NDArray[Any]) -> Moments: ...
 
     def report(self, values: Any, probe: probes.Measure) -> probes.Report: ...
 
@@ -121,14 +124,11 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     return _with_nat(_kernels_for(values).tally_in_place(values, brackets, most), n_nat)
 
 
-def moments(chunk: Any, pivots: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
-    """Sums of a chunk about the middle one of some ascending values that are near its elements."""
+def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
+    """Exact sums of a chunk. `near` has some values of the kind that it holds: how fast the sums
+    are depends on them, and nothing else."""
     values, _ = _elements(chunk, dtype)
-    kernel, centre = _kernels_for(values), _centre(pivots)
-    found = kernel.moments(values, centre, 1.0)
-    if pivots.dtype == np.float64 and not found.is_scaled:
-        found = kernel.moments(values, centre, SCALE)
-    return found
+    return _kernels_for(values).moments(values, near)
 
 
 def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
@@ -152,28 +152,6 @@ def elements_at(candidates: Any, places: NDArray[np.int64], sorts: str | int) ->
     if isinstance(sorts, int):
         return generic.elements_at(_kernels_for(values).bitonic_sorted(values, sorts), places)
     return generic.elements_at(generic.sorted_copy(values), places)
-
-
-NEAR = 16
-
-
-def _centre(pivots: NDArray[Any]) -> Any:
-    """A finite one in the middle, if there is any, that is a float64.
-
-    Or 0, from which nothing has to be subtracted, if that is no further off than `NEAR` times what
-    the middle half of them spans: this costs 8 of more than 100 bits.
-    """
-    finite, zero = pivots[np.isfinite(pivots)], pivots.dtype.type(0)
-    if not len(finite):
-        return zero
-    low, middle, high = (float(finite[len(finite) * i // 4]) for i in (1, 2, 3))
-    if abs(middle) <= NEAR * (high - low):
-        return zero
-    if pivots.dtype.kind == "f":
-        return finite[len(finite) // 2]
-    if middle > np.iinfo(pivots.dtype).max:
-        middle = math.nextafter(middle, 0)
-    return pivots.dtype.type(int(middle))
 
 
 def is_best_whole(array: Any) -> bool:
@@ -210,8 +188,11 @@ def answer_lanes(
         found = kernel.answer_lanes(own, axes, question)
         if found is not None:
             return found
+    if isinstance(chunks[0], np.ndarray):
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu"))
+        return kernel.answer_lanes(_lanes_of(chunks, dtype, axes), question)
     answer = question.lane_answer(lanes(chunks, dtype, axes, question.lane_ranks))
-    return answer if isinstance(chunks[0], np.ndarray) else generic.like(answer, chunks[0])
+    return generic.like(answer, chunks[0])
 
 
 def lanes(
@@ -242,6 +223,10 @@ def lane_cuts(
     m: int,
 ) -> LaneCuts:
     """The cuts of every lane at `m` ranks, inside its brackets if there are any."""
+    parts = _lanes_of(chunks, dtype, axes)
+    if isinstance(parts[0], np.ndarray) and parts[0].dtype.kind not in "Mm":
+        found: LaneCuts = join(list(_cpu_lane_passes().cuts(parts, brackets, m)))
+        return found
     measure = partial(cuts_of_sorted, m=m)
     return join(list(_in_turn(measure, chunks, dtype, axes, brackets)))
 
@@ -250,7 +235,37 @@ def lane_tally(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: LaneBrackets
 ) -> LaneTally:
     """Counts of every lane at its brackets, and candidates."""
+    parts = _lanes_of(chunks, dtype, axes)
+    if isinstance(parts[0], np.ndarray) and parts[0].dtype.kind not in "Mm":
+        found: LaneTally = join(list(_cpu_lane_passes().tallies(parts, brackets)))
+        return found
     return join(list(_in_turn(tally_of_sorted, chunks, dtype, axes, brackets)))
+
+
+def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
+    """See `lane_cuts.merge`. Reports are on the host, whatever chunks they are of."""
+    find: FindBrackets = _cpu_lane_passes().bracketed
+    return lane_cuts_.merge(parts, m, find)
+
+
+def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
+    """See `lane_cuts.find_brackets`."""
+    return lane_cuts_.find_brackets(parts, ranks, _cpu_lane_passes().bracketed)
+
+
+def narrow_lane_brackets(parts: Sequence[LaneCuts], brackets: LaneBrackets) -> LaneBrackets:
+    """See `lane_cuts.narrow`."""
+    return lane_cuts_.narrow(parts, brackets, _cpu_lane_passes().bracketed)
+
+
+def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
+    """See `lane_cuts.merge_tallies`."""
+    found: LaneTally = _cpu_lane_passes().merge_tallies(parts)
+    return found
+
+
+def _cpu_lane_passes() -> Any:
+    return importlib.import_module("dask_gpuselect.kernels.cpu_lane_passes")
 
 
 def lane_boxes(
@@ -355,13 +370,44 @@ def nearest(rows: Any, queries: NDArray[np.float64], k: int, tile_elements: int)
     return distances.nearest(rows, queries, k, tile_elements)
 
 
-def check_not_masked(array: Any) -> None:
-    """Raise for a masked array: NumPy's own functions ignore the mask."""
+FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is to leave them out"
+FILL_ROWS = "fill the masked elements first, or leave out their rows"
+
+
+def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
+    """Raise for a masked array: NumPy's own functions ignore the mask; and for one with a unit."""
+    check_no_unit(array)
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(
-            "masked arrays are not supported: "
-            "fill the masked elements with NaN and use a nan function"
-        )
+        raise TypeError(f"masked arrays are not supported: {advice}")
+
+
+def check_kind(array: Any, called: str = "arrays") -> None:
+    """Raise for what is neither NumPy's nor of the array API.
+
+    That a type has the standard's name for its namespace does not say that it keeps to it: arrays
+    of `sparse` have that, and neither DLPack nor what selection needs.
+    """
+    if not isinstance(array, np.ndarray | np.generic) and not generic.is_array(array):
+        raise TypeError(f"{called} of type {type_name(array)} are not supported: {NO_ARRAY}")
+
+
+def as_numpy(values: Any) -> NDArray[Any]:
+    """What is no array of the array API as a NumPy array, but nothing that only seems to be one."""
+    if hasattr(values, "__array_namespace__") or (
+        hasattr(values, "shape") and hasattr(values, "dtype") and not hasattr(values, "__array__")
+    ):
+        check_kind(values)
+    return np.asarray(values)
+
+
+NO_ARRAY = "neither NumPy nor CuPy, nor another array of the array API standard"
+
+
+def type_name(value: object) -> str:
+    """Of a type as it is imported."""
+    kind = type(value)
+    is_builtin = kind.__module__ == "builtins"
+    return kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
 
 
 # --- Rows ---------------------------------------------------------------------------------------
@@ -437,21 +483,68 @@ def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     return (flat if numpy_dtype(chunk) == wanted else generic.as_type(flat, wanted.name)), 0
 
 
-def checked(chunk: Any, dtype: np.dtype[Any]) -> Any:
+def checked(
+    chunk: Any, dtype: np.dtype[Any], called: str = "a chunk", advice: str = FILL_ELEMENTS
+) -> Any:
     """The chunk as an array, if it is one that we know, and of the dtype that was promised."""
-    if isinstance(chunk, np.generic | int | float):
+    if isinstance(chunk, np.generic | int | float | complex):
         chunk = np.asarray(chunk)
-    check_not_masked(chunk)
+    check_no_unit(chunk, called)
+    if isinstance(chunk, np.ma.MaskedArray):
+        raise TypeError(f"masked arrays are not supported, and {called} is one: {advice}")
     if not isinstance(chunk, np.ndarray) and not generic.is_array(chunk):
         raise TypeError(
-            f"chunks of type {type(chunk).__name__} are not supported: neither NumPy nor array API"
+            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: {NO_ARRAY}"
         )
     found = numpy_dtype(chunk)
-    if found != dtype and not np.can_cast(found, dtype, "safe"):
-        raise TypeError(
-            f"a chunk has dtype {found}, but its array says {dtype}: give the array the right dtype"
-        )
+    if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):
+        raise _another_dtype(called, found, dtype)
     return chunk
+
+
+def _are_strings(found: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether both are strings: arrays seldom say how long the longest one is."""
+    return found.kind == dtype.kind and dtype.kind in "SU"
+
+
+def _another_dtype(called: str, found: np.dtype[Any], dtype: np.dtype[Any]) -> TypeError:
+    return TypeError(
+        f"{called} has dtype {found}, but its array says {dtype}: give the array the right dtype"
+    )
+
+
+def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
+    """A checked chunk in the dtype that was promised, if every element stays what it is: what NumPy
+    calls safe rounds integers above ``2**53`` to float64, and wraps dates that a finer unit does
+    not reach. NumPy's subclasses become plain."""
+    if isinstance(chunk, np.ndarray):
+        chunk = np.asarray(chunk)
+    found = numpy_dtype(chunk)
+    if found == dtype or _are_strings(found, dtype):
+        return chunk
+    if not isinstance(chunk, np.ndarray):
+        converted = generic.as_type(chunk, dtype.name)
+    else:
+        try:
+            converted = chunk.astype(dtype)
+        except OverflowError:  # of dates, since NumPy 2.5
+            raise _another_dtype(called, found, dtype) from None
+    may_differ = dtype.kind in "mM" or (dtype.kind == "f" and found.kind in "iu")
+    if may_differ and not _is_same(chunk, converted, found):
+        raise _another_dtype(called, found, dtype)
+    return converted
+
+
+def _is_same(chunk: Any, converted: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether what was converted is what it was made of."""
+    xp = generic.namespace(chunk)
+    if isinstance(chunk, np.ndarray) and dtype.kind in "mM":
+        return bool(((converted.astype(dtype) == chunk) | np.isnat(chunk)).all())
+    if dtype.itemsize < 8:  # a float holds all of them
+        return True
+    if bool(xp.any(converted >= 2.0 ** (63 if dtype.kind == "i" else 64))):  # rounded up to it
+        return False
+    return bool(xp.all(generic.as_type(converted, dtype.name) == chunk))
 
 
 def numpy_dtype(array: Any) -> np.dtype[Any]:

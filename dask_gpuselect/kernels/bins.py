@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.generic import like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
+from dask_gpuselect.quiet import quiet
 
 Array = Any  # of NumPy or CuPy
 
@@ -34,6 +35,7 @@ def check_edges(edges: NDArray[Any]) -> None:
         raise ValueError("the edges of bins must ascend, or descend")
 
 
+@quiet()
 def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
     """What ``numpy.digitize`` is; int64, of the chunk's shape.
 
@@ -66,8 +68,12 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
 
 def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The same in a finer unit, of which 64 bits reach less far."""
-    found = dates.astype(dtype)
-    if not ((found.astype(dates.dtype) == dates) | np.isnat(dates)).all():
+    try:
+        found = dates.astype(dtype)
+        is_same = bool(((found.astype(dates.dtype) == dates) | np.isnat(dates)).all())
+    except OverflowError:  # since NumPy 2.5
+        is_same = False
+    if not is_same:
         raise ValueError(
             f"dates of {dates.dtype} are compared as {dtype}, and some are beyond that: "
             "give elements and edges in one unit"

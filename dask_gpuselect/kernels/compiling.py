@@ -1,9 +1,16 @@
-"""Compiling kernels by Numba: once for each dtype, kept on disk for the next process."""
+"""Compiling kernels by Numba: once for each dtype, kept on disk for the next process.
+
+Nothing else in this package asks Numba to keep what it has compiled. The folder is the one that
+`NUMBA_CACHE_DIR` names, or `__pycache__` beside the sources, or one of the user's. Where none can
+be written, as in a container with a read-only file system, or the disk is full, every process
+compiles its kernels anew: seconds, and the same answers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial, wraps
 from typing import Any, cast
 
 import numba
@@ -26,9 +33,35 @@ def compiled(
     scalar = numba.from_dtype(dtype)
     values = types.Array(scalar, 1, "C", readonly=True)
     signature = signatures(values, types.Array(scalar, 1, "C"))[kernel]
-    found: Any = numba.njit(signature, nogil=True, cache=True)(kernel)
-    if found.signatures != [signature]:
-        # Two processes that compiled a kernel for two dtypes at the same time have written to one
-        # file, and it is the other's.
-        found = numba.njit(signature, nogil=True)(kernel)
-    return cast(Callable[..., Any], found)
+    return jit(kernel, signature)
+
+
+def jit(kernel: Callable[..., Any], signature: tuple[Any, ...]) -> Callable[..., Any]:
+    """A kernel compiled for the types of its arguments, kept on disk if that can be."""
+    found: Any = None
+    # Whatever it is that cannot be written or read: an error of the kernel itself comes again.
+    with suppress(Exception):
+        found = numba.njit(nogil=True, cache=True)(kernel)
+        found.compile(signature)
+    if found is not None and found.signatures == [signature]:
+        # It may not have been written, but it is there.
+        found.disable_compile()
+        return cast(Callable[..., Any], found)
+    # Or two processes that compiled a kernel for two dtypes at the same time have written to one
+    # file, and it is the other's.
+    return cast(Callable[..., Any], numba.njit(signature, nogil=True)(kernel))
+
+
+def jit_when_called(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: the same for the types of the arguments of a call, when that comes."""
+    kept = cache(partial(numba.njit(nogil=True, cache=True), kernel))
+    plain = cache(partial(numba.njit(nogil=True), kernel))
+
+    @wraps(kernel)
+    def call(*arguments: Any) -> Any:
+        try:
+            return kept()(*arguments)
+        except Exception:  # as in `jit`
+            return plain()(*arguments)
+
+    return call

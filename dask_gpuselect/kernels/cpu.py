@@ -11,6 +11,7 @@ normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,28 +19,34 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, RanksOf, Tally, extremes_of
 from dask_gpuselect.finish import unsigned_zero
-from dask_gpuselect.kernels import bitonic, cpu_measures, generic
+from dask_gpuselect.kernels import bitonic, cpu_few, cpu_measures, cpu_moments, cpu_narrow, generic
 from dask_gpuselect.kernels.compiling import compiled
 from dask_gpuselect.kernels.generic import even_positions, heavy_cells
 from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, Fliers, LaneEnds
-from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick, ranks_of_each
-from dask_gpuselect.moments import LARGE, SCALE, LaneMoments, Moments
+from dask_gpuselect.lane_cuts import (
+    LaneQuestion,
+    Lanes,
+    RanksOfLanes,
+    join,
+    pick,
+    ranks_of_each,
+)
+from dask_gpuselect.moments import LaneMoments
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
 OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 TILE = 1 << 19  # bytes of lanes that are sorted together
-COLUMNS = 64  # of sums
-FEW_RUNS = 64 * COLUMNS  # elements after which they are looked at
 SAMPLED = 64  # of a lane, and half of a short one
 FEW_LEFT = 48  # elements that are sorted by insertion
+MOST_LOOKED_AT = 3  # times the elements of a lane: 1.1 to 1.5 as a rule, 2.2 in 140,000 lanes
+SEED = secrets.randbits(62)  # of the places of samples in lanes: no answer depends on it
 FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
 MANY_MARKS = 64  # of a run, from which on all are taken at once
 
@@ -98,28 +105,6 @@ def sorted_sample(values: NDArray[Any], size: int) -> tuple[NDArray[Any], float]
     return np.sort(sample(values, size)), size / max(values.size, 1)
 
 
-def moments(values: NDArray[Any], centre: Any, scale: float) -> Moments:
-    """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
-    is_plain = values.dtype.kind == "f" or values.dtype.itemsize < 8  # float64 numbers
-    if is_plain and centre == 0 and scale == 1:
-        sums = np.zeros((4, COLUMNS))
-        if _compiled(_sums_about_zero, values.dtype)(values, tuple(sums)):
-            total, square = sums[:2].ravel().tolist(), sums[2:].ravel().tolist()
-            return Moments.of_chunk(values.size, 0, 0, 0.0, total, square, 1.0)
-    sums = np.zeros((4, COLUMNS))
-    finite = np.zeros(COLUMNS, np.int64)
-    _compiled(_moments, values.dtype)(values, centre, scale, tuple(sums), finite)
-    n = int(finite.sum())
-    total, square = sums[:2].ravel().tolist(), sums[2:].ravel().tolist()
-    n_high = n_low = 0
-    n_other = values.size - n - (np.count_nonzero(np.isnan(values)) if n < values.size else 0)
-    if n_other:
-        n_high, n_low = (int(np.count_nonzero(values == end)) for end in (np.inf, -np.inf))
-        if n_high + n_low < n_other:
-            square = [math.inf]  # a difference is too large for a float64
-    return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
-
-
 def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Brackets that a sample suggests, and the tally there; see `generic.pilot`."""
     drawn = sample(values, size)
@@ -131,21 +116,33 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
     vectorised sort, which puts NaN and NaT last and lets go of the GIL. Lanes that are long for the
-    number of their ranks are narrowed by samples instead. Scratch: the tile, or three lanes if that
+    number of their ranks are narrowed by samples instead. Lanes of few elements are sorted side by
+    side, and integers of one and two bytes by counting. Scratch: the tile, or three lanes if that
     is more.
     """
+    if cpu_few.is_few(parts):
+        return cpu_few.lanes(parts, ranks)
     n = sum(part.shape[-1] for part in parts)
     dtype = parts[0].dtype
-    if dtype.kind not in "Mm" and n:
+    if dtype.kind not in "Mm" and n and not cpu_narrow.is_narrow(dtype):
         n_answers = len(ranks(np.array([n]))[0])
         if _is_selected_faster(n, dtype.itemsize, n_answers):
-            return join([_select(rows, ranks) for rows in _tiles(parts)])
-    return join([pick(_sort(rows), ranks) for rows in _tiles(parts)])
+            return join([_select(rows, ranks) for rows in tiles(parts)])
+    return join([pick(_sort(rows), ranks) for rows in tiles(parts)])
+
+
+def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneQuestion) -> NDArray[Any]:
+    """The answers for every lane, ``(n_answers, n_lanes)``. Scratch as for `lanes`."""
+    if cpu_few.is_few(parts):
+        return cpu_few.answer_lanes(parts, question)
+    return question.lane_answer(lanes(parts, question.lane_ranks))
 
 
 def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Tables of sorted lanes; see `generic.sorted_lanes`. Scratch as for `lanes`."""
-    return map(_sort, _tiles(parts))
+    if cpu_few.is_few(parts):
+        return cpu_few.sorted_tiles(parts)
+    return map(_sort, tiles(parts))
 
 
 def lane_ends(parts: Sequence[NDArray[Any]], fences: Fences, most: int) -> LaneEnds:
@@ -182,13 +179,8 @@ def _ends_of_sorted(rows: NDArray[Any], fences: Fences, most: int) -> LaneEnds:
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
     _compiled(_look_at_sorted, rows.dtype)(rows, fences.low, fences.high, counts, ends)
     n_valid, n_low, n_high, n_above, n_below = counts
-    centre, sums, scale = fences.centre.astype(np.float64), np.zeros((n_lanes, 4)), np.ones(n_lanes)
-    # Of infinities there are no sums, and of nothing these are the ends.
-    edges = np.abs([*ends[:2].astype(np.float64), centre])
-    scale[(np.isfinite(edges) & (edges >= LARGE)).any(axis=0)] = SCALE
-    _compiled(_add_rows, rows.dtype)(rows, fences.centre, scale, sums)
-    n_finite = n_valid - n_above - n_below
-    moments = LaneMoments(n_finite, n_above, n_below, centre, sums[:, :2], sums[:, 2:], scale)
+    sums = cpu_moments.sums_of_sorted(rows, n_below, n_valid - n_above)
+    moments = LaneMoments(n_valid - n_above - n_below, n_above, n_below, *sums)
     kept = np.minimum(n_low, most), np.minimum(n_high, most)
     found = [np.empty(int(each.sum()), rows.dtype) for each in kept]
     _compiled(_take_ends, rows.dtype)(rows, *kept, n_valid, *found)
@@ -201,7 +193,10 @@ def _ends_of_sorted(rows: NDArray[Any], fences: Fences, most: int) -> LaneEnds:
 
 
 def _sort(rows: NDArray[Any]) -> NDArray[Any]:
-    rows.sort(axis=-1)
+    if cpu_narrow.is_narrow(rows.dtype):
+        cpu_narrow.sort_rows(rows)
+    else:
+        rows.sort(axis=-1)
     return rows
 
 
@@ -216,16 +211,32 @@ def _is_selected_faster(n: int, itemsize: int, n_answers: int) -> bool:
 
 def _select(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     """As `pick`, of lanes that are not sorted. They are moved about in their rows."""
+    return select(rows, ranks, SEED)[0]
+
+
+def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, IntArray]:
+    """The same, and how many elements were looked at for each answer of each lane; -1 where so many
+    that NumPy selected them instead.
+
+    Every sample is drawn at places that are hashed with the seed, below 2**62, so that whoever does
+    not know it cannot arrange data that a sample says nothing about.
+    """
     n_valid = np.full(len(rows), rows.shape[1], np.int64)
     if rows.dtype.kind == "f":
         n_valid -= np.count_nonzero(np.isnan(rows), axis=1)
-    wanted = [np.ascontiguousarray(each) for each in ranks_of_each(n_valid, ranks)]
-    found = np.zeros((2, *wanted[0].shape), rows.dtype)
-    _compiled(_select_rows, rows.dtype)(rows, n_valid, *wanted, found[0], found[1])
-    return Lanes(found[0], found[1], n_valid, rows.shape[1] - n_valid)
+    lower, upper = (np.ascontiguousarray(each) for each in ranks_of_each(n_valid, ranks))
+    found = np.zeros((2, *lower.shape), rows.dtype)
+    looked_at = np.zeros(lower.shape, np.int64)
+    _compiled(_select_rows, rows.dtype)(
+        rows, n_valid, lower, upper, found[0], found[1], seed, looked_at
+    )
+    for i in np.flatnonzero((looked_at < 0).any(axis=1)):
+        ordered = np.partition(rows[i, : n_valid[i]], np.union1d(lower[i], upper[i]))
+        found[:, i] = ordered[lower[i]], ordered[upper[i]]
+    return Lanes(found[0], found[1], n_valid, rows.shape[1] - n_valid), looked_at
 
 
-def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """All lanes in tables with a row for each, the next in the memory of the one before."""
     shape = parts[0].shape[:-1]
     n = sum(part.shape[-1] for part in parts)
@@ -235,7 +246,7 @@ def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     if not math.prod(shape):
         yield memory.reshape(0, n)
         return
-    for place in _slabs(shape, most):
+    for place in cpu_few.slabs(shape, most):
         slab = parts[0][place].shape[:-1]
         tile = memory[: math.prod(slab) * n].reshape(*slab, n)
         start = 0
@@ -246,25 +257,12 @@ def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         yield tile.reshape(math.prod(slab), n)
 
 
-def _slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:
-    """Indices that divide an array into slabs of at most `most` elements, in C order."""
-    axis, inner = len(shape), 1
-    while axis > 0 and inner * shape[axis - 1] <= most:
-        axis -= 1
-        inner *= shape[axis]
-    if axis == 0:
-        yield ()
-        return
-    step = max(1, most // inner)
-    for outer in np.ndindex(*shape[: axis - 1]):
-        for start in range(0, shape[axis - 1], step):
-            yield (*outer, slice(start, start + step))
-
-
 is_best_whole = generic.is_best_whole
 
 whole = generic.whole
 
+
+moments = cpu_moments.moments
 
 merged = Tally.merge  # this is the host
 
@@ -287,118 +285,6 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
     ordered = np.sort(sample(values, n_sampled))
     steps = np.arange(1, n_pivots + 1) * len(ordered) // (n_pivots + 1)
     return np.unique(ordered[steps]) if len(ordered) else ordered
-
-
-@register_jitable
-def _moments(x: Any, centre: Any, scale: Any, sums: Any, finite: Any) -> None:
-    """Add up differences from a centre and their squares, and what rounding loses of both.
-
-    In as many columns as the compiler needs to take several elements at once: 1 ns an element
-    instead of 4. One loop for all: in a function that is called twice the compiler does not know
-    the number of columns, which takes half as long again.
-    """
-    totals, lost, squares, lost_squares = sums
-    end = _end(x, centre)
-    for start in range(0, x.size, COLUMNS):
-        run = x[start : start + COLUMNS] if start + COLUMNS <= x.size else end
-        for i in range(COLUMNS):
-            d, error = _difference(run[i], centre, scale)
-            is_finite = d - d == 0.0
-            finite[i] += 1 if is_finite else 0
-            d = d if is_finite else 0.0
-            error = error if is_finite else 0.0
-            square = d * d
-            left = _lost_of_square(d, square) + 2.0 * d * error
-            totals[i], lost_now = _in_two(totals[i], d)
-            lost[i] += lost_now + error
-            squares[i], lost_now = _in_two(squares[i], square)
-            lost_squares[i] += lost_now + left
-    finite[-1] -= -x.size % COLUMNS
-
-
-def _sums_about_zero(x: Any, sums: Any) -> bool:
-    """The same about 0 of elements that are float64 numbers, if all squares are finite: 0.6 ns an
-    element. False, soon, if one is not."""
-    totals, lost, squares, lost_squares = sums
-    end = _end(x, x.dtype.type(0))
-    for start in range(0, x.size, COLUMNS):
-        run = x[start : start + COLUMNS] if start + COLUMNS <= x.size else end
-        for i in range(COLUMNS):
-            d = np.float64(run[i])
-            square = d * d
-            totals[i], lost_now = _in_two(totals[i], d)
-            lost[i] += lost_now
-            squares[i], lost_now = _in_two(squares[i], square)
-            lost_squares[i] += lost_now + _lost_of_square(d, square)
-        if start % FEW_RUNS == 0 and not np.isfinite(squares.sum()):
-            return False
-    return bool(np.isfinite(squares.sum()))
-
-
-@register_jitable
-def _end(x: Any, centre: Any) -> Any:
-    """The last elements, and some that add nothing."""
-    n = x.size % COLUMNS
-    end = np.full(COLUMNS, centre)
-    for i in range(n):
-        end[i] = x[x.size - n + i]
-    return end
-
-
-def _fused(context: Any, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``, rounded once."""
-    del context, a, b, c
-    number = types.float64
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.fma(*arguments)
-
-    return number(number, number, number), generate
-
-
-_multiply_add: Any = intrinsic(_fused)
-
-
-@register_jitable
-def _lost_of_square_fused(d: Any, square: Any) -> Any:
-    """What rounding loses of a square, in one instruction."""
-    return _multiply_add(d, d, -square)
-
-
-@register_jitable
-def _lost_of_square_split(d: Any, square: Any) -> Any:
-    """The same by Veltkamp's splitting (Dekker 1971)."""
-    wide = 134217729.0 * d  # 2**27 + 1
-    high = wide - (wide - d)
-    low = d - high
-    return ((high * high - square) + 2.0 * high * low) + low * low
-
-
-def _has_fused() -> bool:
-    """Whether the processor that is compiled for can multiply and add in one instruction: else LLVM
-    calls the C library for every element."""
-    target, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return target.startswith(("aarch64", "arm64")) or "+fma" in features.split(",")
-
-
-_lost_of_square = _lost_of_square_fused if _has_fused() else _lost_of_square_split
-
-
-def _add_rows(rows: Any, centre: Any, scale: Any, sums: Any) -> None:
-    """The same of every row about its centre: two numbers for the sum, and two for the squares."""
-    columns = (np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS))
-    finite = np.empty(COLUMNS, np.int64)
-    for i in range(rows.shape[0]):
-        for column in columns:
-            column[:] = 0.0
-        _moments(rows[i], centre[i], scale[i], columns, finite)
-        for k in range(2):
-            total, lost = 0.0, 0.0
-            for j in range(COLUMNS):
-                total, rest = _in_two(total, columns[2 * k][j])
-                lost += rest + columns[2 * k + 1][j]
-            sums[i, 2 * k], sums[i, 2 * k + 1] = _in_two(total, lost)
 
 
 def _look_at_sorted(rows: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:
@@ -464,36 +350,6 @@ def _take_ends(
             n_high += 1
 
 
-def _difference(value: Any, centre: Any, scale: Any) -> Any:
-    """``value - centre`` as the sum of two float64, floats times a scale."""
-    raise NotImplementedError("compiled only")
-
-
-@overload(_difference, strict=False)
-def _difference_overload(value: Any, centre: Any, scale: Any) -> Any:
-    if isinstance(value, types.Float):
-        return lambda value, centre, scale: _in_two(
-            np.float64(value) * scale, -np.float64(centre) * scale
-        )
-
-    def of_integers(value: Any, centre: Any, scale: Any) -> Any:
-        low, high = (centre, value) if value >= centre else (value, centre)
-        sign = 1.0 if value >= centre else -1.0
-        gap = np.uint64(high) - np.uint64(low)
-        upper = np.float64(gap >> np.uint64(32)) * 4294967296.0
-        return _in_two(sign * upper, sign * np.float64(gap & np.uint64(0xFFFFFFFF)))
-
-    return of_integers
-
-
-@register_jitable
-def _in_two(a: Any, b: Any) -> Any:
-    """A sum, and what rounding loses of it."""
-    total = a + b
-    rest = total - a
-    return total, (a - (total - rest)) + (b - rest)
-
-
 def _sample(x: Any, n_sampled: int) -> Any:
     """One element from each of `n_sampled` equal stretches of x, at a hashed place of the stretch.
 
@@ -511,11 +367,11 @@ def _sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
     """A hashed place in stretch i of `n_sampled` equal stretches of n elements."""
     start = i * n // n_sampled
     length = (i + 1) * n // n_sampled - start
-    return start + np.int64(_hash(np.uint64(salt + i)) % np.uint64(length))
+    return start + np.int64(hashed(np.uint64(salt + i)) % np.uint64(length))
 
 
 @register_jitable
-def _hash(i: Any) -> Any:
+def hashed(i: Any) -> Any:
     """SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
     i = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     i = (i ^ (i >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -570,7 +426,16 @@ def _gather_cells(
 # --- Long lanes ---------------------------------------------------------------------------------
 
 
-def _select_rows(rows: Any, n_valid: Any, lower: Any, upper: Any, first: Any, second: Any) -> None:
+def _select_rows(
+    rows: Any,
+    n_valid: Any,
+    lower: Any,
+    upper: Any,
+    first: Any,
+    second: Any,
+    seed: int,
+    looked_at: Any,
+) -> None:
     """The elements of ranks `lower` and `upper` of every row: (row, answer)."""
     n = rows.shape[1]
     one, other = np.empty(n + 1, rows.dtype), np.empty(n + 1, rows.dtype)
@@ -586,24 +451,33 @@ def _select_rows(rows: Any, n_valid: Any, lower: Any, upper: Any, first: Any, se
         valid = row[: n_valid[i]]
         if valid.size:
             for q in range(lower.shape[1]):
-                found = _select_pair(valid, lower[i, q], upper[i, q], one, other, sample)
-                first[i, q], second[i, q] = found
+                first[i, q], second[i, q], looked_at[i, q] = _select_pair(
+                    valid, lower[i, q], upper[i, q], one, other, sample, seed
+                )
 
 
 @register_jitable
-def _select_pair(x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: Any) -> Any:
-    """The elements of two ranks, of which the second is the same or the next.
+def _select_pair(
+    x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: Any, seed: Any
+) -> Any:
+    """The elements of two ranks, of which the second is the same or the next; and how many elements
+    all sweeps looked at, or -1 where they are given up.
 
     Two elements of a sample, about where the rank must be, part what is below, between and above
     them: between is a quarter of all, or an eighth. Again with what the rank is in, until it is
     little. Floyd & Rivest 1975, with a sample of bounded size.
     """
     left, k = x, rank
+    looked_at = 0
     while left.size > FEW_LEFT:
         n = left.size
+        looked_at += n
+        if looked_at > MOST_LOOKED_AT * x.size:
+            return x[0], x[0], -1
         n_sampled = SAMPLED // 2 if n < 2000 else SAMPLED
+        salt = np.int64(hashed(np.uint64(seed + n)) >> np.uint64(2))
         for i in range(n_sampled):
-            sample[i] = left[_sampled_place(i, n_sampled, n, n)]
+            sample[i] = left[_sampled_place(i, n_sampled, n, salt)]
         _insertion_sort(sample, n_sampled)
         place = (k + 0.5) / n * n_sampled
         reach = 1.5 * math.sqrt(place * (1 - place / n_sampled)) + 1
@@ -625,7 +499,8 @@ def _select_pair(x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: An
                 size += left[i] > r
             k -= upto
         elif p == r:
-            return p, (p if upper == rank or k + 1 - below < upto - below else _next(x, p))
+            second = p if upper == rank or k + 1 - below < upto - below else _next(x, p)
+            return p, second, looked_at
         else:
             for i in range(n):
                 one[size] = left[i]
@@ -638,8 +513,8 @@ def _select_pair(x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: An
     _insertion_sort(one, left.size)
     found = one[k]
     if upper == rank:
-        return found, found
-    return found, (one[k + 1] if k + 1 < left.size else _next(x, found))
+        return found, found, looked_at
+    return found, (one[k + 1] if k + 1 < left.size else _next(x, found)), looked_at
 
 
 @register_jitable
@@ -1044,26 +919,20 @@ def _signatures(
     table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
     reals = types.Array(types.float64, 1, "A", readonly=True)
     places = types.Array(types.int64, 1, "A", readonly=True)
-    sums = types.UniTuple(types.Array(types.float64, 1, "C"), 4)
     return {
         _look_at_sorted: (table, reals, reals, numbers, table),
-        _add_rows: (
-            table,
-            types.Array(values.dtype, 1, "A", readonly=True),
-            reals,
-            types.Array(types.float64, 2, "C"),
-        ),
         _take_ends: (table, places, places, places, values_out, values_out),
-        _select_rows: (table, types.Array(types.int64, 1, "C"), numbers, numbers, table, table),
-        _sample: (values, types.int64),
-        _moments: (
-            values,
-            values.dtype,
-            types.float64,
-            sums,
+        _select_rows: (
+            table,
             types.Array(types.int64, 1, "C"),
+            numbers,
+            numbers,
+            table,
+            table,
+            types.int64,
+            numbers,
         ),
-        _sums_about_zero: (values, sums),
+        _sample: (values, types.int64),
         _measure_sorted: (values, positions),
         _classify: (values, values, values, types.int64),
         _tally_few: (values, values, flags, values, flags, types.int64, values_out),

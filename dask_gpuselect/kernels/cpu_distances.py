@@ -36,9 +36,8 @@ UNIT = 2.0**-53
 
 def nearest(rows: NDArray[Any], queries: NDArray[np.float64], k: int) -> Nearest:
     """The nearest rows of every query; see `distances.nearest`."""
-    if rows.dtype == np.float16:  # which Numba does not know
-        rows = rows.astype(np.float32)
     native = rows.dtype.newbyteorder("=")
+    native = np.dtype(np.float32) if native == np.float16 else native  # Numba does not know float16
     rows = np.require(rows, native, ["C", "A"])
     n, shape = len(rows), (len(queries), min(k, len(rows)))
     level, squared, index = np.zeros(shape, np.int8), np.empty(shape), np.empty(shape, np.int64)

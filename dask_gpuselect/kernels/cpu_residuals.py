@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numba
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.cuts import FloatArray
 from dask_gpuselect.fits.concentration import RowTally
 from dask_gpuselect.fits.designs import Design
+from dask_gpuselect.kernels.compiling import jit
 
 RUN = 256  # rows: 2 KiB a column
 SLAB = 1 << 14  # rows, after which those that were gathered are put aside
@@ -275,6 +276,4 @@ def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[...,
             integers,
         ),
     }
-    signature = types.void(*design, *rest[kernel])
-    found: Any = numba.njit(signature, nogil=True, cache=True)(kernel)
-    return cast(Callable[..., Any], found)
+    return jit(kernel, (*design, *rest[kernel]))

@@ -28,7 +28,7 @@ from dask_gpuselect.cuts import (
 from dask_gpuselect.kernels import bitonic, measures
 from dask_gpuselect.lane_boxes import Fences, Fliers, LaneEnds
 from dask_gpuselect.lane_cuts import Lanes, RanksOfLanes, join, pick
-from dask_gpuselect.moments import LARGE, SCALE, LaneMoments, Moments, product, two_sum
+from dask_gpuselect.moments import LaneMoments, Moments, sums_of_rows
 from dask_gpuselect.strategies.default import pilot_room
 from dask_gpuselect.strategies.probes import Measure, Report
 
@@ -113,30 +113,33 @@ def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
     return np.sort(sample(values, size)), size / max(values.shape[0], 1)
 
 
-def moments(values: Array, centre: Any, scale: float) -> Moments:
-    """Sums of a chunk about a centre.
+def moments(values: Array, near: NDArray[Any]) -> Moments:
+    """Exact sums of a chunk and of its squares.
 
     Parameters
     ----------
     values : array, any shape
-    centre : scalar
-        Near all elements, and exactly a float64.
-    scale : float
-        See `moments.Moments`; 1 for integers.
+    near : ndarray
+        Some values of the kind that it holds.
 
     Returns
     -------
     Moments
-        Rounded as the sums of the array's own namespace are.
     """
-    xp = namespace(values)
-    difference = as_type(values, "float64") * scale - float(centre) * scale
-    is_finite = xp.isfinite(difference)
-    n_high, n_low = (int(xp.sum(difference == end)) for end in (math.inf, -math.inf))
-    difference = xp.where(is_finite, difference, xp.zeros_like(difference))
-    total, square = float(xp.sum(difference)), float(xp.sum(difference * difference))
-    n = int(xp.sum(is_finite))
-    return Moments.of_chunk(n, n_high, n_low, float(centre), [total], [square], scale)
+    del near
+    host = np.asarray(to_host(values)).reshape(1, -1)
+    found = _moments_of_rows(host)
+    n, n_high, n_low = (int(count[0]) for count in (found.n, found.n_high, found.n_low))
+    return Moments(n, n_high, n_low, found.total.number(0), found.square.number(0))
+
+
+def _moments_of_rows(rows: NDArray[Any]) -> LaneMoments:
+    is_finite = np.isfinite(rows)
+    n, n_high, n_low = (
+        np.count_nonzero(mask, axis=1).astype(np.int64)
+        for mask in (is_finite, rows == math.inf, rows == -math.inf)
+    )
+    return LaneMoments(n, n_high, n_low, *sums_of_rows(rows))
 
 
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
@@ -216,6 +219,7 @@ def lane_ends(
     fences: Fences,
     most: int,
     widened: Callable[[Array], Array] = as_float64,
+    moments_of: Callable[[Array], LaneMoments] | None = None,
 ) -> LaneEnds:
     """What is beyond the fences of every lane.
 
@@ -229,6 +233,8 @@ def lane_ends(
         How many fliers of each side are kept.
     widened : callable
         Makes float64 of the array's elements, denormal ones too.
+    moments_of : callable, optional
+        The exact sums of every row of a table; by default `moments_on_host`.
 
     Returns
     -------
@@ -241,7 +247,13 @@ def lane_ends(
     step = max(1, TILE // max(n, 1))
     return LaneEnds.joined(
         [
-            _ends_of_rows(rows[i : i + step, ...], fences[i : i + step], most, widened)
+            _ends_of_rows(
+                rows[i : i + step, ...],
+                fences[i : i + step],
+                most,
+                widened,
+                moments_of or moments_on_host,
+            )
             for i in range(0, max(rows.shape[0], 1), step)
         ]
     )
@@ -251,14 +263,18 @@ TILE = 1 << 22  # elements that are looked at together, each as some fifteen flo
 
 
 def _ends_of_rows(
-    rows: Array, fences: Fences, most: int, widened: Callable[[Array], Array]
+    rows: Array,
+    fences: Fences,
+    most: int,
+    widened: Callable[[Array], Array],
+    moments_of: Callable[[Array], LaneMoments],
 ) -> LaneEnds:
     xp = namespace(rows)
     values = widened(rows)
     low, high = (like(fence, rows)[:, None] for fence in (fences.low, fences.high))
     is_valid = values == values
     is_low, is_high = values < low, values > high
-    least, largest = extremes_of(fences.centre.dtype)
+    least, largest = extremes_of(fences.dtype)
     n_valid, n_low, n_high = (_counted(mask) for mask in (is_valid, is_low, is_high))
 
     n = rows.shape[1]
@@ -285,7 +301,7 @@ def _ends_of_rows(
         nearest(values <= high, least, xp.max),
         low_fliers,
         high_fliers,
-        _lane_moments(rows, values, fences),
+        moments_of(rows),
     )
 
 
@@ -293,55 +309,9 @@ def _counted(mask: Array) -> IntArray:
     return np.asarray(to_host(namespace(mask).sum(as_type(mask, "int64"), axis=1)), np.int64)
 
 
-def _lane_moments(rows: Array, values: Array, fences: Fences) -> LaneMoments:
-    """Sums of each row about its centre, in two float64 each."""
-    xp = namespace(rows)
-    is_finite = xp.isfinite(values)
-    zero = xp.zeros_like(values)
-    # NaN and infinities are no elements of a sum, and must not make it NaN.
-    high, low = _as_two(rows, xp.where(is_finite, values, zero))
-    largest = to_host(xp.max(xp.abs(high), axis=1)) if rows.shape[1] else 0.0
-    centre = fences.centre.astype(np.float64)
-    is_large = np.maximum(largest, np.abs(centre)) >= LARGE
-    scale = np.where(is_large, SCALE, 1.0)
-    factor = like(scale, rows)[:, None]
-    about = like(centre, rows)[:, None] * factor
-    difference, lost = two_sum(high * factor, xp.where(is_finite, -about, zero))
-    difference, rest = two_sum(difference, low)
-    lost = lost + rest
-    square, error = product(difference, difference)
-    error = error + 2 * difference * lost
-    n_finite, n_high, n_low = (
-        _counted(mask) for mask in (is_finite, values == math.inf, values == -math.inf)
-    )
-    totals = _sum_of_rows(difference, lost), _sum_of_rows(square, error)
-    return LaneMoments(n_finite, n_high, n_low, centre, *totals, scale)
-
-
-def _as_two(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Elements as sums of two float64; `values` is what they are rounded."""
-    xp = namespace(rows)
-    if is_kind(rows, "real floating") or xp.iinfo(rows.dtype).bits < 64:
-        return values, xp.zeros_like(values)
-    upper = (rows >> 32) << 32
-    return as_type(upper, "float64"), as_type(rows - upper, "float64")
-
-
-def _sum_of_rows(high: Array, low: Array) -> NDArray[np.float64]:
-    """Sums of numbers that are two float64 each, in two float64: by halves."""
-    xp = namespace(high)
-    while high.shape[1] > 1:
-        half = high.shape[1] // 2
-        total, lost = two_sum(high[:, :half], high[:, half : 2 * half])
-        lost = lost + (low[:, :half] + low[:, half : 2 * half])
-        odd = slice(2 * half, None)
-        high, low = (
-            concatenate([some, other[:, odd]], 1) for some, other in ((total, high), (lost, low))
-        )
-    if not high.shape[1]:
-        return np.zeros((high.shape[0], 2))
-    total, lost = two_sum(high[:, 0], low[:, 0])
-    return np.stack([to_host(xp.asarray(part)) for part in (total, lost)], axis=1)
+def moments_on_host(rows: Array) -> LaneMoments:
+    """Exact sums of each row, and of its squares."""
+    return _moments_of_rows(np.asarray(to_host(rows)))
 
 
 def is_best_whole(values: Array) -> bool:
@@ -395,8 +365,12 @@ def namespace(array: Array) -> Any:
 
 
 def is_array(value: object) -> bool:
-    """Whether `namespace` knows the array's functions."""
-    return hasattr(value, "__array_namespace__") or is_cupy(value)
+    """Whether `namespace` knows the array's functions.
+
+    Arrays of `sparse` name their namespace too; the standard's have DLPack beside it.
+    """
+    is_standard = hasattr(value, "__array_namespace__") and hasattr(value, "__dlpack__")
+    return is_standard or is_cupy(value)
 
 
 def is_cupy(value: object) -> bool:

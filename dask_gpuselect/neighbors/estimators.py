@@ -12,6 +12,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
+from dask_gpuselect import kernels
+from dask_gpuselect.arguments import public
+from dask_gpuselect.door import entered
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.nearest import Weights, check_length, majority, means, shares
 from dask_gpuselect.neighbors.search import (
@@ -25,6 +28,7 @@ from dask_gpuselect.neighbors.search import (
     distances_of,
     indices_of,
 )
+from dask_gpuselect.quiet import outside
 
 FLOAT, INT = np.dtype(np.float64), np.dtype(np.int64)
 
@@ -35,6 +39,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
     n_neighbors: int
     metric: str
 
+    @public("X")
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Any:
@@ -87,6 +92,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         What is neither dask's nor of a device is checked as scikit-learn does it.
         """
         if not isinstance(X, da.Array) and not generic.is_cupy(X):
+            kernels.check_not_masked(X, kernels.FILL_ROWS)
             X = validate_data(self, X, reset=reset, order="C", dtype="numeric")
             return as_rows(X, "X")
         X = as_rows(X, "X")
@@ -111,8 +117,10 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
                 f"This {type(self).__name__} estimator requires y to be passed, "
                 "but the target y is None."
             )
+        kernels.check_not_masked(getattr(y, "_meta", y), kernels.FILL_ROWS)
         if isinstance(y, da.Array):
-            y = y.compute()
+            with outside():
+                y = entered(y, "y", kernels.FILL_ROWS).compute()
         if generic.is_cupy(y):
             y = generic.to_host(y)
         found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
@@ -167,6 +175,7 @@ class NearestNeighbors(_Neighbors):
         self.n_neighbors = n_neighbors
         self.metric = metric
 
+    @public("X", "y")
     def fit(self, X: Any, y: Any = None) -> Self:
         """Keep the rows.
 
@@ -243,6 +252,7 @@ class KNeighborsRegressor(RegressorMixin, _Neighbors):  # type: ignore[misc]
         self.weights = weights
         self.metric = metric
 
+    @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
         """Keep the rows, and what is known of them.
 
@@ -269,6 +279,7 @@ class KNeighborsRegressor(RegressorMixin, _Neighbors):  # type: ignore[misc]
         self._y = self._targets(y, dtype="numeric")
         return self
 
+    @public("X")
     def predict(self, X: Any) -> Any:
         """Weighted means of some queries.
 
@@ -359,6 +370,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         self.weights = weights
         self.metric = metric
 
+    @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
         """Keep the rows, and their classes.
 
@@ -394,6 +406,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         self._y = np.stack([numbers for _, numbers in coded], axis=1)
         return self
 
+    @public("X")
     def predict(self, X: Any) -> Any:
         """Classes of some queries.
 
@@ -421,6 +434,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         per_query = (len(classes),) if self.outputs_2d_ else ()
         return self._answers(X, [Answer(vote, np.result_type(*classes), per_query)])[0]
 
+    @public("X")
     def predict_proba(self, X: Any) -> Any:
         """Shares of the classes in the votes about some queries.
 

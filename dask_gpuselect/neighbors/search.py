@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-import threading
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,21 +19,20 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask._task_spec import Task, TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.local import get_sync
-from dask.system import CPU_COUNT
-from dask.threaded import get as threaded_get
-from dask.utils import parse_bytes
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
+from dask_gpuselect import kernels, settings, threads
+from dask_gpuselect.arguments import public
+from dask_gpuselect.door import entered
 from dask_gpuselect.graphs import each_chunk, extended, reduced
 from dask_gpuselect.kernels import generic
+from dask_gpuselect.marks import Seen, changed, marks_of
 from dask_gpuselect.nearest import Nearest
+from dask_gpuselect.quiet import quiet
 from dask_gpuselect.source import private_copy
 
 DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
@@ -41,10 +40,8 @@ DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
 otherwise. A GPU takes milliseconds for a tile, however small: of 1e6 rows and 1,000 queries, tiles
 of 64 MiB took five times as long as those of 1 GiB."""
 
-# Products of rows, queries and features from which on two threads gain: a task takes 0.1 ms.
-WORTH_THREADS = 1 << 22
 
-
+@public("X", "Q")
 def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     """Exact k nearest rows of some queries by Euclidean distance, in one load.
 
@@ -145,9 +142,11 @@ def indices_of(found: Nearest) -> NDArray[np.int64]:
 
 def as_rows(a: Any, name: str) -> Any:
     """An array of real numbers of two dimensions; an error that names it if it is none."""
-    if not isinstance(a, da.Array):
-        kernels.check_not_masked(a)
-        a = a if generic.is_array(a) else np.asarray(a)
+    if isinstance(a, da.Array):
+        a = entered(a, name, kernels.FILL_ROWS)
+    else:
+        kernels.check_not_masked(a, kernels.FILL_ROWS)
+        a = a if generic.is_array(a) else kernels.as_numpy(a)
     dtype = a.dtype if isinstance(a, da.Array) else kernels.numpy_dtype(a)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise TypeError(f"{name} must be of real numbers of at most 64 bits, not {dtype}")
@@ -197,7 +196,7 @@ def check_k(k: int, n: float, n_queries: float) -> None:
 def distance_limit(kind: Any) -> int:
     """In bytes, of a tile of such arrays; at least one distance."""
     default = DISTANCE_LIMIT_OF_GPUS if generic.is_cupy(kind) else DISTANCE_LIMIT
-    return max(8, int(parse_bytes(config.get("dask_gpuselect.distance-limit", default))))
+    return max(8, settings.n_bytes("distance-limit", default))
 
 
 # --- The graph ----------------------------------------------------------------------------------
@@ -247,8 +246,9 @@ class Search:
         computed together share the load."""
         label = "neighbors"
         x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
+        rows = each_chunk(_query_rows, f"{label}-query-rows-{tokenize(q.name)}", [q])
         name = f"{label}-queries-{tokenize(q.name)}"
-        queries = reduced(q, f"{label}-queries-merge", _joined, _joined, name)
+        queries = reduced(rows, f"{label}-queries-merge", _joined, _joined, name)
         limit, k = distance_limit(self.kind), self.k + self.leave_out
         token = tokenize(x.name, q.name, k, limit)
         nearest = each_chunk(
@@ -257,9 +257,9 @@ class Search:
             [x],
             [queries],
             block_ids=True,
-            dtype=x.dtype,
             k=k,
             limit=limit,
+            is_same=self.leave_out,
         )
         merge, finish = partial(_merged, k=k), _left_out if self.leave_out else _finished
         return reduced(
@@ -274,9 +274,7 @@ class Search:
             return lazy
         graph = HighLevelGraph.merge(*(each.dask for each in lazy))
         keys = [(each.name, *(0,) * each.ndim) for each in lazy]
-        if self.threads == 1:
-            return list(get_sync(graph, keys))
-        return list(threaded_get(graph, keys, num_workers=self.threads))
+        return list(threads.computed(graph, keys, self.threads))
 
     def _answer(self, wanted: Answer, known: Sequence[da.Array]) -> da.Array:
         shape = (self.n_queries, *wanted.per_query)
@@ -296,13 +294,9 @@ class Search:
 
 
 def _threads_for(X: Any, Q: Any) -> int:
-    """How many threads share plain rows: NumPy's in the main thread; any other thread may have
-    others beside it."""
-    is_main = threading.current_thread() is threading.main_thread()
+    """How many threads share plain rows."""
     n_queries = 0 if math.isnan(Q.shape[0]) else Q.shape[0]
-    if not (isinstance(X, np.ndarray) and is_main) or n_queries * X.size < WORTH_THREADS:
-        return 1
-    return max(1, int(config.get("num_workers", None) or CPU_COUNT))
+    return threads.threads_for(X, n_queries * math.prod(X.shape), "products")
 
 
 def _held(a: Any, n_pieces: int, is_lazy: bool) -> da.Array:
@@ -316,7 +310,7 @@ def _data(a: Any, is_lazy: bool, pieces: Sequence[Any] | None = None) -> da.Arra
     """An array that a graph holds. Only what is lazy has a name by its content: to hash it takes a
     read of it."""
     pieces = [a] if pieces is None else pieces
-    name = f"neighbors-data-{len(pieces)}-{tokenize(a) if is_lazy else id(a)}"
+    name = f"neighbors-data-{len(pieces)}-{tokenize(a) if is_lazy else uuid.uuid4().hex}"
     held = {(name, i, *(0,) * (a.ndim - 1)): piece for i, piece in enumerate(pieces)}
     chunks = (tuple(piece.shape[0] for piece in pieces), *((n,) for n in a.shape[1:]))
     return da.Array(held, name, chunks, meta=_meta(a, a.ndim, kernels.numpy_dtype(a)))
@@ -328,31 +322,31 @@ def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
     return meta_from_array(known, ndim=ndim, dtype=dtype)
 
 
-def _joined(parts: list[Any]) -> NDArray[np.float64]:
-    """Chunks of queries, or what was joined of them, on the host."""
-    rows = []
-    for part in parts:
-        host = generic.to_host(part) if generic.is_array(part) else np.asarray(part)
-        check_finite(host, "Q")
-        rows.append(host.astype(np.float64, copy=False))
-    return np.concatenate(rows)
+def _query_rows(chunk: Any) -> Seen:
+    """A chunk of queries on the host."""
+    host = generic.to_host(chunk)
+    check_finite(host, "Q")
+    return Seen(host.astype(np.float64, copy=False), marks_of([chunk]))
+
+
+def _joined(parts: list[Seen]) -> Seen:
+    return Seen.merge(np.concatenate, parts)
 
 
 def _nearest_of_chunk(
     chunk: Any,
-    queries: NDArray[np.float64],
+    seen: Seen,
     place: tuple[int, ...],
     *,
-    dtype: np.dtype[Any],
     k: int,
     limit: int,
+    is_same: bool,
 ) -> Nearest:
-    chunk = kernels.checked(chunk, dtype)
-    if chunk.ndim != 2 or chunk.shape[1] != queries.shape[1]:
-        raise ValueError(
-            f"chunk {tuple(map(int, place))} has shape {tuple(chunk.shape)}, "
-            f"and its array says that there are {queries.shape[1]} features"
-        )
+    """The nearest rows in a chunk, of X; which has to be the chunk of queries at its place, where
+    the queries are X."""
+    queries: NDArray[np.float64] = seen.value
+    if is_same and seen.marks[int(place[0])] != marks_of([chunk])[0]:
+        raise changed(place)
     check_finite(chunk, "X", tuple(map(int, place)))
     return kernels.nearest(chunk, queries, k, limit // 8)
 
@@ -399,6 +393,7 @@ def check_k_of_others(k: int, n: float) -> None:
         )
 
 
+@quiet()
 def _answered(
     function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, found: Nearest, *known: Any
 ) -> Any:

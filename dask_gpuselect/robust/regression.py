@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from numbers import Real
 from typing import Any, Self
 
 import dask.array as da
@@ -16,11 +17,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arguments import public
+from dask_gpuselect.door import entered
 from dask_gpuselect.fits.concentration import Criterion, MedianSquares, TrimmedSquares
 from dask_gpuselect.fits.designs import Design, solve
 from dask_gpuselect.fits.scales import NORMAL, median_scale, rows_covered, trimmed_scale
 from dask_gpuselect.fits.starts import Search
 from dask_gpuselect.kernels import generic
+from dask_gpuselect.quiet import outside, quiet
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
@@ -41,6 +45,7 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     tol: float
     random_state: Any
 
+    @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the rows of X and y.
 
@@ -98,6 +103,7 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_passes_ = rows.n_passes
         return self
 
+    @public("X")
     def predict(self, X: Any) -> Any:
         """The values that the fit gives to rows.
 
@@ -113,6 +119,7 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         how: dict[str, Any] = {"coef": self.coef_, "intercept": self.intercept_}
         if isinstance(X, da.Array):
+            X = _entered(X, "X")
             _check_table(X)
             self._check_columns(X)
             meta = generic.namespace(X._meta).zeros((0,), dtype=np.float64)
@@ -124,6 +131,7 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             X = validate_data(self, X, reset=False)
         return _predicted(X, **how)
 
+    @public("X", "y", "sample_weight")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The coefficient of determination, of lazy arrays by one load.
 
@@ -144,7 +152,8 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             raise ValueError("sample_weight is not supported for dask arrays")
         residual = y - self.predict(X)
-        return float(1 - (residual * residual).mean() / y.var())
+        with outside():
+            return float(1 - (residual * residual).mean() / y.var())
 
     # --- What is asked ----------------------------------------------------------------------------
 
@@ -158,7 +167,8 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _tell(self, found: Fitted, n: int, p: int) -> None:
         design, self.n_covered_ = found.design, found.half.h
         self.coef_, self.intercept_ = design.coefficients(found.theta)
-        self.objective_ = found.objective / design.y_scale**2
+        # Not by the square of a scale, which may be beyond the largest float64.
+        self.objective_ = float(found.objective) / design.y_scale / design.y_scale
         self.n_iter_ = max(found.n_iter, 1)
 
     def _search(self) -> Search:
@@ -173,23 +183,26 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     # --- Checks -----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        if self.coverage is not None and not 0.5 <= self.coverage <= 1:
+        if self.coverage is not None and not _is_within(self.coverage, 0.5, 1):
             raise ValueError(f"coverage must be None or in [0.5, 1], and is {self.coverage!r}")
         for name, least in (("n_starts", 1), ("n_best", 1), ("max_iter", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be an integer from {least}, and is {value!r}")
-        if not 0 <= self.tol < 1:
+        if not _is_within(self.tol, 0, 1) or self.tol == 1:
             raise ValueError(f"tol must be in [0, 1), and is {self.tol!r}")
 
     def _rows(self, X: Any, y: Any) -> Rows:
         if isinstance(X, da.Array):
+            X, y = _entered(X, "X"), _entered(y, "y")
             _check_table(X)
             self._check_dtypes(X, y)
             self.n_features_in_ = X.shape[1]
             return LazyRows(X, _aligned(X, y))
         if is_dask_collection(y):
             raise TypeError("y is lazy and X is not: make X a dask array, or compute y")
+        for array in (X, y):
+            kernels.check_not_masked(array, kernels.FILL_ROWS)
         if generic.is_cupy(X):
             _check_table(X)
             self._check_dtypes(X, y)
@@ -338,14 +351,15 @@ class LeastTrimmedSquares(_RobustRegressor):
 
     def _tell(self, found: Fitted, n: int, p: int) -> None:
         super()._tell(found, n, p)
-        self.scale_ = trimmed_scale(
-            self.objective_,
+        scale = trimmed_scale(
+            float(found.objective),
             found.half.h,
             n,
             p,
             coverage=self.coverage,
             has_intercept=bool(self.fit_intercept),
         )
+        self.scale_ = scale / found.design.y_scale
 
 
 class LeastMedianOfSquares(_RobustRegressor):
@@ -463,15 +477,32 @@ class LeastMedianOfSquares(_RobustRegressor):
 
     def _tell(self, found: Fitted, n: int, p: int) -> None:
         super()._tell(found, n, p)
-        self.scale_ = median_scale(math.sqrt(self.objective_), found.half.h, n, p)
+        scale = median_scale(math.sqrt(found.objective), found.half.h, n, p)
+        self.scale_ = scale / found.design.y_scale
 
 
 # --- Lazy arrays ----------------------------------------------------------------------------------
 
 
+def _entered(array: Any, name: str) -> Any:
+    """A lazy array whose chunks are what it says; a plain one, but a masked one, as it is."""
+    if isinstance(array, da.Array):
+        return entered(array, name, kernels.FILL_ROWS)
+    kernels.check_not_masked(array, kernels.FILL_ROWS)
+    return array
+
+
+def _is_within(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, Real | np.number) and bool(least <= float(value) <= most)
+
+
 def _check_table(X: Any) -> None:
     if X.ndim != 2:
         raise ValueError(f"X must be two-dimensional, not of shape {X.shape}: reshape your data")
+    if X.shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required: X"
+        )
     if isinstance(X, da.Array) and X.numblocks[1] != 1:
         raise ValueError(
             f"the columns of X are in {X.numblocks[1]} chunks: X.rechunk({{1: -1}}) joins them"
@@ -499,6 +530,7 @@ def _aligned(X: da.Array, y: Any) -> da.Array:
 # --- What is told ---------------------------------------------------------------------------------
 
 
+@quiet()
 def _predicted(x: Any, coef: FloatArray, intercept: float) -> Any:
     return generic.as_type(x, "float64") @ generic.like(coef, x) + intercept
 

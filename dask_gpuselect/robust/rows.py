@@ -5,25 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from dask_gpuselect import kernels
-from dask_gpuselect.cuts import ChunksChangedError, Cuts, FloatArray, IntArray
+from dask_gpuselect import kernels, threads
+from dask_gpuselect.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
 from dask_gpuselect.fits.concentration import RowTally
 from dask_gpuselect.fits.designs import Design
 from dask_gpuselect.graphs import each_chunk, held, reduced
 from dask_gpuselect.kernels.generic import namespace
-from dask_gpuselect.passes import threads_for
+from dask_gpuselect.marks import Marks, Seen, marks_of
+from dask_gpuselect.quiet import outside, quiet
 
 T = TypeVar("T")
-
-WORTH_THREADS = 1 << 20  # elements of X, which take one thread 5 ms
 
 
 class Rows(Protocol):
@@ -131,8 +130,8 @@ class PlainRows:
         self.n_passes = 0
         n, p = x.shape
         self.p = p
-        n_pieces = threads_for(x) if n * p >= WORTH_THREADS else 0
-        bounds = [n * i // max(n_pieces, 1) for i in range(max(n_pieces, 1) + 1)]
+        n_pieces = threads.threads_for(x, n * p, "elements of rows")
+        bounds = [n * i // n_pieces for i in range(n_pieces + 1)]
         self.sizes = [b - a for a, b in itertools.pairwise(bounds)]
         self.pieces = [(x[a:b], y[a:b]) for a, b in itertools.pairwise(bounds)]
 
@@ -145,13 +144,12 @@ class PlainRows:
     ) -> T:
         self.n_passes += 1
 
-        def of_piece(piece: tuple[Any, Any], mine: Any) -> T:
-            return measure(*piece, mine, **arguments)
+        def of_piece(piece: tuple[tuple[Any, Any], Any]) -> T:
+            rows, mine = piece
+            return measure(*rows, mine, **arguments)
 
-        if len(self.pieces) == 1:
-            return merge([of_piece(self.pieces[0], own[0])])
-        with ThreadPoolExecutor(len(self.pieces)) as pool:
-            return merge(list(pool.map(of_piece, self.pieces, own)))
+        pieces = zip(self.pieces, own, strict=True)
+        return merge(threads.each(of_piece, pieces, len(self.pieces)))
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         found = [function(*piece, **arguments) for piece in self.pieces]
@@ -163,12 +161,33 @@ class PlainRows:
 
 @dataclass(frozen=True)
 class _Own:
-    """What a task knows of its chunk: its number, its rows (-1: not known), and what else is for
-    it alone."""
+    """What a task knows of its chunk: its number, its rows (-1: not known), the marks of X and y
+    (None before the first pass), and what else is for it alone."""
 
     number: int
     size: int
+    marks: tuple[int, ...] | None
     value: Any = None
+
+    def check(self, x: Any, y: Any) -> Marks:
+        """The marks of both chunks, if they are those that the first pass has seen."""
+        if len(x) != len(y):
+            raise ValueError(f"chunk {self.number} of X has {len(x)} rows, and that of y {len(y)}")
+        if self.size not in (-1, len(x)):
+            raise ChunksChangedError(
+                f"chunk {self.number} of X has {len(x)} rows, and {self.size} were expected. "
+                f"{ADVICE}"
+            )
+        found = marks_of([x, y])
+        for name, known, now in zip(
+            "Xy", self.marks or found.tolist(), found.tolist(), strict=True
+        ):
+            if known != now:
+                raise ChunksChangedError(
+                    f"chunk {self.number} of {name} held other rows on a later load than on the "
+                    f"first. {ADVICE}"
+                )
+        return found
 
 
 class LazyRows:
@@ -176,6 +195,7 @@ class LazyRows:
 
     def __init__(self, x: da.Array, y: da.Array) -> None:
         self.x, self.y, self.p, self.n_passes = x, y[:, None], x.shape[1], 0
+        self.marks: list[tuple[int, ...] | None] = [None] * x.numblocks[0]
         self.sizes = [-1] * x.numblocks[0]
         if math.isnan(sum(x.chunks[0]) + sum(y.chunks[0])):
             self.sizes = self.run(_size, _joined, [None] * len(self.sizes))
@@ -191,49 +211,52 @@ class LazyRows:
     ) -> T:
         self.n_passes += 1
         label = f"robust{measure.__name__.replace('_', '-')}"
-        token = tokenize(self.x.name, self.y.name, own, arguments, self.sizes)
-        about = [_Own(i, *each) for i, each in enumerate(zip(self.sizes, own, strict=True))]
+        token = tokenize(self.x.name, self.y.name, own, arguments, self.sizes, self.marks)
+        about = self._about(own)
         each = held(f"{label}-own-{token}", about, (len(about), 1))
         name = f"{label}-{token}"
         parts = each_chunk(
             _of_chunk, name, [self.x, self.y, each], measure=measure, arguments=arguments
         )
         last = f"{label}-all-{token}"
-        merged = reduced(parts, f"{label}-merge", merge, _finish, last, how=merge)
-        result: T = merged.compute().value
+        how = partial(_merged_seen, merge)
+        merged = reduced(parts, f"{label}-merge", how, how, last)
+        with outside():  # the sources are the user's
+            seen: Seen = merged.compute()
+        self.marks = [(int(x), int(y)) for x, y in seen.marks.reshape(-1, 2)]
+        result: T = seen.value
         return result
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)
-        how = {"drop_axis": 1, "dtype": bool, "meta": meta, "token": label}
-        return da.map_blocks(_of_rows, self.x, self.y, function=function, **how, **arguments)
+        token = tokenize(self.x.name, self.y.name, self.sizes, self.marks, arguments)
+        about = self._about([None] * len(self.sizes))
+        own = held(f"{label}-own-{token}", about, (len(about),))
+        rows = (self.x, (0, 1), self.y, (0, 1), own, (0,))
+        how = {"name": f"{label}-{token}", "dtype": bool, "meta": meta, "align_arrays": False}
+        return da.blockwise(
+            _of_rows, (0,), *rows, function=function, concatenate=True, **how, **arguments
+        )
+
+    def _about(self, own: Sequence[Any]) -> list[_Own]:
+        each = enumerate(zip(self.sizes, self.marks, own, strict=True))
+        return [_Own(i, *about) for i, about in each]
 
 
-@dataclass(frozen=True)
-class _Result:
-    """Of a pass, in a box: dask unpacks lists."""
-
-    value: Any
-
-
-def _finish(parts: list[Any], how: Callable[[list[Any]], Any]) -> _Result:
-    return _Result(how(parts))
+def _merged_seen(merge: Callable[[list[Any]], Any], parts: list[Seen]) -> Seen:
+    return Seen.merge(merge, parts)
 
 
 def _of_chunk(
     x: Any, y: Any, own: _Own, *, measure: Callable[..., T], arguments: dict[str, Any]
-) -> T:
-    if len(x) != len(y):
-        raise ValueError(f"chunk {own.number} of X has {len(x)} rows, and that of y {len(y)}")
-    if own.size not in (-1, len(x)):
-        raise ChunksChangedError(
-            f"chunk {own.number} of X has {len(x)} rows, and {own.size} were expected. "
-            "The source is not reproducible: `.persist()` the array first."
-        )
-    return measure(x, y[:, 0], own.value, **arguments)
+) -> Seen:
+    marks = own.check(x, y)
+    return Seen(measure(x, y[:, 0], own.value, **arguments), marks)
 
 
-def _of_rows(x: Any, y: Any, *, function: Callable[..., Any], **arguments: Any) -> Any:
+@quiet()
+def _of_rows(x: Any, y: Any, own: _Own, *, function: Callable[..., Any], **arguments: Any) -> Any:
+    own.check(x, y)
     return function(x, y[:, 0], **arguments)
 
 

@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
-from dask.base import is_dask_collection, tokenize
+from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels, passes
+from dask_gpuselect.arguments import public
 from dask_gpuselect.cuts import Brackets, Cuts, IntArray, Tally, exact_gap
 from dask_gpuselect.finish import order_statistics
+from dask_gpuselect.graphs import places_of
 from dask_gpuselect.interpolation import result_dtype
 from dask_gpuselect.kernels import generic, numpy_dtype
 from dask_gpuselect.kernels.generic import elements_at
@@ -25,6 +27,7 @@ from dask_gpuselect.lanes import (
     ask_lanes,
     plan_lanes,
 )
+from dask_gpuselect.marks import InColumn, Seen, changed, marks_of
 from dask_gpuselect.moments import Moments
 from dask_gpuselect.quantiles import (
     Axis,
@@ -34,6 +37,7 @@ from dask_gpuselect.quantiles import (
     quantile,
     reduced_axes,
 )
+from dask_gpuselect.quiet import quiet
 from dask_gpuselect.ranks import MEDIAN, METHODS, check_method
 from dask_gpuselect.robust.deviations import (
     DeviationBrackets,
@@ -50,6 +54,7 @@ NORMAL_MAD = 0.6744897501960817
 NORMAL_IQR = 1.3489795003921634
 
 
+@public("x")
 def mad(x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: bool = False) -> Any:
     """Exact median absolute deviation of all elements in two loads, or along some axes.
 
@@ -135,6 +140,7 @@ def mad(x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: b
     return _mad("mad", x, axis, scale, keepdims=keepdims)
 
 
+@public("x")
 def nanmad(
     x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: bool = False
 ) -> Any:
@@ -225,6 +231,7 @@ def nanmad(
     return _mad("nanmad", x, axis, scale, keepdims=keepdims)
 
 
+@public("x")
 def iqr(
     x: Any,
     axis: Axis = None,
@@ -309,6 +316,7 @@ def iqr(
     return _iqr(quantile, x, axis, q, method, scale, keepdims=keepdims)
 
 
+@public("x")
 def naniqr(
     x: Any,
     axis: Axis = None,
@@ -542,8 +550,6 @@ def _factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> float:
         if scale != "normal":
             raise ValueError(f'scale must be "normal" or a number, not {scale!r}')
         return normal
-    if is_dask_collection(scale):
-        raise TypeError("scale must be known when the graph is built: compute it first")
     if not isinstance(scale, int | float | np.integer | np.floating):
         raise TypeError(f'scale must be "normal" or a number, not a {type(scale).__name__}')
     factor = float(scale)
@@ -566,13 +572,13 @@ def _mad_of_lanes(
         found = ask_columns_now(x, answer, axes, keepdims=keepdims)
         return found[()] if isinstance(x, np.ndarray) else found
     # By the size that the distances have: bytes become float64.
-    plan = plan_lanes(x.astype(question.dtype), axes, 1)
+    plan = plan_lanes(x.astype(question.dtype), axes, 1, lambda loads: 2 * loads)
     if plan.name == "passes":
         return _in_passes(name, x, question, axes, keepdims=keepdims)
-    own = f"{name}-{plan.name}-{tokenize(x.name, question, axes, keepdims)}"
-    return ask_columns(x, answer, own, axes, question.dtype, keepdims=keepdims)
+    return ask_columns(x, answer, plan, name, axes, question.dtype, keepdims=keepdims)
 
 
+@quiet()
 def _answer_column(
     chunks: Sequence[Any],
     *,
@@ -585,11 +591,12 @@ def _answer_column(
     first = chunks[0]
     shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
     centre = generic.namespace(median).reshape(median, tuple(shape))
-    distances = [_distances(kernels.checked(chunk, source), centre, question) for chunk in chunks]
+    distances = [_distances(chunk, centre, question) for chunk in chunks]
     found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
     return _finished(found, median, question)
 
 
+@quiet()
 def _distances(chunk: Any, centre: Any, question: DeviationQuestion) -> Any:
     """The distances of elements from the medians of their lanes; 0 where such a median is not
     finite, for the answer will be NaN there."""
@@ -604,6 +611,27 @@ def _distances(chunk: Any, centre: Any, question: DeviationQuestion) -> Any:
     return xp.where(xp.isfinite(centre), distances, xp.zeros_like(distances))
 
 
+def _distances_of_same(
+    chunk: Any,
+    median: Seen,
+    place: tuple[int, ...],
+    *,
+    question: DeviationQuestion,
+    numblocks: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Any:
+    """The distances from the medians, if they are the medians of this chunk and no other."""
+    number = InColumn(numblocks, axes, place).number()
+    if median.marks[number] != marks_of([chunk])[0]:
+        raise changed(place)
+    return _distances(chunk, median.value, question)
+
+
+def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any:
+    return _finished(found, median.value, question)
+
+
+@quiet()
 def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
     """What was found is divided, and NaN where the median is not finite."""
     xp = generic.namespace(found)
@@ -617,13 +645,15 @@ def _in_passes(
     """The median of the distances from the medians, each in as many loads as it takes."""
     dtype, every = question.dtype, tuple(range(x.ndim))
     how: dict[str, Any] = {"keepdims": True, "is_scalar": True}
-    median = ask_lanes(x, question.median, f"{name}-median", axes, dtype, **how)
+    median = ask_lanes(x, question.median, f"{name}-median", axes, dtype, **how, seen=True)
     distances = da.blockwise(
-        partial(_distances, question=question),
+        partial(_distances_of_same, question=question, numblocks=x.numblocks, axes=axes),
         every,
         x,
         every,
         median,
+        every,
+        places_of(x),
         every,
         name=f"{name}-distances-{tokenize(x.name, median.name)}",
         align_arrays=False,
@@ -632,7 +662,7 @@ def _in_passes(
     )
     found = ask_lanes(distances, question.distances, name, axes, dtype, **how)
     deviations: da.Array = da.map_blocks(
-        partial(_finished, question=question),
+        partial(_finished_seen, question=question),
         found,
         median,
         name=f"{name}-scaled-{tokenize(found.name, median.name, question)}",
@@ -663,8 +693,6 @@ def _iqr(
     result_dtype(source, METHODS[method], weak_q=False)  # raises for what has no quantiles
     dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
     factor = _factor(scale, NORMAL_IQR, np.dtype(np.float64))
-    if is_dask_collection(q):
-        raise TypeError("q must be known when the graph is built: compute it first")
     if np.shape(q) != (2,) or not q[0] <= q[1]:
         raise ValueError(f"q must be two ascending numbers, not {q}")
     pair = find(x, np.array(q), axis, method=method, keepdims=keepdims)
@@ -685,6 +713,7 @@ def _iqr(
     return result
 
 
+@quiet()
 def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
     """The upper one of two quantiles less the lower one, divided by the scale, in kind."""
     if generic.is_kind(pair, "real floating"):

@@ -84,10 +84,13 @@ class Passes:
     merge_every : int
         Cuts that one task takes. Tallies lose nothing when they are merged: always
         `TALLIES_EVERY`.
+    gathered : int
+        Bytes of the reports that are in one place for each lane, at most.
     """
 
     widths: tuple[int, ...]
     merge_every: int
+    gathered: int = 0
 
 
 def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int) -> Passes | None:
@@ -113,8 +116,56 @@ def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int
     for merge_every in (max(len(sizes), 2), 32, 8, 4):
         widths = _pass_widths(sizes, n_questions, room, itemsize, merge_every)
         if widths:
-            plans.append(Passes(widths, merge_every))
+            plans.append(Passes(widths, merge_every, room))
     return min(plans, key=lambda plan: len(plan.widths), default=None)
+
+
+# What a candidate costs in units of a pivot: it is looked for, copied twice and sorted. Ten chunks
+# of 365 float32 a lane take the same time at 27 ranks, which gather least, and at 54; two parts of
+# 1,825 at the 1,483 ranks that there would be room for, five times that.
+CANDIDATE = 4
+
+
+def plan_one_pass(
+    sizes: Sequence[int], n_questions: int, room: int, itemsize: int
+) -> Passes | None:
+    """One pass at as few ranks as cost least, if there is ample room; parameters as above.
+
+    The same for few questions whatever their number, so that those about one array share their
+    cuts.
+    """
+    n = sum(sizes)
+    most = max(n_questions, FEW_QUANTILES)
+    width = math.isqrt(4 * CANDIDATE * pivot_share(n_questions) * n // len(sizes))
+    if width < 2:
+        return None
+    left = 2 * _slack_of_parts(sizes, width)
+    cuts = len(sizes) * (width * itemsize + 2 * TWO_COUNTS)
+    gathered = max(cuts, _tally_bytes(len(sizes), most) + most * left * itemsize)
+    if 2 * left > n or gathered > room:
+        return None
+    return Passes((width,), max(len(sizes), 2), gathered)
+
+
+def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes) -> float:
+    """About how many nanoseconds an element the choice of these parts costs in one pass: to sort
+    them, to look at pivots and candidates, and to run tasks (0.5 ms)."""
+    n, longest, width = sum(sizes), max(sizes), passes.widths[0]
+    sorting = 0.5 * itemsize * math.log2(max(longest / 128, 1))
+    reports = 4 * (len(sizes) * width + CANDIDATE * 2 * n / width)
+    return sorting + reports / n + 5e5 * len(sizes) / (n * n_lanes)
+
+
+def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
+    """What `lane_cuts.merge` states."""
+    return sum(max(-(-(size - 1) // (width - 1)) - 1, 0) for size in sizes)
+
+
+def _tally_bytes(n_parts: int, n_questions: int) -> int:
+    """Of the counts of the tallies in one place: below, before, inside and up to each bracket, and
+    of the lane."""
+    n_tallies = min(n_parts, TALLIES_EVERY) * _merge_levels(n_parts, TALLIES_EVERY)
+    return n_tallies * (2 * n_questions + 1) * TWO_COUNTS
 
 
 TWO_COUNTS = 16  # bytes
@@ -128,9 +179,7 @@ def _pass_widths(
     # Of each level of the tree as many reports as a merge takes; of a single level, all.
     at_once = min(len(sizes), merge_every) * levels
     ends = 1 if levels == 1 else 2  # one element is both ends of a bracket, until it is merged
-    # A tally has counts below, before, inside and up to each bracket, and of the lane.
-    n_tallies = min(len(sizes), TALLIES_EVERY) * _merge_levels(len(sizes), TALLIES_EVERY)
-    tallies = n_tallies * (2 * n_questions + 1) * TWO_COUNTS
+    tallies = _tally_bytes(len(sizes), n_questions)
     if tallies > room:
         return None
     inside, brackets = sum(sizes), 1
@@ -143,7 +192,7 @@ def _pass_widths(
         # What `lane_cuts.merge` states, of the parts and of all merges but the last.
         slack = levels * (inside // (width - 1))
         if not widths and levels == 1:
-            slack = sum(max(-(-(size - 1) // (width - 1)) - 1, 0) for size in sizes)
+            slack = _slack_of_parts(sizes, width)
         if 4 * slack > inside:
             return None
         widths.append(width)

@@ -6,11 +6,11 @@ import math
 from functools import cache
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.cuts import FloatArray, IntArray
+from dask_gpuselect.kernels.compiling import jit_when_called
 from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE
 from dask_gpuselect.keys import from_keys
 
@@ -86,7 +86,7 @@ def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
 
 # With this, 7,800 buckets are assembled in 0.2 ms; NumPy's 40 operations took 0.6, as long as
 # 2^28 elements take on the device.
-@numba.njit(nogil=True, cache=True)
+@jit_when_called
 def _add_up(
     buckets: Any,
     counts: Any,

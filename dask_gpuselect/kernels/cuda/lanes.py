@@ -13,6 +13,7 @@ import numpy as np
 from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.cuda.source import (
     MOST_ANSWERS,
     MOST_PARTS,
@@ -84,7 +85,7 @@ def answer_lanes(
 @advised
 def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
     """What is beyond the fences of every lane; see `generic.lane_ends`. By CuPy: many reads."""
-    return generic.lane_ends(parts, fences, most, as_float64)
+    return generic.lane_ends(parts, fences, most, as_float64, moments_of_rows)
 
 
 def _start(

@@ -1,41 +1,77 @@
-"""Sums of a chunk about a centre: the host side of ``moments.cu``."""
+"""Exact sums of chunks and of rows: the host side of ``moments.cu``."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cupy
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.kernels import cpu
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch
-from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.moments import Moments
+from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_float64, on_host
+from dask_gpuselect.kernels.cuda.launch import advised, launch
+from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
+from dask_gpuselect.moments import SQUARE_DIGITS, TOTAL_DIGITS, Digits, LaneMoments, Moments
 
 Array = Any  # a CuPy array
 
 
 @advised
-def moments(values: Array, centre: Any, scale: float) -> Moments:
-    """Sums of a chunk about a centre; see `generic.moments`. Reads the chunk once."""
+def moments(values: Array, near: NDArray[Any]) -> Moments:
+    """Sums of a chunk; see `generic.moments`. Reads the chunk once."""
     if values.size <= FEW:
-        return cpu.moments(on_host(values), centre, scale)
+        return cpu.moments(on_host(values), near)
     dtype = np.dtype(values.dtype)
-    name = f"moments_{'scaled' if scale != 1 else 'centre' if centre else 'zero'}"
-    blocks = blocks_at_once(dtype, name, MOMENTS_THREADS)
-    # Four numbers of each block, and three counts.
-    found = cupy.zeros(4 * blocks + 3)
-    told = selection_dtype(dtype).type(centre)
-    arguments = (*Chunk.of(values), told, np.float64(scale), found, found[4 * blocks :])
-    launch(dtype, name, MOMENTS_THREADS, arguments, blocks=blocks)
-    host = found.get()
-    numbers, counts = host[: 4 * blocks], host[4 * blocks :].view(np.int64)
-    total, square = numbers.reshape(-1, 2, 2).transpose(1, 0, 2).reshape(2, -1).tolist()
-    if not math.isfinite(sum(total)) or not math.isfinite(sum(square)):
-        square = [math.inf]  # a difference is too large for a float64
-    n_high, n_low, _ = counts.tolist()
-    n = values.size - int(counts.sum())
-    return Moments.of_chunk(n, n_high, n_low, float(centre), total, square, scale)
+    # The digits of the sum, of the squares, and three counts.
+    found = cupy.zeros(TOTAL_DIGITS + SQUARE_DIGITS + 3, np.uint64)
+    counts = found[TOTAL_DIGITS + SQUARE_DIGITS :]
+    if dtype.kind == "f":
+        pieces, top = cut_for(near, dtype)
+        arguments = (*Chunk.of(values), np.int32(top), found, counts)
+        launch(dtype, f"moments_{pieces}", MOMENTS_THREADS, arguments)
+    else:
+        launch(dtype, "moments", MOMENTS_THREADS, (*Chunk.of(values), found))
+    host = found.get().view(np.int64)
+    total, square, others = np.split(host, [TOTAL_DIGITS, TOTAL_DIGITS + SQUARE_DIGITS])
+    n = values.size - int(others.sum())
+    n_high, n_low, _ = others.tolist()
+    return Moments.of_digits(n, n_high, n_low, total, square)
+
+
+def moments_of_rows(rows: Array) -> LaneMoments:
+    """Exact sums of each row of a table."""
+    n_rows, n = rows.shape
+    dtype = np.dtype(rows.dtype)
+    zero = np.zeros(n_rows, np.int64)
+    n_finite, n_high, n_low = zero + n, zero, zero
+    extent = None
+    if dtype.kind == "f" and rows.size:
+        values = as_float64(rows)
+        is_finite = cupy.isfinite(values)
+        n_finite, n_high, n_low = (
+            cupy.count_nonzero(mask, axis=1).get().astype(np.int64)
+            for mask in (is_finite, values == cupy.inf, values == -cupy.inf)
+        )
+        sizes = cupy.abs(values)
+        largest = cupy.where(is_finite, sizes, 0).max()
+        least = cupy.where(sizes > 0, sizes, cupy.inf).min()
+        extent = float(least), float(largest)
+    (first_total, n_total), (first_square, n_square) = digits_for(dtype, extent)
+    total = cupy.zeros((n_rows, n_total), np.int64)
+    square = cupy.zeros((n_rows, n_square), np.int64)
+    if rows.size:
+        arguments = (
+            cupy.ascontiguousarray(rows),
+            np.int64(n_rows),
+            np.int64(n),
+            total,
+            np.int32(first_total),
+            np.int32(n_total),
+            square,
+            np.int32(first_square),
+            np.int32(n_square),
+        )
+        launch(dtype, "sum_rows", MOMENTS_THREADS, arguments)
+    sums = Digits.trimmed(first_total, total.get()), Digits.trimmed(first_square, square.get())
+    return LaneMoments(n_finite, n_high, n_low, *sums)

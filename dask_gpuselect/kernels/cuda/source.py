@@ -8,13 +8,23 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.keys import selection_dtype
+from dask_gpuselect.moments import (
+    OFFSET,
+    SQUARE_DIGITS,
+    SQUARE_POINT,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+)
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
 MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead of 0.99
+PIECE = 23  # bits of a piece of an element that is summed
 PLACE_THREADS = 128
+MARK_THREADS = 256
 PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
@@ -35,7 +45,14 @@ MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED = {
     "TALLY_THREADS": TALLY_THREADS,
     "MOMENTS_THREADS": MOMENTS_THREADS,
+    "PIECE": PIECE,
+    "OFFSET": OFFSET,
+    "TOTAL_POINT": TOTAL_POINT,
+    "SQUARE_POINT": SQUARE_POINT,
+    "TOTAL_DIGITS": TOTAL_DIGITS,
+    "SQUARE_DIGITS": SQUARE_DIGITS,
     "PLACE_THREADS": PLACE_THREADS,
+    "MARK_THREADS": MARK_THREADS,
     "PASSED": PASSED,
     "MEASURE_THREADS": MEASURE_THREADS,
     "BITONIC_THREADS": BITONIC_THREADS,
@@ -97,7 +114,9 @@ FILES = {
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
     "moments": "moments.cu",
+    "sum": "moments.cu",
     "place": "placing.cu",
+    "mark": "fingerprints.cu",
     "extent": "measures.cu",
     "point": "measures.cu",
     "count": "measures.cu",
@@ -180,6 +199,56 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
     """The shift and the bits of each digit of a key, the leading one first."""
     bits = 8 * dtype.itemsize
     return [(max(top - DIGIT, 0), min(top, DIGIT)) for top in range(bits, 0, -DIGIT)]
+
+
+# --- Moments --------------------------------------------------------------------------------------
+
+FARTHEST = 400  # power of two, or as a negative one, that elements are cut at
+ENOUGH = 0.99  # of the elements should fit into the pieces
+
+
+def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
+    """How many pieces to cut floats into, and at which power of two, from some that are like them.
+
+    However that is, the sums are exact; elements that the pieces do not hold take longer.
+    """
+    last_bit, least = (52, 3) if dtype.itemsize == 8 else (23, 2)
+    values = np.asarray(near, np.float64)
+    tops = np.sort(np.frexp(values[np.isfinite(values) & (values != 0)])[1])
+    tops = tops[np.abs(tops) < FARTHEST]
+    for pieces in (least, least + 1):
+        # How much smaller than the largest an element may be.
+        room = PIECE * pieces - 2 - last_bit
+        held = np.searchsorted(tops, tops, "right") - np.searchsorted(tops, tops - room, "left")
+        if pieces > least or not len(tops) or held.max() >= ENOUGH * len(tops):
+            break
+    if not len(tops):
+        return least, 0
+    top = int(tops[np.argmax(held)])
+    lowest = int(tops[np.searchsorted(tops, top - room, "left")])
+    return pieces, top + min((room - (top - lowest)) // 2, 2)
+
+
+Span = tuple[int, int]
+"""A digit, and how many there are from it on."""
+
+
+def digits_for(dtype: np.dtype[Any], extent: tuple[float, float] | None) -> tuple[Span, Span]:
+    """The digits that the sums of elements, and of their squares, are made of.
+
+    Parameters
+    ----------
+    extent : tuple of 2 floats, optional
+        The smallest magnitude of floats but 0, and the largest. Not of integers.
+    """
+    if extent is None:
+        return (TOTAL_POINT, 3), (SQUARE_POINT, 5)
+    least, largest = extent
+    if not 0 < least <= largest:
+        return (TOTAL_POINT, 3), (SQUARE_POINT, 5)
+    low, high = (max(int(np.frexp(size)[1]) + 1022, 1) + OFFSET for size in (least, largest))
+    first, first_square = low // 32, 2 * low // 32
+    return (first, high // 32 + 3 - first), (first_square, 2 * high // 32 + 5 - first_square)
 
 
 # --- Rows -----------------------------------------------------------------------------------------

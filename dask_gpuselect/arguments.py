@@ -1,0 +1,152 @@
+"""What the doors of the package, its public functions and methods, do with every argument.
+
+A call computes nothing. So whatever is no data has to be known, and is refused if it is lazy, or
+holds what is lazy at any depth: Python and NumPy would compute it at a glance. So it is if it is
+masked: NumPy would take what is under the mask. Data is refused if
+it is a list of lazy arrays, or of another kind of lazy collection than a dask array, or has a unit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from itertools import chain, repeat
+from typing import Any, ParamSpec, TypeVar
+
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+
+from dask_gpuselect.quiet import quiet
+from dask_gpuselect.units import check_no_unit
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FIRST = "compute it first"
+# Of these a list may have millions, and none holds anything.
+PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
+
+
+def public(
+    *data: str, many: str = "", instead: str = FIRST
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator of a public function or method: its arguments are checked, and NumPy's
+    floating-point errors in it are ours.
+
+    Parameters
+    ----------
+    *data : str
+        The parameters that may be dask arrays.
+    many : str
+        The one that may be a list, a tuple or a dict of them too.
+    instead : str
+        What an error advises for an argument that is lazy.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        parameters = inspect.signature(function).parameters.values()
+        names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
+        is_method = names[:1] == ["self"]
+
+        @wraps(function)
+        def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+            if is_method:
+                check_parameters(args[0])
+            positional = zip(chain(names, repeat(rest)), args, strict=False)
+            for name, value in chain(positional, kwargs.items()):
+                if name == many:
+                    for each in _each(value):
+                        check_data(each, name)
+                elif name in data:
+                    check_data(value, name)
+                elif name != "self":
+                    check_known(value, name, instead)
+            with quiet():
+                return function(*args, **kwargs)
+
+        return entered
+
+    return decorate
+
+
+def _each(value: Any) -> Iterable[Any]:
+    """The arrays of what may be several."""
+    if isinstance(value, Mapping) and not is_dask_collection(value):
+        return list(value.values())
+    is_several = isinstance(value, list | tuple) and not PLAIN.issuperset(map(type, value))
+    return value if is_several else [value]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What a value is, or holds at any depth; without what can neither be lazy nor have a unit."""
+    held: Iterable[Any]
+    if is_dask_collection(value):
+        yield value
+        return
+    if isinstance(value, Mapping):
+        held = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        held = () if PLAIN.issuperset(map(type, value)) else value
+    elif type(value) is np.ndarray:
+        held = value.flat if value.dtype == object else ()
+    else:
+        yield value
+        return
+    for each in held:
+        if type(each) not in PLAIN:
+            yield from _leaves(each)
+
+
+def holds_lazy(value: Any) -> bool:
+    """Whether something is lazy, or holds what is, at any depth."""
+    return any(map(is_dask_collection, _leaves(value)))
+
+
+def check_known(value: Any, name: str, instead: str = FIRST) -> None:
+    """Raise for an argument that is lazy, holds what is lazy, has a unit, or is masked."""
+    if type(value) in PLAIN:
+        return
+    for leaf in _leaves(value):
+        check_no_unit(leaf, name)
+        if isinstance(leaf, np.ma.MaskedArray):  # NumPy takes what is under the mask
+            raise TypeError(f"{name} is masked: pass what is not, {name}.compressed()")
+        if is_dask_collection(leaf):
+            raise TypeError(
+                f"{name} must be known when the graph is built: {instead}"
+                if leaf is value
+                else f"{name} must be known when the graph is built, and holds lazy values: "
+                "compute these first, by dask.compute"
+            )
+
+
+def check_data(value: Any, name: str) -> None:
+    """Raise for data that is lazy and no dask array, holds lazy values in a list, or has a unit."""
+    if isinstance(value, da.Array):
+        check_no_unit(value._meta, name)
+        return
+    for leaf in _leaves(value):
+        check_no_unit(leaf, name)
+        check_no_unit(_inside(leaf), name)
+        if is_dask_collection(leaf):
+            kind = type(value).__name__
+            raise TypeError(
+                f"expected a dask array, not a {kind}: pass its array (for example x.data)"
+                if leaf is value
+                else f"{name} is a {kind} that holds lazy values, which would be computed at the "
+                f"call: da.stack({name}) makes a dask array of them"
+            )
+
+
+def _inside(value: Any) -> Any:
+    """The array that one with named dimensions is made of."""
+    return getattr(value, "data", None) if hasattr(type(value), "dims") else None
+
+
+def check_parameters(estimator: Any) -> None:
+    """The same of what an estimator was made with, as scikit-learn keeps it."""
+    if hasattr(estimator, "get_params"):
+        for name, value in estimator.get_params(deep=False).items():
+            check_known(value, name)

@@ -1,0 +1,69 @@
+"""What dask's config says of this package, and of threads: every value is checked here, and an
+error names the setting and says which values are allowed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from numbers import Real
+from typing import Any
+
+from dask import config
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+
+OURS = "dask_gpuselect."
+
+
+def n_bytes(name: str, default: str) -> int:
+    """The bytes that `dask_gpuselect.<name>` is set to: a number, or a string such as "500 MB"."""
+    value = config.get(f"{OURS}{name}", default)
+    found = _bytes(value)
+    if found is None:
+        raise ValueError(
+            f"{OURS}{name} must be a number of bytes, or a string such as '500 MB', "
+            f"and is {value!r}"
+        )
+    if found < 0:
+        raise ValueError(f"{OURS}{name} must not be negative, and is {value!r}")
+    return found
+
+
+def _bytes(value: Any) -> int | None:
+    """A size; None if the value is none."""
+    if isinstance(value, str) and any(map(str.isdigit, value)):  # dask takes "MB" for one
+        try:
+            return int(parse_bytes(value))
+        except (ValueError, OverflowError):
+            return None
+    # bool is an int, and None what a line without a value is in a YAML file.
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return int(value) if is_number and math.isfinite(value) else None
+
+
+def number(name: str, default: int) -> int:
+    """The number, 1 or more, that `dask_gpuselect.<name>` is set to."""
+    return _number(f"{OURS}{name}", config.get(f"{OURS}{name}", default))
+
+
+def n_workers() -> int:
+    """How many threads dask may start: its own setting, or the number of CPUs."""
+    value = config.get("num_workers", None)
+    return _number("num_workers", value) if value else CPU_COUNT
+
+
+def _number(name: str, value: Any) -> int:
+    found = integer(value)
+    if found is None or found < 1:
+        raise ValueError(f"{name} must be 1 or more, and is {value!r}")
+    return found
+
+
+def integer(value: Any) -> int | None:
+    """A whole number, also as the string that an environment variable is; None if it is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
+        return None
