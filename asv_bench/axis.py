@@ -3,6 +3,7 @@ Markdown.
 
     python asv_bench/axis.py                 (365, 500, 500) float32 in chunks of (73, 250, 250)
     python asv_bench/axis.py --memory        a stack ten times the memory limit of a worker
+    python asv_bench/axis.py --kinds         narrow integers, lanes of few elements, crafted lanes
 
 Times are taken as ``compare.py`` takes them. ``numbagg`` is compared with where it is installed
 (``pip install dask-gpuselect[bench]``). With ``--memory``, a worker process of its own computes the
@@ -15,13 +16,24 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 from benchmarks.common import THREADS
-from benchmarks.lanes import CHUNKS, MISSING, STACK, LanePeer, Stack, available, make_stack
+from benchmarks.lanes import (
+    CALLS,
+    CHUNKS,
+    KINDS,
+    MISSING,
+    STACK,
+    LanePeer,
+    Stack,
+    available,
+    make_stack,
+)
 from compare import Runs, WrongAnswerError, machine, ratio, rounded, say, table, take_turns
 
 from dask_gpuselect import explain, median
@@ -79,6 +91,33 @@ def detail(peers: Mapping[str, LanePeer], runs: Runs) -> Iterator[str]:
     return table(["", "seconds", "least", "most", "in units of ours"], rows)
 
 
+# --- Kinds of lanes
+
+
+def kinds(arguments: argparse.Namespace) -> None:
+    """How many times faster than NumPy, for arrays of other kinds."""
+    print(
+        f"Arrays in memory, {arguments.threads} threads; medians of the ratios of "
+        f"{arguments.repeat} repetitions.\n"
+    )
+    say(machine())
+    rows = []
+    for kind, (make, axis) in KINDS.items():
+        values = make()
+        calls = {name: partial(call, values, axis) for name, call in CALLS.items()}
+        for call in calls.values():
+            call()
+        with dask.config.set(num_workers=arguments.threads):
+            runs = take_turns(calls, arguments.repeat, kind)
+        for name in ("median", "quantile"):
+            ours, theirs = (runs[each][-1].result for each in (name, f"np.{name}"))
+            if not np.array_equal(ours, theirs):
+                raise WrongAnswerError(f"{name} of {kind} is not NumPy's")
+        row = [rounded(ratio(runs, f"np.{name}", name)) for name in ("median", "quantile")]
+        rows.append([kind, str(axis), *row])
+    say(table(["array", "axis", "median, over `np.median`", "quartiles, over `np.quantile`"], rows))
+
+
 # --- Memory
 
 
@@ -132,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(";")[0])
     add = parser.add_argument
     add("--memory", action="store_true", help="a stack ten times a worker's memory limit")
+    add("--kinds", action="store_true", help="other lanes, in memory, against NumPy")
     add("--shape", nargs=3, type=int, default=STACK, help="of the stack")
     add("--chunks", nargs=3, type=int, default=CHUNKS, help="of the stack")
     add("--threads", type=int, default=THREADS, help=f"that compute; {THREADS}")
@@ -140,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--times", type=int, default=10, help="so many times that is the stack; 10")
     chosen = parser.parse_args(arguments)
     try:
-        (memory if chosen.memory else compare)(chosen)
+        (memory if chosen.memory else kinds if chosen.kinds else compare)(chosen)
     except WrongAnswerError as error:
         print(f"axis: {error}", file=sys.stderr)
         return 1

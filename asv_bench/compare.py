@@ -146,11 +146,12 @@ def machine(*others: str) -> Iterator[str]:
     packages = {name: importlib.metadata.version(name) for name in names}
     load, *_ = os.getloadavg() if hasattr(os, "getloadavg") else (float("nan"),)
     return table(
-        ["cores", "CPU", "system", "Python", *packages, "load at the start"],
+        ["cores", "CPU", "NumPy uses", "system", "Python", *packages, "load at the start"],
         [
             [
                 str(cores()),
                 cpu_model(),
+                " ".join(simd()),
                 platform.system(),
                 platform.python_version(),
                 *packages.values(),
@@ -158,6 +159,14 @@ def machine(*others: str) -> Iterator[str]:
             ]
         ],
     )
+
+
+def simd() -> list[str]:
+    """The vector instructions that NumPy has found beyond those it always uses: its sort is 4
+    to 7 times as fast for 64 bits with AVX2 (in X86_V3), and faster with AVX-512 (in X86_V4)."""
+    config: Any = np.show_config(mode="dicts")
+    found: list[str] = config["SIMD Extensions"].get("found", [])
+    return found
 
 
 def cores() -> int:

@@ -296,6 +296,13 @@ def test_axis() -> None:
         assert {f"`{peer.call}`" for peer in lanes.available(question).values()} <= called
 
 
+@pytest.mark.usefixtures("_tiny")
+def test_axis_of_other_kinds() -> None:
+    rows = stand_alone("axis.py", "--kinds", "--repeat", "1")
+    found = {row[0] for row in rows}
+    assert set(lanes.KINDS) <= found
+
+
 @pytest.mark.slow
 def test_axis_within_memory() -> None:
     rows = stand_alone("axis.py", "--memory", "--megabytes", "500", "--times", "1")
@@ -303,6 +310,15 @@ def test_axis_within_memory() -> None:
     assert sums[0] == "`x.sum(axis=0)`"
     assert ours[0] == "`median(x, axis=0)`"
     assert 0 < float(ours[2]) <= 1
+
+
+def test_columns_around_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_SHRINK", "20")
+    some = ["--shapes", "long lanes", "--questions", "median", "--ratios", "0.5", "1.5", "10"]
+    rows = stand_alone("column_limits.py", *some, "--repeat", "1")
+    assert [row[0] for row in rows[-3:]] == ["0.5", "1.5", "10"]
+    assert [row[1] for row in rows[-3:]] == ["column, 1", "column, 2", "passes, 1"]
+    assert all(float(row[-2]) <= float(row[-1]) for row in rows[-3:])
 
 
 # --- The papers' tables -------------------------------------------------------------------------

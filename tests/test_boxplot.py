@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from dask.base import is_dask_collection, tokenize
 from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.cbook import boxplot_stats
 from numpy.typing import NDArray
 
@@ -25,18 +27,24 @@ from dask_gpuselect import (
     ChunksChangedError,
     boxes,
     describe_boxplot,
+    explain,
     kernels,
     passes,
     quantile,
+    threads,
 )
-from dask_gpuselect.boxes import largest_to, smallest_from
+from dask_gpuselect.boxes import QUARTILES, largest_to, smallest_from
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
 from tests.sources import Source, changing
+from tests.test_lane_passes import limited, share
+from tests.test_moments import HOSTILE, root_of
 
 # NumPy interpolates these with an overflow, or to NaN.
 BEYOND_NUMPY = ("huge", "every binade", "infinite", "all inf", "nan and inf", "whole range", "ends")
 WHISKERS: tuple[Any, ...] = (1.5, 0.3, 0, (5, 95), (0, 100))
+# Percentiles inside the box, or of one side of it.
+INSIDE = ((0, 50), (50, 50), (0, 0), (100, 100), (25, 75), (30, 40), (80, 100), (0, 10), (26, 99))
 RULES = [(whis, autorange) for whis in WHISKERS for autorange in (False, True)]
 KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
 
@@ -117,6 +125,64 @@ def test_as_matplotlib(n: int, dtype: str) -> None:
                     np.testing.assert_array_equal(getattr(same, key), value)
 
 
+def lanes_of(a: NDArray[Any]) -> list[Any]:
+    """Ways to ask for the box of one array: plain, lazy, and as lanes of both kinds."""
+    column = np.stack([a, a], axis=1)
+    return [
+        describe_boxplot,
+        lambda _, **asked: describe_boxplot(da.from_array(a, chunks=-(-len(a) // 3)), **asked),
+        lambda _, **asked: describe_boxplot(column, axis=0, **asked),
+        lambda _, **asked: describe_boxplot(
+            da.from_array(column, chunks=(-(-len(a) // 3), 1)), axis=0, **asked
+        ),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 101])
+def test_percentiles_inside_the_box(n: int, dtype: str) -> None:
+    """No whisker ends inside the box, and what is beyond its end is a flier."""
+    for name in FLOATS if dtype[0] == "f" else INTEGERS:
+        a = make(name, dtype, n)
+        for i, ask in enumerate(lanes_of(a)):
+            whis = INSIDE[(len(name) + n + 2 * i) % len(INSIDE)]
+            asked: Any = {"whis": whis, "autorange": i % 2 == 0, "max_fliers": 7}
+            box = ask(a, **asked).computed()[0]
+            assert_box(box, a, whis, autorange=asked["autorange"], kept=7, name=name)
+
+
+def test_percentiles_inside_the_box_of_lanes_in_passes() -> None:
+    a = np.stack([normal(999), np.arange(999.0), np.floor(4 * normal(999))], axis=1)
+    x = da.from_array(a, chunks=(100, 3))
+    for whis in INSIDE[::3]:
+        with limited(share(x, 0, "28%")):
+            assert explain(x, QUARTILES, 0).name == "passes"
+            found = describe_boxplot(x, axis=0, whis=whis)
+        for box, lane in zip(found.compute(scheduler="sync"), a.T, strict=True):
+            assert_box(box, lane, whis, autorange=False, kept=1000, name="")
+
+
+PERCENTILES = st.one_of(st.sampled_from([0, 25, 50, 75, 100]), st.floats(0, 100))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1),
+    pair=st.tuples(PERCENTILES, PERCENTILES).map(sorted),
+    autorange=st.booleans(),
+)
+def test_any_percentiles_as_matplotlib(
+    values: list[float], pair: list[float], autorange: bool
+) -> None:
+    """Every field, whatever the two percentiles."""
+    a = np.array(values)
+    asked: Any = {"whis": tuple(pair), "autorange": autorange}
+    lazy = describe_boxplot(da.from_array(a, chunks=7), **asked).compute(scheduler="sync")
+    for box in (*describe_boxplot(a, **asked), *lazy, *describe_boxplot(a[:, None], 0, **asked)):
+        assert_box(box, a, asked["whis"], autorange=autorange, kept=1000, name="")
+
+
 def test_any_kind_of_array(backend: Backend) -> None:
     a = np.random.default_rng(0).lognormal(size=(300, 40)).astype("f4")
     a[::7, 3] = np.nan
@@ -131,31 +197,42 @@ def test_any_kind_of_array(backend: Backend) -> None:
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
 def test_mean_and_deviation_do_not_depend_on_chunks(dtype: str) -> None:
-    """Rounded once from the exact values, whatever the chunks."""
-    for name in (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS:
-        a = make(name, dtype, 700)
+    """Rounded once from the exact values, whatever the chunks, their order, and the way."""
+    names = (*FLOATS, *MISSING, *HOSTILE) if dtype[0] == "f" else INTEGERS
+    for name in names:
+        with np.errstate(all="ignore"):
+            a = HOSTILE[name](700).astype(dtype) if name in HOSTILE else make(name, dtype, 700)
         v = valid(a)
         if not len(v):
             continue
-        boxes = [
-            describe_boxplot(da.from_array(a, chunks=chunk)).compute(scheduler="sync")[0]
-            for chunk in (700, 333, 50, 17)
+        column = np.stack([a[::-1], a], axis=1)
+        lazy = [
+            *(describe_boxplot(da.from_array(a, chunks=chunk)) for chunk in (700, 50, 17)),
+            describe_boxplot(da.from_array(a[::-1], chunks=333)),
+            describe_boxplot(da.from_array(column, chunks=(70, 2)), axis=0),
         ]
-        found = {(box.mean, box.std) for box in boxes}
+        computed = dask.compute(*lazy, scheduler="sync")
+        boxes = [box for found in (*computed, describe_boxplot(column, 0)) for box in found]
+        boxes += describe_boxplot(a)
+        found = {(repr(box.mean), repr(box.std)) for box in boxes}
+        assert len(found) == 1, name
         with np.errstate(all="ignore"):
             is_finite = np.isfinite(v.astype(np.float64)).all()
-        if not is_finite:
-            with np.errstate(all="ignore"):
-                np.testing.assert_equal([box.mean for box in boxes], [v.astype("f8").mean()] * 4)
-            continue
-        assert len(found) == 1, name
+            if not is_finite:
+                np.testing.assert_equal([boxes[0].mean, boxes[0].std], [v.mean(), v.std()])
+                continue
         exact = [Fraction(x) for x in v.tolist()]
         mean = sum(exact) / len(exact)
         variance = sum((x - mean) ** 2 for x in exact) / len(exact)
         assert boxes[0].mean == float(mean), name
-        scale = Fraction(2) ** 600 if variance > Fraction(2) ** 900 else Fraction(1)
-        deviation = Fraction(float(variance / scale**2) ** 0.5) * scale
-        np.testing.assert_allclose(boxes[0].std, float(deviation), rtol=4e-16, err_msg=name)
+        assert boxes[0].std == root_of(variance), name
+
+
+def test_the_mean_where_all_else_cancels() -> None:
+    a = np.array([1e60, -1e60, 1e-5])
+    for chunks in (1, 2, 3):
+        (box,) = describe_boxplot(da.from_array(a, chunks=chunks)).compute()
+        assert box.mean == 1e-5 / 3
 
 
 # --- Missing and nothing --------------------------------------------------------------------------
@@ -320,7 +397,7 @@ def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.Mon
     """Of the main thread, without a copy of what is contiguous in any order; others are alone."""
     monkeypatch.setattr(passes, "PILOT_WORTH", 2000)
     monkeypatch.setattr(passes, "PILOT_SIZE", 3000)
-    monkeypatch.setattr(passes, "WORTH_THREADS", 10_000)
+    monkeypatch.setitem(threads.WORTH, "elements", 10_000)
     chunks: list[Any] = []
     original = kernels.moments
 
@@ -450,7 +527,16 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "error", "message"),
     [
         ({"whis": -1}, ValueError, "not negative"),
-        ({"whis": "far"}, ValueError, "could not convert"),
+        ({"whis": "far"}, TypeError, "whis must be a real number, or two, not <U3"),
+        ({"whis": "1.5"}, TypeError, "whis must be a real number, or two, not <U3"),
+        ({"whis": 1j}, TypeError, "whis must be a real number, or two, not complex128"),
+        ({"whis": {}}, TypeError, "whis must be a real number, or two, not object"),
+        ({"max_fliers": "3"}, TypeError, "max_fliers must be an integer, not '3'"),
+        ({"max_fliers": None}, TypeError, "max_fliers must be an integer, not None"),
+        ({"max_fliers": 1.5}, TypeError, "max_fliers must be an integer, not 1.5"),
+        ({"max_fliers": np.nan}, TypeError, "max_fliers must be an integer, not nan"),
+        ({"labels": 5}, TypeError, "labels must be a sequence of str, not 5"),
+        ({"method": ["linear"]}, ValueError, "is not a valid method"),
         ({"whis": (5, 95, 99)}, ValueError, "two"),
         ({"whis": (95, 5)}, ValueError, "ascending"),
         ({"whis": (0, 101)}, ValueError, "percentiles"),
@@ -472,6 +558,15 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], messag
 def test_bad_arrays(a: NDArray[Any]) -> None:
     with pytest.raises(TypeError):
         describe_boxplot(a)
+
+
+@pytest.mark.parametrize("dtype", [">u4", ">f4", "i2"])
+def test_fliers_are_in_native_byte_order(dtype: str) -> None:
+    """Also of boxes without any element."""
+    a = np.array([1, 2, 3, 100], dtype)
+    for some in (a, a[:0], a[:2]):
+        for x in (some, da.from_array(some, chunks=3)):
+            assert describe_boxplot(x).compute()[0].fliers.dtype == a.dtype.newbyteorder("=")
 
 
 def test_labels() -> None:

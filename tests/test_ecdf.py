@@ -21,7 +21,7 @@ from hypothesis.extra.numpy import arrays, from_dtype
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dask_gpuselect import ChunksChangedError, kernels, passes, quantile
+from dask_gpuselect import ChunksChangedError, kernels, passes, quantile, threads
 from dask_gpuselect.distribution import EmpiricalDistribution, EstimatedDistribution, ecdf
 from dask_gpuselect.distribution.cdf import places_among
 from dask_gpuselect.distribution.counts import Ordered, even_ranks
@@ -587,7 +587,7 @@ def test_a_guess_that_misses(reads: list[str]) -> None:
 def test_large_plain_arrays_are_shared_out_among_threads(
     reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "WORTH_THREADS", 10_000)
+    monkeypatch.setitem(threads.WORTH, "elements", 10_000)
     a = normal(40_000).reshape(200, 200)
     with dask.config.set(num_workers=2):
         for points in (5, 101, [0.5]):
@@ -803,3 +803,15 @@ def test_values_of_the_same_kind(backend: Backend) -> None:
         (found.cdf_bounds(z)[0], found.cdf_bounds([[0.0, 0.2, 9.0]])[0]),
     ):
         np.testing.assert_array_equal(backend.to_numpy(one), wanted)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_points_beyond_int64(kind: Any) -> None:
+    """Of such a list NumPy makes float64, which rounds."""
+    a = np.array([1, 2**63, 2**63 + 1, 2**64 - 1], "u8")
+    for x in (a, da.from_array(a, chunks=2)):
+        (d,) = dask.compute(ecdf(x, kind([1, 2**63 + 1, 2**64 - 2])))
+        assert d.points.tolist() == [1, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+        assert d.upto.tolist() == [1, 3, 3, 4]
+    with pytest.raises(ValueError, match="points must be numbers of uint64"):
+        ecdf(a, kind([1, -1]))

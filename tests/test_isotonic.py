@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from fractions import Fraction
 from types import ModuleType
@@ -329,9 +330,10 @@ def test_clear_errors(arguments: Any, error: type[Exception], match: str) -> Non
             isotonic_regression(*arguments, loss=loss)
 
 
-def test_an_unknown_loss() -> None:
-    with pytest.raises(ValueError, match="squared, absolute, not 'huber'"):
-        isotonic_regression([1, 2], loss="huber")
+@pytest.mark.parametrize("loss", ["huber", None, 5, [], {}])
+def test_an_unknown_loss(loss: Any) -> None:
+    with pytest.raises(ValueError, match=f"squared, absolute, not {re.escape(repr(loss))}"):
+        isotonic_regression([1, 2], loss=loss)
 
 
 def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
@@ -517,59 +516,6 @@ def test_tally_at_any_few_ends(dtype: str, n_values: int) -> None:
             np.testing.assert_array_equal(found.upto, expected.upto)
             np.testing.assert_array_equal(np.sort(found.candidates), np.sort(expected.candidates))
             assert found.n_missing == expected.n_missing
-
-
-@pytest.mark.parametrize("how", [cpu._lost_of_square_fused, cpu._lost_of_square_split])
-def test_what_rounding_loses_of_a_square(how: Callable[..., Any]) -> None:
-    """Exactly, with and without an instruction for it."""
-    lost = numba.njit(how)
-    for d in (normal(1000) * 2.0 ** np.arange(-400, 400, 0.8)).tolist():
-        square = d * d
-        assert Fraction(lost(d, square)) == Fraction(d) ** 2 - Fraction(square)
-
-
-@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 5000])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "u1"])
-@pytest.mark.parametrize("centre", [0, 99])
-def test_sums_of_a_chunk_are_exact(n: int, dtype: str, centre: int) -> None:
-    values = (normal(n) * 20 + 100).astype(dtype)
-    found = cpu.moments(values, values.dtype.type(centre), 1.0)
-    differences = [Fraction(x) - centre for x in values.tolist()]
-    assert found.n.tolist() == [n]
-    for numbers, power in ((found.total, 1), (found.square, 2)):
-        exact = sum(d**power for d in differences)
-        error = abs(sum(map(Fraction, numbers[0].tolist())) - exact)
-        assert error <= Fraction(2) ** -100 * sum(abs(d) ** power for d in differences)
-
-
-@pytest.mark.parametrize("place", [0, 70, 4999])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-def test_sums_with_what_has_no_finite_square(value: float, place: int) -> None:
-    values = np.ones(5000)
-    values[place] = value
-    found = cpu.moments(values, np.float64(0), 1.0)
-    counts = [count.item() for count in (found.n, found.n_high, found.n_low)]
-    assert counts == [4999 + (value == 1e300), value == np.inf, value == -np.inf]
-    assert found.is_scaled == np.isnan(value)
-    if np.isnan(value):
-        assert found.total.sum() == found.square.sum() == 4999
-
-
-@pytest.mark.parametrize(
-    ("pivots", "centre"),
-    [
-        ([], 0),
-        ([np.inf], 0),
-        ([-1, 2, 3, 4], 0),
-        ([288, 298, 308, 318], 0),
-        ([1000, 1001, 1002, 1003, np.inf], 1002),
-        ([7], 7),
-    ],
-)
-def test_sums_are_about_zero_unless_that_is_far_off(pivots: list[float], centre: float) -> None:
-    assert kernels._centre(np.array(pivots, "f4")) == centre
-    if np.isfinite(pivots).all():
-        assert kernels._centre(np.array(pivots, "i8")) == centre
 
 
 def test_kernels_are_compiled_once_for_read_only_and_writable_arrays() -> None:

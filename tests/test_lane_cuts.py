@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
+from dask_gpuselect.kernels import cpu_lane_passes
 from dask_gpuselect.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -30,7 +32,7 @@ from dask_gpuselect.lane_cuts import (
     tally_of_sorted,
 )
 from dask_gpuselect.strategies.default import TALLIES_EVERY, plan_passes
-from tests.data import FLOATS, MISSING
+from tests.data import FLOATS, INTEGERS, MISSING
 
 IntArray = NDArray[np.int64]
 Q = np.array([0.5, 0.0, 0.9, 1.0])
@@ -208,6 +210,82 @@ def test_sizes_are_told_to_schedulers() -> None:
     cuts = cuts_of_sorted(mixed_lanes(300, "f8"), None, 100)
     assert cuts.low is cuts.high
     assert cuts.low.nbytes <= cuts.__sizeof__()
+
+
+# --- Compiled -------------------------------------------------------------------------------------
+
+
+def assert_equal(mine: Any, other: Any) -> None:
+    """But for pivots of brackets with nothing inside, which mean nothing."""
+    assert type(mine) is type(other)
+    for name, value in vars(other).items():
+        some = other.n_inside > 0 if name in ("low", "high") else ...
+        np.testing.assert_array_equal(getattr(mine, name)[some], value[some], err_msg=name)
+
+
+def in_order(tally: LaneTally) -> LaneTally:
+    """With the candidates of each bracket ascending."""
+    sizes = tally.n_inside.reshape(-1)
+    bracket = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((tally.candidates, bracket))
+    return replace(tally, candidates=tally.candidates[order])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "i2", "u1"])
+def test_compiled_as_in_the_reference(dtype: str) -> None:
+    """Cuts, brackets, tallies, and what they make together, of parts of uneven sizes."""
+    if dtype[0] == "f":
+        table = mixed_lanes(700, dtype)
+    else:
+        table = np.stack([make(700, dtype) for make in INTEGERS.values()])
+    for n_parts, widths in ((1, (2,)), (4, (9, 5)), (11, (30, 7)), (11, (1000,))):
+        parts = divided(table, n_parts)
+        brackets = None
+        for m in widths:
+            cuts = [cuts_of_sorted(part, brackets, m) for part in parts]
+            for part, cut in zip(parts, cuts, strict=True):
+                assert_equal(cpu_lane_passes.cuts_of_sorted(part, brackets, m), cut)
+                (own,) = cpu_lane_passes.cuts([part[:, ::-1]], brackets, m)
+                assert_equal(own, cut)
+            merged = merge(cuts, m)
+            assert_equal(merge(cuts, m, cpu_lane_passes.bracketed), merged)
+            for some in (cuts, [merged], [merged, *cuts]):
+                if brackets is None:
+                    wanted = find_brackets(some, ranks)
+                    found = find_brackets(some, ranks, cpu_lane_passes.bracketed)
+                elif some is cuts:
+                    wanted = narrow(some, brackets)
+                    found = narrow(some, brackets, cpu_lane_passes.bracketed)
+                assert_holding(found, wanted)
+            brackets = find_brackets(cuts, ranks) if brackets is None else narrow(cuts, brackets)
+        assert brackets is not None
+        tallies = [tally_of_sorted(part, brackets) for part in parts]
+        compiled = [cpu_lane_passes.tally_of_rows(part[:, ::-1].copy(), brackets) for part in parts]
+        for one, other in zip(compiled, tallies, strict=True):
+            assert_equal(in_order(one), other)
+        assert_equal(
+            in_order(cpu_lane_passes.merge_tallies(compiled)), in_order(merge_tallies(tallies))
+        )
+
+
+def assert_holding(found: LaneBrackets, wanted: LaneBrackets) -> None:
+    """The same, but for lanes without a valid element, whose ends mean nothing."""
+    some = wanted.n_valid > 0
+    for name, value in vars(wanted).items():
+        np.testing.assert_array_equal(getattr(found, name)[some], value[some], err_msg=name)
+
+
+@given(
+    lanes=st.lists(st.lists(values, min_size=20, max_size=20), min_size=1, max_size=3),
+    n_parts=st.integers(1, 7),
+    m=st.integers(2, 8),
+)
+def test_search_among_ties(lanes: list[list[int]], n_parts: int, m: int) -> None:
+    parts = divided(np.array(lanes, np.uint8), n_parts)
+    cuts = [cuts_of_sorted(part, None, m) for part in parts]
+    assert_holding(
+        find_brackets(cuts, ranks, cpu_lane_passes.bracketed), find_brackets(cuts, ranks)
+    )
 
 
 # --- Lanes side by side ---------------------------------------------------------------------------

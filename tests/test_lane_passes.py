@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, explain, median, nanmedian, nanquantile, quantile
+from dask_gpuselect import (
+    ChunksChangedError,
+    describe_boxplot,
+    explain,
+    lanes,
+    median,
+    nanmedian,
+    nanquantile,
+    quantile,
+)
+from dask_gpuselect.robust import mad
+from dask_gpuselect.strategies.default import plan_passes
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING
 from tests.oracle import expected
@@ -117,15 +128,28 @@ def test_other_dtypes(backend: Backend, limit: str, dtype: str) -> None:
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("q", [0.4, [0.4, 0.1]])
 @pytest.mark.parametrize("axis", [1, -1, (0, 2), (1, 2)])
-def test_any_axes(backend: Backend, axis: Any, q: Any, keepdims: bool) -> None:
+@pytest.mark.parametrize(("plan_name", "percent"), [("column", 60), ("passes", 85)])
+def test_any_axes(
+    backend: Backend,
+    plan_name: str,
+    percent: int,
+    axis: Any,
+    q: Any,
+    keepdims: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of columns that are too large: in slabs that fit; in passes if slabs must not."""
+    if plan_name == "passes":
+        monkeypatch.setattr(lanes, "_numbers_of_slabs", lambda *sizes: [1])
     a = FLOATS["normal"](40 * 50 * 60).reshape(40, 50, 60)
     wanted = np.quantile(a, q, axis=axis, keepdims=keepdims)
     x = backend.lazy(a, (8, 10, 12))
-    with limited(explain(x, q, axis=axis).task_bytes * 2 // 5):
+    with limited(explain(x, q, axis=axis).task_bytes * percent // 100):
         lazy = quantile(x, q, axis=axis, keepdims=keepdims)
         plan = explain(x, q, axis=axis)
-    assert plan.name == "passes"
-    assert "passes" in lazy.name
+    assert plan.name == plan_name
+    assert plan.loads > 1
+    assert plan_name in lazy.name
     assert lazy.shape == wanted.shape
     np.testing.assert_array_equal(backend.to_numpy(lazy.compute(scheduler="sync")), wanted)
 
@@ -196,17 +220,71 @@ def test_two_loads_are_enough_for_most() -> None:
     assert explain(x, axis=0).loads == 3
 
 
+def test_columns_that_are_a_little_too_large_are_cut() -> None:
+    """In as many loads as passes would take, and no more than of a column; of boxes too."""
+    source = Source((N, 6, 5))
+    x = source.lazy((8, 3, 5))
+    a = source.whole()
+    with limited(share(x, 0, "70%")):
+        plan = explain(x, axis=0)
+        lazy, boxes, spread = median(x, axis=0), describe_boxplot(x, axis=0), mad(x, axis=0)
+    assert (plan.name, plan.loads) == ("column", 2)
+    for asked, wanted in ((lazy, np.median(a, axis=0)), (spread, mad(a, axis=0))):
+        before = dict(source.loads)
+        np.testing.assert_array_equal(asked.compute(), wanted)
+        assert {n - before.get(chunk, 0) for chunk, n in source.loads.items()} == {2}
+    before = source.loads
+    np.testing.assert_array_equal(boxes.compute().to_dict()["med"], np.median(a, axis=0))
+    assert {n - before[chunk] for chunk, n in source.loads.items()} == {2}
+
+
+def test_columns_in_memory_are_cut_however_large() -> None:
+    """Loads of what is held cost nothing: a look at each element is all."""
+    a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
+    x = da.from_array(a, chunks=(100, 10_000))
+    with limited(share(x, 0, "17%")):
+        plan, lazy = explain(x, axis=0), median(x, axis=0)
+        other = explain(x.map_blocks(np.copy), axis=0)
+    assert (plan.name, plan.loads, plan.task_bytes <= a.nbytes * 17 / 100) == ("column", 6, True)
+    assert other.name == "passes"
+    assert "rechunk" in str(other)
+    assert "rechunk" not in str(plan)
+    np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
+
+
+@pytest.mark.parametrize("n_q", [1, 3, 8])
+def test_no_more_loads_with_parts_that_are_small(n_q: int) -> None:
+    """Parts and reports are as small as they may be; the loads are those of the largest."""
+    for shape, chunks in (
+        ((3650, 300, 300), (365, 300, 300)),
+        ((3650, 200, 200), (1, 200, 200)),
+        ((4 * 10**7, 10), (2 * 10**6, 10)),
+    ):
+        x = da.zeros(shape, chunks=chunks, dtype="f4")
+        for ratio in (2.5, 4, 10):
+            limit = int(shape[0] * np.prod(chunks[1:]) * 4 / ratio)
+            with limited(limit):
+                plan = lanes.plan_lanes(x, (0,), n_q)
+            sizes = [sum(x.chunks[0][i:j]) for i, j in lanes._parts(x.chunks[0], shape[0] / ratio)]
+            largest = plan_passes(sizes, n_q, limit // int(np.prod(chunks[1:])), 4)
+            assert largest is None or plan.loads <= len(largest.widths) + 1
+            assert plan.task_bytes <= limit
+            assert plan.gathered_bytes <= limit
+
+
 def test_plans_are_explained() -> None:
     x = da.zeros((1000, 10, 10), chunks=(100, 5, 5))
     assert str(explain(x, axis=0)) == (
         "column: one load; chunks of 195.31 kiB a task; reports of 0 B in one place"
     )
-    lanes = explain(x.rechunk((1000, 5, 5)), axis=0)
-    assert (lanes.name, lanes.loads, lanes.task_bytes) == ("lanes", 1, 200_000)
+    whole_lanes = explain(x.rechunk((1000, 5, 5)), axis=0)
+    assert (whole_lanes.name, whole_lanes.loads, whole_lanes.task_bytes) == ("lanes", 1, 200_000)
     assert explain(x, axis=0) == explain(x, 0.1, axis=[0])
     with limited("100 kB"):
         assert str(explain(x, axis=0)) == (
-            "passes: 2 loads; chunks of 97.66 kiB a task; reports of 97.66 kiB in one place"
+            "passes: 2 loads; chunks of 97.66 kiB a task; reports of 44.53 kiB in one place; "
+            "one load with a column-limit of 195.31 kiB, or of chunks that hold whole lanes, as of "
+            "rechunk({0: -1, 1: 'auto', 2: 'auto'})"
         )
     whole = explain(x, [0.1, 0.2])
     assert (whole.name, whole.loads, whole.task_bytes) == ("bracket", 2, 20_000)
@@ -267,14 +345,21 @@ def test_names_are_deterministic() -> None:
 
 
 def test_first_loads_are_shared() -> None:
-    """Several questions about one array, computed together."""
-    source = Source((N, 4))
-    x = source.lazy((20, 2))
-    with limited(5000):
-        lazy = [median(x, axis=0), quantile(x, [0.1, 0.2], axis=0), nanquantile(x, 0.9, axis=0)]
-        assert [explain(x, q, axis=0).loads for q in (0.5, [0.1, 0.2])] == [2, 2]
-    dask.compute(*lazy)
-    assert set(source.loads.values()) == {4}
+    """Several questions about one array, computed together: the first of each passes, every load of
+    slabs."""
+    for limit, name, loads in ((5000, "column", 2), (4000, "passes", 4)):
+        source = Source((N, 4))
+        x = source.lazy((20, 2))
+        with limited(limit):
+            lazy = [
+                median(x, axis=0),
+                quantile(x, [0.1, 0.2], axis=0),
+                nanquantile(x, 0.9, axis=0),
+            ]
+            plans = [explain(x, q, axis=0) for q in (0.5, [0.1, 0.2])]
+        assert [(plan.name, plan.loads) for plan in plans] == [(name, 2)] * 2
+        dask.compute(*lazy)
+        assert set(source.loads.values()) == {loads}
 
 
 def test_it_composes() -> None:
@@ -328,5 +413,5 @@ def test_another_number_of_nan_is_noticed() -> None:
     with limited(9000), warnings.catch_warnings():
         assert explain(x, axis=0).loads == 2
         lazy = nanmedian(x, axis=0)
-        with pytest.raises(ChunksChangedError, match="a lane held 600 valid .* and 599 on a later"):
+        with pytest.raises(ChunksChangedError, match=r"chunk \(\d+, 0\) held other elements"):
             lazy.compute(scheduler="sync")

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect import kernels, lanes, median, nanmedian, nanquantile, quantile
+from dask_gpuselect import kernels, median, nanmedian, nanquantile, quantile, threads
 from dask_gpuselect.kernels import cpu, generic
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING
@@ -329,26 +329,26 @@ def test_long_lanes_are_selected() -> None:
 
 def test_large_plain_arrays_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Among threads, if the caller is not one of several."""
-    threads = set()
+    found_in = set()
     original = kernels.answer_lanes
 
     def noted(*args: Any) -> Any:
-        threads.add(threading.current_thread())
+        found_in.add(threading.current_thread())
         return original(*args)
 
     monkeypatch.setattr(kernels, "answer_lanes", noted)
-    monkeypatch.setattr(lanes, "WORTH_THREADS", 1000)
+    monkeypatch.setitem(threads.WORTH, "bytes of lanes", 1000)
     a = np.random.default_rng(0).normal(size=(50, 4, 60))
     for axis in (0, -1, (0, 1)):
         found = quantile(a, [0.1, 0.5], axis=axis)
         assert isinstance(found, np.ndarray)
         np.testing.assert_array_equal(found, np.quantile(a, [0.1, 0.5], axis=axis))
-    assert threading.main_thread() not in threads
-    threads.clear()
+    assert threading.main_thread() not in found_in
+    found_in.clear()
     worker = threading.Thread(target=median, args=(a, 0))
     worker.start()
     worker.join()
-    assert threads == {worker}
+    assert found_in == {worker}
 
 
 def test_large_plain_arrays_are_not_copied() -> None:

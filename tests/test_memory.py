@@ -75,7 +75,7 @@ def measured(question: str) -> tuple[int, list[int]]:
     dask.config.set(scheduler="threads", num_workers=THREADS)
     # Compile everything, on chunks that are too small to be noticed.
     n = 30_000
-    ask(Quick((2 * n,)).lazy(n), n).compute()
+    ask(Quick((8 * n,)).lazy(n), n).compute()
     gc.collect()
     before = peak()
     tracemalloc.start()
@@ -204,7 +204,8 @@ def test_sorting_holds_no_more_than_a_chunk_of_the_result() -> None:
 
 
 LIMIT = 12 * MEGABYTE
-LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': {LIMIT}}}) and "
+# By the size of chunks: what is compiled before is the plan that is measured.
+LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': n * {LIMIT * 8 // CHUNK}}}) and "
 
 
 @pytest.mark.parametrize(

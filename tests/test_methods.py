@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -194,6 +195,97 @@ def test_contexts_of_threads_overlap() -> None:
     assert seen == [True, False]
 
 
+def test_a_context_does_not_end_what_others_have_enabled() -> None:
+    with enable():
+        enable()
+    assert is_on()  # by the call inside
+    disable()
+
+    first, second = enable(), enable()  # as two threads that have not entered their contexts yet
+    with first:
+        with second:
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+
+    early = enable()
+    enable()
+    with early:
+        pass
+    assert is_on()  # by the second call
+    disable()
+
+    early = enable()
+    with enable():
+        pass
+    with early:
+        assert is_on()
+    assert not is_on()
+
+    with enable() as outer:
+        with outer:
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+    with outer:
+        assert is_on()
+    assert not is_on()
+
+
+def test_disabling_ends_every_context() -> None:
+    with enable() as outer:
+        disable()
+        with enable():
+            assert is_on()
+        assert not is_on()
+        with outer:  # entered again
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+    with enable():
+        disable()
+        enable()
+    assert is_on()  # the context has ended before, and so does not end the later call
+    disable()
+
+
+@pytest.mark.parametrize("is_permanent", [False, True])
+def test_many_threads_at_once(is_permanent: bool) -> None:
+    """Each in contexts of its own, or one that all share: dask's functions are there again, or ours
+    stay if somebody else has enabled them; and ours are there inside."""
+    before = dasks()
+    shared = enable()
+    disable()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    seen: list[bool] = []
+
+    def often() -> None:
+        for _ in range(50):
+            with enable():
+                seen.append(is_on())
+                with shared:
+                    seen.append(is_on())
+                seen.append(is_on())
+
+    try:
+        for _ in range(10):
+            if is_permanent:
+                enable()
+            threads = [threading.Thread(target=often) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert is_on() == is_permanent
+            disable()
+            assert all(dasks()[name] is before[name] for name in NAMES)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(seen) == 10 * 6 * 50 * 3
+    assert all(seen)
+
+
 # --- Arguments ------------------------------------------------------------------------------------
 
 
@@ -261,6 +353,26 @@ def test_what_ours_does_not_know_is_dasks(calls: list[str]) -> None:
         with pytest.raises(np.exceptions.AxisError):
             np.median(x, 2)
     np.testing.assert_array_equal(out.compute(), np.median(data(), 0))
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_lazy_quantiles_are_dasks(name: str, calls: list[str], monkeypatch: Any) -> None:
+    """Ours would have to compute them, and so does not look at them."""
+
+    def dasks_own(*args: Any, **kwargs: Any) -> str:
+        calls.append(name)
+        return "dask's"
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something was computed")
+
+    monkeypatch.setattr(da, name, dasks_own)
+    x = da.from_array(data(), chunks=(20, 11))
+    with enable(), dask.config.set(scheduler=refuse):
+        for q in (x.min(), [0.5, x.min()]):
+            assert getattr(da, name)(x, q) == "dask's"
+            assert getattr(da, name)(x, q=q, axis=0) == "dask's"
+    assert calls == [name] * 4
 
 
 @pytest.mark.parametrize("tests", ["test_percentiles", "test_reductions"])

@@ -25,7 +25,7 @@ from sklearn import neighbors as theirs
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dask_gpuselect import kernels
+from dask_gpuselect import kernels, threads
 from dask_gpuselect.kernels import cpu_distances, distances, generic
 from dask_gpuselect.nearest import Nearest
 from dask_gpuselect.neighbors import (
@@ -401,7 +401,7 @@ def test_plain_rows_and_lazy_queries(backend: Backend) -> None:
 
 def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = DATA["a grid"]()
-    monkeypatch.setattr("dask_gpuselect.neighbors.search.WORTH_THREADS", 1)
+    monkeypatch.setitem(threads.WORTH, "products", 1)
     for n in (1, 3):
         with dask.config.set(num_workers=n):
             assert_same(kneighbors(X, Q, 9), by_definition(X, Q, 9))
@@ -413,6 +413,16 @@ def test_array_api_arrays() -> None:
     found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 4)
     assert all(isinstance(a, type(array_api_strict.asarray(X))) for a in found)
     assert_same((generic.to_host(found[0]), generic.to_host(found[1])), by_definition(X, Q, 4))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8"])
+def test_foreign_byte_order(dtype: str) -> None:
+    X, Q = whole(300, 3, 50).astype(dtype), whole(7, 3, 50, 1).astype(dtype)
+    wanted = by_definition(X, Q, 4)
+    X, Q = X.astype(X.dtype.newbyteorder(">")), Q.astype(Q.dtype.newbyteorder(">"))
+    for rows in (X, da.from_array(X, chunks=(70, -1))):
+        for found, its in zip(dask.compute(*kneighbors(rows, Q, 4)), wanted, strict=True):
+            np.testing.assert_array_equal(found, its)
 
 
 def test_unknown_chunk_sizes(backend: Backend) -> None:
@@ -571,7 +581,7 @@ def test_chunks_that_are_not_as_promised() -> None:
     x = da.ones((6, 3), chunks=(2, 3)).map_blocks(
         lambda b: b[:, :2], dtype=float, meta=np.ones((0, 0))
     )
-    with pytest.raises(ValueError, match=r"chunk \(\d, 0\) has shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"chunk \(\d, 0\) of X has shape \(2, 2\)"):
         kneighbors(x, random(2, 3), 1)[0].compute()
 
 

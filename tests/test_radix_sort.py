@@ -345,6 +345,12 @@ def test_distributed() -> None:
     np.testing.assert_array_equal(np.sort(box), np.sort(flier_side(values, high=True)))
 
 
+@pytest.mark.parametrize("bits", ["8", None, 8.0])
+def test_bits_that_are_no_integer(bits: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        radix_sort(da.zeros(3), bits=bits)
+
+
 @pytest.mark.parametrize("bits", [0, 17, -8])
 def test_bits_out_of_range(bits: int) -> None:
     with pytest.raises(ValueError, match=f"bits must be from 1 to 16, and {bits} is not"):
@@ -360,7 +366,9 @@ def test_what_cannot_be_sorted() -> None:
     with pytest.raises(TypeError, match="masked arrays are not supported"):
         radix_sort(masked).compute()
     wrong = da.ones(3, dtype="f4").map_blocks(lambda block: block.astype("f8"), dtype="f4")
-    with pytest.raises(TypeError, match="a chunk has dtype float64, but its array says float32"):
+    with pytest.raises(
+        TypeError, match=r"chunk \(0,\) has dtype float64, but its array says float32"
+    ):
         radix_sort(wrong).compute()
 
 

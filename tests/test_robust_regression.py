@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
@@ -537,6 +538,9 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "objects": (lambda E: E().fit(dx, dy.astype(object)), TypeError, "y must be of real numbers"),
     "lazy y alone": (lambda E: E().fit(x_, dy), TypeError, "y is lazy and X is not"),
     "coverage": (lambda E: E(coverage=0.4).fit(dx, dy), ValueError, r"in \[0.5, 1\], and is 0.4"),
+    "a word": (lambda E: E(coverage="all").fit(dx, dy), ValueError, r"\[0.5, 1\], and is 'all'"),
+    "a list": (lambda E: E(coverage=[0.5]).fit(dx, dy), ValueError, r"\[0.5, 1\], and is \[0.5\]"),
+    "a complex tolerance": (lambda E: E(tol=1j).fit(dx, dy), ValueError, r"tol .* and is 1j"),
     "starts": (lambda E: E(n_starts=0).fit(dx, dy), ValueError, "n_starts must be an integer"),
     "best": (lambda E: E(n_best=1.5).fit(dx, dy), ValueError, "n_best must be an integer"),
     "steps": (lambda E: E(max_iter=-1).fit(dx, dy), ValueError, "max_iter must be an integer"),
@@ -552,7 +556,26 @@ def test_clear_errors(estimator: Any, case: str) -> None:
         call(estimator)
 
 
-def test_a_chunk_that_changes(small_samples: None) -> None:
+@both
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_targets_of_any_size(estimator: Any, scale: float) -> None:
+    """Squares of them may be beyond what a float64 holds, and nothing else is."""
+    x, y = contaminated(300)
+    one, other = (estimator(**FEW, reweight=True).fit(x, y * by) for by in (1.0, scale))
+    np.testing.assert_allclose(other.coef_ / scale, one.coef_, rtol=1e-9)
+    assert other.scale_ / scale == pytest.approx(one.scale_)
+    assert other.objective_ == (math.inf if scale > 1 else pytest.approx(0, abs=1e-300))
+    np.testing.assert_array_equal(other.support_, one.support_)
+
+
+@both
+def test_lazy_rows_without_columns(estimator: Any) -> None:
+    with pytest.raises(ValueError, match=r"0 feature\(s\) \(shape=\(50, 0\)\) while a min"):
+        estimator().fit(da.zeros((50, 0), chunks=(10, 0)), da.zeros(50, chunks=10))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_chunk_that_changes(small_samples: None, is_known: bool) -> None:
     x, y = contaminated(3000)
     loads: Iterator[int] = iter(range(100))
 
@@ -562,10 +585,15 @@ def test_a_chunk_that_changes(small_samples: None) -> None:
 
     table = da.from_array(np.column_stack([x, y]), chunks=(500, -1))
     table = table.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
-    with pytest.raises(
-        ChunksChangedError, match="chunk 2 of X has 499 rows, and 500 were expected"
-    ):
-        LeastTrimmedSquares(**FEW).fit(table[:, :-1], table[:, -1])
+    X, y = table[:, :-1], table[:, -1]
+    if is_known:
+        error: type[Exception] = ValueError
+        message = r"chunk \(2,.*\) of [Xy] has shape \(499,.*\), but its array says \(500,.*\)"
+    else:
+        X._chunks, y._chunks = ((np.nan,) * 6, X.chunks[1]), ((np.nan,) * 6,)
+        error, message = ChunksChangedError, "chunk 2 of X has 499 rows, and 500 were expected"
+    with pytest.raises(error, match=message):
+        LeastTrimmedSquares(**FEW).fit(X, y)
 
 
 @both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import threading
@@ -14,17 +15,20 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, argsort, quantile, sort, sort_by
+from dask_gpuselect import ChunksChangedError, argsort, graphs, quantile, sort, sort_by
 from dask_gpuselect.cuts import Cuts
 from dask_gpuselect.finish import counts_at
-from dask_gpuselect.kernels import cuts, tally
+from dask_gpuselect.graphs import Stages
+from dask_gpuselect.kernels import cuts, ordering, tally
 from dask_gpuselect.partition import Edges, Layout, Table
+from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.spill import SpillFile, spill_file
-from tests.backends import Backend, kind_of
+from tests.backends import NUMPY, Backend, kind_of
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
 from tests.sources import Source, changing
 
@@ -257,6 +261,188 @@ def test_plain_arrays(backend: Backend) -> None:
     np.testing.assert_array_equal(backend.to_numpy(x), values)  # not sorted in place
 
 
+# --- One chunk ------------------------------------------------------------------------------------
+
+
+def check_one_chunk(values: NDArray[Any], backend: Backend) -> None:
+    """Orders and pieces, against NumPy's."""
+    dtype = values.dtype
+    keys = ordering.keys_of(backend.asarray(values), dtype)
+    order, expected = np.argsort(values, kind="stable"), np.sort(values)
+    np.testing.assert_array_equal(backend.to_numpy(ordering.stable_order(keys)), order)
+    n_valid = len(values) - int(np.count_nonzero(values != values))  # noqa: PLR0124 - NaN, NaT
+    marks = expected[np.arange(1, 9) * n_valid // 9] if n_valid else expected[:0]
+    for has_order in (False, True):
+        found = ordering.dealt(keys, marks, dtype, has_order=has_order)
+        np.testing.assert_array_equal(found.below, expected[:n_valid].searchsorted(marks))
+        upto = expected[:n_valid].searchsorted(marks, side="right")
+        np.testing.assert_array_equal(found.upto, upto)
+        ends = [0, *found.upto.tolist(), n_valid, len(values)]
+        for a, b in itertools.pairwise(ends):  # each piece has what it is to have
+            piece = found.keys[a:b].copy()
+            ordering.sort(piece)
+            piece = backend.to_numpy(ordering.elements_of(piece, dtype))
+            np.testing.assert_array_equal(piece, expected[a:b])
+        if has_order:
+            places = backend.to_numpy(ordering.places(found, 5)) - 5
+            dealt = values[places]
+            whole = keys.copy()[ordering.stable_order(keys)]
+            whole = backend.to_numpy(ordering.elements_of(whole, dtype))
+            np.testing.assert_array_equal(whole, expected)
+            ties = dealt[1:] == dealt[:-1]
+            assert (np.diff(places)[ties] > 0).all()  # stable
+    np.testing.assert_array_equal(backend.to_numpy(backend.asarray(values)), values)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("kind", ALL_FLOATS)
+def test_a_chunk_of_floats(backend: Backend, kind: str, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        check_one_chunk(ALL_FLOATS[kind](1500).astype(dtype), backend)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_a_chunk_of_integers(backend: Backend, kind: str, dtype: str) -> None:
+    check_one_chunk(INTEGERS[kind](1500, dtype), backend)
+
+
+def test_a_chunk_of_dates() -> None:
+    for dtype in ("M8[s]", "m8[ns]"):
+        values = np.floor(normal(1500) * 99).astype("i8").astype(dtype)
+        values[::7] = "NaT"
+        check_one_chunk(values, NUMPY)
+
+
+@pytest.mark.parametrize("together", [1, 5, 33])
+def test_elements_that_differ_in_their_last_bits(backend: Backend, together: int) -> None:
+    """Keys and places do not fit into a word together; up to 32 equal beginnings are put in order
+    by insertion, and more by NumPy."""
+    n = 1500
+    high = hashed(np.arange(n) // together) * 2.0 ** np.arange(n % 7, n % 7 + 1) * 1e300
+    values = np.nextafter(high, 0).view("i8") + (hashed(np.arange(n)) * 5).astype("i8")
+    values[0], values[1] = np.iinfo("i8").min + 1, np.iinfo("i8").max
+    check_one_chunk(values, backend)
+    check_one_chunk(values.view("u8"), backend)
+
+
+# --- Through groups of chunks ---------------------------------------------------------------------
+
+COUNTED: dict[str, tuple[Callable[[da.Array], Any], int]] = {
+    "sort": (sort, 1),
+    "argsort": (argsort, 1),
+    "sort_by": (lambda x: sort_by(x, x)[1], 1),
+    "radix_sort": (lambda x: radix_sort(x, bits=16), 2),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_tasks_of_many_chunks(name: str) -> None:
+    """Two for each chunk and group, which are about the root of the chunks in number; as many
+    edges, and those of the rest, for each pass."""
+    ask, n_passes = COUNTED[name]
+    n = 441
+    graph = dict(ask(da.zeros(4 * n, chunks=4, dtype="f4")).__dask_graph__())
+    n_edges = sum(len(task.dependencies) for task in graph.values())
+    assert len(graph) <= n_passes * n * (2 * 22 + 4) + 20 * n
+    assert n_edges <= 2 * n_passes * n * (2 * 22 + 4) + 40 * n
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("n_in", [300, 1000, 7])
+def test_groups_are_even_and_batches_have_each_chunk_once(n_in: int, in_order: bool) -> None:
+    assert Stages.of(200, (1,) * 300) == Stages(tuple(range(301)))
+    for sizes in ((1,) * 70_000, (1,) * 65_000 + (100_000,), (0,) * 66_000 + (5,), (0,) * 66_000):
+        stages = Stages.of(n_in, sizes, in_order=in_order)
+        assert stages.steps[0] == 0
+        assert stages.steps[-1] == len(sizes)
+        assert (np.diff(stages.steps) > 0).all()
+        of_groups = np.add.reduceat(sizes, stages.steps[:-1])
+        n_groups = np.sqrt(len(sizes))
+        assert of_groups.max() <= sum(sizes) / (n_groups - 1) + max(sizes)
+        batches = [np.arange(n_in)[stages.batch(i)] for i in range(stages.n_batches)]
+        assert max(map(len, batches)) <= n_groups
+        assert sorted(np.concatenate(batches)) == list(range(n_in))
+
+
+@pytest.fixture
+def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "PAIRS", 0)
+
+
+@pytest.mark.usefixtures("grouped")
+@pytest.mark.parametrize("spill", [False, True])
+@pytest.mark.parametrize("kind", ["normal", "sorted", "few", "missing", "dates"])
+def test_through_groups(backend: Backend, kind: str, spill: bool) -> None:
+    if kind == "dates" and backend is not NUMPY:
+        return  # CuPy has none
+    values = normal(N)
+    changed = {
+        "sorted": np.sort(values),
+        "few": np.floor(values * 2),
+        "missing": np.where(values > 0.2, np.nan, values),
+        "dates": np.where(values > 0.9, np.datetime64("NaT"), (values * 9).astype("M8[s]")),
+    }
+    values = changed.get(kind, values)
+    order = np.argsort(values, kind="stable")
+    for chunks, out in ((UNEVEN, 90), (40, None), (150, (1, 0, 0, 500, N - 501)), (N, 30)):
+        sizes = chunks if isinstance(chunks, tuple) else None
+        x = backend.lazy(values, (sizes or chunks,))
+        check(sort(x, chunks=out, spill=spill), np.sort(values), backend)
+        check(argsort(x, chunks=out, spill=spill, split_every=2), order, backend)
+        rows = backend.lazy(np.arange(2 * N).reshape(N, 2), (x.chunks[0], 2))
+        keys, found = dask.compute(*sort_by(x, rows, chunks=out, spill=spill))
+        np.testing.assert_array_equal(backend.to_numpy(keys), np.sort(values))
+        np.testing.assert_array_equal(backend.to_numpy(found)[:, 0], 2 * order)
+        if not spill:
+            found = backend.to_numpy(radix_sort(x).compute())
+            np.testing.assert_array_equal(found, np.sort(values))
+
+
+@pytest.mark.usefixtures("grouped")
+@pytest.mark.parametrize("data", [np.arange(6400.0), normal(6400)], ids=["sorted", "normal"])
+def test_no_task_of_a_group_holds_more_than_a_few_chunks(data: NDArray[Any]) -> None:
+    """Of sorted data neighbours go to the same group, and are in different batches."""
+    held = []
+
+    def look(key: Any, result: Any, *_: Any) -> None:
+        if "regrouped" in str(key):
+            held.append(sum(len(piece[0]) for piece in result if piece is not None))
+
+    with Callback(posttask=look):
+        found = sort(da.from_array(data, chunks=100)).compute()
+    np.testing.assert_array_equal(found, np.sort(data))
+    assert sum(held) == 6400
+    assert max(held) <= 200
+
+
+@pytest.mark.usefixtures("grouped")
+def test_what_goes_through_groups_is_written_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[int] = []
+    write = SpillFile.write
+
+    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
+        written.append(array.nbytes)
+        return write(self, array)
+
+    monkeypatch.setattr(SpillFile, "write", noted)
+    x = da.from_array(normal(900), chunks=30)
+    sort(x, spill=tmp_path).compute()
+    assert sum(written) == 2 * x.nbytes
+    gc.collect()
+    assert not [name for name in open_files() if str(tmp_path) in name]
+
+
+def test_dask_config_of_reductions() -> None:
+    values = normal(N)
+    x = da.from_array(values, chunks=50)
+    with dask.config.set(split_every={0: 2}):
+        np.testing.assert_array_equal(sort(x), np.sort(values))
+        np.testing.assert_array_equal(argsort(x), np.argsort(values))
+
+
 # --- Loads and laziness ---------------------------------------------------------------------------
 
 SORTS: dict[str, tuple[Callable[[da.Array, da.Array], Any], int, int]] = {
@@ -266,6 +452,14 @@ SORTS: dict[str, tuple[Callable[[da.Array, da.Array], Any], int, int]] = {
     "sort_by": (lambda x, y: sort_by(x, y), 3, 1),
     "one of sort_by": (lambda x, y: sort_by(x, y)[1], 3, 1),
 }
+
+
+@pytest.mark.usefixtures("grouped")
+def test_loads_through_groups() -> None:
+    key, value = Source((1000,)), Source((1000,), "i8")
+    dask.compute(sort_by(key.lazy(90), value.lazy(90)))
+    assert set(key.loads.values()) == {3}
+    assert set(value.loads.values()) == {1}
 
 
 @pytest.mark.parametrize("name", SORTS)
@@ -467,7 +661,7 @@ def test_arguments_that_do_not_fit() -> None:
     x = da.ones(10, chunks=4)
     with pytest.raises(ValueError, match="split_every"):
         sort(x, split_every=1)
-    with pytest.raises(TypeError, match="integer"):
+    with pytest.raises(ValueError, match="integer"):
         sort(x, split_every=2.5)  # type: ignore[arg-type]
     for chunks in (0, -2):
         with pytest.raises(ValueError, match="positive"):
@@ -496,7 +690,9 @@ def test_sizes_that_show_while_computing() -> None:
     with pytest.raises(ValueError, match="chunk . of the key has 5 elements, and of a value [23]"):
         sort_by(x, x[x % 2 == 0])[1].compute()
     x._chunks = ((5, 4),)
-    with pytest.raises(ValueError, match="says 9 elements, and its chunks hold 10"):
+    with pytest.raises(
+        ValueError, match=r"chunk \(1,\) has shape \(5,\), but its array says \(4,\)"
+    ):
         sort(x).compute()
 
 
@@ -504,7 +700,45 @@ def test_sizes_that_show_while_computing() -> None:
 @pytest.mark.parametrize(
     "change", [lambda v: v[:-1], lambda v: v + 0.5, lambda v: np.append(v[1:], np.nan)]
 )
-def test_a_chunk_that_changes(change: Any, load: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pairs", [0, graphs.PAIRS])
+def test_a_chunk_that_changes(
+    change: Any, load: int, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "PAIRS", pairs)
     x = changing(lambda v, turn: change(v) if turn == load else v, directory=tmp_path)
-    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)|wanted ranks"):
+    with pytest.raises(ChunksChangedError, match=r"chunks? .*\(3,\)|wanted ranks"):
         sort(x).compute()
+
+
+# --- Chunks that lie anyhow in memory -------------------------------------------------------------
+
+
+class Strided:
+    """Hands out parts of an array as they lie."""
+
+    ndim = 1
+
+    def __init__(self, a: NDArray[Any]) -> None:
+        self.a, self.shape, self.dtype = a, a.shape, a.dtype
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return self.a[index]
+
+
+@pytest.mark.parametrize("layout", ["every other", "backwards", "repeated", "a field"])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2", "u4", "f8", "M8[s]"])
+def test_chunks_that_are_not_contiguous(dtype: str, layout: str) -> None:
+    values = (np.arange(40, dtype="i8") * 7 % 11).astype(dtype)
+    table = np.zeros(40, [("before", "u1"), ("x", dtype)])
+    table["x"] = values
+    a = {
+        "every other": values[::2],
+        "backwards": values[::-1],
+        "repeated": np.broadcast_to(values[3:4], (9,)),
+        "a field": table["x"],
+    }[layout]
+    for chunks in (4, 40):
+        x = da.from_array(Strided(a), chunks=chunks, meta=np.empty(0, dtype))
+        np.testing.assert_array_equal(sort(x), np.sort(a))
+        np.testing.assert_array_equal(argsort(x), np.argsort(a, kind="stable"))
+        np.testing.assert_array_equal(sort_by(x, x)[1], np.sort(a))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import explain, median, nanquantile, quantile
 
 from .common import QUARTILES, THREADS, Values, compute, in_memory, shrunk, unit
+from .crafted import killer
 
 STACK = (365, 500, 500)
 CHUNKS = (73, 250, 250)
@@ -174,3 +175,63 @@ class LanePlans:
 
 def _normal(block: Values, block_id: tuple[int, ...]) -> NDArray[np.float32]:
     return np.random.default_rng(block_id).standard_normal(block.shape, np.float32)
+
+
+# --- Lanes of other kinds
+
+
+def of_bytes(shape: tuple[int, int], dtype: str = "u1") -> Values:
+    return np.random.default_rng(2011).integers(0, 200, shape).astype(dtype)
+
+
+def of_normal(shape: tuple[int, int]) -> Values:
+    return in_memory("normal", shape[0] * shape[1], np.float64).reshape(shape)
+
+
+def of_crafted(n: int) -> Values:
+    """A lane that took quadratic time when samples were salted with no more than sizes."""
+    return killer(n, (n - 1) // 2, lambda size: size, 200)[None]
+
+
+KINDS: Mapping[str, tuple[Callable[[], Values], int]] = {
+    "uint8 (2000, 10000)": (lambda: of_bytes((shrunk(2000), shrunk(10_000))), 0),
+    "uint8 (10000, 2000)": (lambda: of_bytes((shrunk(10_000), shrunk(2000))), 1),
+    "uint8 (200, 100000)": (lambda: of_bytes((shrunk(200), shrunk(100_000))), 0),
+    "uint8 (20, 1000000)": (lambda: of_bytes((20, shrunk(1_000_000))), 0),
+    "int16 (2000, 10000)": (lambda: of_bytes((shrunk(2000), shrunk(10_000)), "i2"), 0),
+    "float64 (16e6, 1)": (lambda: of_normal((shrunk(16_000_000), 1)), 1),
+    "float64 (1, 16e6)": (lambda: of_normal((1, shrunk(16_000_000))), 0),
+    "float64 (5e6, 2)": (lambda: of_normal((shrunk(5_000_000), 2)), 1),
+    "float64 (5e6, 3)": (lambda: of_normal((shrunk(5_000_000), 3)), 1),
+    "float64 (3, 5e6)": (lambda: of_normal((3, shrunk(5_000_000))), 0),
+    "float64 (2e6, 8)": (lambda: of_normal((shrunk(2_000_000), 8)), 1),
+    "normal (1, 1e6)": (lambda: of_normal((1, shrunk(1_000_000))), 1),
+    "crafted (1, 1e6)": (lambda: of_crafted(shrunk(1_000_000)), 1),
+}
+"""Arrays of narrow integers, of lanes of few elements, and of one long lane; and the axis."""
+
+CALLS: Mapping[str, Callable[[Values, int], Any]] = {
+    "median": lambda a, axis: median(a, axis=axis),
+    "np.median": lambda a, axis: np.median(a, axis=axis),
+    "quantile": lambda a, axis: quantile(a, Q, axis=axis),
+    "np.quantile": lambda a, axis: np.quantile(a, Q, axis=axis),
+}
+
+
+class KindsOfLanes:
+    """The median and three quartiles of NumPy arrays that are not like a stack of images."""
+
+    params = (list(KINDS), list(CALLS))
+    param_names = ("kind", "call")
+    number = 1
+    repeat = (3, 10, 20.0)
+    warmup_time = 0
+    timeout = 600
+
+    def setup(self, kind: str, call: str) -> None:
+        make, self.axis = KINDS[kind]
+        self.values = make()
+        self.call = CALLS[call]
+
+    def time_answer(self, kind: str, call: str) -> None:
+        self.call(self.values, self.axis)

@@ -1,0 +1,322 @@
+"""Every public function and method, how it is called, and which of its arguments may be lazy.
+
+`calls` and `public` look at the package itself, so that nothing new can be forgotten: whoever adds
+a function or an argument finds it here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+import dask_gpuselect
+import dask_gpuselect.xarray
+from dask_gpuselect import distribution, methods, neighbors, robust
+from dask_gpuselect.distribution import (
+    EmpiricalDistribution,
+    EstimatedDistribution,
+    MonotoneQuadraticSpline,
+    MonotoneRationalSpline,
+    ecdf,
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """How something is called.
+
+    Parameters
+    ----------
+    function : callable
+        Of named arguments.
+    data : dict
+        Arguments that may be dask arrays, as plain arrays.
+    known : dict
+        All others.
+    computes : tuple of str
+        Those of the data that are computed at the call if they are lazy, as is documented.
+    """
+
+    function: Callable[..., Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
+    computes: tuple[str, ...] = ()
+
+    def __call__(self, **changed: Any) -> Any:
+        return self.function(**{**self.data, **self.known, **changed})
+
+
+A = np.array([[3.0, 1.0], [2.0, 5.0], [4.0, 0.5], [0.0, 9.0], [7.0, 2.5], [6.0, 8.0]])
+LANE = A.ravel()
+
+# By the name of an argument: a value that makes sense. Those of data are the arrays.
+KNOWN: dict[str, Any] = {
+    "q": 0.5,
+    "axis": None,
+    "keepdims": False,
+    "method": "linear",
+    "strategy": None,
+    "k": 1,
+    "whis": 1.5,
+    "nan_policy": "omit",
+    "autorange": False,
+    "max_fliers": 10,
+    "labels": None,
+    "n_bins": 3,
+    "right": False,
+    "chunks": None,
+    "spill": None,
+    "split_every": None,
+    "scale": 1.0,
+    "points": 5,
+    "z": 0.5,
+    "p": 0.5,
+    "v": 0.5,
+    "nu": 1,
+    "extrapolate": True,
+    "loss": "absolute",
+    "increasing": True,
+    "n_neighbors": 2,
+    "return_distance": True,
+    "dim": None,
+}
+
+# How those of sequences are given, where that is another value.
+SEQUENCES: dict[str, Any] = {"iqr.q": (0.25, 0.75), "naniqr.q": (0.25, 0.75)}
+
+# Which arguments of a function are data.
+DATA: dict[str, dict[str, Any]] = {
+    "sort": {"x": LANE},
+    "argsort": {"x": LANE},
+    "digitize": {"x": A, "bins": np.array([1.0, 2.0])},
+    "kneighbors": {"X": A, "Q": A[:2]},
+}
+NAMES_OF_DATA = ("a", "x")
+
+
+def _function(name: str, function: Callable[..., Any]) -> Call:
+    parameters = inspect.signature(function).parameters
+    data = DATA.get(name) or {key: A for key in parameters if key in NAMES_OF_DATA}
+    data |= {"weights": None} if "weights" in parameters else {}
+    known = {
+        key: SEQUENCES.get(f"{name}.{key}", KNOWN[key])
+        for key, parameter in parameters.items()
+        if key not in data and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    return Call(function, data, known)
+
+
+def _sort_by(key: Any, values: Any, **how: Any) -> Any:
+    return dask_gpuselect.sort_by(key, values, **how)
+
+
+def _method(make: Callable[[], Any], name: str) -> Call:
+    parameters = inspect.signature(getattr(make(), name)).parameters
+    known = {key: KNOWN[key] for key, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
+    return Call(lambda **how: getattr(make(), name)(**how), {}, known)
+
+
+def _quadratic() -> MonotoneQuadraticSpline:
+    return MonotoneQuadraticSpline([0.0, 1.0, 2.0], [0.0, 1.0, 5.0])
+
+
+def _estimators() -> Iterator[tuple[str, Call]]:
+    for name in ("LeastTrimmedSquares", "LeastMedianOfSquares"):
+        make = getattr(robust, name)
+        few = {"n_starts": 3, "random_state": 0}
+        x, y = A[:, :1], A[:, 1]
+        asks = {key: p.default for key, p in inspect.signature(make).parameters.items()} | few
+
+        def fit(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
+            return make(**how).fit(X, y)
+
+        def predict(X: Any, make: Any = make) -> Any:
+            return make(n_starts=3, random_state=0).fit(A[:, :1], A[:, 1]).predict(X)
+
+        def score(X: Any, y: Any, sample_weight: Any, make: Any = make) -> Any:
+            fitted = make(n_starts=3, random_state=0).fit(A[:, :1], A[:, 1])
+            return fitted.score(X, y, sample_weight)
+
+        yield f"robust.{name}.fit", Call(fit, {"X": x, "y": y}, asks, ("X", "y"))
+        yield f"robust.{name}.predict", Call(predict, {"X": x})
+        data = {"X": x, "y": y, "sample_weight": None}
+        yield f"robust.{name}.score", Call(score, data, {}, ("X", "y", "sample_weight"))
+    for name in ("NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"):
+        make = getattr(neighbors, name)
+        y = np.arange(6) % 2
+        asks = {key: p.default for key, p in inspect.signature(make).parameters.items()}
+        asks["n_neighbors"] = 2
+
+        def fitted(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
+            return make(**how).fit(X, y)
+
+        def ask(X: Any, make: Any = make, what: str = "kneighbors", **how: Any) -> Any:
+            return getattr(make(n_neighbors=2).fit(A, np.arange(6) % 2), what)(X, **how)
+
+        yield f"neighbors.{name}.fit", Call(fitted, {"X": A, "y": y}, asks, ("y",))
+        how = {"n_neighbors": 2, "return_distance": True}
+        yield f"neighbors.{name}.kneighbors", Call(ask, {"X": A[:2]}, how)
+        for what in ("predict", "predict_proba"):
+            if hasattr(make, what):
+
+                def other(X: Any, make: Any = make, what: str = what) -> Any:
+                    return getattr(make(n_neighbors=2).fit(A, np.arange(6) % 2), what)(X)
+
+                yield f"neighbors.{name}.{what}", Call(other, {"X": A[:2]})
+
+
+def calls() -> dict[str, Call]:
+    """By their names in the package; ``exact`` is the accessor of dask arrays."""
+    found: dict[str, Call] = {}
+    for module, path in (
+        (dask_gpuselect, ""),
+        (robust, "robust."),
+        (neighbors, "neighbors."),
+        (distribution, "distribution."),
+    ):
+        for name in module.__all__:
+            if inspect.isfunction(getattr(module, name)):
+                found[f"{path}{name}"] = Call(lambda: None)
+    for name in found:
+        *path, last = name.split(".")
+        function = getattr(importlib.import_module(".".join(["dask_gpuselect", *path])), last)
+        if last not in SPECIAL:
+            found[name] = _function(last, function)
+    del found["to_gpu"], found["enable"], found["disable"]
+    how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
+    found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
+    lazy = {"a": da.from_array(A, chunks=2)}
+    found["explain"] = Call(dask_gpuselect.explain, lazy, {"q": 0.5, "axis": None})
+    spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
+    found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
+    found |= dict(_estimators())
+    for name in vars(methods.Exact):
+        if not name.startswith("_"):
+            # The array of the accessor is lazy: a name of an argument that is none.
+            signature = inspect.signature(getattr(methods.Exact, name)).parameters
+            known = {}
+            for key, parameter in list(signature.items())[1:]:
+                if parameter.kind is not parameter.VAR_POSITIONAL:
+                    known[key] = KNOWN.get(key)
+            data = {"bins": [1.0, 2.0]} if name == "digitize" else {}
+            data |= {"weights": None} if "weights" in known else {}
+            known = {key: value for key, value in known.items() if key not in data}
+
+            def ask(name: str = name, **how: Any) -> Any:
+                array = LANE if "sort" in name else A
+                return getattr(da.from_array(array, chunks=2).exact, name)(**how)
+
+            found[f"exact.{name}"] = Call(ask, data, known)
+    for make, names in (
+        (lambda: ecdf(A, 5), ("cdf", "cdf_bounds", "pdf", "quantile", "quantile_bounds")),
+        (
+            lambda: EstimatedDistribution.from_noisy([0, 1, 2], [0.1, 0.5, 0.9]),
+            ("cdf", "pdf", "quantile"),
+        ),
+        (_quadratic, ("__call__", "derivative", "inverse")),
+        (
+            lambda: MonotoneRationalSpline([0.0, 1.0], [0.0, 1.0], [1.0, 1.0]),
+            ("__call__", "derivative", "inverse"),
+        ),
+        (lambda: _quadratic().derivative(), ("__call__", "derivative")),
+    ):
+        for name in names:
+            found[f"distribution.{type(make()).__name__}.{name}"] = _method(make, name)
+    noisy = {"points": [0, 1, 2], "proportions": [0.1, 0.5, 0.9], "weights": None}
+    found["distribution.EstimatedDistribution.from_noisy"] = Call(
+        EstimatedDistribution.from_noisy, {}, noisy
+    )
+    found["distribution.EstimatedDistribution"] = Call(
+        EstimatedDistribution, {}, {"points": np.array([0.0, 1.0]), "shares": np.array([0.0, 1.0])}
+    )
+    one = np.array([1])
+    counts = {"points": np.array([0.5]), "below": 0 * one, "upto": one}
+    counts |= {"n_valid": 1, "n_missing": 0}
+    found["distribution.EmpiricalDistribution"] = Call(EmpiricalDistribution, {}, counts)
+    knots = {"x": [0.0, 1.0], "y": [0.0, 1.0], "extrapolate": True}
+    found["distribution.MonotoneQuadraticSpline"] = Call(MonotoneQuadraticSpline, {}, knots)
+    knots = knots | {"slopes": [1.0, 1.0]}
+    found["distribution.MonotoneRationalSpline"] = Call(MonotoneRationalSpline, {}, knots)
+    found |= _of_xarray()
+    return found
+
+
+SPECIAL = {"to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
+
+
+def _of_xarray() -> dict[str, Call]:
+    import xarray as xr
+
+    keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
+    known = {key: KNOWN[key] for key in keys}
+
+    def of_array(**how: Any) -> Any:
+        return xr.DataArray(da.from_array(A, chunks=2)).exact.describe_boxplot(**how)
+
+    def of_dataset(**how: Any) -> Any:
+        table = xr.Dataset({"a": ("n", da.from_array(LANE, chunks=5))})
+        return table.exact.describe_boxplot(**how)
+
+    return {
+        "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
+        "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),
+    }
+
+
+# What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
+WITHOUT = {
+    "to_gpu",
+    "enable",
+    "disable",
+    "Box",
+    "Boxplot",
+    "ChunksChangedError",
+    "Plan",
+    "distribution.LazyDistribution",
+    "distribution.SplineDerivative",
+}
+METHODS_WITHOUT = {"plot"}
+
+
+def public() -> set[str]:
+    """The names of everything that a user may call with arguments."""
+    found = set()
+    for module, path in (
+        (dask_gpuselect, ""),
+        (robust, "robust."),
+        (neighbors, "neighbors."),
+        (distribution, "distribution."),
+    ):
+        for name in module.__all__:
+            item = getattr(module, name)
+            if f"{path}{name}" in WITHOUT and name != "SplineDerivative":
+                continue
+            if not inspect.isclass(item) or not hasattr(item, "get_params"):
+                found.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`
+            if inspect.isclass(item):
+                found |= {f"{path}{name}.{method}" for method in _methods(item)}
+    found |= {f"exact.{name}" for name in vars(methods.Exact) if not name.startswith("_")}
+    for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
+        found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
+    nothing_proven = {"cdf_bounds", "quantile_bounds"}
+    return found - {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}
+
+
+def _methods(kind: type) -> Iterator[str]:
+    for name, method in inspect.getmembers(kind, callable):
+        is_public = name == "__call__" or not name.startswith("_")
+        module = getattr(method, "__module__", None) or ""  # of methods of scikit-learn its own
+        if not is_public or name in METHODS_WITHOUT or not module.startswith("dask_gpuselect"):
+            continue
+        try:
+            parameters = inspect.signature(method).parameters
+        except ValueError:
+            continue
+        if set(parameters) - {"self", "args", "kwargs"}:
+            yield name

@@ -1,0 +1,125 @@
+"""Values of dask's config: each is checked, and an error says which are allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_gpuselect import describe_boxplot, median, quantile, settings, sort, staging
+from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.neighbors import kneighbors
+from dask_gpuselect.robust import mad
+from tests.data import normal
+
+
+def data() -> da.Array:
+    return da.from_array(normal(6000).reshape(600, 10), chunks=(7, 10))
+
+
+# By the name of a setting: what reads it.
+READERS: dict[str, Callable[[], Any]] = {
+    "column-limit": lambda: median(data(), axis=0),
+    "spill-limit": lambda: sort(data()[:, 0] + 1),
+    "distance-limit": lambda: kneighbors(data().rechunk({1: -1}), np.ones((1, 10)), 1),
+    "staging-pool": lambda: staging._settings(),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("value", [None, True, "much", "", [1], float("nan"), float("inf")])
+def test_sizes_are_numbers_of_bytes(name: str, value: Any) -> None:
+    with (
+        dask.config.set({f"dask_gpuselect.{name}": value}),
+        pytest.raises(ValueError) as error,  # noqa: PT011
+    ):
+        READERS[name]()
+    assert str(error.value) == (
+        f"dask_gpuselect.{name} must be a number of bytes, or a string such as '500 MB', "
+        f"and is {value!r}"
+    )
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("value", [-1, "-1 MB"])
+def test_sizes_are_not_negative(name: str, value: Any) -> None:
+    with (
+        dask.config.set({f"dask_gpuselect.{name}": value}),
+        pytest.raises(ValueError, match=f"dask_gpuselect.{name} must not be negative, and is "),
+    ):
+        READERS[name]()
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("value", ["1 GiB", 2e9, np.int64(10**9), "1000000000"])
+def test_sizes_are_known_by_many_names(name: str, value: Any) -> None:
+    with dask.config.set({f"dask_gpuselect.{name}": value}):
+        READERS[name]()
+
+
+@pytest.mark.parametrize("value", [None, 0, -3, 2.5, "many", True])
+def test_numbers_of_threads(value: Any) -> None:
+    with (
+        dask.config.set({"dask_gpuselect.staging-threads": value}),
+        pytest.raises(ValueError, match="staging-threads must be 1 or more, and is "),
+    ):
+        staging._settings()
+
+
+@pytest.mark.parametrize("value", ["two", -1, 2.5])
+def test_numbers_of_workers(value: Any) -> None:
+    a = np.ones(1 << 23)
+    with (
+        dask.config.set(num_workers=value),
+        pytest.raises(ValueError, match="num_workers must be 1 or more, and is "),
+    ):
+        mad(a)
+
+
+def test_every_setting_is_read_in_one_way() -> None:
+    sources = {path: path.read_text() for path in Path(settings.__file__).parent.rglob("*.py")}
+    asked = {name for text in sources.values() for name in re.findall(r'n_bytes\("(.*?)"', text)}
+    assert asked == set(READERS)
+    readers = {path.name for path, text in sources.items() if "config.get(" in text}
+    assert readers == {"settings.py", "graphs.py", "spill.py"}  # the last two dask's own settings
+
+
+# --- How many parts a merge takes -----------------------------------------------------------------
+
+EVERY = [2, 3, {0: 2}, {0: 2, 1: 3}, {0: 8}, 1, np.int64(4), "4", None, {}, 0]
+
+
+@pytest.mark.parametrize("value", EVERY)
+def test_split_every_is_what_sums_accept(value: Any) -> None:
+    x = data()
+    with dask.config.set(split_every=value):
+        if not isinstance(value, str | None):
+            x.sum()
+        found = dask.compute(
+            median(x), quantile(x, [0.1, 0.9]), describe_boxplot(x)[0].q1, ecdf(x, [0.0]), mad(x)
+        )
+        tasks = len(dict(median(x).dask))
+    wanted = x.compute()
+    assert found[0] == np.median(wanted)
+    np.testing.assert_array_equal(found[1], np.quantile(wanted, [0.1, 0.9]))
+    assert found[2] == np.quantile(wanted, 0.25)
+    few = len(dict(median(x).dask))
+    if value and np.prod(list(value.values()) if isinstance(value, dict) else int(value)) <= 4:
+        assert tasks > few  # a deeper tree
+    else:
+        assert tasks >= few
+
+
+@pytest.mark.parametrize("value", [-2, 2.5, "two", {0: 2.5}, [2], True, {0: None}])
+def test_split_every_is_an_integer_or_a_dict(value: Any) -> None:
+    with (
+        dask.config.set(split_every=value),
+        pytest.raises(ValueError, match="split_every must be at least 2, an integer or a dict of"),
+    ):
+        median(data())
