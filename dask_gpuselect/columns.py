@@ -127,7 +127,7 @@ class Columns:
     def _source(self, load: int, brackets: Tasks | None) -> da.Array:
         """The chunks of a load. They share nothing with those of another."""
         if brackets is None:
-            source = private_copy(self.x, f"load {load} of {self.x.name}")
+            source = private_copy(self.x, f"load {load} of {self.x.name} along {self.axes}")
         else:
             ready = f"{brackets.name}-ready"
             all_known = (TaskRef(key) for (key,) in brackets.keys.values())

@@ -277,13 +277,14 @@ def _each_slab(
     seen: bool = False,
 ) -> da.Array:
     """The answer of ``ask(x, label, seen)``, or those about all slabs side by side."""
+    sources = _sources(x, plan, axes)
     if plan.slabs == 1:
-        return ask(x, f"{label}-{plan.name}", seen)
-    axis = slab_axis(x, axes)
-    answers = [ask(s, f"{label}-slab-{plan.name}", True) for s in _slabs(x, axis, plan.slabs)]
+        return ask(sources[0], f"{label}-{plan.name}", seen)
+    answers = [ask(source, f"{label}-slab-{plan.name}", True) for source in sources]
+    axis = shape.labels.index(slab_axis(x, axes))
     place_of = _PlaceOf(x.numblocks, shape)
     label = f"{label}-slabs-{plan.name}"
-    return side_by_side(answers, shape.labels.index(axis), label, place_of, seen=seen)
+    return side_by_side(answers, axis, label, place_of, seen=seen)
 
 
 def _ask(
@@ -525,15 +526,30 @@ class _Shape:
         return answer[0, ...] if self.is_scalar else answer
 
 
-# --- In slabs -------------------------------------------------------------------------------------
+# --- What is read ---------------------------------------------------------------------------------
 
 
-def _slabs(x: da.Array, axis: int, n: int) -> list[da.Array]:
+def _sources(x: da.Array, plan: LanePlan, axes: tuple[int, ...]) -> list[da.Array]:
+    """What each slab is made of, or, of a plan without, what all is.
+
+    A task that takes several chunks holds them until the last is there, and so reads them for
+    itself: were they those of another question, along another axis perhaps, each would wait for the
+    other's order. Questions about the same array along the same axes share them.
+    """
+    if plan.slabs > 1:
+        return _slabs(x, axes, plan.slabs)
+    if plan.name == "column":
+        return [private_copy(x, f"columns of {x.name} along {axes}")]
+    return [x]
+
+
+def _slabs(x: da.Array, axes: tuple[int, ...], n: int) -> list[da.Array]:
     """Arrays of the first, second, ... of `n` slabs of every chunk. Each loads all of `x`."""
+    axis = slab_axis(x, axes)
     slabs = []
     for i in range(n):
         sizes = tuple(size * (i + 1) // n - size * i // n for size in x.chunks[axis])
-        source = private_copy(x, f"slab {i} of {n} of {x.name} along {axis}")
+        source = private_copy(x, f"slab {i} of {n} of {x.name} along {axes}")
         slab: da.Array = da.map_blocks(
             _slab,
             source,
@@ -685,14 +701,10 @@ def ask_boxes(
     shape = _Shape(x.ndim, axes, keepdims=False, is_scalar=True)
     label = f"{label}-{plan.name}"
     ask = _boxes_in_passes if plan.name == "passes" else _boxes_in_columns
-    if plan.slabs == 1:
-        pieces, axis = [x], 0
-    else:
-        axis = slab_axis(x, axes)
-        pieces = _slabs(x, axis, plan.slabs)
-        axis = shape.labels.index(axis)
     seen = plan.slabs > 1
-    found = [ask(piece, question, label, plan, axes, shape, seen=seen) for piece in pieces]
+    axis = shape.labels.index(slab_axis(x, axes))
+    sources = _sources(x, plan, axes)
+    found = [ask(source, question, label, plan, axes, shape, seen=seen) for source in sources]
     if seen:
         found = slabs_agree(found, f"{label}-slabs", _PlaceOf(x.numblocks, shape))
     grid = tuple(x.numblocks[i] for i in shape.labels)

@@ -112,6 +112,39 @@ def test_no_more_than_a_chunk_of_each_source_is_held(name: str, scheduler: str) 
     assert 0 < held.chunks <= limit < N_CHUNKS / 2  # in the wrong order it is all of them
 
 
+ALONG: dict[str, Callable[[Any], Any]] = {
+    "axes": lambda m: [median(m, axis=0), quantile(m, 0.1, axis=1)],
+    "boxes": lambda m: [describe_boxplot(m, axis=0), describe_boxplot(m, axis=1)],
+    "transposed": lambda m: [median(m, axis=0), median(m.T, axis=0)],
+    "transposed boxes": lambda m: describe_boxplot([m, m.T], axis=0),
+    "deviations": lambda m: [mad(m, axis=0), iqr(m, axis=1)],
+    "beside sums": lambda m: [median(m, axis=0), m.sum(axis=1), m.std()],
+    "centred": lambda m: [(m - median(m, axis=0)).std(), median(m, axis=1)],
+}
+
+
+@pytest.mark.parametrize("limit", ["1 GiB", 8 * 8 * SIZE])
+@pytest.mark.parametrize("name", ALONG)
+def test_no_more_than_a_column_is_held(name: str, limit: int | str) -> None:
+    """For each thread: a column of 16 chunks, or what the limit says, and as much that is read
+    ahead; of 256 in all."""
+    n = 16
+    m = Source((n * 40, n * 25)).lazy((40, 25))
+    held = Held()
+    with dask.config.set({"dask_gpuselect.column-limit": limit}):
+        asked = ALONG[name](m)
+    with held, dask.config.set(scheduler="threads", num_workers=THREADS):
+        dask.compute(asked)
+    assert held.chunks <= 4 * n < n**2 / 2
+
+
+def test_the_measurement_sees_chunks_that_are_held() -> None:
+    m = Source((400, 250)).lazy((40, 25))
+    with Held() as held:
+        dask.compute(m + m[::-1])
+    assert held.chunks > 25
+
+
 @pytest.mark.parametrize("n_boxes", [2, 8])
 def test_boxes_of_a_category_share_loads(n_boxes: int) -> None:
     source, labels = sources()
