@@ -49,7 +49,8 @@ test: $(VENV)/.test
 # run with the newest.
 DASKLESS := ranks interpolation cuts lane_cuts kernels cuda gpu_option asv composite
 DASKLESS += examples_boxplot docs lane_boxes properties strategies measures fits neighbors
-DASKLESS += robust_example public_api splines isotonic sorted_store
+DASKLESS += robust_example public_api splines isotonic sorted_store hostile doors moments processes
+DASKLESS += short_lanes long_lanes
 # And without tests of plain arrays alone, or nearly so, and of answers and memory whose graphs others
 # have too.
 WITHOUT := dasks_own or test_in_memory or test_as_matplotlib or test_adversarial_lanes or test_dtype
@@ -57,6 +58,7 @@ WITHOUT += or test_columns_that_do_not_fit or test_array_api or test_mean_and_de
 WITHOUT += or scikit_learn or test_ten_million_rows or test_clear_errors or test_as_numpy
 WITHOUT += or stack_loss or stars or equivariance or test_a_regression_holds or test_radix
 WITHOUT += or test_bounds or estimates or test_pdf or test_floats or test_integers or test_exactly
+WITHOUT += or at_some_loads or test_boxes_of_categories
 
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not ($(WITHOUT))" $(ARGS)

@@ -108,8 +108,9 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
     the fewest possible in so little memory (Munro & Paterson 1980).
 
-    The mean of the two middle elements is NumPy's, but neither overflows nor turns equal infinities
-    into NaN. Integers beyond 2**53 are averaged exactly and rounded once.
+    The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
+    and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
+    infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once.
 
     Examples
     --------
@@ -288,10 +289,12 @@ def quantile(
     order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
     the fewest possible in so little memory (Munro & Paterson 1980).
 
-    Interpolation is NumPy's, in float64, bit for bit for float64 data, except where NumPy's own
-    arithmetic loses the answer: between equal infinities, where the difference of neighbours
-    overflows (also of narrow integers), for integers beyond 2**53, and for float32 q past 2**24
-    elements. See `dask_gpuselect.interpolation.interpolate`.
+    Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
+    For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
+    in the data's dtype, may differ in the last bit. It is exact where NumPy's arithmetic loses the
+    answer: between equal infinities, where the difference of neighbours overflows (also of narrow
+    integers), for integers beyond 2**53, and for float32 q past 2**24 elements. See
+    `dask_gpuselect.interpolation.interpolate`.
 
     References
     ----------

@@ -39,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="demand the tests marked gpu: a skipped test fails, and so does a run without any",
     )
+    parser.addoption(
+        "--thorough", action="store_true", help="run the tests marked thorough, too: minutes more"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,7 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needs_device = item.get_closest_marker("gpu") is not None
         is_possible = is_supported(item) and not (needs_device and backends.device_problem())
-        (kept if is_possible else left_out).append(item)
+        is_wanted = config.getoption("thorough") or item.get_closest_marker("thorough") is None
+        (kept if is_possible and is_wanted else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept

@@ -63,14 +63,26 @@ def newest() -> str:
 
 
 # Sources differ between dtypes, and between sm_75 and all that is newer. So every dtype is compiled
-# for sm_75, which also has the least shared memory, one of each width and each kind for the newest,
-# and one for each between. Bool's kernels are those of uint8.
+# for sm_75, which also has the least shared memory, or for the newest. Thoroughly, every one is for
+# sm_75, one of each width and each kind for the newest, and one for each between. Bool's kernels
+# are those of uint8.
 COMPILED = [
+    *((dtype, "sm_75") for dtype in ("f2", "u2", "i4", "f8", "i8")),
+    *((dtype, "the newest") for dtype in ("i1", "u1", "i2", "f4", "u4", "u8")),
+]
+THOROUGHLY = [
     *((dtype, "sm_75") for dtype in DTYPES[1:]),
     ("f8", "sm_80"),
     ("f4", "sm_90"),
     *((dtype, "the newest") for dtype in ("i1", "u2", "f2", "i4", "f4", "u8", "f8")),
 ]
+COMPILED += [
+    pytest.param(*case, marks=pytest.mark.thorough) for case in THOROUGHLY if case not in COMPILED
+]
+
+
+def test_every_dtype_is_compiled() -> None:
+    assert {case[0] for case in COMPILED if isinstance(case, tuple)} >= set(DTYPES[1:])
 
 
 def test_sources_differ_for_the_oldest_architecture_alone() -> None:
@@ -152,9 +164,15 @@ LANES = {
 @pytest.mark.parametrize(
     ("dtype", "arch"),
     [
-        *((dtype, arch) for dtype in LANES for arch in ("sm_75", "the newest")),
-        ("f8", "sm_80"),
-        ("f4", "sm_90"),
+        *((dtype, ("sm_75", "the newest")[i % 2]) for i, dtype in enumerate(LANES)),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in (
+                *((dtype, ("the newest", "sm_75")[i % 2]) for i, dtype in enumerate(LANES)),
+                ("f8", "sm_80"),
+                ("f4", "sm_90"),
+            )
+        ),
     ],
 )
 def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:

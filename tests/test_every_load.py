@@ -4,11 +4,12 @@ answer is that of one version of the data, or an error names the chunk."""
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import count
@@ -480,19 +481,37 @@ def test_one_version_or_an_error(name: str, i: int) -> None:
             check(case, way, 1, lambda load, k=first: load >= k, f"from load {first} on")
 
 
+def every_change(loads: int) -> Iterator[tuple[str, int, int, bool]]:
+    """The way, the chunk (the first or the last), the load, and whether it is that load alone.
+
+    The second load, the last, and one between: rounds of a strategy are all alike.
+    """
+    some = sorted({min(loads, 2), (loads + 2) // 2, loads})
+    return itertools.product(WAYS, (0, N_CHUNKS - 1), some, (False, True))
+
+
+def check_changes(case: Case, changes: Iterable[tuple[str, int, int, bool]]) -> None:
+    for way, at, k, alone in changes:
+        if alone:
+            check(case, way, at, lambda load, k=k: load == k, f"chunk {at} at load {k}")
+        else:
+            check(case, way, at, lambda load, k=k: load >= k, f"chunk {at} from load {k} on")
+
+
+@every_case
+def test_one_version_or_an_error_at_some_loads(name: str, i: int) -> None:
+    """A fifth of the changes, each case another one: all are made by the cases together."""
+    case = CASES[name][i]
+    first = EVERY.index((name, i)) % 5
+    check_changes(case, itertools.islice(every_change(loads_of(case)), first, None, 5))
+
+
 @pytest.mark.slow
+@pytest.mark.thorough
 @every_case
 def test_one_version_or_an_error_at_every_load(name: str, i: int) -> None:
-    """The first chunk and the last, from a load on and at that load alone."""
     case = CASES[name][i]
-    loads = loads_of(case)
-    # The second, the last, and one between: rounds of a strategy are all alike.
-    some = sorted({min(loads, 2), (loads + 2) // 2, loads})
-    for way in WAYS:
-        for at in (0, N_CHUNKS - 1):
-            for k in some:
-                check(case, way, at, lambda load, k=k: load >= k, f"chunk {at} from load {k} on")
-                check(case, way, at, lambda load, k=k: load == k, f"chunk {at} at load {k}")
+    check_changes(case, every_change(loads_of(case)))
 
 
 @every_case

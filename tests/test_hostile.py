@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 CASES = (0, *range(2, 34), *range(35, 60))  # the others have 50,000 elements
 FIRST = 60
-MANY = 150  # `python -m tests.hostile` goes on from here
+MANY, ALL = 150, 1500
 A = np.arange(24.0).reshape(4, 6)[:, ::-1].copy()
 
 
@@ -65,7 +65,13 @@ def test_some_cases(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(FIRST, FIRST + MANY, 50))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[] if first < FIRST + MANY else [pytest.mark.thorough])
+        for first in range(FIRST, FIRST + ALL, 50)
+    ],
+)
 def test_many_cases(first: int) -> None:
     for number in range(first, first + 50):
         case = without_cluster(number)

@@ -131,6 +131,19 @@ def test_a_third_load_for_a_use_of_the_array_beside_its_median(backend: Backend)
     np.testing.assert_array_equal(centred, source.whole() - np.median(source.whole()))
 
 
+@pytest.mark.parametrize(("chunks", "expected"), [((5, 20), 2), ((20, 10), 1)])
+def test_a_use_of_the_array_beside_its_medians_along_an_axis(
+    backend: Backend, chunks: tuple[int, int], expected: int
+) -> None:
+    """A chunk that holds whole lanes is used for both; of several, none waits for the others."""
+    source = Source((20, 20))
+    x = backend.mapped(source.lazy(chunks))
+    centred = backend.to_numpy((x - median(x, axis=0)).compute())
+    assert set(source.loads.values()) == {expected}
+    whole = source.whole()
+    np.testing.assert_array_equal(centred, whole - np.median(whole, axis=0))
+
+
 def test_four_loads_for_the_median_absolute_deviation(backend: Backend) -> None:
     """The inner median is computed once, not once for each load of the outer one."""
     source = Source(SHAPE)

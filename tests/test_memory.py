@@ -55,6 +55,9 @@ class Quick(Source):
     other, each moved round a circle by a distance of the chunk's own."""
 
     def values(self, index: Index) -> NDArray[Any]:
+        return self.circle(index)
+
+    def circle(self, index: Index) -> NDArray[Any]:
         (rows,) = index
         assert isinstance(rows, slice)
         start, stop, _ = rows.indices(self.shape[0])
@@ -63,13 +66,28 @@ class Quick(Source):
         return moved
 
 
+class Labels(Quick):
+    """Numbers from 0 to 29."""
+
+    def values(self, index: Index) -> NDArray[Any]:
+        labels = self.circle(index)
+        labels *= 30
+        return np.floor(labels, out=labels)
+
+
+def by_category(x: Any, n_boxes: int) -> Any:
+    """The pattern of `examples/flights.py`: a file of data and one of their categories."""
+    k = Labels(x.shape).lazy(x.chunks)
+    return describe_boxplot({i: x[k == i] for i in range(n_boxes)}, max_fliers=100)
+
+
 def peak() -> int:
     """Bytes that this process has held at most."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def measured(question: str) -> tuple[int, list[int]]:
+def measured(question: str, traced: bool) -> tuple[int, list[int]]:
     """Bytes that answering takes at most, and the loads of the chunks; of a process just begun."""
     ask: Any = eval(f"lambda x, n: {question}")
     dask.config.set(scheduler="threads", num_workers=THREADS)
@@ -78,7 +96,8 @@ def measured(question: str) -> tuple[int, list[int]]:
     ask(Quick((8 * n,)).lazy(n), n).compute()
     gc.collect()
     before = peak()
-    tracemalloc.start()
+    if traced:
+        tracemalloc.start()
     n = CHUNK // 8
     source = Quick((N_CHUNKS * n,))
     ask(source.lazy(n), n).compute()
@@ -86,10 +105,10 @@ def measured(question: str) -> tuple[int, list[int]]:
     return grown, sorted(set(source.loads.values()))
 
 
-def measure(question: str) -> tuple[int, list[int]]:
-    """The same, in a process of its own."""
+def measure(question: str, *, traced: bool = True) -> tuple[int, list[int]]:
+    """The same, in a process of its own. What is traced holds the notes of the tracing, too."""
     with ProcessPoolExecutor(1, mp_context=FORKED) as pool:
-        return pool.submit(measured, question).result()
+        return pool.submit(measured, question, traced).result()
 
 
 FORKED = multiprocessing.get_context("forkserver")
@@ -166,6 +185,16 @@ def test_a_tenth_of_the_data_is_enough(question: str, loads: list[int]) -> None:
     grown, counted = measure(question)
     assert counted == loads
     assert grown <= limit
+
+
+@pytest.mark.parametrize("n_boxes", [2, 3, 8, 30])
+def test_boxes_of_categories(n_boxes: int) -> None:
+    """However many, a thread holds a chunk of both files, and what the boxes select of it. Beside
+    that is the graph, of which a box in a chunk has 28 kB in both loads."""
+    grown, counted = measure(f"by_category(x, {n_boxes})", traced=False)
+    assert counted == [2]
+    assert grown <= THREADS * CHUNK * 5 + SLACK + n_boxes * N_CHUNKS * 40_000
+    assert grown <= N_CHUNKS * CHUNK / 2
 
 
 class Fit:
