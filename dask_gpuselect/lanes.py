@@ -102,18 +102,31 @@ LoadsInPasses = Callable[[int], int]
 # Elements in whose time a task is run: of a column, 200 us at 10 ns each.
 TASK = 20_000
 
+# Measured of (3650, 150, 150) float32, with chunks that cost nothing to make.
+LOOK = 0.75
+LOOK_FOR_BOXES = 1.1
+
+# What looking counts beside loading: what does not fit into memory is slow to load, as a rule.
+LOOKS = 0.75
+
+# So many times as many loads as there need be are taken, at most, if elements are looked at less.
+MORE_LOADS = 2
+
 
 def plan_lanes(
     x: da.Array,
     axes: tuple[int, ...],
     n_answers: int,
     loads_in_passes: LoadsInPasses = lambda n: n,
+    look: float = LOOK,
 ) -> LanePlan:
     """The plan for so many answers for every lane.
 
     A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
-    in passes, or both: in as few loads as there may be, and among plans of as many, in the one that
-    looks at elements least often. Of data in memory, loads cost nothing.
+    in passes, or both. What a load costs is not known, so the plan is the one that comes nearest to
+    the best of the others whatever it costs: in loads, of which it takes no more than twice the
+    fewest, and in how often it looks at elements. Of data in memory, loads cost nothing. In a load
+    of passes, to look at elements takes `look` times as long as all of a column does.
 
     Raises
     ------
@@ -131,7 +144,7 @@ def plan_lanes(
     limit = max(limit, max(chunks) * n_lanes * x.dtype.itemsize)
     widest = max(x.chunks[slab_axis(x, axes)])
     least = math.inf  # loads that are known to be enough
-    plans = []
+    plans: list[tuple[int, float, LanePlan]] = []
     for slabs in _numbers_of_slabs(sum(chunks) * x.dtype.itemsize, n_lanes, widest, limit):
         n_some = n_lanes // widest * -(-widest // slabs)
         plan = _plan_slab(chunks, n_some, max(n_answers, 1), x.dtype, limit)
@@ -140,17 +153,31 @@ def plan_lanes(
             least = min(least, slabs * loads)
             found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads + slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
+            looks = loads * look if plan.name == "passes" else 1.0
+            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
             plans.append((slabs * loads, looks, found))
-        if slabs >= least and not is_in_memory(x):
+        if slabs >= MORE_LOADS * least and not is_in_memory(x):
             break  # more slabs are more loads
     if not plans:
         raise ValueError(
             f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
             f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
         )
-    *_, best = min(plans, key=itemgetter(1) if is_in_memory(x) else itemgetter(0, 1))
+    *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
     return replace(best, advice=_advice(x, axes, int(column_bytes)))
+
+
+def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
+    """Of plans with their loads and looks: the one that is slower than others by the least factor,
+    be it that loads take all the time or none; of those, the one of fewer loads, then looks."""
+    least = min(loads for loads, *_ in plans)
+    some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
+    looks = min(plan[1] for plan in some)
+
+    def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
+        return max(plan[0] / least, LOOKS * plan[1] / looks), plan[0], plan[1]
+
+    return min(some, key=how_far)
 
 
 def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) -> list[int]:
@@ -697,7 +724,7 @@ def ask_boxes(
 
     In the loads that its quantiles take, and one more in passes.
     """
-    plan = plan_lanes(x, axes, question.n_answers, lambda loads: loads + 1)
+    plan = plan_lanes(x, axes, question.n_answers, lambda loads: loads + 1, LOOK_FOR_BOXES)
     shape = _Shape(x.ndim, axes, keepdims=False, is_scalar=True)
     label = f"{label}-{plan.name}"
     ask = _boxes_in_passes if plan.name == "passes" else _boxes_in_columns

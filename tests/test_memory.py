@@ -242,7 +242,7 @@ LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': n * {LIMIT * 8 // C
     [
         ("median(x.reshape(-1, 1000), axis=0)", [3]),
         ("quantile(x.reshape(-1, 1000), [0.25, 0.5, 0.75], axis=0)", [4]),
-        ("describe_boxplot(x.reshape(-1, 1000), axis=0, whis=0, max_fliers=20)", [5]),
+        ("describe_boxplot(x.reshape(-1, 1000), axis=0, whis=0, max_fliers=20)", [6]),
         # Sixty columns of two chunks each.
         ("median(x.reshape(60, 1000, -1), axis=1)", [1]),
     ],
