@@ -167,6 +167,11 @@ def plan_lanes(
     return replace(best, advice=_advice(x, axes, int(column_bytes)))
 
 
+def plan_boxes(x: da.Array, axes: tuple[int, ...], n_answers: int) -> LanePlan:
+    """The plan for the quantiles of boxes, which take a load more in passes."""
+    return plan_lanes(x, axes, n_answers, lambda loads: loads + 1, LOOK_FOR_BOXES)
+
+
 def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
     """Of plans with their loads and looks: the one that is slower than others by the least factor,
     be it that loads take all the time or none; of those, the one of fewer loads, then looks."""
@@ -724,7 +729,7 @@ def ask_boxes(
 
     In the loads that its quantiles take, and one more in passes.
     """
-    plan = plan_lanes(x, axes, question.n_answers, lambda loads: loads + 1, LOOK_FOR_BOXES)
+    plan = plan_boxes(x, axes, question.n_answers)
     shape = _Shape(x.ndim, axes, keepdims=False, is_scalar=True)
     label = f"{label}-{plan.name}"
     ask = _boxes_in_passes if plan.name == "passes" else _boxes_in_columns

@@ -19,7 +19,7 @@ from dask_gpuselect.boxes import QUARTILES, Rule
 from dask_gpuselect.kernels import cpu, generic
 from dask_gpuselect.keys import selection_dtype
 from dask_gpuselect.lane_boxes import Fences, LaneEnds
-from dask_gpuselect.lanes import LOOK_FOR_BOXES, plan_lanes
+from dask_gpuselect.lanes import plan_boxes
 from tests.backends import Backend
 from tests.data import INTEGERS, normal
 from tests.sources import Source, changing
@@ -159,7 +159,7 @@ def test_loads(limit: str | None) -> None:
     x = source.lazy((50, 20, 10))
     with limited("1 GiB" if limit is None else share(x, 0, limit)):
         lazy = describe_boxplot(x, 0)
-        plan = plan_lanes(x, (0,), 3, lambda loads: loads + 1, LOOK_FOR_BOXES)
+        plan = plan_boxes(x, (0,), 3)
         of_quantiles = explain(x, QUARTILES, 0)
     assert not source.loads
     found = lazy.compute()
