@@ -29,7 +29,7 @@ help:
 	@echo "make test         the tests, with the newest dask"
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
-	@echo "make lint         ruff and mypy"
+	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
 	@echo "make bench        the benchmarks (asv)"
@@ -71,6 +71,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .

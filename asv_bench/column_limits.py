@@ -30,7 +30,7 @@ from compare import WrongAnswerError, machine, rounded, say, table
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile
-from dask_gpuselect.lanes import plan_boxes
+from dask_gpuselect.boxplot.lanes import plan_boxes
 
 RATIOS = (0.1, 0.5, 0.9, 1.1, 1.5, 2.5, 4.0, 7.0, 10.0)
 """Of a column to its limit."""

@@ -26,7 +26,7 @@ from benchmarks.common import DISTRIBUTIONS, THREADS, Values, in_memory
 from compare import Runs, WrongAnswerError, machine, ratio, rounded, say, table, take_turns
 
 from dask_gpuselect import argsort, sort
-from dask_gpuselect.kernels import generic
+from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.radix_sort import radix_sort
 
 DATA = ("normal", "lognormal", "integers", "zipf", "sorted")
@@ -44,7 +44,7 @@ def by_dataframe(x: da.Array) -> Any:
 
 def whole(x: da.Array) -> da.Array:
     """The library's own sort, of all chunks as one."""
-    return x.rechunk(-1).map_blocks(lambda chunk: generic.namespace(chunk).sort(chunk))
+    return x.rechunk(-1).map_blocks(lambda chunk: namespace(chunk).sort(chunk))
 
 
 SORTS: Mapping[str, Call] = {
@@ -90,7 +90,7 @@ class Contest:
         """The chunks of an answer, on the host."""
         answer = self.answers[name]
         blocks = dask.compute(*list(answer.to_delayed()))
-        return [generic.to_host(getattr(block, "values", block)) for block in blocks]
+        return [to_host(getattr(block, "values", block)) for block in blocks]
 
     def check(self, values: Values) -> dict[str, float]:
         """How even the chunks of each are."""
@@ -130,7 +130,7 @@ def compare(arguments: argparse.Namespace) -> None:
         contest = Contest(x, arguments.threads, synchronize)
 
         def alone(a: Any = a, done: Callable[[], None] = synchronize) -> None:
-            generic.namespace(a).sort(a)
+            namespace(a).sort(a)
             done()
 
         calls: dict[str, Callable[[], None]] = {base: alone}

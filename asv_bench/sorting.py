@@ -26,8 +26,8 @@ from benchmarks.common import QUARTILES, THREADS, Values, compute, in_memory
 from compare import Runs, WrongAnswerError, machine, ratio, rounded, say, table, take_turns
 
 from dask_gpuselect import quantile
-from dask_gpuselect.exchange import cut_positions
 from dask_gpuselect.kernels import radix
+from dask_gpuselect.maths.exchange import cut_positions
 from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.sorted_boxes import describe_sorted
 

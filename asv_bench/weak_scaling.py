@@ -52,7 +52,7 @@ from distributed import Client, wait
 from strategy_plots import Drawing, saved
 
 from dask_gpuselect import describe_boxplot
-from dask_gpuselect.kernels.generic import namespace, to_host
+from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.sorted_boxes import describe_sorted
 

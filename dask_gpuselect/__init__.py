@@ -1,12 +1,11 @@
 """Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
 
-from dask_gpuselect.binning import digitize, quantile_bins
-from dask_gpuselect.boxplot import describe_boxplot
-from dask_gpuselect.cuts import ChunksChangedError
+from dask_gpuselect.boxplot.describe import describe_boxplot
+from dask_gpuselect.boxplot.summary import Box, Boxplot
+from dask_gpuselect.engine.passes import Plan
+from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.methods import disable, enable
-from dask_gpuselect.order_statistics import order_statistic
-from dask_gpuselect.passes import Plan
-from dask_gpuselect.quantiles import (
+from dask_gpuselect.quantiles.functions import (
     explain,
     median,
     nanmedian,
@@ -15,9 +14,10 @@ from dask_gpuselect.quantiles import (
     percentile,
     quantile,
 )
-from dask_gpuselect.sorting import argsort, sort, sort_by
+from dask_gpuselect.quantiles.order_statistics import order_statistic
+from dask_gpuselect.sorting.binning import digitize, quantile_bins
+from dask_gpuselect.sorting.functions import argsort, sort, sort_by
 from dask_gpuselect.staging import to_gpu
-from dask_gpuselect.summary import Box, Boxplot
 
 __all__ = [
     "Box",

@@ -15,13 +15,17 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_gpuselect import binning, boxplot, order_statistics, quantiles, sorting
 from dask_gpuselect.arguments import holds_lazy
-from dask_gpuselect.passes import Plan
-from dask_gpuselect.quantiles import Axis
-from dask_gpuselect.sorting import Chunks, Spill
+from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.engine.passes import Plan
+from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.quantiles import order_statistics
+from dask_gpuselect.quantiles.functions import Axis
+from dask_gpuselect.sorting import binning
+from dask_gpuselect.sorting import functions as sorting
+from dask_gpuselect.sorting.functions import Chunks, Spill
 from dask_gpuselect.strategies import Strategy
-from dask_gpuselect.summary import Boxplot
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -33,11 +33,11 @@ from dask.utils import format_bytes
 from numpy.typing import NDArray
 
 from dask_gpuselect.arguments import public
+from dask_gpuselect.arrays import check_not_masked
 from dask_gpuselect.devices import check_device, import_cupy
-from dask_gpuselect.door import entered
-from dask_gpuselect.kernels import check_not_masked
-from dask_gpuselect.settings import n_bytes, number
-from dask_gpuselect.threads import Threads
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.settings import n_bytes, number
+from dask_gpuselect.engine.threads import Threads
 
 BUFFER = 8 << 20  # bytes; with 32 MiB the copies were slower
 POOL = "128 MiB"

@@ -12,9 +12,9 @@ from typing import Any
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect import boxplot
 from dask_gpuselect.arguments import public
-from dask_gpuselect.summary import Boxplot
+from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.boxplot.summary import Boxplot
 
 Dims = str | Iterable[Hashable] | None
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import dask.array as da
@@ -134,3 +135,9 @@ def param(backend: Backend, *values: Any, id: str | None = None) -> Any:
     """Values of parametrised arguments, marked `gpu` if they need CuPy."""
     marks = [pytest.mark.gpu] if backend is CUPY else []
     return pytest.param(*values, id=id, marks=marks)
+
+
+def kernel_module(name: str) -> ModuleType:
+    """``reference`` and ``cpu`` are folders, whose kernels of elements are in `selection`."""
+    inner = f"{name}.selection" if name in ("reference", "cpu") else name
+    return importlib.import_module(f"dask_gpuselect.kernels.{inner}")

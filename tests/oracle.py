@@ -2,9 +2,10 @@
 
 A discrete method's answer is NumPy's own. A mixed one is NumPy's for the valid elements as float64,
 rounded once to the type that NumPy's answer has. Where NumPy's arithmetic loses an answer that
-exists (infinite neighbours, overflow, integers from 2**53 on; `dask_gpuselect.interpolation` lists
-them), the two neighbours are mixed here in exact arithmetic. Even then their ranks and weight are
-NumPy's, read off its answers for data of zeros and ones.
+exists (infinite neighbours, overflow, integers from 2**53 on;
+`dask_gpuselect.maths.interpolation` lists them), the two neighbours are mixed here in exact
+arithmetic. Even then their ranks and weight are NumPy's, read off its answers for data of zeros and
+ones.
 """
 
 from __future__ import annotations

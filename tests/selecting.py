@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels import measures
-from dask_gpuselect.keys import from_keys, to_keys
+from dask_gpuselect.kernels.reference import measures
+from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.strategies import (
     STRATEGIES,
     Bisection,

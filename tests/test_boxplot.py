@@ -25,15 +25,14 @@ from dask_gpuselect import (
     Box,
     Boxplot,
     ChunksChangedError,
-    boxes,
     describe_boxplot,
     explain,
     kernels,
-    passes,
     quantile,
-    threads,
 )
-from dask_gpuselect.boxes import QUARTILES, largest_to, smallest_from
+from dask_gpuselect.engine import passes, threads
+from dask_gpuselect.maths import boxes
+from dask_gpuselect.maths.boxes import QUARTILES, largest_to, smallest_from
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
 from tests.sources import Source, changing

@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, wait
 
-from dask_gpuselect import graphs, passes, quantile
-from dask_gpuselect.strategies.default import PILOT_SIZE, pilot_bracket, pivot_count
+from dask_gpuselect import quantile
+from dask_gpuselect.engine import graphs, passes
+from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_bracket, pivot_count
 from tests.backends import CUPY, NUMPY, Backend, device_problem
 
 Q = [0.25, 0.5, 0.75]

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import exact_gap
-from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.source import (
     FILES,
@@ -37,7 +35,9 @@ from dask_gpuselect.kernels.cuda.source import (
     source,
     tally_memory,
 )
-from dask_gpuselect.keys import from_keys, selection_dtype
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import exact_gap
+from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -376,7 +376,7 @@ def test_cells_from_buckets(name: str, dtype: str, width: int) -> None:
         cells = assemble(report, values.dtype, last)
         assert (cells.n_valid, cells.n_missing) == (700, 7)
         assert len(cells.pivots) == report["buckets"]["has_pivot"].sum() > 0
-        below, upto, distance = generic.measure(values, cells.pivots)
+        below, upto, distance = reference.measure(values, cells.pivots)
         np.testing.assert_array_equal(cells.below, below)
         np.testing.assert_array_equal(cells.upto, upto)
         # The reference leaves out the first cell, which has no lower end; here it is known.

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import (
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import (
     Brackets,
     ChunksChangedError,
     Cuts,
@@ -26,15 +27,14 @@ from dask_gpuselect.cuts import (
     find_brackets,
     most_candidates,
 )
-from dask_gpuselect.finish import order_statistics
-from dask_gpuselect.kernels import generic
+from dask_gpuselect.maths.finish import order_statistics
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 
 QUANTILES = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 
 def cuts_of(chunks: Sequence[NDArray[Any]], n_pivots: int) -> Cuts:
-    return Cuts.merge([generic.cuts(chunk, n_pivots) for chunk in chunks])
+    return Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
 
 
 def ranks_of(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -153,13 +153,13 @@ def test_pivots_far_from_all_ranks_do_not_matter(
     """They may be left out, and some are."""
     values = FLOATS[name](1500)
     cuts = cuts_of(split(values, how), 60)
-    monkeypatch.setattr("dask_gpuselect.cuts.THIN", 4)
+    monkeypatch.setattr("dask_gpuselect.maths.cuts.THIN", 4)
     for q in ([0.0], [1.0], [0.5], [0.0, 0.3, 0.31, 1.0]):
         first = (np.array(q) * (len(values) - 1)).astype(np.int64)
         last = np.minimum(first + 1, len(values) - 1)
         plain = find_brackets(cuts, first, last)
         with monkeypatch.context() as patch:
-            patch.setattr("dask_gpuselect.cuts.THIN_FROM", 0)
+            patch.setattr("dask_gpuselect.maths.cuts.THIN_FROM", 0)
             thinned = find_brackets(cuts, first, last)
         np.testing.assert_array_equal(thinned.ends, plain.ends)
         np.testing.assert_array_equal(thinned.wanted, plain.wanted)
@@ -273,7 +273,7 @@ def test_exact_gap(low: Any, high: Any, gap: float) -> None:
 
 def test_bounds_of_a_chunk() -> None:
     chunk = np.array([1.0, 2.0, 2.0, 3.0, 5.0, 8.0])
-    cuts = generic.cuts(chunk, 3)
+    cuts = reference.cuts(chunk, 3)
     assert cuts.pivots.tolist() == [1.0, 2.0, 8.0]
     ends = np.array([0.0, 1.0, 1.5, 2.0, 4.0, 8.0, 9.0])
     least_below, most_below, least_upto, most_upto = cuts.bounds(ends)
@@ -286,11 +286,11 @@ def test_bounds_of_a_chunk() -> None:
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
 def test_an_unchanged_chunk_passes_at_any_ends(name: str) -> None:
     values = (FLOATS | MISSING)[name](700)
-    cuts = generic.cuts(values, 9)
+    cuts = reference.cuts(values, 9)
     ends = np.unique(normal(50))
     brackets = Brackets(ends, np.arange(51) % 3 == 0)
     most = most_candidates(cuts, brackets)
-    tally = generic.tally(values, brackets, most)
+    tally = reference.tally(values, brackets, most)
     assert tally is not None
     assert len(tally.candidates) <= most
     assert check_unchanged(cuts, tally, brackets, "(0,)") is tally
@@ -298,9 +298,9 @@ def test_an_unchanged_chunk_passes_at_any_ends(name: str) -> None:
 
 def changed(values: NDArray[Any]) -> str:
     """The message for a chunk that is `values` on the second load."""
-    cuts = generic.cuts(np.arange(100.0), 11)
+    cuts = reference.cuts(np.arange(100.0), 11)
     brackets = Brackets(np.array([30.0, 41.0]), np.array([False, True, False]))
-    tally = generic.tally(values, brackets, most_candidates(cuts, brackets))
+    tally = reference.tally(values, brackets, most_candidates(cuts, brackets))
     with pytest.raises(ChunksChangedError, match="persist") as caught:
         check_unchanged(cuts, tally, brackets, "(3, 0)")
     return str(caught.value)
@@ -334,7 +334,7 @@ def test_order_statistics_of_every_rank(name: str) -> None:
     chunks = split(values, "as it comes")
     every = np.arange(300)
     brackets = find_brackets(cuts_of(chunks, 6), every, every)
-    parts = [generic.tally(chunk, brackets, len(chunk)) for chunk in chunks]
+    parts = [reference.tally(chunk, brackets, len(chunk)) for chunk in chunks]
     tally = Tally.merge([part for part in parts if part is not None])
     found = order_statistics(brackets, tally, every.reshape(3, 100))
     np.testing.assert_array_equal(found.ravel(), np.sort(values))
@@ -342,7 +342,7 @@ def test_order_statistics_of_every_rank(name: str) -> None:
 
 def test_a_rank_outside_its_bracket_is_an_error() -> None:
     brackets = Brackets(np.array([10.0, 20.0]), np.array([False, True, False]))
-    tally = generic.tally(np.arange(100.0), brackets, 100)
+    tally = reference.tally(np.arange(100.0), brackets, 100)
     assert tally is not None
     assert order_statistics(brackets, tally, np.array([15])).tolist() == [15.0]
     with pytest.raises(ChunksChangedError, match="left the brackets"):

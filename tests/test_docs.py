@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dask_gpuselect
-from dask_gpuselect.ranks import METHODS
+from dask_gpuselect.maths.ranks import METHODS
 from tests.backends import CUPY
 from tests.data import normal
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile, sort, sort_by
-from dask_gpuselect.door import entered
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.source import is_in_memory
 from dask_gpuselect.kernels.fingerprints import fingerprint
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
-from dask_gpuselect.source import is_in_memory
 from tests.backends import Backend
 from tests.data import hashed
 

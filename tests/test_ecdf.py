@@ -21,11 +21,12 @@ from hypothesis.extra.numpy import arrays, from_dtype
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dask_gpuselect import ChunksChangedError, kernels, passes, quantile, threads
+from dask_gpuselect import ChunksChangedError, kernels, quantile
 from dask_gpuselect.distribution import EmpiricalDistribution, EstimatedDistribution, ecdf
 from dask_gpuselect.distribution.cdf import places_among
 from dask_gpuselect.distribution.counts import Ordered, even_ranks
 from dask_gpuselect.distribution.empirical import LazyDistribution
+from dask_gpuselect.engine import passes, threads
 from tests.backends import Backend
 from tests.data import FLOATS, make, names_of, normal, uniform
 from tests.sources import Source, changing

@@ -46,7 +46,6 @@ from dask_gpuselect.neighbors import (
     NearestNeighbors,
     kneighbors,
 )
-from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.robust import (
     LeastMedianOfSquares,
     LeastTrimmedSquares,
@@ -56,7 +55,8 @@ from dask_gpuselect.robust import (
     naniqr,
     nanmad,
 )
-from dask_gpuselect.sorted_boxes import describe_sorted
+from dask_gpuselect.sorting.radix_sort import radix_sort
+from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
 from tests.data import hashed
 
@@ -364,7 +364,7 @@ NOT_OF_CHUNKS = {
     # It needs a device; a chunk is loaded once, through the same door.
     "to_gpu",
 }
-PUBLIC = ("", ".distribution", ".neighbors", ".robust")
+PUBLIC = ("", ".boxplot", ".distribution", ".neighbors", ".quantiles", ".robust", ".sorting")
 
 
 def test_no_function_is_forgotten() -> None:

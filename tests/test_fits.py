@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from dask_gpuselect import kernels
-from dask_gpuselect.fits import starts
-from dask_gpuselect.fits.concentration import (
+from dask_gpuselect.kernels.reference import residuals as reference
+from dask_gpuselect.maths.fits import starts
+from dask_gpuselect.maths.fits.concentration import (
     EVERYTHING,
     MOST_LEAP,
     Half,
@@ -26,11 +27,10 @@ from dask_gpuselect.fits.concentration import (
     half_of,
     leap,
 )
-from dask_gpuselect.fits.designs import Design, rank, residuals, solve
-from dask_gpuselect.fits.minimax import minimax
-from dask_gpuselect.fits.scales import median_scale, rows_covered, trimmed_scale
-from dask_gpuselect.fits.starts import Search, best_fits, elemental_fits, nested_subsets
-from dask_gpuselect.kernels import residuals as reference
+from dask_gpuselect.maths.fits.designs import Design, rank, residuals, solve
+from dask_gpuselect.maths.fits.minimax import minimax
+from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
+from dask_gpuselect.maths.fits.starts import Search, best_fits, elemental_fits, nested_subsets
 from tests.backends import Backend
 
 Floats = NDArray[np.float64]

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.interpolation import interpolate, is_weak, precision_of, result_dtype
-from dask_gpuselect.ranks import MEDIAN, METHODS, Method, ranks
+from dask_gpuselect.maths.interpolation import interpolate, is_weak, precision_of, result_dtype
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
 
 quick = settings(deadline=None, database=None, max_examples=50)
 

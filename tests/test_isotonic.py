@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from dask_gpuselect.distribution import isotonic, isotonic_regression
-from dask_gpuselect.kernels import lower_sets
+from dask_gpuselect.kernels.reference import lower_sets
 from dask_gpuselect.optional import needs
 from tests.backends import CUPY, NUMPY, Backend, param
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -16,12 +15,14 @@ from numba import types
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.cuts import Brackets, Cuts, Tally, most_candidates
-from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.kernels.compiling import compiled
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.strategies.default import pivot_count
-from tests.backends import CUPY, NUMPY, Backend, param
+from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, most_candidates
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.sizes import pivot_count
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
 
 
@@ -55,7 +56,7 @@ class Kernel:
 
     @property
     def module(self) -> ModuleType:
-        return importlib.import_module(f"dask_gpuselect.kernels.{self.name}")
+        return kernel_module(self.name)
 
     def cuts(self, values: NDArray[Any], n_pivots: int) -> Cuts:
         cuts: Cuts = self.module.cuts(self.backend.asarray(values), n_pivots)
@@ -73,7 +74,7 @@ SIZES = (0, 1, 2, 511, 1000, cpu.SORT_AT_MOST, cpu.SORT_AT_MOST + 1, 40_001)
 # blocks and all blocks together that end evenly or not.
 DEVICE_SIZES = (0, 1, 1000, 2**14, 2**14 + 1, 2**16 - 1, 2**16, 2**16 + 1, 300_001)
 
-GENERIC = Kernel("generic", NUMPY, SIZES)
+REFERENCE = Kernel("reference", NUMPY, SIZES)
 CPU = Kernel("cpu", NUMPY, SIZES)
 CUDA = Kernel(
     "cuda.kernels",
@@ -84,7 +85,7 @@ CUDA = Kernel(
     sums_plainly=False,
 )
 # Where the CUDA kernels cannot do it, the reference does, on the device: large chunks only.
-GENERIC_ON_A_GPU = Kernel("generic", CUPY, (2**14 + 1, 40_001))
+REFERENCE_ON_A_GPU = Kernel("reference", CUPY, (2**14 + 1, 40_001))
 
 # CuPy's own functions take these for zeros; its chunks of float32 never come to the reference.
 DENORMAL_TO_CUPY = {("denormal float32", "f4"), ("every binade", "f4")}
@@ -111,7 +112,7 @@ def each_case(*kernels: Kernel) -> Any:
             param(kernel.backend, kernel, name, dtype, id=f"{kernel}-{name}-{dtype}")
             for kernel in kernels
             for name, dtype in (CASES_OF_ALL if kernel.takes_all else CASES)
-            if kernel is not GENERIC_ON_A_GPU or (name, dtype) not in DENORMAL_TO_CUPY
+            if kernel is not REFERENCE_ON_A_GPU or (name, dtype) not in DENORMAL_TO_CUPY
         ],
     )
 
@@ -144,7 +145,7 @@ def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any], *, sums_plainly: boo
     assert cuts.n_missing.tolist() == [len(values) - len(ordered)]
     assert cuts.sizes.tolist() == [len(cuts.pivots)]
     assert (len(cuts.pivots) > 0) == (len(ordered) > 0)
-    below, upto, distance = generic.measure(values, cuts.pivots)
+    below, upto, distance = reference.measure(values, cuts.pivots)
     np.testing.assert_array_equal(cuts.below, below)
     np.testing.assert_array_equal(cuts.upto, upto)
     inside = below - np.append(0, upto)[:-1]
@@ -173,10 +174,10 @@ def assert_no_cell_is_heavy(cuts: Cuts, module: ModuleType, n_pivots: int) -> No
     n_valid = int(cuts.n_valid[0])
     inside = np.append(cuts.below, n_valid) - np.append(0, cuts.upto)
     promised = min(n_pivots, getattr(module, "MOST_PIVOTS", n_pivots))
-    assert inside.max() <= generic.HEAVY * max(n_valid // promised, 1)
+    assert inside.max() <= reference.HEAVY * max(n_valid // promised, 1)
 
 
-@each_case(GENERIC, CPU, CUDA, GENERIC_ON_A_GPU)
+@each_case(REFERENCE, CPU, CUDA, REFERENCE_ON_A_GPU)
 def test_cuts(kernel: Kernel, name: str, dtype: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         for n in kernel.sizes:
@@ -242,7 +243,7 @@ def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
         brackets = brackets_of(compared, n_ends)
         for wanted in (brackets.wanted, ~brackets.wanted, np.ones_like(brackets.wanted)):
             brackets = Brackets(brackets.ends, wanted)
-            expected = generic.tally(compared, brackets, n)
+            expected = reference.tally(compared, brackets, n)
             assert_tally_is_right(kernel.tally(values, brackets, n), expected, compared.dtype)
 
 
@@ -256,18 +257,18 @@ def test_tally_at_more_ends_than_are_counted_at_once(
     ends = np.unique(valid(values)[:: -(-70_000 // (4 * n_ends))])[:n_ends]
     for share in (0.0, 0.1, 0.9, 1.0):
         brackets = Brackets(ends, hashed(np.arange(len(ends) + 1)) < share)
-        expected = generic.tally(values, brackets, 70_000)
+        expected = reference.tally(values, brackets, 70_000)
         found = kernel.tally(values, brackets, len(expected.candidates))  # type: ignore[union-attr]
         assert_tally_is_right(found, expected, values.dtype)
 
 
-@each(GENERIC, CPU, CUDA, GENERIC_ON_A_GPU)
+@each(REFERENCE, CPU, CUDA, REFERENCE_ON_A_GPU)
 @pytest.mark.parametrize("n_ends", [4, 100])
 def test_tally_refuses_more_candidates_than_there_can_be(kernel: Kernel, n_ends: int) -> None:
     n = max(kernel.tally_sizes)
     values = normal(n)
     brackets = brackets_of(values, n_ends)
-    expected = generic.tally(values, brackets, n)
+    expected = reference.tally(values, brackets, n)
     held = len(expected.candidates)  # type: ignore[union-attr]
     assert held > 0
     assert_tally_is_right(kernel.tally(values, brackets, held), expected, values.dtype)
@@ -295,7 +296,7 @@ def test_millions_of_elements(name: str, dtype: str, n: int) -> None:
     for n_ends in (6, 100):
         brackets = brackets_of(values, n_ends)
         assert_tally_is_right(
-            CUDA.tally(values, brackets, n), generic.tally(values, brackets, n), values.dtype
+            CUDA.tally(values, brackets, n), reference.tally(values, brackets, n), values.dtype
         )
 
 
@@ -317,17 +318,17 @@ def test_the_reference_needs_the_standard_only(name: str) -> None:
     if name.startswith("float"):
         values[::50] = np.nan
     strict = array_api_strict.asarray(values)
-    found, expected = generic.cuts(strict, 20), generic.cuts(values, 20)
+    found, expected = reference.cuts(strict, 20), reference.cuts(values, 20)
     np.testing.assert_array_equal(found.pivots, expected.pivots)
     np.testing.assert_array_equal(found.below, expected.below)
     np.testing.assert_array_equal(found.upto, expected.upto)
     np.testing.assert_array_equal(found.distance, expected.distance)
     brackets = brackets_of(values, 5)
-    tally, reference = (generic.tally(kind, brackets, 1000) for kind in (strict, values))
+    tally, wanted = (reference.tally(kind, brackets, 1000) for kind in (strict, values))
     assert tally is not None
-    assert reference is not None
-    np.testing.assert_array_equal(tally.candidates, reference.candidates)
-    np.testing.assert_array_equal(tally.upto, reference.upto)
+    assert wanted is not None
+    np.testing.assert_array_equal(tally.candidates, wanted.candidates)
+    np.testing.assert_array_equal(tally.upto, wanted.upto)
 
 
 def layouts() -> dict[str, NDArray[Any]]:
@@ -409,7 +410,7 @@ def test_any_view_on_a_gpu_is_read_in_place(view: str, dtype: str) -> None:
     assert max(sizes, default=0) <= SCRATCH
 
     brackets = brackets_of(values, 6)
-    expected = generic.tally(values, brackets, values.size)
+    expected = reference.tally(values, brackets, values.size)
     assert expected is not None
     with CUPY.allocations() as sizes:
         tally = kernels.tally(chunk, chunk.dtype, brackets, len(expected.candidates))
@@ -459,7 +460,7 @@ def test_dtypes_without_kernels_of_their_own(chunk: Any, missing: int) -> None:
     values = np.ravel(chunk)
     ordered = np.unique(values[~np.isnat(values)] if chunk.dtype.kind in "mM" else values)
     assert cuts.n_missing.tolist() == [missing]
-    back = kernels.as_dtype(cuts.pivots, chunk.dtype)
+    back = as_dtype(cuts.pivots, chunk.dtype)
     assert back.dtype == chunk.dtype.newbyteorder("=")
     assert np.isin(back, ordered).all()
     assert back[[0, -1]].tolist() == ordered[[0, -1]].tolist()
@@ -509,7 +510,7 @@ def test_tally_at_any_few_ends(dtype: str, n_values: int) -> None:
         for n_ends in (0, 1, 2, 6, 13, cpu.FEW_ENDS):
             ends = np.sort(rng.choice(distinct, min(n_ends, len(distinct)), replace=False))
             brackets = Brackets(ends, rng.random(len(ends) + 1) < rng.random())
-            found, expected = cpu.tally(a, brackets, size), generic.tally(a, brackets, size)
+            found, expected = cpu.tally(a, brackets, size), reference.tally(a, brackets, size)
             assert found is not None
             assert expected is not None
             np.testing.assert_array_equal(found.below, expected.below)

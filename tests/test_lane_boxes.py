@@ -15,11 +15,12 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import Box, Boxplot, ChunksChangedError, describe_boxplot, explain
-from dask_gpuselect.boxes import QUARTILES, Rule
-from dask_gpuselect.kernels import cpu, generic
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.lane_boxes import Fences, LaneEnds
-from dask_gpuselect.lanes import plan_boxes
+from dask_gpuselect.boxplot.lanes import plan_boxes
+from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.boxes import QUARTILES, Rule
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import Fences, LaneEnds
 from tests.backends import Backend
 from tests.data import INTEGERS, normal
 from tests.sources import Source, changing
@@ -135,7 +136,7 @@ def test_ends_as_in_the_reference(dtype: str) -> None:
         warnings.simplefilter("ignore")
         q = np.nanquantile(rows.astype("f8"), QUARTILES, axis=1)
     fences = Fences.of(q, rule, rows.dtype)
-    wanted = generic.lane_ends([rows], fences, 9)
+    wanted = reference.lane_ends([rows], fences, 9)
     parts = [rows[:, :100], rows[:, 100:100], rows[:, 100:]]
     merged = LaneEnds.merge([cpu.lane_ends([part], fences, 9) for part in parts], 9)
     for found in (cpu.lane_ends([rows], fences, 9), cpu.lane_ends(parts, fences, 9), merged):

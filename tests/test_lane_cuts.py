@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
-from dask_gpuselect.kernels import cpu_lane_passes
-from dask_gpuselect.lane_cuts import (
+from dask_gpuselect.kernels.cpu import lane_passes as cpu_lane_passes
+from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
     Lanes,
@@ -31,7 +31,7 @@ from dask_gpuselect.lane_cuts import (
     pick,
     tally_of_sorted,
 )
-from dask_gpuselect.strategies.default import TALLIES_EVERY, plan_passes
+from dask_gpuselect.maths.sizes import TALLIES_EVERY, plan_passes
 from tests.data import FLOATS, INTEGERS, MISSING
 
 IntArray = NDArray[np.int64]

@@ -18,14 +18,14 @@ from dask_gpuselect import (
     ChunksChangedError,
     describe_boxplot,
     explain,
-    lanes,
     median,
     nanmedian,
     nanquantile,
     quantile,
 )
+from dask_gpuselect.engine import lane_plans
+from dask_gpuselect.maths.sizes import plan_passes
 from dask_gpuselect.robust import mad
-from dask_gpuselect.strategies.default import plan_passes
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING
 from tests.oracle import expected
@@ -140,7 +140,7 @@ def test_any_axes(
 ) -> None:
     """Of columns that are too large: in slabs that fit; in passes if slabs must not."""
     if plan_name == "passes":
-        monkeypatch.setattr(lanes, "_numbers_of_slabs", lambda *sizes: [1])
+        monkeypatch.setattr(lane_plans, "_numbers_of_slabs", lambda *sizes: [1])
     a = FLOATS["normal"](40 * 50 * 60).reshape(40, 50, 60)
     wanted = np.quantile(a, q, axis=axis, keepdims=keepdims)
     x = backend.lazy(a, (8, 10, 12))
@@ -264,8 +264,10 @@ def test_no_more_loads_with_parts_that_are_small(n_q: int) -> None:
         for ratio in (2.5, 4, 10):
             limit = int(shape[0] * np.prod(chunks[1:]) * 4 / ratio)
             with limited(limit):
-                plan = lanes.plan_lanes(x, (0,), n_q)
-            sizes = [sum(x.chunks[0][i:j]) for i, j in lanes._parts(x.chunks[0], shape[0] / ratio)]
+                plan = lane_plans.plan_lanes(x, (0,), n_q)
+            sizes = [
+                sum(x.chunks[0][i:j]) for i, j in lane_plans._parts(x.chunks[0], shape[0] / ratio)
+            ]
             largest = plan_passes(sizes, n_q, limit // int(np.prod(chunks[1:])), 4)
             assert largest is None or plan.loads <= len(largest.widths) + 1
             assert plan.task_bytes <= limit

@@ -16,8 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect import kernels, median, nanmedian, nanquantile, quantile, threads
-from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect import kernels, median, nanmedian, nanquantile, quantile
+from dask_gpuselect.engine import threads
+from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.reference import selection as reference
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING
 from tests.oracle import FUNCTIONS, expected, methods_for, takes_q
@@ -226,7 +228,7 @@ def test_kernels_agree_with_the_reference(
         monkeypatch.setattr(cpu, "TILE", tile)
         for parts in ([a], [a[:, :1], a[:, 1:300], a[:, 300:300], a[:, 300:]], [a[:, :2]]):
             parts = [part.reshape(5, len(a) // 5, part.shape[1]) for part in parts]
-            found, wanted = cpu.lanes(parts, ranks), generic.lanes(parts, ranks)
+            found, wanted = cpu.lanes(parts, ranks), reference.lanes(parts, ranks)
             np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
             np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
             some = wanted.n_valid > 0

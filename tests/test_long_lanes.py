@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile
-from dask_gpuselect.cuts import IntArray
-from dask_gpuselect.kernels import cpu
+from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.maths.cuts import IntArray
 from tests.data import FLOATS, MISSING
 
 with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +56,7 @@ def test_the_places_of_samples_are_not_those_of_before() -> None:
 
 
 def test_each_process_has_a_seed_of_its_own() -> None:
-    code = "from dask_gpuselect.kernels import cpu; print(cpu.SEED)"
+    code = "from dask_gpuselect.kernels.cpu import selection; print(selection.SEED)"
     seeds = {
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
         for _ in range(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Iterator
@@ -18,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.kernels import measures
-from dask_gpuselect.keys import extreme_keys, key_at, to_keys
+from dask_gpuselect.kernels.reference import measures
+from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies.probes import (
     NO_KEY_BELOW,
     BinsReport,
@@ -36,7 +35,7 @@ from dask_gpuselect.strategies.probes import (
     no_key_above,
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
-from tests.backends import CUPY, NUMPY, Backend, param
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGERS, MISSING, normal, uniform
 
 
@@ -61,7 +60,7 @@ class Kernel:
 
     @property
     def module(self) -> ModuleType:
-        return importlib.import_module(f"dask_gpuselect.kernels.{self.name}")
+        return kernel_module(self.name)
 
 
 class Strict(Backend):
@@ -71,12 +70,12 @@ class Strict(Backend):
         super().__init__("array_api_strict")
 
 
-GENERIC = Kernel("generic", Strict())
+REFERENCE = Kernel("reference", Strict())
 CPU = Kernel("cpu", NUMPY)
 CUDA = Kernel("cuda.kernels", CUPY, (0, 1, 1000, 2**16 + 1))
 
 each_kernel = pytest.mark.parametrize(
-    "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in (GENERIC, CPU, CUDA)]
+    "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in (REFERENCE, CPU, CUDA)]
 )
 
 # Two dtypes of floats, and integers with and without a sign: each is compiled for itself.

@@ -18,10 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels, moments
-from dask_gpuselect.kernels import cpu, cpu_moments, generic
+from dask_gpuselect import kernels
+from dask_gpuselect.kernels.cpu import moments as cpu_moments
+from dask_gpuselect.kernels.cpu import selection as cpu
 from dask_gpuselect.kernels.cuda.source import AGREED, KINDS, cut_for, digits_for
-from dask_gpuselect.moments import (
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths import moments
+from dask_gpuselect.maths.moments import (
     DIGIT,
     SQUARE_DIGITS,
     SQUARE_POINT,
@@ -102,11 +105,11 @@ def root_of(x: Fraction) -> float:
 def test_sums_are_exact(n: int, backend: Backend) -> None:
     """Of every kernel, whatever the data; float16 too."""
     for name, a in all_data(n):
-        wanted = exact(a) if n < 1000 else generic.moments(a, a)
+        wanted = exact(a) if n < 1000 else reference.moments(a, a)
         found = kernels.moments(backend.asarray(a), a[:50], a.dtype)
         assert found == wanted, name
         if n < 1000:
-            assert generic.moments(a, a) == wanted, name
+            assert reference.moments(a, a) == wanted, name
     halves = normal(n).astype("f2")
     assert kernels.moments(backend.asarray(halves), halves[:9], halves.dtype) == exact(halves)
 
@@ -116,17 +119,17 @@ def test_sums_of_large_chunks(backend: Backend) -> None:
     for name in ("cancelling", "all magnitudes", "drifting", "few wide"):
         a = HOSTILE[name](100_003)
         found = kernels.moments(backend.asarray(a), np.zeros(3), a.dtype)
-        assert found == generic.moments(a, a), name
+        assert found == reference.moments(a, a), name
     strided = np.stack([normal(40_000), HOSTILE["few wide"](40_000)], axis=1)[::-1, 1:]
     found = kernels.moments(backend.asarray(strided), strided[:9, 0], strided.dtype)
-    assert found == generic.moments(strided, strided)
+    assert found == reference.moments(strided, strided)
 
 
 @settings(max_examples=200, deadline=None)
 @given(values=st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40))
 def test_sums_of_any_floats(values: list[float]) -> None:
     a = np.array(values)
-    assert cpu.moments(a) == generic.moments(a, a) == exact(a)
+    assert cpu.moments(a) == reference.moments(a, a) == exact(a)
     parts = [cpu.moments(part) for part in np.array_split(a, 3)]
     assert Moments.merge(parts) == Moments.merge(parts[::-1]) == exact(a)
 
@@ -211,9 +214,9 @@ def test_lanes_are_rounded_as_alone(n: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(moments, "rounded", noted)
     for name, a in all_data(20 * n):
         rows = a.reshape(20, n)
-        alone = [generic.moments(row, row).mean_and_std() for row in rows]
+        alone = [reference.moments(row, row).mean_and_std() for row in rows]
         slow = 0
-        found = generic.moments_on_host(rows).mean_and_std()
+        found = reference.moments_on_host(rows).mean_and_std()
         np.testing.assert_array_equal(np.stack(found, axis=1), alone, err_msg=name)
         is_far = any(word in name for word in ("denormal", "underflow", "binade", "all magnitudes"))
         assert slow == 0 or is_far, name
@@ -230,8 +233,8 @@ def test_parts_of_lanes() -> None:
     """Merged and joined, of windows of digits that differ."""
     tables = [HOSTILE[name](60).reshape(4, 15) for name in ("three", "few wide", "all magnitudes")]
     tables.append(np.zeros((4, 3)))
-    parts = [generic.moments_on_host(table) for table in tables]
-    whole = generic.moments_on_host(np.concatenate(tables, axis=1))
+    parts = [reference.moments_on_host(table) for table in tables]
+    whole = reference.moments_on_host(np.concatenate(tables, axis=1))
     merged = LaneMoments.merge(parts)
     np.testing.assert_array_equal(merged.mean_and_std(), whole.mean_and_std())
     joined = Digits.joined([part.square for part in parts])
@@ -311,7 +314,7 @@ def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
         for name, a in all_data(n):
             if a.dtype != kind:
                 continue
-            wanted = generic.moments(a, a)
+            wanted = reference.moments(a, a)
             for n_pieces in pieces:
                 found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
                 counts = np.zeros(3, np.int64)

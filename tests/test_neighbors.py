@@ -25,9 +25,12 @@ from sklearn import neighbors as theirs
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dask_gpuselect import kernels, threads
-from dask_gpuselect.kernels import cpu_distances, distances, generic
-from dask_gpuselect.nearest import Nearest
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.engine import threads
+from dask_gpuselect.kernels.cpu import distances as cpu_distances
+from dask_gpuselect.kernels.reference import distances
+from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
@@ -327,7 +330,7 @@ def test_no_tile_is_larger_than_the_limit(
     with dask.config.set({"dask_gpuselect.distance-limit": limit}):
         found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 3)
     wanted = by_definition(X, Q, 3)
-    np.testing.assert_array_equal(generic.to_host(found[1]), wanted[1])
+    np.testing.assert_array_equal(to_host(found[1]), wanted[1])
     assert by_differences
     assert by_product or data == "constant"
     assert 8 * max(by_product + by_differences) <= dask.utils.parse_bytes(limit)
@@ -412,7 +415,7 @@ def test_array_api_arrays() -> None:
     X, Q = DATA["normal"]()
     found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 4)
     assert all(isinstance(a, type(array_api_strict.asarray(X))) for a in found)
-    assert_same((generic.to_host(found[0]), generic.to_host(found[1])), by_definition(X, Q, 4))
+    assert_same((to_host(found[0]), to_host(found[1])), by_definition(X, Q, 4))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8"])

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import median, nanquantile, order_statistic, quantile
-from dask_gpuselect.search import Trace, select_now
+from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.strategies import STRATEGIES, Bisection, BitonicMerge, Radix, SortAndChoose
 from tests.backends import Backend
 from tests.data import FLOATS, MISSING, normal, uniform

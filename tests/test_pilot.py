@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
 from typing import Any
 
@@ -10,12 +9,14 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import median, nanquantile, passes, quantile, quantiles
-from dask_gpuselect.cuts import Brackets, ChunksChangedError, Tally, guess_brackets
-from dask_gpuselect.finish import order_statistics
-from dask_gpuselect.kernels import generic
-from dask_gpuselect.strategies.default import pilot_bracket
-from tests.backends import CUPY, NUMPY, Backend, param
+from dask_gpuselect import median, nanquantile, quantile
+from dask_gpuselect.engine import passes
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally, guess_brackets
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.sizes import pilot_bracket
+from dask_gpuselect.quantiles import functions as quantiles
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 from tests.sources import Source
 
@@ -25,14 +26,14 @@ Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 def kernel_modules(backend: Backend) -> list[ModuleType]:
     """The kernels for arrays of a kind, and the reference."""
-    names = ["generic", "cpu", *(["cuda.kernels"] if backend is CUPY else [])]
-    return [importlib.import_module(f"dask_gpuselect.kernels.{name}") for name in names]
+    names = ["reference", "cpu", *(["cuda.kernels"] if backend is CUPY else [])]
+    return [kernel_module(name) for name in names]
 
 
 def guessing(backend: Backend) -> list[ModuleType]:
     """The modules that guess brackets for arrays of a kind."""
-    names = ["generic", *(["cuda.sampling"] if backend is CUPY else [])]
-    return [importlib.import_module(f"dask_gpuselect.kernels.{name}") for name in names]
+    names = ["reference", *(["cuda.sampling"] if backend is CUPY else [])]
+    return [kernel_module(name) for name in names]
 
 
 @pytest.fixture
@@ -202,13 +203,13 @@ def test_guesses_hold() -> None:
     """A thousand and one quantiles of each, none missed, and few candidates."""
     for name in ("normal", "lognormal", "tied", "zipf", "half tied", "sorted"):
         values = np.sort(FLOATS[name](400_000))
-        sample = np.sort(generic.sample(values, 20_000))
+        sample = np.sort(reference.sample(values, 20_000))
         first = np.linspace(0, len(sample) - 1, 1001).astype(np.int64)
         ranks = np.linspace(0, len(values) - 1, 1001).astype(np.int64)
         for sampled, rank in zip(first[::50], ranks[::50], strict=True):
             rank_of = np.array([sampled])
             brackets, share = guess_brackets(sample.take, len(sample), rank_of, rank_of)
-            tally = generic.tally(values, brackets, len(values))
+            tally = reference.tally(values, brackets, len(values))
             assert tally is not None
             assert holds(brackets, tally, np.array([rank]))
             assert len(tally.candidates) <= 0.12 * len(values)
@@ -226,10 +227,14 @@ def test_pilot_brackets_are_open_at_the_ends() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "kernel"),
-    [param(NUMPY, NUMPY, "generic"), param(NUMPY, NUMPY, "cpu"), param(CUPY, CUPY, "cuda.kernels")],
+    [
+        param(NUMPY, NUMPY, "reference"),
+        param(NUMPY, NUMPY, "cpu"),
+        param(CUPY, CUPY, "cuda.kernels"),
+    ],
 )
 def test_samples(kind: Backend, kernel: str) -> None:
-    module = importlib.import_module(f"dask_gpuselect.kernels.{kernel}")
+    module = kernel_module(kernel)
     values = normal(10_000)
     values[::10] = np.nan
     a = kind.asarray(values)
@@ -258,7 +263,11 @@ PILOTED = [
 
 @pytest.mark.parametrize(
     ("kind", "kernel"),
-    [param(NUMPY, NUMPY, "generic"), param(NUMPY, NUMPY, "cpu"), param(CUPY, CUPY, "cuda.kernels")],
+    [
+        param(NUMPY, NUMPY, "reference"),
+        param(NUMPY, NUMPY, "cpu"),
+        param(CUPY, CUPY, "cuda.kernels"),
+    ],
 )
 @pytest.mark.parametrize(("name", "dtype"), PILOTED)
 @pytest.mark.parametrize("q", [(), (0.5,), (0.25, 0.5, 0.75), (0.0, 0.3, 0.301, 1.0), (1.0,)])
@@ -270,9 +279,9 @@ def test_pilots(kind: Backend, kernel: str, name: str, dtype: str, q: tuple[floa
         first = np.floor(np.array(q) * (n - 1)).astype(np.int64)[: n * len(q)]
         return first, np.minimum(first + 1, n - 1)
 
-    module = importlib.import_module(f"dask_gpuselect.kernels.{kernel}")
+    module = kernel_module(kernel)
     brackets, found = module.pilot(kind.asarray(values), 4000, ranks)
-    expected = generic.tally(values, brackets, N)
+    expected = reference.tally(values, brackets, N)
     assert expected is not None
     assert found is not None
     np.testing.assert_array_equal(found.below, expected.below)
@@ -323,6 +332,6 @@ def test_a_guess_of_nothing() -> None:
     brackets, share = guess_brackets(np.empty(0).take, 0, nothing, nothing)
     assert share == 0
     assert isinstance(brackets, Brackets)
-    tally = generic.tally(normal(100), brackets, 100)
+    tally = reference.tally(normal(100), brackets, 100)
     assert isinstance(tally, Tally)
     assert not holds(brackets, tally, np.array([50]))

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 # All that threads have a share in, and an answer that can be compared.
 ANSWERS = """
 import numpy as np
-from dask_gpuselect import describe_boxplot, median, quantile, sort, threads
+from dask_gpuselect import describe_boxplot, median, quantile, sort
+from dask_gpuselect.engine import threads
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.neighbors import KNeighborsRegressor, kneighbors
 from dask_gpuselect.robust import LeastTrimmedSquares, mad

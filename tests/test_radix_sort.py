@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, sorted_boxes
-from dask_gpuselect.exchange import Run, cut_positions, joined_runs
+from dask_gpuselect import describe_boxplot
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.keys import selection_dtype, to_keys
-from dask_gpuselect.radix_sort import radix_sort
-from dask_gpuselect.sorted_boxes import describe_sorted
+from dask_gpuselect.maths.exchange import Run, cut_positions, joined_runs
+from dask_gpuselect.maths.keys import selection_dtype, to_keys
+from dask_gpuselect.sorting import sorted_boxes
+from dask_gpuselect.sorting.radix_sort import radix_sort
+from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
 from tests.sources import Source

@@ -13,8 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dask_gpuselect.interpolation import interpolate
-from dask_gpuselect.ranks import MAX_COUNT, MEDIAN, METHODS, Method, Ranks, check_method, ranks
+from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.ranks import (
+    MAX_COUNT,
+    MEDIAN,
+    METHODS,
+    Method,
+    Ranks,
+    check_method,
+    ranks,
+)
 
 FLOAT64 = np.dtype(np.float64)
 quantile: Any = np.quantile  # NumPy types its method as one of thirteen literals

@@ -20,8 +20,8 @@ from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dask_gpuselect import ChunksChangedError
-from dask_gpuselect.fits import starts
-from dask_gpuselect.fits.concentration import TrimmedSquares
+from dask_gpuselect.maths.fits import starts
+from dask_gpuselect.maths.fits.concentration import TrimmedSquares
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from tests.backends import Backend
 from tests.published import STACK_LOSS, STARS

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, order_statistic, quantile, rounds
-from dask_gpuselect.kernels import measures
+from dask_gpuselect import ChunksChangedError, order_statistic, quantile
+from dask_gpuselect.engine import rounds
+from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.strategies import STRATEGIES, Bisection, Kelley, Strategy, strategy_of
 from dask_gpuselect.strategies.known import Known, Told
 from tests.backends import Backend

@@ -11,8 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, median, nanmedian, nanquantile, quantile
-from dask_gpuselect.cuts import IntArray
-from dask_gpuselect.kernels import cpu, cpu_few, cpu_narrow, generic
+from dask_gpuselect.kernels.cpu import few as cpu_few
+from dask_gpuselect.kernels.cpu import narrow as cpu_narrow
+from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import IntArray
 
 DTYPES = ("f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "M8[s]", "m8[ms]")
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 31, 32, 33, 64, 65)
@@ -63,7 +66,7 @@ def test_as_in_the_reference(dtype: str, n: int) -> None:
         wanted = np.sort(lanes, axis=1)
         for parts in layouts(lanes):
             found = cpu.lanes(parts, three)
-            other = generic.lanes([lanes], three)
+            other = reference.lanes([lanes], three)
             for name in ("n_valid", "n_missing"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
             has_any = other.n_valid > 0

@@ -20,14 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, argsort, graphs, quantile, sort, sort_by
-from dask_gpuselect.cuts import Cuts
-from dask_gpuselect.finish import counts_at
-from dask_gpuselect.graphs import Stages
+from dask_gpuselect import ChunksChangedError, argsort, quantile, sort, sort_by
+from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.graphs import Stages
+from dask_gpuselect.engine.spill import SpillFile, spill_file
 from dask_gpuselect.kernels import cuts, ordering, tally
-from dask_gpuselect.partition import Edges, Layout, Table
-from dask_gpuselect.radix_sort import radix_sort
-from dask_gpuselect.spill import SpillFile, spill_file
+from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.finish import counts_at
+from dask_gpuselect.maths.partition import Edges, Layout, Table
+from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.backends import NUMPY, Backend, kind_of
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
 from tests.sources import Source, changing

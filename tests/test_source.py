@@ -16,7 +16,7 @@ from dask.graph_manipulation import bind, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_gpuselect import median
-from dask_gpuselect.source import private_copy
+from dask_gpuselect.engine.source import private_copy
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal
 from tests.sources import Source

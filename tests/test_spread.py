@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import dask_gpuselect
-from dask_gpuselect import ChunksChangedError, kernels, passes, quantile, threads
-from dask_gpuselect.cuts import Cuts, Tally
-from dask_gpuselect.kernels import generic
+from dask_gpuselect import ChunksChangedError, kernels, quantile
+from dask_gpuselect.engine import passes, threads
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad, spread
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGER_DTYPES, make, names_of, normal, uniform
@@ -159,10 +160,10 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     were gathered at once, at most."""
     question = spread.DeviationQuestion.of(dtype, 1.0, skips_missing=False)
     flat = [kernels._elements(part, dtype)[0] for part in parts]
-    cuts = Cuts.merge([generic.cuts(part, n_pivots) for part in flat])
+    cuts = Cuts.merge([reference.cuts(part, n_pivots) for part in flat])
 
     def tally(brackets: Any) -> Tally:
-        found = [generic.tally(part, brackets, part.size) for part in flat]
+        found = [reference.tally(part, brackets, part.size) for part in flat]
         return Tally.merge([part for part in found if part is not None])
 
     brackets = question.bracket(cuts)
@@ -610,11 +611,11 @@ def test_shells_that_do_not_hold_are_told() -> None:
     question = spread.DeviationQuestion.of(a.dtype, 1.0, skips_missing=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deviations, "LEAST_ROOM", 0)
-        brackets = question.bracket(Cuts.merge([generic.cuts(a, 30)]))
+        brackets = question.bracket(Cuts.merge([reference.cuts(a, 30)]))
     assert brackets.spared is None
     # The middle where it was, and all others further away.
     b = 500 + (a - 500) * np.where(np.abs(a - 500) > 50, 3.0, 1.0)
-    told = generic.tally(b, brackets, b.size)
+    told = reference.tally(b, brackets, b.size)
     assert told is not None
     with pytest.raises(ChunksChangedError, match="middle distances"):
         question.look(brackets, told)

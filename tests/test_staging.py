@@ -29,7 +29,8 @@ from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
-from dask_gpuselect import devices, kernels, quantile, staging
+from dask_gpuselect import devices, quantile, staging
+from dask_gpuselect.engine import door
 from dask_gpuselect.staging import BUFFER, Settings, Staging, to_gpu
 from tests.sources import Source
 
@@ -540,7 +541,7 @@ def test_shapes() -> None:
 
 def test_chunks_on_the_device_stay(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     # The door makes plain arrays of subclasses of NumPy's, which CuPy's are not, and ours are.
-    monkeypatch.setattr(kernels, "as_declared", lambda chunk, *_: chunk)
+    monkeypatch.setattr(door, "as_declared", lambda chunk, *_: chunk)
     x = da.ones(10, chunks=5)
     y = to_gpu(x)
     assert to_gpu(y) is y

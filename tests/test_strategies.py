@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels import measures
-from dask_gpuselect.keys import (
+from dask_gpuselect.kernels.reference import measures
+from dask_gpuselect.maths.keys import (
     extreme_keys,
     from_keys,
     key_at,

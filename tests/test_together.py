@@ -20,15 +20,14 @@ from dask_gpuselect import (
     median,
     nanquantile,
     order_statistic,
-    passes,
     quantile,
     sort,
-    threads,
 )
 from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.engine import passes, threads
+from dask_gpuselect.engine.source import aligned
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import iqr, mad
-from dask_gpuselect.source import aligned
 from tests.data import normal
 from tests.sources import Source
 

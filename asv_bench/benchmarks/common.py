@@ -12,9 +12,9 @@ import dask.array as da
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts, find_brackets
-from dask_gpuselect.kernels import generic
-from dask_gpuselect.ranks import ranks
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import Brackets, Cuts, find_brackets
+from dask_gpuselect.maths.ranks import ranks
 
 Values = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -196,7 +196,7 @@ class Source:
 def even_cuts(values: Values, n_chunks: int, n_pivots: int) -> Cuts:
     """The merged cuts of chunks of equal size, at evenly spaced pivots."""
     chunks = values.reshape(n_chunks, -1)
-    return Cuts.merge([generic.cuts(chunk, n_pivots) for chunk in chunks])
+    return Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
 
 
 def find(cuts: Cuts, q: Floats, *, use_distances: bool = True) -> Brackets:

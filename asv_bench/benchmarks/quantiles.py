@@ -13,8 +13,8 @@ import dask.array as da
 import numpy as np
 
 from dask_gpuselect import kernels, median, quantile
-from dask_gpuselect.cuts import Cuts, most_candidates
-from dask_gpuselect.kernels import cpu
+from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.maths.cuts import Cuts, most_candidates
 
 from .common import (
     DISTRIBUTIONS,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dask_gpuselect import order_statistic, quantile
-from dask_gpuselect.search import Trace, select_now
+from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.strategies import (
     Bisection,
     BitonicMerge,

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect.arguments import check_known, public
-from dask_gpuselect.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.arrays import is_array, like, to_host
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
-from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.bins import digitized
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.optional import axes
-from dask_gpuselect.ranks import ranks
 
 DRAWN = 2000  # steps of a drawn curve, about
 
@@ -540,15 +540,15 @@ def evaluated(function: Any, argument: Any) -> Any:
 
 
 def _in_kind(found: NDArray[Any], argument: Any) -> Any:
-    if isinstance(argument, np.ndarray | np.generic) or not generic.is_array(argument):
+    if isinstance(argument, np.ndarray | np.generic) or not is_array(argument):
         return found[()]
-    return generic.like(found, argument)
+    return like(found, argument)
 
 
 def on_host(argument: Any) -> NDArray[Any]:
     """Real numbers as a NumPy array."""
-    is_other = generic.is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
-    host = np.asarray(generic.to_host(argument) if is_other else argument)
+    is_other = is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
+    host = np.asarray(to_host(argument) if is_other else argument)
     if host.dtype.kind not in "biuf":
         raise TypeError(f"expected real numbers, not {host.dtype}")
     return host

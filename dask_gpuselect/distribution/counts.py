@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.cuts import Arrays, Brackets, IntArray, Tally
-from dask_gpuselect.finish import counts_at, order_statistics, unsigned_zero
-from dask_gpuselect.kernels import generic, numpy_dtype
-from dask_gpuselect.keys import from_keys
+from dask_gpuselect.arrays import numpy_dtype
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray, Tally
+from dask_gpuselect.maths.finish import counts_at, order_statistics, unsigned_zero
+from dask_gpuselect.maths.keys import from_keys
 from dask_gpuselect.strategies.probes import Extent
 from dask_gpuselect.strategies.spaces import VALUE
 
@@ -89,7 +90,7 @@ class Ordered:
     def of(cls, candidates: Any) -> Self:
         if isinstance(candidates, np.ndarray):
             return cls(np.sort(candidates))
-        return cls(generic.sorted_copy(candidates.elements))
+        return cls(reference.sorted_copy(candidates.elements))
 
     def __len__(self) -> int:
         return int(self.elements.shape[0])
@@ -99,7 +100,7 @@ class Ordered:
         return numpy_dtype(self.elements)
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
-        return generic.elements_at(self.elements, places)
+        return reference.elements_at(self.elements, places)
 
     def places(self, values: NDArray[Any], side: str) -> IntArray:
         """How many candidates are below, or up to, each value; as `numpy.searchsorted`.

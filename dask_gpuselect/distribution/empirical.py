@@ -16,23 +16,23 @@ from dask.base import DaskMethodsMixin, tokenize
 from dask.threaded import get as threaded_get
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect import passes
 from dask_gpuselect.arguments import public
-from dask_gpuselect.cuts import Brackets, Cuts, Tally, find_brackets, guess_brackets
+from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution, on_host
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
-from dask_gpuselect.finish import unsigned_zero
-from dask_gpuselect.graphs import each_chunk, held, reduced
-from dask_gpuselect.interpolation import result_dtype
-from dask_gpuselect.kernels import as_dtype, numpy_dtype
-from dask_gpuselect.kernels.generic import elements_at
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.moments import Moments
-from dask_gpuselect.quantiles import as_array
-from dask_gpuselect.ranks import METHODS
-from dask_gpuselect.source import private_copy
-from dask_gpuselect.strategies.default import pivot_share
-from dask_gpuselect.threads import threads_for
+from dask_gpuselect.engine import passes
+from dask_gpuselect.engine.graphs import each_chunk, held, reduced
+from dask_gpuselect.engine.source import private_copy
+from dask_gpuselect.engine.threads import threads_for
+from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, find_brackets, guess_brackets
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.quantiles.functions import as_array
 
 # Of 1e7 elements 101 points took 0.6 times as long, and may be ten times as far off; 10,001 took
 # three times as long.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arguments import public
+from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
 from dask_gpuselect.distribution.numbers import namespace_of, real
-from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
-from dask_gpuselect.kernels.lower_sets import exponent_of, running_maximum, scaled
+from dask_gpuselect.kernels.reference.lower_sets import exponent_of, running_maximum, scaled
 from dask_gpuselect.optional import needs
 
 Array = Any  # a NumPy or CuPy array

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.generic import is_cupy, namespace
+from dask_gpuselect.arrays import is_cupy, namespace
 
 Array = Any  # a NumPy or CuPy array
 

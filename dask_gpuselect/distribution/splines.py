@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_gpuselect.arguments import public
+from dask_gpuselect.arrays import is_cupy, namespace
 from dask_gpuselect.distribution.numbers import namespace_of, real
-from dask_gpuselect.kernels.generic import is_cupy, namespace
 
 Array = Any  # a NumPy or CuPy array
 EPS = 2.0**-52

@@ -2,7 +2,7 @@
 is met.
 
 A kernel module offers the functions of `Kernels` on flat arrays of `selection_dtype`, or, for CuPy,
-on chunks as they are; `generic` is the reference that the others are pinned to.
+on chunks as they are; `reference` is what the others are pinned to.
 """
 
 from __future__ import annotations
@@ -17,15 +17,27 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import finish
-from dask_gpuselect import lane_cuts as lane_cuts_
-from dask_gpuselect.cuts import Brackets, Cuts, FloatArray, RanksOf, Tally
-from dask_gpuselect.fits.concentration import RowTally
-from dask_gpuselect.fits.designs import Design
-from dask_gpuselect.kernels import distances, generic
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.lane_boxes import BoxesQuestion, Fences, LaneEnds
-from dask_gpuselect.lane_cuts import (
+from dask_gpuselect.arrays import (
+    as_type,
+    checked,
+    is_cupy,
+    is_kind,
+    like,
+    namespace,
+    numpy_dtype,
+    to_host,
+    transposed,
+)
+from dask_gpuselect.kernels.reference import distances
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths import finish
+from dask_gpuselect.maths import lane_cuts as lane_cuts_
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, RanksOf, Tally
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import BoxesQuestion, Fences, LaneEnds
+from dask_gpuselect.maths.lane_cuts import (
     FindBrackets,
     LaneBrackets,
     LaneCuts,
@@ -38,11 +50,10 @@ from dask_gpuselect.lane_cuts import (
     lanes_of,
     tally_of_sorted,
 )
-from dask_gpuselect.moments import Moments
-from dask_gpuselect.nearest import Nearest
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.strategies import probes
-from dask_gpuselect.strategies.default import pivot_count
-from dask_gpuselect.units import check_no_unit
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
@@ -83,15 +94,6 @@ class Kernels(Protocol):
     def sorted_lanes(self, parts: Sequence[Any]) -> Iterator[NDArray[Any]]: ...
 
     def lane_ends(self, parts: Sequence[Any], fences: Fences, most: int) -> LaneEnds: ...
-
-
-def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Selected elements, of `selection_dtype`, as elements of `dtype` again."""
-    return (
-        values.view(dtype.newbyteorder("="))
-        if dtype.kind in "bMm"
-        else values.astype(dtype.newbyteorder("="))
-    )
 
 
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
@@ -150,8 +152,8 @@ def elements_at(candidates: Any, places: NDArray[np.int64], sorts: str | int) ->
         return finish.elements_at(candidates, places)
     values = candidates if isinstance(candidates, np.ndarray) else candidates.elements
     if isinstance(sorts, int):
-        return generic.elements_at(_kernels_for(values).bitonic_sorted(values, sorts), places)
-    return generic.elements_at(generic.sorted_copy(values), places)
+        return reference.elements_at(_kernels_for(values).bitonic_sorted(values, sorts), places)
+    return reference.elements_at(reference.sorted_copy(values), places)
 
 
 def is_best_whole(array: Any) -> bool:
@@ -171,7 +173,7 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
     """The tally of all parts together, with its candidates where selecting is fastest, for answers
     of the kind of `array`: many of them on the GPU, where they came from."""
     n_candidates = sum(len(part.candidates) for part in parts)
-    if not generic.is_cupy(array) or n_candidates < WORTH_MOVING:
+    if not is_cupy(array) or n_candidates < WORTH_MOVING:
         return Tally.merge(parts)
     return _kernels_for(array).merged(parts)
 
@@ -182,17 +184,17 @@ def answer_lanes(
     """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
     kind; see `lanes`."""
     chunks = [checked(chunk, dtype) for chunk in chunks]
-    if generic.is_cupy(chunks[0]) and sum(chunk.size for chunk in chunks):
+    if is_cupy(chunks[0]) and sum(chunk.size for chunk in chunks):
         kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.lanes"))
         own = [chunk.astype(dtype, copy=False) for chunk in chunks]
         found = kernel.answer_lanes(own, axes, question)
         if found is not None:
             return found
     if isinstance(chunks[0], np.ndarray):
-        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu"))
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu.selection"))
         return kernel.answer_lanes(_lanes_of(chunks, dtype, axes), question)
     answer = question.lane_answer(lanes(chunks, dtype, axes, question.lane_ranks))
-    return generic.like(answer, chunks[0])
+    return like(answer, chunks[0])
 
 
 def lanes(
@@ -265,7 +267,7 @@ def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
 
 
 def _cpu_lane_passes() -> Any:
-    return importlib.import_module("dask_gpuselect.kernels.cpu_lane_passes")
+    return importlib.import_module("dask_gpuselect.kernels.cpu.lane_passes")
 
 
 def lane_boxes(
@@ -273,10 +275,10 @@ def lane_boxes(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The quantiles ``(n_q, n_lanes)`` of every lane, and what lies at its ends."""
     if all(isinstance(chunk, np.ndarray) for chunk in chunks):
-        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu"))
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu.selection"))
         found: tuple[Any, LaneEnds] = kernel.lane_boxes(_lanes_of(chunks, dtype, axes), question)
         return found
-    q = generic.to_host(answer_lanes(chunks, dtype, axes, question)).astype(np.float64)
+    q = to_host(answer_lanes(chunks, dtype, axes, question)).astype(np.float64)
     fences = Fences.of(q, question.rule, selection_dtype(dtype))
     return q, lane_ends(chunks, dtype, axes, fences, question.rule.max_fliers)
 
@@ -313,17 +315,17 @@ def _lanes_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 def _lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
     """A chunk with its reduced axes as one, the last: a view where that can be."""
     kept = [axis for axis in range(chunk.ndim) if axis not in axes]
-    moved = generic.transposed(chunk, (*kept, *axes))
+    moved = transposed(chunk, (*kept, *axes))
     shape = (chunk.shape[axis] for axis in kept)
     n = math.prod(chunk.shape[axis] for axis in axes)
-    return generic.namespace(chunk).reshape(moved, (*shape, n))
+    return namespace(chunk).reshape(moved, (*shape, n))
 
 
 def _comparable(chunk: Any, dtype: np.dtype[Any]) -> Any:
     """A chunk in a dtype that is sorted fast: the same order, and exact both ways."""
     wanted = selection_dtype(dtype)
     if not isinstance(chunk, np.ndarray):
-        return chunk if numpy_dtype(chunk) == wanted else generic.as_type(chunk, wanted.name)
+        return chunk if numpy_dtype(chunk) == wanted else as_type(chunk, wanted.name)
     native = chunk.astype(dtype.newbyteorder("="), copy=False)
     # NumPy sorts NaT to the end, as it does NaN.
     return native if dtype.kind in "Mm" else native.astype(wanted, copy=False)
@@ -364,50 +366,10 @@ def nearest(rows: Any, queries: NDArray[np.float64], k: int, tile_elements: int)
     See `distances.nearest`. Tiles of NumPy chunks have at most 512 elements.
     """
     if isinstance(rows, np.ndarray):
-        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu_distances"))
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu.distances"))
         found: Nearest = kernel.nearest(rows, queries, k)
         return found
     return distances.nearest(rows, queries, k, tile_elements)
-
-
-FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is to leave them out"
-FILL_ROWS = "fill the masked elements first, or leave out their rows"
-
-
-def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
-    """Raise for a masked array: NumPy's own functions ignore the mask; and for one with a unit."""
-    check_no_unit(array)
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"masked arrays are not supported: {advice}")
-
-
-def check_kind(array: Any, called: str = "arrays") -> None:
-    """Raise for what is neither NumPy's nor of the array API.
-
-    That a type has the standard's name for its namespace does not say that it keeps to it: arrays
-    of `sparse` have that, and neither DLPack nor what selection needs.
-    """
-    if not isinstance(array, np.ndarray | np.generic) and not generic.is_array(array):
-        raise TypeError(f"{called} of type {type_name(array)} are not supported: {NO_ARRAY}")
-
-
-def as_numpy(values: Any) -> NDArray[Any]:
-    """What is no array of the array API as a NumPy array, but nothing that only seems to be one."""
-    if hasattr(values, "__array_namespace__") or (
-        hasattr(values, "shape") and hasattr(values, "dtype") and not hasattr(values, "__array__")
-    ):
-        check_kind(values)
-    return np.asarray(values)
-
-
-NO_ARRAY = "neither NumPy nor CuPy, nor another array of the array API standard"
-
-
-def type_name(value: object) -> str:
-    """Of a type as it is imported."""
-    kind = type(value)
-    is_builtin = kind.__module__ == "builtins"
-    return kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
 
 
 # --- Rows ---------------------------------------------------------------------------------------
@@ -434,17 +396,17 @@ class RowKernels(Protocol):
 
 def row_kernels_for(x: Any) -> RowKernels:
     if isinstance(x, np.ndarray):
-        return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.cpu_residuals"))
-    if generic.is_cupy(x):
+        return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.cpu.residuals"))
+    if is_cupy(x):
         return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.cuda.rows"))
-    return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.residuals"))
+    return cast(RowKernels, importlib.import_module("dask_gpuselect.kernels.reference.residuals"))
 
 
 def is_finite(values: Any) -> bool:
     """Whether no element is NaN or infinite."""
-    if not generic.is_kind(values, "real floating"):
+    if not is_kind(values, "real floating"):
         return True
-    xp = generic.namespace(values)
+    xp = namespace(values)
     return bool(xp.all(xp.isfinite(values)))
 
 
@@ -452,8 +414,8 @@ def taken(values: Any, places: NDArray[np.int64]) -> NDArray[Any]:
     """The rows at some places, on the host."""
     if isinstance(values, np.ndarray):
         return values[places]
-    found = generic.namespace(values).take(values, generic.like(places, values), axis=0)
-    return cast(NDArray[Any], generic.to_host(found))
+    found = namespace(values).take(values, like(places, values), axis=0)
+    return cast(NDArray[Any], to_host(found))
 
 
 # --- Which kernels, of which elements -----------------------------------------------------------
@@ -461,10 +423,10 @@ def taken(values: Any, places: NDArray[np.int64]) -> NDArray[Any]:
 
 def _kernels_for(values: Any) -> Kernels:
     if isinstance(values, np.ndarray):
-        return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cpu"))
-    if generic.is_cupy(values):
+        return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cpu.selection"))
+    if is_cupy(values):
         return cast(Kernels, importlib.import_module("dask_gpuselect.kernels.cuda.kernels"))
-    return generic
+    return reference
 
 
 def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
@@ -476,82 +438,11 @@ def _elements(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     chunk = checked(chunk, dtype)
     if isinstance(chunk, np.ndarray):
         return _flat_numpy(chunk, dtype)
-    if generic.is_cupy(chunk):
+    if is_cupy(chunk):
         return chunk.astype(dtype, copy=False), 0
-    flat = generic.namespace(chunk).reshape(chunk, (-1,))
+    flat = namespace(chunk).reshape(chunk, (-1,))
     wanted = selection_dtype(dtype)
-    return (flat if numpy_dtype(chunk) == wanted else generic.as_type(flat, wanted.name)), 0
-
-
-def checked(
-    chunk: Any, dtype: np.dtype[Any], called: str = "a chunk", advice: str = FILL_ELEMENTS
-) -> Any:
-    """The chunk as an array, if it is one that we know, and of the dtype that was promised."""
-    if isinstance(chunk, np.generic | int | float | complex):
-        chunk = np.asarray(chunk)
-    check_no_unit(chunk, called)
-    if isinstance(chunk, np.ma.MaskedArray):
-        raise TypeError(f"masked arrays are not supported, and {called} is one: {advice}")
-    if not isinstance(chunk, np.ndarray) and not generic.is_array(chunk):
-        raise TypeError(
-            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: {NO_ARRAY}"
-        )
-    found = numpy_dtype(chunk)
-    if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):
-        raise _another_dtype(called, found, dtype)
-    return chunk
-
-
-def _are_strings(found: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether both are strings: arrays seldom say how long the longest one is."""
-    return found.kind == dtype.kind and dtype.kind in "SU"
-
-
-def _another_dtype(called: str, found: np.dtype[Any], dtype: np.dtype[Any]) -> TypeError:
-    return TypeError(
-        f"{called} has dtype {found}, but its array says {dtype}: give the array the right dtype"
-    )
-
-
-def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
-    """A checked chunk in the dtype that was promised, if every element stays what it is: what NumPy
-    calls safe rounds integers above ``2**53`` to float64, and wraps dates that a finer unit does
-    not reach. NumPy's subclasses become plain."""
-    if isinstance(chunk, np.ndarray):
-        chunk = np.asarray(chunk)
-    found = numpy_dtype(chunk)
-    if found == dtype or _are_strings(found, dtype):
-        return chunk
-    if not isinstance(chunk, np.ndarray):
-        converted = generic.as_type(chunk, dtype.name)
-    else:
-        try:
-            converted = chunk.astype(dtype)
-        except OverflowError:  # of dates, since NumPy 2.5
-            raise _another_dtype(called, found, dtype) from None
-    may_differ = dtype.kind in "mM" or (dtype.kind == "f" and found.kind in "iu")
-    if may_differ and not _is_same(chunk, converted, found):
-        raise _another_dtype(called, found, dtype)
-    return converted
-
-
-def _is_same(chunk: Any, converted: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether what was converted is what it was made of."""
-    xp = generic.namespace(chunk)
-    if isinstance(chunk, np.ndarray) and dtype.kind in "mM":
-        return bool(((converted.astype(dtype) == chunk) | np.isnat(chunk)).all())
-    if dtype.itemsize < 8:  # a float holds all of them
-        return True
-    if bool(xp.any(converted >= 2.0 ** (63 if dtype.kind == "i" else 64))):  # rounded up to it
-        return False
-    return bool(xp.all(generic.as_type(converted, dtype.name) == chunk))
-
-
-def numpy_dtype(array: Any) -> np.dtype[Any]:
-    """The dtype of an array as NumPy's; array-API dtypes print as ``<namespace>.<name>``."""
-    if isinstance(array.dtype, np.dtype):
-        return array.dtype
-    return np.dtype(str(array.dtype).rpartition(".")[2])
+    return (flat if numpy_dtype(chunk) == wanted else as_type(flat, wanted.name)), 0
 
 
 def _flat_numpy(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.generic import like, namespace, to_host
+from dask_gpuselect.arrays import like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
 from dask_gpuselect.quiet import quiet
 

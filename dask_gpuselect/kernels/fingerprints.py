@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels import generic
+from dask_gpuselect.arrays import is_cupy, to_host
 
 MASK = (1 << 64) - 1
 STATES = 8
@@ -31,10 +31,10 @@ def fingerprint(chunk: Any) -> int:
     hundredth.
     """
     found = _mixed(0, repr((tuple(map(int, chunk.shape)), str(chunk.dtype))).encode())
-    if generic.is_cupy(chunk):
+    if is_cupy(chunk):
         kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cuda.fingerprints"))
         return mixed((found ^ kernel.of_words(chunk)) & MASK)
-    host = chunk if isinstance(chunk, np.ndarray) else np.asarray(generic.to_host(chunk))
+    host = chunk if isinstance(chunk, np.ndarray) else np.asarray(to_host(chunk))
     return _mixed(found, _bytes_of(host))
 
 
@@ -57,7 +57,7 @@ def _mixed(start: int, data: bytes | NDArray[np.uint8]) -> int:
     n_words = len(given) // 8
     states = np.array([mixed((start + (i + 1) * ODD) & MASK) for i in range(STATES)], np.uint64)
     if n_words:
-        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu_fingerprints"))
+        kernel = cast(Any, importlib.import_module("dask_gpuselect.kernels.cpu.fingerprints"))
         kernel.mix(given[: 8 * n_words].view(np.uint64), states)
     found = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
     for state in states.tolist():

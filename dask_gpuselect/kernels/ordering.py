@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import IntArray
-from dask_gpuselect.kernels import checked, radix
-from dask_gpuselect.kernels.generic import is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import checked, is_cupy, like, namespace, to_host
+from dask_gpuselect.kernels import radix
+from dask_gpuselect.maths.cuts import IntArray
 
 Array = Any  # of NumPy or CuPy
 
@@ -148,4 +148,4 @@ def _is_small(dtype: np.dtype[Any]) -> bool:
 
 
 def _on_the_host() -> Any:
-    return importlib.import_module("dask_gpuselect.kernels.cpu_ordering")
+    return importlib.import_module("dask_gpuselect.kernels.cpu.ordering")

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.cuts import IntArray
-from dask_gpuselect.exchange import Run
-from dask_gpuselect.kernels import checked
-from dask_gpuselect.kernels.generic import is_cupy, namespace, to_host
+from dask_gpuselect.arrays import checked, is_cupy, namespace, to_host
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.exchange import Run
 
 Array = Any  # of NumPy or CuPy
 

@@ -12,11 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from dask_gpuselect import kernels
 from dask_gpuselect.arguments import public
-from dask_gpuselect.door import entered
-from dask_gpuselect.kernels import generic
-from dask_gpuselect.nearest import Weights, check_length, majority, means, shares
+from dask_gpuselect.arrays import FILL_ROWS, check_not_masked, is_cupy, to_host
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.maths.nearest import Weights, check_length, majority, means, shares
 from dask_gpuselect.neighbors.search import (
     Answer,
     Search,
@@ -91,8 +90,8 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
 
         What is neither dask's nor of a device is checked as scikit-learn does it.
         """
-        if not isinstance(X, da.Array) and not generic.is_cupy(X):
-            kernels.check_not_masked(X, kernels.FILL_ROWS)
+        if not isinstance(X, da.Array) and not is_cupy(X):
+            check_not_masked(X, FILL_ROWS)
             X = validate_data(self, X, reset=reset, order="C", dtype="numeric")
             return as_rows(X, "X")
         X = as_rows(X, "X")
@@ -117,12 +116,12 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
                 f"This {type(self).__name__} estimator requires y to be passed, "
                 "but the target y is None."
             )
-        kernels.check_not_masked(getattr(y, "_meta", y), kernels.FILL_ROWS)
+        check_not_masked(getattr(y, "_meta", y), FILL_ROWS)
         if isinstance(y, da.Array):
             with outside():
-                y = entered(y, "y", kernels.FILL_ROWS).compute()
-        if generic.is_cupy(y):
-            y = generic.to_host(y)
+                y = entered(y, "y", FILL_ROWS).compute()
+        if is_cupy(y):
+            y = to_host(y)
         found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
         check_length(found, self._fit_X.shape[0])
         return found

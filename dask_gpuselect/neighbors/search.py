@@ -25,15 +25,27 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels, settings, threads
+from dask_gpuselect import kernels
 from dask_gpuselect.arguments import public
-from dask_gpuselect.door import entered
-from dask_gpuselect.graphs import each_chunk, extended, reduced
-from dask_gpuselect.kernels import generic
-from dask_gpuselect.marks import Seen, changed, marks_of
-from dask_gpuselect.nearest import Nearest
+from dask_gpuselect.arrays import (
+    FILL_ROWS,
+    as_numpy,
+    check_not_masked,
+    is_array,
+    is_cupy,
+    is_kind,
+    like,
+    namespace,
+    numpy_dtype,
+    to_host,
+)
+from dask_gpuselect.engine import settings, threads
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.graphs import each_chunk, extended, reduced
+from dask_gpuselect.engine.marks import Seen, changed, marks_of
+from dask_gpuselect.engine.source import private_copy
+from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.quiet import quiet
-from dask_gpuselect.source import private_copy
 
 DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
 """Of one tile of distances, unless the config value ``dask_gpuselect.distance-limit`` says
@@ -143,11 +155,11 @@ def indices_of(found: Nearest) -> NDArray[np.int64]:
 def as_rows(a: Any, name: str) -> Any:
     """An array of real numbers of two dimensions; an error that names it if it is none."""
     if isinstance(a, da.Array):
-        a = entered(a, name, kernels.FILL_ROWS)
+        a = entered(a, name, FILL_ROWS)
     else:
-        kernels.check_not_masked(a, kernels.FILL_ROWS)
-        a = a if generic.is_array(a) else kernels.as_numpy(a)
-    dtype = a.dtype if isinstance(a, da.Array) else kernels.numpy_dtype(a)
+        check_not_masked(a, FILL_ROWS)
+        a = a if is_array(a) else as_numpy(a)
+    dtype = a.dtype if isinstance(a, da.Array) else numpy_dtype(a)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise TypeError(f"{name} must be of real numbers of at most 64 bits, not {dtype}")
     if a.ndim != 2:
@@ -195,7 +207,7 @@ def check_k(k: int, n: float, n_queries: float) -> None:
 
 def distance_limit(kind: Any) -> int:
     """In bytes, of a tile of such arrays; at least one distance."""
-    default = DISTANCE_LIMIT_OF_GPUS if generic.is_cupy(kind) else DISTANCE_LIMIT
+    default = DISTANCE_LIMIT_OF_GPUS if is_cupy(kind) else DISTANCE_LIMIT
     return max(8, settings.n_bytes("distance-limit", default))
 
 
@@ -313,18 +325,18 @@ def _data(a: Any, is_lazy: bool, pieces: Sequence[Any] | None = None) -> da.Arra
     name = f"neighbors-data-{len(pieces)}-{tokenize(a) if is_lazy else uuid.uuid4().hex}"
     held = {(name, i, *(0,) * (a.ndim - 1)): piece for i, piece in enumerate(pieces)}
     chunks = (tuple(piece.shape[0] for piece in pieces), *((n,) for n in a.shape[1:]))
-    return da.Array(held, name, chunks, meta=_meta(a, a.ndim, kernels.numpy_dtype(a)))
+    return da.Array(held, name, chunks, meta=_meta(a, a.ndim, numpy_dtype(a)))
 
 
 def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
     """What dask says that chunks are: of other kinds than NumPy's and CuPy's it takes none."""
-    known = like if isinstance(like, np.ndarray) or generic.is_cupy(like) else np.empty(0)
+    known = like if isinstance(like, np.ndarray) or is_cupy(like) else np.empty(0)
     return meta_from_array(known, ndim=ndim, dtype=dtype)
 
 
 def _query_rows(chunk: Any) -> Seen:
     """A chunk of queries on the host."""
-    host = generic.to_host(chunk)
+    host = to_host(chunk)
     check_finite(host, "Q")
     return Seen(host.astype(np.float64, copy=False), marks_of([chunk]))
 
@@ -353,9 +365,9 @@ def _nearest_of_chunk(
 
 def check_finite(a: Any, name: str, place: tuple[int, ...] | None = None) -> None:
     """Raise, in scikit-learn's words, for NaN and infinity."""
-    if not generic.is_kind(a, "real floating"):
+    if not is_kind(a, "real floating"):
         return
-    xp = generic.namespace(a)
+    xp = namespace(a)
     with np.errstate(over="ignore", invalid="ignore"):
         # One read without a mask: only a sum that is not finite is looked into.
         if math.isfinite(float(xp.sum(a))) or bool(xp.all(xp.isfinite(a))):
@@ -364,7 +376,7 @@ def check_finite(a: Any, name: str, place: tuple[int, ...] | None = None) -> Non
     if bool(xp.any(xp.isnan(a))):
         raise ValueError(f"Input {name} contains NaN{where}")
     raise ValueError(
-        f"Input {name} contains infinity or a value too large for {kernels.numpy_dtype(a)}{where}"
+        f"Input {name} contains infinity or a value too large for {numpy_dtype(a)}{where}"
     )
 
 
@@ -399,4 +411,4 @@ def _answered(
 ) -> Any:
     """An answer, of the kind of the rows' chunks."""
     answer = np.ascontiguousarray(function(found, *known), dtype)
-    return answer if isinstance(kind, np.ndarray) else generic.like(answer, kind)
+    return answer if isinstance(kind, np.ndarray) else like(answer, kind)

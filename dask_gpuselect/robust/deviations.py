@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxes import Ladder, ladder_of_sample
-from dask_gpuselect.cuts import (
+from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
+from dask_gpuselect.maths.cuts import (
     Brackets,
     ChunksChangedError,
     Cuts,
@@ -34,9 +34,9 @@ from dask_gpuselect.cuts import (
     positions_of,
     tied_inside,
 )
-from dask_gpuselect.finish import elements_at
-from dask_gpuselect.ranks import MEDIAN, ranks
-from dask_gpuselect.strategies.default import PILOT_SIGMA
+from dask_gpuselect.maths.finish import elements_at
+from dask_gpuselect.maths.ranks import MEDIAN, ranks
+from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
 # Elements that may be gathered in both shells, for each pivot. Of 1e7 float64 in 10 chunks at most
 # 22 are there if they are normal, and 31 if they are lognormal with a sigma of 3.

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_gpuselect.cuts import ChunksChangedError, Cuts, FloatArray, find_brackets
-from dask_gpuselect.fits.concentration import (
+from dask_gpuselect.maths.cuts import ChunksChangedError, Cuts, FloatArray, find_brackets
+from dask_gpuselect.maths.fits.concentration import (
     EVERYTHING,
     Criterion,
     Half,
@@ -28,8 +28,8 @@ from dask_gpuselect.fits.concentration import (
     half_of,
     leap,
 )
-from dask_gpuselect.fits.designs import Design, rank, residuals
-from dask_gpuselect.fits.starts import FIRST_STEPS, Fit, Search, best_fits, different
+from dask_gpuselect.maths.fits.designs import Design, rank, residuals
+from dask_gpuselect.maths.fits.starts import FIRST_STEPS, Fit, Search, best_fits, different
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.rows import Rows
 

@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arguments import public
-from dask_gpuselect.door import entered
-from dask_gpuselect.fits.concentration import Criterion, MedianSquares, TrimmedSquares
-from dask_gpuselect.fits.designs import Design, solve
-from dask_gpuselect.fits.scales import NORMAL, median_scale, rows_covered, trimmed_scale
-from dask_gpuselect.fits.starts import Search
-from dask_gpuselect.kernels import generic
+from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, is_cupy, like, namespace
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.maths.fits.concentration import Criterion, MedianSquares, TrimmedSquares
+from dask_gpuselect.maths.fits.designs import Design, solve
+from dask_gpuselect.maths.fits.scales import NORMAL, median_scale, rows_covered, trimmed_scale
+from dask_gpuselect.maths.fits.starts import Search
 from dask_gpuselect.quiet import outside, quiet
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
@@ -122,10 +122,10 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             X = _entered(X, "X")
             _check_table(X)
             self._check_columns(X)
-            meta = generic.namespace(X._meta).zeros((0,), dtype=np.float64)
+            meta = namespace(X._meta).zeros((0,), dtype=np.float64)
             how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "token": "prediction"}
             return da.map_blocks(_predicted, X, **how)
-        if generic.is_cupy(X):
+        if is_cupy(X):
             self._check_columns(X)
         else:
             X = validate_data(self, X, reset=False)
@@ -202,12 +202,12 @@ class _RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if is_dask_collection(y):
             raise TypeError("y is lazy and X is not: make X a dask array, or compute y")
         for array in (X, y):
-            kernels.check_not_masked(array, kernels.FILL_ROWS)
-        if generic.is_cupy(X):
+            check_not_masked(array, FILL_ROWS)
+        if is_cupy(X):
             _check_table(X)
             self._check_dtypes(X, y)
             self.n_features_in_ = X.shape[1]
-            return PlainRows(X, y if generic.is_cupy(y) else generic.like(np.asarray(y), X))
+            return PlainRows(X, y if is_cupy(y) else like(np.asarray(y), X))
         checked = validate_data(
             self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
         )
@@ -487,8 +487,8 @@ class LeastMedianOfSquares(_RobustRegressor):
 def _entered(array: Any, name: str) -> Any:
     """A lazy array whose chunks are what it says; a plain one, but a masked one, as it is."""
     if isinstance(array, da.Array):
-        return entered(array, name, kernels.FILL_ROWS)
-    kernels.check_not_masked(array, kernels.FILL_ROWS)
+        return entered(array, name, FILL_ROWS)
+    check_not_masked(array, FILL_ROWS)
     return array
 
 
@@ -532,7 +532,7 @@ def _aligned(X: da.Array, y: Any) -> da.Array:
 
 @quiet()
 def _predicted(x: Any, coef: FloatArray, intercept: float) -> Any:
-    return generic.as_type(x, "float64") @ generic.like(coef, x) + intercept
+    return as_type(x, "float64") @ like(coef, x) + intercept
 
 
 def _reweighted(rows: Rows, design: Design, theta: FloatArray, limit: float) -> FloatArray:

@@ -13,13 +13,14 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from dask_gpuselect import kernels, threads
-from dask_gpuselect.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
-from dask_gpuselect.fits.concentration import RowTally
-from dask_gpuselect.fits.designs import Design
-from dask_gpuselect.graphs import each_chunk, held, reduced
-from dask_gpuselect.kernels.generic import namespace
-from dask_gpuselect.marks import Marks, Seen, marks_of
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import namespace
+from dask_gpuselect.engine import threads
+from dask_gpuselect.engine.graphs import each_chunk, held, reduced
+from dask_gpuselect.engine.marks import Marks, Seen, marks_of
+from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.quiet import outside, quiet
 
 T = TypeVar("T")

@@ -13,23 +13,21 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels, passes
+from dask_gpuselect import kernels
 from dask_gpuselect.arguments import public
-from dask_gpuselect.cuts import Brackets, Cuts, IntArray, Tally, exact_gap
-from dask_gpuselect.finish import order_statistics
-from dask_gpuselect.graphs import places_of
-from dask_gpuselect.interpolation import result_dtype
-from dask_gpuselect.kernels import generic, numpy_dtype
-from dask_gpuselect.kernels.generic import elements_at
-from dask_gpuselect.lanes import (
-    ask_columns,
-    ask_columns_now,
-    ask_lanes,
-    plan_lanes,
-)
-from dask_gpuselect.marks import InColumn, Seen, changed, marks_of
-from dask_gpuselect.moments import Moments
-from dask_gpuselect.quantiles import (
+from dask_gpuselect.arrays import as_type, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.engine import passes
+from dask_gpuselect.engine.graphs import places_of
+from dask_gpuselect.engine.lane_plans import plan_lanes
+from dask_gpuselect.engine.lanes import ask_columns, ask_columns_now, ask_lanes
+from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
+from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, exact_gap
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
+from dask_gpuselect.quantiles.functions import (
     Axis,
     Quantiles,
     as_array,
@@ -38,7 +36,6 @@ from dask_gpuselect.quantiles import (
     reduced_axes,
 )
 from dask_gpuselect.quiet import quiet
-from dask_gpuselect.ranks import MEDIAN, METHODS, check_method
 from dask_gpuselect.robust.deviations import (
     DeviationBrackets,
     around,
@@ -527,7 +524,7 @@ def _mad(name: str, x: Any, axis: Axis, scale: float | str, *, keepdims: bool) -
         (answer,) = passes.ask_more([x], [question], name)
         return _in_kind(name, answer, shape, meta_from_array(x._meta, ndim=len(shape), dtype=dtype))
     answer = passes.ask_more_now(x, source, question).reshape(shape)
-    return answer[()] if isinstance(x, np.ndarray) else generic.like(answer, x)
+    return answer[()] if isinstance(x, np.ndarray) else like(answer, x)
 
 
 def _in_kind(name: str, answer: da.Array, shape: tuple[int, ...], meta: Any) -> da.Array:
@@ -590,7 +587,7 @@ def _answer_column(
     median = kernels.answer_lanes(chunks, source, axes, question.median)
     first = chunks[0]
     shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
-    centre = generic.namespace(median).reshape(median, tuple(shape))
+    centre = namespace(median).reshape(median, tuple(shape))
     distances = [_distances(chunk, centre, question) for chunk in chunks]
     found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
     return _finished(found, median, question)
@@ -605,7 +602,7 @@ def _distances(chunk: Any, centre: Any, question: DeviationQuestion) -> Any:
         np.abs(distances, out=distances)
         np.copyto(distances, 0, where=~np.isfinite(centre))
         return distances
-    xp, wide = generic.namespace(chunk), generic.as_type(chunk, question.dtype.name)
+    xp, wide = namespace(chunk), as_type(chunk, question.dtype.name)
     with np.errstate(over="ignore", invalid="ignore"):  # for those that are NumPy inside
         distances = xp.abs(wide - centre)
     return xp.where(xp.isfinite(centre), distances, xp.zeros_like(distances))
@@ -634,7 +631,7 @@ def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any
 @quiet()
 def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
     """What was found is divided, and NaN where the median is not finite."""
-    xp = generic.namespace(found)
+    xp = namespace(found)
     nan = xp.full_like(found, float("nan"))
     return xp.where(xp.isfinite(median), question.scaled(found), nan)
 
@@ -716,10 +713,10 @@ def _iqr(
 @quiet()
 def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
     """The upper one of two quantiles less the lower one, divided by the scale, in kind."""
-    if generic.is_kind(pair, "real floating"):
-        wide = generic.as_type(pair, "float64")
+    if is_kind(pair, "real floating"):
+        wide = as_type(pair, "float64")
         with np.errstate(all="ignore"):
-            return generic.as_type((wide[1, ...] - wide[0, ...]) / scale, dtype.name)
-    host = pair if isinstance(pair, np.ndarray) else generic.to_host(pair)
+            return as_type((wide[1, ...] - wide[0, ...]) / scale, dtype.name)
+    host = pair if isinstance(pair, np.ndarray) else to_host(pair)
     difference = np.asarray(exact_gap(host[0, ...], host[1, ...]) / scale)
-    return difference[()] if isinstance(pair, np.ndarray) else generic.like(difference, pair)
+    return difference[()] if isinstance(pair, np.ndarray) else like(difference, pair)

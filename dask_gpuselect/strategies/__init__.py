@@ -6,7 +6,6 @@ method's own description: a loop that yields probes (`probes`) and is told the r
 
 ::
 
-    default.py        how pivots are chosen where no strategy is named
     cutting_plane.py  Kelley
     roots.py          Bisection, BrentRoot
     minima.py         GoldenSection, BrentMinimize

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import count
 
-from dask_gpuselect.keys import key_at
+from dask_gpuselect.maths.keys import key_at
 from dask_gpuselect.strategies.known import Known, Search, Told
 from dask_gpuselect.strategies.probes import (
     Bins,

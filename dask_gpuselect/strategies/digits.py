@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dask_gpuselect.keys import key_at
+from dask_gpuselect.maths.keys import key_at
 from dask_gpuselect.strategies.known import Search, Told
 from dask_gpuselect.strategies.probes import Copy, KeyBins, Points
 

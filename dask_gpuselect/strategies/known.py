@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from dask_gpuselect.keys import extreme_keys, key_at, unused_key
+from dask_gpuselect.maths.keys import extreme_keys, key_at, unused_key
 from dask_gpuselect.strategies.probes import (
     Bins,
     BinsReport,

@@ -4,7 +4,7 @@ A `Probe` is what a strategy proposes: pivots, bins, or a few elements drawn at 
 answers with a `Report`, and the reports of all chunks merge into one. Counts are int64 and exact,
 and they alone move a bracket; sums are float64, and only suggest the next pivot.
 
-Elements are told by their ordered keys (`dask_gpuselect.keys`), as Python integers.
+Elements are told by their ordered keys (`dask_gpuselect.maths.keys`), as Python integers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import extreme_keys
+from dask_gpuselect.maths.keys import extreme_keys
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
 IntArray = NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import from_keys, key_at, to_keys
+from dask_gpuselect.maths.keys import from_keys, key_at, to_keys
 
 Name = Literal["value", "key", "log"]
 NAMES: tuple[Name, ...] = ("value", "key", "log")

@@ -19,6 +19,7 @@ from dask.callbacks import Callback
 from distributed import Client
 from numpy.typing import NDArray
 
+from dask_gpuselect.engine import threads
 from tests.data import INTEGER_DTYPES, make, names_of
 
 Array = NDArray[Any]
@@ -212,15 +213,14 @@ def lazy_source(a: Array, chunks: Any, source: str, held: Held | None = None) ->
 # --- Surroundings ---------------------------------------------------------------------------------
 
 SMALL = {
-    "passes.WORTH_THREADS": 64,
-    "passes.LEAST_PILOT": 1 << 8,
-    "lanes.WORTH_THREADS": 1 << 10,
-    "neighbors.search.WORTH_THREADS": 1,
+    "engine.threads.WORTH": dict.fromkeys(threads.WORTH, 64),
+    "engine.passes.LEAST_PILOT": 1 << 8,
+    "engine.passes.PILOT_WORTH": 1 << 10,
     "robust.fitting.SAMPLED": 300,
     "robust.deviations.LEAST_ROOM": 0,
-    "boxes.LEAST_ROOM": 0,
-    "rounds.ALWAYS_GATHERED": 64,
-    "sorting.PIECES_MERGED": 3,
+    "maths.boxes.LEAST_ROOM": 0,
+    "engine.rounds.ALWAYS_GATHERED": 64,
+    "sorting.functions.PIECES_MERGED": 3,
 }
 """Sizes from which on larger data are treated otherwise, made so small that ours are."""
 
@@ -303,6 +303,5 @@ class Surroundings:
             for name, value in SMALL.items() if self.small else ():
                 module, _, attribute = f"dask_gpuselect.{name}".rpartition(".")
                 owner = importlib.import_module(module)
-                if hasattr(owner, attribute):
-                    stack.enter_context(mock.patch.object(owner, attribute, value))
+                stack.enter_context(mock.patch.object(owner, attribute, value))
             yield

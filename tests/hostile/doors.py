@@ -19,8 +19,8 @@ from matplotlib.cbook import boxplot_stats
 import dask_gpuselect as ours
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
 from dask_gpuselect import distribution, neighbors, robust
-from dask_gpuselect.radix_sort import radix_sort
-from dask_gpuselect.sorted_boxes import describe_sorted
+from dask_gpuselect.sorting.radix_sort import radix_sort
+from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
 from tests.hostile.dice import Array, Dice, drawn_data, drawn_dtype

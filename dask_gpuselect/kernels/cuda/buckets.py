@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import FloatArray, IntArray
 from dask_gpuselect.kernels.compiling import jit_when_called
 from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE
-from dask_gpuselect.keys import from_keys
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
+from dask_gpuselect.maths.keys import from_keys
 
 BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
 TINY = 1e-320  # more than what rounding takes away where numbers are denormal

@@ -8,8 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, Cuts
-from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.kernels.cpu import selection as cpu
 from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_selected, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, sizes_of
@@ -21,7 +20,9 @@ from dask_gpuselect.kernels.cuda.source import (
     n_slots,
 )
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
-from dask_gpuselect.kernels.generic import heavy_cells
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.kernels.reference.selection import heavy_cells
+from dask_gpuselect.maths.cuts import Brackets, Cuts
 
 Array = Any  # a CuPy array
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
@@ -29,7 +30,7 @@ MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not
 
 @advised
 def cuts(values: Array, n_pivots: int) -> Cuts:
-    """The cuts of a chunk at sampled pivots; see `generic.cuts`.
+    """The cuts of a chunk at sampled pivots; see `reference.cuts`.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     if cells is None:  # the sample spans hundreds of binades
         if values.dtype.itemsize < 8:  # where CuPy takes denormal numbers for zeros
             return cpu.cuts(on_host(values), n_pivots)
-        return generic.cuts(as_selected(values.ravel()), n_pivots)
+        return reference.cuts(as_selected(values.ravel()), n_pivots)
     cells.distance[:1] = np.nan  # the first cell has no lower end: unknown
     m = len(cells.pivots)
     return Cuts.of_chunk(

@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import selection_dtype
+from dask_gpuselect.maths.keys import selection_dtype
 
 Array = Any  # a CuPy array
 FEW = 1 << 14  # elements up to which copying them to the host is as fast

@@ -8,7 +8,7 @@ from dask_gpuselect.kernels.cuda.moments import moments
 from dask_gpuselect.kernels.cuda.sampling import is_best_whole, pilot, sample, sorted_sample, whole
 from dask_gpuselect.kernels.cuda.selection import Candidates
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
-from dask_gpuselect.kernels.generic import lanes, sorted_lanes
+from dask_gpuselect.kernels.reference.selection import lanes, sorted_lanes
 
 __all__ = [
     "MOST_PIVOTS",

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels import generic
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
@@ -23,8 +22,9 @@ from dask_gpuselect.kernels.cuda.source import (
     lane_kernel,
     long_lane_kernel,
 )
-from dask_gpuselect.lane_boxes import Fences, LaneEnds
-from dask_gpuselect.lane_cuts import LaneQuestion
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.lane_boxes import Fences, LaneEnds
+from dask_gpuselect.maths.lane_cuts import LaneQuestion
 
 Array = Any  # a CuPy array
 MOST_BLOCKS = (1 << 31) - 1  # of a grid
@@ -84,8 +84,8 @@ def answer_lanes(
 
 @advised
 def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
-    """What is beyond the fences of every lane; see `generic.lane_ends`. By CuPy: many reads."""
-    return generic.lane_ends(parts, fences, most, as_float64, moments_of_rows)
+    """What is beyond the fences of every lane; see `reference.lane_ends`. By CuPy: many reads."""
+    return reference.lane_ends(parts, fences, most, as_float64, moments_of_rows)
 
 
 def _start(

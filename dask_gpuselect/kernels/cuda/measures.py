@@ -8,11 +8,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels import cpu_measures, measures
+from dask_gpuselect.kernels.cpu import measures as cpu_measures
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch
 from dask_gpuselect.kernels.cuda.source import COUNTERS, MEASURE_THREADS
-from dask_gpuselect.keys import selection_dtype
+from dask_gpuselect.kernels.reference import measures
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.strategies.probes import (
     NO_KEY_BELOW,
     BinsReport,

@@ -8,18 +8,18 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels import cpu
+from dask_gpuselect.kernels.cpu import selection as cpu
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_float64, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
-from dask_gpuselect.moments import SQUARE_DIGITS, TOTAL_DIGITS, Digits, LaneMoments, Moments
+from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Digits, LaneMoments, Moments
 
 Array = Any  # a CuPy array
 
 
 @advised
 def moments(values: Array, near: NDArray[Any]) -> Moments:
-    """Sums of a chunk; see `generic.moments`. Reads the chunk once."""
+    """Sums of a chunk; see `reference.selection.moments`. Reads the chunk once."""
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
     dtype = np.dtype(values.dtype)

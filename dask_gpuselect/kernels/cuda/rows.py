@@ -8,14 +8,14 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.cuts import FloatArray
-from dask_gpuselect.fits.concentration import RowTally
-from dask_gpuselect.fits.designs import Design
-from dask_gpuselect.kernels import residuals
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch, on_device
 from dask_gpuselect.kernels.cuda.source import MOST_PARAMETERS, ROWS_THREADS, row_sums
-from dask_gpuselect.kernels.residuals import absolute_residuals
+from dask_gpuselect.kernels.reference import residuals
+from dask_gpuselect.kernels.reference.residuals import absolute_residuals
+from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
 
 __all__ = ["absolute_residuals", "row_tallies"]
 

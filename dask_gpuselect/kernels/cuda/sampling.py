@@ -10,7 +10,6 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import Brackets, RanksOf, Tally, guess_brackets
 from dask_gpuselect.kernels.cuda.chunk import Chunk
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
 from dask_gpuselect.kernels.cuda.selection import (
@@ -30,8 +29,9 @@ from dask_gpuselect.kernels.cuda.spans import (
     tally_in_place,
     tally_of,
 )
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.strategies.default import pilot_bracket, pilot_room
+from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally, guess_brackets
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
 
 Array = Any  # a CuPy array
 # As many for each bracket. With 2, 4, 8 and 16 the median of 2^30 float32 took 1.55, 1.52, 1.53 and
@@ -41,7 +41,7 @@ SAMPLE_TIMES = 4
 
 @advised
 def sample(values: Array, size: int) -> NDArray[Any]:
-    """Valid elements at `size` hashed places, on the host; see `generic.sample`."""
+    """Valid elements at `size` hashed places, on the host; see `reference.selection.sample`."""
     drawn: NDArray[Any] = drawn_from(values, size).get()
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
@@ -59,7 +59,7 @@ def is_best_whole(values: Array) -> bool:
 @advised
 def whole(values: Array, ranks: RanksOf) -> Tally:
     """The tally of a bracket of everything, with the elements of some ranks selected already; see
-    `generic.whole`. Reads the array once for each digit."""
+    `reference.selection.whole`. Reads the array once for each digit."""
     no_ends = np.empty(0, selection_dtype(values.dtype))
     wanted = np.unique(ranks(values.size))
     is_dense = values.flags.c_contiguous or values.flags.f_contiguous
@@ -78,7 +78,7 @@ def whole(values: Array, ranks: RanksOf) -> Tally:
 @advised
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Brackets by a sample of at least `size`, and the tally there with the candidates left on the
-    device; see `generic.pilot`.
+    device; see `reference.selection.pilot`.
 
     Notes
     -----
@@ -185,7 +185,7 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | Non
 
 @advised
 def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
-    """A sorted sample on the device, larger for a larger array; see `generic.sorted_sample`.
+    """A sorted sample on the device, larger for a larger array; see `reference.selection`.
 
     Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
     """

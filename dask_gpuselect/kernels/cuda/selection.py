@@ -10,7 +10,6 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.cuts import IntArray
 from dask_gpuselect.kernels.cuda.launch import launch, on_device
 from dask_gpuselect.kernels.cuda.source import (
     DIGIT,
@@ -19,7 +18,8 @@ from dask_gpuselect.kernels.cuda.source import (
     digits,
     select_memory,
 )
-from dask_gpuselect.keys import from_keys, to_keys
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.keys import from_keys, to_keys
 
 Array = Any  # a CuPy array
 # Wanted elements up to which they are selected, 6 at a time, and not all are sorted. 6 of 2^24

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.keys import selection_dtype
-from dask_gpuselect.moments import (
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import (
     OFFSET,
     SQUARE_DIGITS,
     SQUARE_POINT,

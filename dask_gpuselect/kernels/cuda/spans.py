@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.cuts import Brackets, Tally
-from dask_gpuselect.kernels import cpu, generic
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.kernels.cpu import selection as cpu
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
 from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
 from dask_gpuselect.kernels.cuda.selection import SELECTION, Candidates
@@ -22,14 +22,15 @@ from dask_gpuselect.kernels.cuda.source import (
     TALLY_THREADS,
     tally_memory,
 )
-from dask_gpuselect.keys import selection_dtype
+from dask_gpuselect.maths.cuts import Brackets, Tally
+from dask_gpuselect.maths.keys import selection_dtype
 
 Array = Any  # a CuPy array
 
 
 @advised
 def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends and candidates; see `generic.tally`.
+    """Counts at the ends and candidates; see `reference.selection.tally`.
 
     `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
     `most` elements.
@@ -37,7 +38,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     if values.size <= FEW:
         return cpu.tally(on_host(values), brackets, most)
     found = tally_on_device(values, brackets, most)
-    return found and replace(found, candidates=generic.to_host(found.candidates))
+    return found and replace(found, candidates=to_host(found.candidates))
 
 
 @advised

@@ -1,0 +1,207 @@
+"""Arrays of any kind: their namespace, moving them to the host, and what a chunk has to be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.units import check_no_unit
+
+Array = Any  # an array-API array
+
+
+def namespace(array: Array) -> Any:
+    """The array-API namespace of an array. CuPy's arrays do not name theirs, which is cupy."""
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def is_array(value: object) -> bool:
+    """Whether `namespace` knows the array's functions.
+
+    Arrays of `sparse` name their namespace too; the standard's have DLPack beside it.
+    """
+    is_standard = hasattr(value, "__array_namespace__") and hasattr(value, "__dlpack__")
+    return is_standard or is_cupy(value)
+
+
+def is_cupy(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "cupy"
+
+
+def is_kind(array: Array, kind: str) -> bool:
+    """Whether an array is of a kind of dtype that the standard names, ``"real floating"`` or
+    ``"bool"``."""
+    if isinstance(array.dtype, np.dtype):
+        return bool(array.dtype.kind == {"real floating": "f", "bool": "b"}[kind])
+    return bool(namespace(array).isdtype(array.dtype, kind))
+
+
+def as_type(array: Array, name: str) -> Array:
+    """The array in the dtype of that name."""
+    xp = namespace(array)
+    return array.astype(name) if is_cupy(array) else xp.astype(array, getattr(xp, name))
+
+
+def transposed(array: Array, axes: tuple[int, ...]) -> Array:
+    """The array with its axes in another order. CuPy and NumPy have a method for it."""
+    if isinstance(array, np.ndarray) or is_cupy(array):
+        return array.transpose(axes)
+    return namespace(array).permute_dims(array, axes)
+
+
+def concatenate(arrays: Sequence[Array], axis: int) -> Array:
+    """The arrays joined along an axis."""
+    xp = namespace(arrays[0])
+    return (xp.concatenate if is_cupy(arrays[0]) else xp.concat)(list(arrays), axis=axis)
+
+
+def like(host: NDArray[Any], array: Array) -> Array:
+    """A NumPy array as one of the kind, and on the device, of `array`."""
+    if is_cupy(array):
+        with array.device:
+            if host.size == 1 and host.dtype.kind == "f":  # 15 us; a copy takes 55
+                # As integers, for CuPy takes denormal float32 for zeros.
+                bits = host.view(f"u{host.dtype.itemsize}")
+                return namespace(array).full(bits.shape, bits.item(), bits.dtype).view(host.dtype)
+            return namespace(array).asarray(host)
+    return namespace(array).asarray(host, device=array.device)
+
+
+def to_host(array: Array) -> Any:
+    """A NumPy array of the same values."""
+    if is_cupy(array):
+        return array.get()
+    try:
+        return np.asarray(array)
+    except (RuntimeError, TypeError):  # on a device that NumPy cannot read
+        host = namespace(array).__array_namespace_info__().default_device()
+        return np.asarray(array.to_device(host))
+
+
+def as_float64(array: Array) -> Array:
+    return as_type(array, "float64")
+
+
+NO_ARRAY = "neither NumPy nor CuPy, nor another array of the array API standard"
+
+FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is to leave them out"
+FILL_ROWS = "fill the masked elements first, or leave out their rows"
+
+
+def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Selected elements, of `selection_dtype`, as elements of `dtype` again."""
+    return (
+        values.view(dtype.newbyteorder("="))
+        if dtype.kind in "bMm"
+        else values.astype(dtype.newbyteorder("="))
+    )
+
+
+def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
+    """Raise for a masked array: NumPy's own functions ignore the mask; and for one with a unit."""
+    check_no_unit(array)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"masked arrays are not supported: {advice}")
+
+
+def check_kind(array: Any, called: str = "arrays") -> None:
+    """Raise for what is neither NumPy's nor of the array API.
+
+    That a type has the standard's name for its namespace does not say that it keeps to it: arrays
+    of `sparse` have that, and neither DLPack nor what selection needs.
+    """
+    if not isinstance(array, np.ndarray | np.generic) and not is_array(array):
+        raise TypeError(f"{called} of type {type_name(array)} are not supported: {NO_ARRAY}")
+
+
+def as_numpy(values: Any) -> NDArray[Any]:
+    """What is no array of the array API as a NumPy array, but nothing that only seems to be one."""
+    if hasattr(values, "__array_namespace__") or (
+        hasattr(values, "shape") and hasattr(values, "dtype") and not hasattr(values, "__array__")
+    ):
+        check_kind(values)
+    return np.asarray(values)
+
+
+def type_name(value: object) -> str:
+    """Of a type as it is imported."""
+    kind = type(value)
+    is_builtin = kind.__module__ == "builtins"
+    return kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def checked(
+    chunk: Any, dtype: np.dtype[Any], called: str = "a chunk", advice: str = FILL_ELEMENTS
+) -> Any:
+    """The chunk as an array, if it is one that we know, and of the dtype that was promised."""
+    if isinstance(chunk, np.generic | int | float | complex):
+        chunk = np.asarray(chunk)
+    check_no_unit(chunk, called)
+    if isinstance(chunk, np.ma.MaskedArray):
+        raise TypeError(f"masked arrays are not supported, and {called} is one: {advice}")
+    if not isinstance(chunk, np.ndarray) and not is_array(chunk):
+        raise TypeError(
+            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: {NO_ARRAY}"
+        )
+    found = numpy_dtype(chunk)
+    if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):
+        raise _another_dtype(called, found, dtype)
+    return chunk
+
+
+def _are_strings(found: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether both are strings: arrays seldom say how long the longest one is."""
+    return found.kind == dtype.kind and dtype.kind in "SU"
+
+
+def _another_dtype(called: str, found: np.dtype[Any], dtype: np.dtype[Any]) -> TypeError:
+    return TypeError(
+        f"{called} has dtype {found}, but its array says {dtype}: give the array the right dtype"
+    )
+
+
+def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
+    """A checked chunk in the dtype that was promised, if every element stays what it is: what NumPy
+    calls safe rounds integers above ``2**53`` to float64, and wraps dates that a finer unit does
+    not reach. NumPy's subclasses become plain."""
+    if isinstance(chunk, np.ndarray):
+        chunk = np.asarray(chunk)
+    found = numpy_dtype(chunk)
+    if found == dtype or _are_strings(found, dtype):
+        return chunk
+    if not isinstance(chunk, np.ndarray):
+        converted = as_type(chunk, dtype.name)
+    else:
+        try:
+            converted = chunk.astype(dtype)
+        except OverflowError:  # of dates, since NumPy 2.5
+            raise _another_dtype(called, found, dtype) from None
+    may_differ = dtype.kind in "mM" or (dtype.kind == "f" and found.kind in "iu")
+    if may_differ and not _is_same(chunk, converted, found):
+        raise _another_dtype(called, found, dtype)
+    return converted
+
+
+def _is_same(chunk: Any, converted: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether what was converted is what it was made of."""
+    xp = namespace(chunk)
+    if isinstance(chunk, np.ndarray) and dtype.kind in "mM":
+        return bool(((converted.astype(dtype) == chunk) | np.isnat(chunk)).all())
+    if dtype.itemsize < 8:  # a float holds all of them
+        return True
+    if bool(xp.any(converted >= 2.0 ** (63 if dtype.kind == "i" else 64))):  # rounded up to it
+        return False
+    return bool(xp.all(as_type(converted, dtype.name) == chunk))
+
+
+def numpy_dtype(array: Any) -> np.dtype[Any]:
+    """The dtype of an array as NumPy's; array-API dtypes print as ``<namespace>.<name>``."""
+    if isinstance(array.dtype, np.dtype):
+        return array.dtype
+    return np.dtype(str(array.dtype).rpartition(".")[2])

@@ -1,0 +1,263 @@
+"""The graph of a reduction along some axes that loads its source several times.
+
+::
+
+    source ──copy──> report of each part ──merge──> brackets ─┐   once or more
+       └─────copy, waits for all brackets──> report of each part ──merge──> answer
+
+A column is all chunks that one chunk of the answer is made of. It is taken in parts, each of as
+many chunks as fit, and each line is a layer with one task a part, or one a column.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import List, Task, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+
+from dask_gpuselect.arrays import concatenate
+from dask_gpuselect.engine.graphs import extended
+from dask_gpuselect.engine.marks import InColumn, Seen, check_same, joined, marks_of, pieces_of
+from dask_gpuselect.engine.source import AnswerLayer, Key, private_copy
+from dask_gpuselect.quiet import quietly
+
+Place = tuple[int, ...]
+"""Of a column of chunks in the grid of all chunks, 0 along the reduced axes."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks about every column of chunks: their keys."""
+
+    name: str
+    keys: dict[Place, list[Key]]
+
+
+class Columns:
+    """A graph about the columns of chunks of `x`, growing by a layer with each call."""
+
+    def __init__(
+        self, x: da.Array, axes: tuple[int, ...], parts: Sequence[tuple[int, int]]
+    ) -> None:
+        self.x, self.axes, self.parts = x, axes, parts
+        self.graph = HighLevelGraph({}, {})
+        along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
+        self.places = list(itertools.product(*along))
+
+    def report(
+        self,
+        measure: Callable[..., Any],
+        name: str,
+        load: int,
+        brackets: Tasks | None,
+        **arguments: Any,
+    ) -> Tasks:
+        """``measure(chunks, dtype, axes, brackets, **arguments)`` for each part of each column: a
+        load of the source, which waits for all brackets."""
+        source = self._source(load, brackets)
+        above = brackets.name if brackets else None
+        token = tokenize(source.name, self.axes, self.parts, above, arguments)
+        name = f"{name}-{token}"
+        tasks, keys = {}, {}
+        measure = partial(_seen, measure=measure)
+        for place in self.places:
+            known = TaskRef(brackets.keys[place][0]) if brackets else None
+            chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
+            keys[place] = [(name, *place, part) for part in range(len(self.parts))]
+            for key, (start, stop) in zip(keys[place], self.parts, strict=True):
+                part = List(*chunks[start:stop])
+                tasks[key] = Task(
+                    key, quietly(measure), part, self.x.dtype, self.axes, known, **arguments
+                )
+        self._add(name, MaterializedLayer(tasks), source.name, above)
+        return Tasks(name, keys)
+
+    def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
+        """At most `every` reports of each column, by ``function(reports)`` of so many."""
+        function = partial(_merged, function)
+        while max(map(len, reports.keys.values())) > every:
+            name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
+            tasks, keys = {}, {}
+            for place, parts in reports.keys.items():
+                starts = range(0, len(parts), every)
+                keys[place] = [(name, *place, i) for i in range(len(starts))]
+                for key, start in zip(keys[place], starts, strict=True):
+                    some = map(TaskRef, parts[start : start + every])
+                    tasks[key] = Task(key, quietly(function), List(*some))
+            self._add(name, MaterializedLayer(tasks), reports.name)
+            reports = Tasks(name, keys)
+        return reports
+
+    def settle(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        reports: Tasks,
+        brackets: Tasks | None,
+        to_index: Callable[[Place], tuple[int, ...]] = tuple,
+        *,
+        seen: bool = True,
+    ) -> Tasks:
+        """``function(reports, brackets, shape of a chunk)`` for each column: with the marks of its
+        chunks if so `seen`, as the next load needs it.
+
+        Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
+        others than the one of the brackets.
+        """
+        tasks, keys = {}, {}
+        for place, parts in reports.keys.items():
+            known = TaskRef(brackets.keys[place][0]) if brackets else None
+            block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
+            key = (name, *to_index(place))
+            named = InColumn(self.x.numblocks, self.axes, place)
+            given = List(*map(TaskRef, parts))
+            tasks[key] = Task(key, quietly(_settled), function, given, known, block, named, seen)
+            keys[place] = [key]
+        self._add(name, AnswerLayer(tasks), reports.name, brackets.name if brackets else None)
+        return Tasks(name, keys)
+
+    def _source(self, load: int, brackets: Tasks | None) -> da.Array:
+        """The chunks of a load. They share nothing with those of another."""
+        if brackets is None:
+            source = private_copy(self.x, f"load {load} of {self.x.name} along {self.axes}")
+        else:
+            ready = f"{brackets.name}-ready"
+            all_known = (TaskRef(key) for (key,) in brackets.keys.values())
+            wait = Task((ready,), _nothing, *all_known)
+            self._add(ready, MaterializedLayer({(ready,): wait}), brackets.name)
+            seed = f"load {load} after {brackets.name}"
+            source = private_copy(self.x, seed, after=(ready,), after_layer=ready)
+        self.graph = HighLevelGraph.merge(self.graph, source.dask)
+        return source
+
+    def _column(self, place: Place) -> Iterator[Place]:
+        """The chunks of a column, in C order."""
+        return itertools.product(
+            *(
+                range(n) if axis in self.axes else (place[axis],)
+                for axis, n in enumerate(self.x.numblocks)
+            )
+        )
+
+    def _add(self, name: str, layer: Layer, *above: str | None) -> None:
+        self.graph = extended(self.graph, name, layer, {other for other in above if other})
+
+
+def _seen(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    known: Seen | None,
+    *,
+    measure: Callable[..., Any],
+    **arguments: Any,
+) -> Seen:
+    """A report about some chunks, with their marks."""
+    brackets = None if known is None else known.value
+    report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
+    return Seen(report, marks_of(chunks))
+
+
+def _merged(function: Callable[..., Any], parts: list[Seen]) -> Seen:
+    return Seen.merge(function, parts)
+
+
+def _settled(
+    function: Callable[..., Any],
+    parts: list[Seen],
+    known: Seen | None,
+    block: tuple[int, ...],
+    place_of: InColumn,
+    seen: bool,
+) -> Any:
+    marks = joined(part.marks for part in parts)
+    if known is not None:
+        check_same(known.marks, marks, place_of)
+    brackets = None if known is None else known.value
+    value = function([part.value for part in parts], brackets, block)
+    return Seen(value, marks) if seen else value
+
+
+def side_by_side(
+    answers: Sequence[da.Array],
+    axis: int,
+    label: str,
+    place_of: Callable[[Place], InColumn],
+    *,
+    seen: bool,
+) -> da.Array:
+    """The answers for all slabs of every chunk together, each a `Seen`, if all have seen the same
+    chunks.
+
+    An answer to whoever copies graphs, like that of passes: what uses it several times does not
+    load the slabs again.
+
+    Parameters
+    ----------
+    axis : int
+        Of the answers, along which chunks are cut.
+    label : str
+        For the name of the layer.
+    place_of : callable
+        From a block of the answers to the places of its chunks.
+    seen : bool
+        Whether each block is a `Seen` too.
+    """
+    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}"
+    tasks = {}
+    for place in itertools.product(*map(range, answers[0].numblocks)):
+        some = List(*(TaskRef((answer.name, *place)) for answer in answers))
+        key = (name, *place)
+        tasks[key] = Task(key, _side_by_side, some, axis, place_of(place), seen)
+    graph = HighLevelGraph.merge(*(answer.dask for answer in answers))
+    graph = extended(graph, name, AnswerLayer(tasks), {answer.name for answer in answers})
+    sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
+    first = answers[0]
+    chunks = (*first.chunks[:axis], sizes, *first.chunks[axis + 1 :])
+    return da.Array(graph, name, chunks, meta=first._meta)
+
+
+def _side_by_side(blocks: list[Seen], axis: int, place_of: InColumn, seen: bool) -> Any:
+    first, *others = blocks
+    for other in others:
+        check_same(first.marks, other.marks, place_of)
+    answer = concatenate([block.value for block in blocks], axis)
+    return Seen(answer, first.marks) if seen else answer
+
+
+def slabs_agree(
+    found: Sequence[da.Array], label: str, place_of: Callable[[Place], InColumn]
+) -> list[da.Array]:
+    """The same answers, no longer `Seen`, if the slabs of every chunk are of the same chunk."""
+    first, *others = found
+    agreed = []
+    for own in found:
+        name = f"{label}-{tokenize(own.name, [each.name for each in found])}"
+        tasks = {}
+        for place in np.ndindex(*own.numblocks):
+            blocks = List(*(TaskRef((each.name, *place)) for each in (first, *others)))
+            key = (name, *place)
+            tasks[key] = Task(key, _agreed, TaskRef((own.name, *place)), blocks, place_of(place))
+        graph = HighLevelGraph.merge(*(each.dask for each in found))
+        graph = extended(graph, name, MaterializedLayer(tasks), {each.name for each in found})
+        agreed.append(da.Array(graph, name, own.chunks, meta=own._meta))
+    return agreed
+
+
+def _agreed(own: Seen, blocks: list[Seen], place_of: InColumn) -> Any:
+    first, *others = blocks
+    for other in others:
+        check_same(first.marks, other.marks, place_of)
+    return own.value
+
+
+def _nothing(*_: Any) -> None:
+    """What a task does that others wait for."""

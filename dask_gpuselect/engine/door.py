@@ -1,0 +1,100 @@
+"""The door that every chunk of a dask array comes through, whatever is asked of it.
+
+What a function is given is a source: it says of which dtype, shape and kind its chunks are, and
+only a worker sees what they are. So each function puts one layer on its source, whose tasks check
+the chunk and hand it on. Dask fuses them with their neighbours, and copies of the source have
+copies of them, so that every load of every function is checked by the same few lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.blockwise import blockwise
+from dask.layers import ArrayBlockwiseDep
+
+from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
+from dask_gpuselect.engine.graphs import extended
+from dask_gpuselect.engine.source import DOOR
+
+Place = tuple[int, ...]
+
+
+def entered(x: da.Array, name: str = "", advice: str = FILL_ELEMENTS) -> da.Array:
+    """The same array, of which every chunk is what the array says: or an error that names it.
+
+    Parameters
+    ----------
+    x : dask array
+        Nothing is computed.
+    name : str
+        What the caller knows it by, for messages: "X", for instance.
+    advice : str
+        What to do with masked chunks.
+
+    Returns
+    -------
+    dask array
+        Its chunks are NumPy arrays and no subclasses, CuPy's, or others of the array API, none
+        masked, of the dtype and, where that is known, the shape that `x` declares. Chunks of
+        another dtype are converted if every element stays what it is.
+
+    Raises
+    ------
+    TypeError
+        For chunks of a kind that is not supported, if the array says so.
+    """
+    if x.name.startswith(DOOR):
+        return x
+    check_not_masked(x._meta, advice)
+    check_kind(x._meta)
+    index = tuple(range(x.ndim))
+    known = _Declared(x.chunks)
+    own = f"{DOOR}{tokenize(x.name, x.dtype, known, name, advice)}"
+    pairs: list[Any] = [x.name, index, known, index]
+    numblocks = {x.name: x.numblocks}
+    how = {"dtype": x.dtype, "name": name, "advice": advice}
+    layer = blockwise(_enter, own, index, *pairs, numblocks=numblocks, **how)
+    return da.Array(extended(x.dask, own, layer, {x.name}), own, x.chunks, meta=x._meta)
+
+
+class _Declared(ArrayBlockwiseDep):
+    """The place and the shape of each chunk."""
+
+    def __getitem__(self, idx: Place) -> tuple[Place, tuple[float, ...]]:
+        return idx, tuple(sizes[i] for sizes, i in zip(self.chunks, idx, strict=True))
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return type(self).__name__, self.chunks
+
+
+def _enter(
+    chunk: Any,
+    declared: tuple[Place, tuple[float, ...]],
+    *,
+    dtype: np.dtype[Any],
+    name: str,
+    advice: str,
+) -> Any:
+    place, shape = declared
+    called = f"chunk {tuple(map(int, place))}" + (f" of {name}" if name else "")
+    chunk = checked(chunk, dtype, called, advice)
+    found = tuple(map(int, chunk.shape))
+    # A size that is not known is NaN, and equals none.
+    if len(found) != len(shape) or any(
+        size == size and size != own  # noqa: PLR0124
+        for size, own in zip(shape, found, strict=True)
+    ):
+        raise ValueError(
+            f"{called} has shape {found}, but its array says {_shown(shape)}: "
+            "give the array the right chunks"
+        )
+    return as_declared(chunk, dtype, called)
+
+
+def _shown(shape: tuple[float, ...]) -> str:
+    sizes = ", ".join(f"{size:g}" if size == size else "?" for size in shape)  # noqa: PLR0124
+    return f"({sizes}{',' * (len(shape) == 1)})"

@@ -1,0 +1,129 @@
+"""What a load says of chunks, with the fingerprints of the chunks it has seen: so that a later load
+is known to have seen the same, or the chunk is named that has changed.
+
+Where an answer is made by one load alone, as a quantile is, there is no need for this: the counts
+of that load prove it. It is for answers that several loads have a part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.fingerprints import fingerprint
+from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError
+
+Marks = NDArray[np.uint64]
+"""The fingerprints of some chunks, in the order of these."""
+
+NO_MARKS: Marks = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen(Arrays):
+    """What is known of some chunks, and which these were.
+
+    Parameters
+    ----------
+    value : object
+    marks : ndarray of uint64
+        Of the chunks; none where nobody asks.
+    """
+
+    value: Any
+    marks: Marks
+
+    @classmethod
+    def merge(cls, merge: Callable[[list[Any]], Any], parts: Sequence[Self]) -> Self:
+        """What all parts say together."""
+        return cls(merge([part.value for part in parts]), joined(part.marks for part in parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slab(Arrays):
+    """A part of a chunk, and the fingerprint of all of it."""
+
+    piece: Any
+    mark: int
+
+
+def marks_of(chunks: Iterable[Any]) -> Marks:
+    """Of chunks, or of the whole ones that slabs are of."""
+    found = [c.mark if isinstance(c, Slab) else fingerprint(c) for c in chunks]
+    return np.array(found, np.uint64)
+
+
+def pieces_of(chunks: Iterable[Any]) -> list[Any]:
+    """Chunks, or what slabs hold of them."""
+    return [chunk.piece if isinstance(chunk, Slab) else chunk for chunk in chunks]
+
+
+def joined(parts: Iterable[Marks]) -> Marks:
+    return np.concatenate([NO_MARKS, *parts])
+
+
+def check_same(known: Marks, found: Marks, place_of: Callable[[int], Sequence[int]]) -> None:
+    """Raise a `ChunksChangedError` unless two loads have seen the same chunks.
+
+    Parameters
+    ----------
+    known, found : ndarray of uint64
+        Of the earlier load and the later one, for the same chunks.
+    place_of : callable
+        The number of a chunk to its place in the grid of all.
+    """
+    differs = np.flatnonzero(known != found)
+    if len(differs):
+        raise changed(place_of(int(differs[0])))
+
+
+def changed(place: Sequence[int]) -> ChunksChangedError:
+    return ChunksChangedError(
+        f"chunk {tuple(map(int, place))} held other elements on a later load than on an earlier "
+        f"one. {ADVICE}"
+    )
+
+
+@dataclass(frozen=True)
+class InGrid:
+    """From the number of a chunk, in C order, to its place."""
+
+    numblocks: tuple[int, ...]
+
+    def __call__(self, i: int) -> tuple[int, ...]:
+        return tuple(map(int, np.unravel_index(i, self.numblocks)))
+
+
+@dataclass(frozen=True)
+class InColumn:
+    """From the number of a chunk in its column to its place.
+
+    Parameters
+    ----------
+    numblocks : tuple of int
+        Of the whole grid.
+    axes : tuple of int
+        Along which the column goes.
+    place : tuple of int
+        Of any of its chunks.
+    """
+
+    numblocks: tuple[int, ...]
+    axes: tuple[int, ...]
+    place: tuple[int, ...]
+
+    def __call__(self, i: int) -> tuple[int, ...]:
+        along = np.unravel_index(i, [self.numblocks[axis] for axis in self.axes])
+        found = list(self.place)
+        for axis, block in zip(self.axes, along, strict=True):
+            found[axis] = int(block)
+        return tuple(found)
+
+    def number(self) -> int:
+        """Of the chunk at `place`."""
+        along = [int(self.place[axis]) for axis in self.axes]
+        return int(np.ravel_multi_index(along, [self.numblocks[axis] for axis in self.axes]))

@@ -1,0 +1,436 @@
+"""The dask graph of a strategy: rounds of measurements, as many as were fixed in advance.
+
+::
+
+    source ──> opening ──merge──> progress ─┬─> round 1 ──merge──> progress ─┬─> ... ─┐
+       │                                    │                                │        │
+       └──────── read again only if a strategy still asks for something ─────┘        │
+                                                                                      │
+    answer <──merge── tally <── bracket <──merge── cuts <──merge── candidates <───────┘
+
+A dask graph has no branches: the tasks of a round hold what it takes to read their chunk, and read
+it only if what is known so far asks for it. What a strategy leaves is gathered if it is little, and
+else found by the default engine, whose two loads are otherwise not made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import TaskRef
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine.graphs import Reads, each_chunk, each_if_needed, reduced
+from dask_gpuselect.engine.marks import NO_MARKS, Marks, Seen, changed, marks_of
+from dask_gpuselect.engine.passes import checked_tally, in_kind, merge_cuts, merge_or_none
+from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
+from dask_gpuselect.engine.source import is_in_memory, private_copy
+from dask_gpuselect.maths.cuts import (
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+    Tally,
+    find_brackets,
+)
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.keys import from_keys, selection_dtype
+from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
+from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
+from dask_gpuselect.strategies.spaces import VALUE
+
+# Elements that are gathered at once: of n in P chunks, so many times what two loads gather, and so
+# many more, for each wanted pair.
+GATHERED = 4
+ALWAYS_GATHERED = 1 << 16
+
+
+class Ranking(Protocol):
+    """What is asked: ranks, and an answer by their elements."""
+
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        """See `passes.Question`."""
+
+    def answer_by(
+        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """The answer, one-dimensional, on the host; `found` has the elements of wanted ranks."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One pair of ranks: what is known, what the strategy has been told, and what it asks next."""
+
+    known: Known
+    told: tuple[Told, ...]
+    probe: Measure | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a strategy has come.
+
+    Parameters
+    ----------
+    n_valid, n_missing : int
+        Elements of all chunks.
+    wanted : tuple of Wanted
+        A pair of ranks each.
+    elements : dict
+        By their ranks, those that are found.
+    marks : ndarray of uint64
+        Of all chunks, as the opening has seen them; none of chunks in memory, which stay as they
+        are.
+    numblocks : tuple of int
+        The grid of the chunks.
+    """
+
+    n_valid: int
+    n_missing: int
+    wanted: tuple[Wanted, ...] = ()
+    elements: dict[int, Any] = field(default_factory=dict)
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+    numblocks: tuple[int, ...] = ()
+
+    @property
+    def probes(self) -> list[Measure]:
+        """What to measure next: each once."""
+        return list(dict.fromkeys(each.probe for each in self.wanted if each.probe is not None))
+
+    def same(self, chunk: Any, place: tuple[int, ...]) -> Any:
+        """The chunk at a place, if it is what the opening has seen there."""
+        if len(self.marks):
+            known = self.marks[np.ravel_multi_index(tuple(map(int, place)), self.numblocks)]
+            if known != marks_of([chunk])[0]:
+                raise changed(place)
+        return chunk
+
+    def gathers(self, n_chunks: int) -> list[Known]:
+        """The brackets that are gathered, for few enough elements are inside; and those whose
+        element two loads have shown together, which is only counted in a last one, so that it is
+        right even if the data have changed in between."""
+        unproven = [each.known for each in self.wanted if not each.known.is_proven]
+        most = ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * self.n_valid)
+        return [known for known in unproven if known.is_settled or known.inside <= most]
+
+    def rest(self) -> tuple[IntArray, IntArray]:
+        """The pairs of ranks that are left to the default engine."""
+        left = [
+            (each.known.first, each.known.last)
+            for each in self.wanted
+            if not {each.known.first, each.known.last} <= self.elements.keys()
+        ]
+        first, last = np.array(left, np.int64).reshape(-1, 2).T
+        return first, last
+
+
+def ask_rounds(
+    x: da.Array,
+    question: Ranking,
+    strategy: Strategy,
+    label: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> da.Array:
+    """The lazy answer of a strategy to a question about all elements of a dask array.
+
+    Parameters
+    ----------
+    x, label, shape, dtype
+        As for `passes.ask`.
+    question : Ranking
+    strategy : Strategy
+
+    Notes
+    -----
+    Loads: at most `strategy.rounds`, one more to count if it has no opening, one to gather what is
+    left, and two of the default engine if that is too much. Chunks in memory are read in place.
+    """
+    reads, token = Reads(x), tokenize(x.name, question, strategy)
+    label = f"{label}-{type(strategy).__name__.lower()}"
+    opening = strategy.opening or Extent(VALUE)
+    first = private_copy(x, f"load 1 of {x.name}")
+    name = f"{label}-opening-{tokenize(first.name, opening)}"
+    how: dict[str, Any] = {"probe": opening, "is_marked": not is_in_memory(x)}
+    opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
+    progress = reduced(
+        opened,
+        f"{label}-merge",
+        _merged_opening,
+        _opened,
+        f"{label}-0-{token}",
+        question=question,
+        strategy=strategy,
+        opening=opening,
+        dtype=x.dtype,
+        numblocks=x.numblocks,
+    )
+    n_rounds = strategy.rounds - (strategy.opening is not None)
+    for turn in range(1, n_rounds + 1):
+        name = f"{label}-round{turn}-{token}"
+        measured = each_if_needed(_measured, name, reads, [], [progress], x.dtype)
+        progress = reduced(
+            measured,
+            f"{label}-merge",
+            _merged,
+            _advanced,
+            f"{label}-{turn}-{token}",
+            progress=TaskRef((progress.name,)),
+            strategy=strategy,
+        )
+    name = f"{label}-candidates-{token}"
+    gathered = each_if_needed(_gathered, name, reads, [], [progress], x.npartitions, x.dtype)
+    found = reduced(
+        gathered,
+        f"{label}-candidates-merge",
+        merge_or_none,
+        _with_candidates,
+        f"{label}-found-{token}",
+        progress=TaskRef((progress.name,)),
+        n_chunks=x.npartitions,
+        sorts=strategy.sorts,
+    )
+    return _by_default(x, reads, found, question, label, token, shape, dtype)
+
+
+def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> Seen:
+    report = kernels.report(chunk, dtype, probe)
+    return Seen([report], marks_of([chunk]) if is_marked else NO_MARKS)
+
+
+def _merged_opening(parts: list[Seen]) -> Seen:
+    return Seen.merge(_merged, parts)
+
+
+def _merged(parts: list[list[Report] | None]) -> list[Report] | None:
+    """The report of all chunks on each probe; None if nothing was asked."""
+    found = [part for part in parts if part is not None]
+    return [type(same[0]).merge(same) for same in zip(*found, strict=True)] if found else None
+
+
+def _opened(
+    parts: list[Seen],
+    *,
+    question: Ranking,
+    strategy: Strategy,
+    opening: Measure,
+    dtype: np.dtype[Any],
+    numblocks: tuple[int, ...],
+) -> Progress:
+    merged = _merged_opening(parts)
+    (report,) = merged.value
+    wanted = []
+    for first, last in pairs_of(*question.ranks(report.n_valid)):
+        known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
+        known = known.told(opening, report)
+        told = (Told(known, report if strategy.opening else None),)
+        wanted.append(Wanted(known, told, _next_probe(strategy, known, told)))
+    counts = (report.n_valid, report.n_missing)
+    progress = Progress(*counts, tuple(wanted), marks=merged.marks, numblocks=numblocks)
+    return _settled(progress)
+
+
+def _next_probe(strategy: Strategy, known: Known, told: tuple[Told, ...]) -> Measure | None:
+    """What the strategy proposes next: it is run again, for a generator cannot be sent around."""
+    if known.is_settled or known.inside <= strategy.sort_below:
+        return None
+    search, last = strategy.search(told[0]), told[0]
+    try:
+        probe = next(search)
+        for each in [*told[1:], None]:
+            while isinstance(probe, Copy):  # chunks stay as they are
+                probe = search.send(Told(last.known, None))
+            if each is not None:
+                probe, last = search.send(each), each
+    except StopIteration:
+        return None
+    assert not isinstance(probe, Copy)
+    return probe
+
+
+def _measured(
+    read: Callable[[], Any], place: Any, progress: Progress, dtype: np.dtype[Any]
+) -> list[Report] | None:
+    probes = progress.probes
+    if not probes:
+        return None
+    chunk = progress.same(read(), place)
+    share = math.prod(np.shape(chunk)) / max(progress.n_valid + progress.n_missing, 1)
+    return [kernels.report(chunk, dtype, _for_share(probe, share)) for probe in probes]
+
+
+def _for_share(probe: Measure, share: float) -> Measure:
+    """What to measure of a chunk that has a share of all elements: of a sample its part."""
+    return replace(probe, size=math.ceil(share * probe.size)) if isinstance(probe, Draw) else probe
+
+
+def _advanced(
+    parts: list[list[Report] | None], *, progress: Progress, strategy: Strategy
+) -> Progress:
+    reports = _merged(parts)
+    if reports is None:
+        return progress
+    by_probe = dict(zip(progress.probes, reports, strict=True))
+    try:
+        wanted = tuple(_told(each, by_probe, strategy) for each in progress.wanted)
+    except ContradictionError as error:
+        raise _changed() from error
+    return _settled(replace(progress, wanted=wanted))
+
+
+def _told(each: Wanted, reports: dict[Measure, Report], strategy: Strategy) -> Wanted:
+    if each.probe is None:
+        return each
+    report = reports[each.probe]
+    known = each.known.told(each.probe, report)
+    told = (*each.told, Told(known, report))
+    return Wanted(known, told, _next_probe(strategy, known, told))
+
+
+def _settled(progress: Progress) -> Progress:
+    """With the elements of those pairs that are found, and proven by one load."""
+    elements = dict(progress.elements)
+    for each in progress.wanted:
+        known = each.known
+        if known.is_proven and known.lower is not None and known.upper is not None:
+            keys = np.array([known.lower, known.upper], np.uint64)
+            elements |= zip((known.first, known.last), from_keys(keys, known.dtype), strict=True)
+    return replace(progress, elements=elements)
+
+
+def _changed() -> ChunksChangedError:
+    return ChunksChangedError(
+        "counts differ between two loads. "
+        "The source is not reproducible: `.persist()` the array first."
+    )
+
+
+# --- What is left: gathered, or found by the default engine --------------------------------------
+
+
+def _gathered(
+    read: Callable[[], Any], place: Any, progress: Progress, n_chunks: int, dtype: np.dtype[Any]
+) -> Tally | None:
+    wanted = progress.gathers(n_chunks)
+    if not wanted:
+        return None
+    most = sum(known.inside for known in wanted if not known.is_settled)
+    tally = kernels.tally(progress.same(read(), place), dtype, brackets_of(wanted), most)
+    if tally is None:
+        raise _changed()
+    return tally
+
+
+def _with_candidates(
+    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: str | int
+) -> Progress:
+    tally = merge_or_none(parts)
+    if tally is None:
+        return progress
+    wanted = progress.gathers(n_chunks)
+    if sorts != "select":
+        everything = np.arange(len(tally.candidates))
+        ordered = kernels.elements_at(tally.candidates, everything, sorts)
+        tally = replace(tally, candidates=ordered)
+    ranks = np.unique([[known.first, known.last] for known in wanted])
+    if tally.n_valid != progress.n_valid:
+        raise _changed()
+    found = order_statistics(brackets_of(wanted), tally, ranks)
+    elements = progress.elements | dict(zip(ranks.tolist(), found, strict=True))
+    return replace(progress, elements=elements)
+
+
+def _by_default(
+    x: da.Array,
+    reads: Reads,
+    found: da.Array,
+    question: Ranking,
+    label: str,
+    token: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> da.Array:
+    meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)
+    cuts = each_if_needed(_cuts, f"{label}-rest-cuts-{token}", reads, [], [found], x.dtype)
+    bracket = reduced(
+        cuts,
+        f"{label}-rest-merge",
+        merge_cuts,
+        _rest_brackets,
+        f"{label}-rest-bracket-{token}",
+        found=TaskRef((found.name,)),
+    )
+    tally = each_if_needed(
+        _rest_tally, f"{label}-rest-candidates-{token}", reads, [cuts], [bracket], x.dtype
+    )
+    name = f"{label}-{token}"
+    answer = reduced(
+        tally,
+        f"{label}-rest-candidates-merge",
+        merge_or_none,
+        _answer,
+        name,
+        (name, *(0 for _ in shape)),
+        bracket=TaskRef((bracket.name,)),
+        found=TaskRef((found.name,)),
+        question=question,
+        shape=shape,
+        meta=meta,
+    )
+    return da.Array(answer.dask, name, tuple((size,) for size in shape), meta=meta)
+
+
+def _cuts(
+    read: Callable[[], Any], place: Any, found: Progress, dtype: np.dtype[Any]
+) -> Cuts | None:
+    return kernels.cuts(found.same(read(), place), dtype, 1) if len(found.rest()[0]) else None
+
+
+def _rest_brackets(parts: list[Cuts | None], *, found: Progress) -> Brackets | None:
+    cuts = merge_cuts(parts)
+    if cuts is None:
+        return None
+    if int(cuts.n_valid.sum()) != found.n_valid:
+        raise _changed()
+    return find_brackets(cuts, *found.rest())
+
+
+def _rest_tally(
+    read: Callable[[], Any],
+    place: Any,
+    cuts: Cuts | None,
+    brackets: Brackets | None,
+    dtype: np.dtype[Any],
+) -> Tally | None:
+    if cuts is None or brackets is None:
+        return None
+    return checked_tally(read(), cuts, brackets, place, dtype)
+
+
+def _answer(
+    parts: list[Tally | None],
+    *,
+    bracket: Brackets | None,
+    found: Progress,
+    question: Ranking,
+    shape: tuple[int, ...],
+    meta: Any,
+) -> Any:
+    elements = found.elements
+    tally = merge_or_none(parts)
+    if tally is not None:
+        assert bracket is not None
+        ranks = np.unique(np.stack(found.rest()))
+        rest = order_statistics(bracket, tally, ranks)
+        elements = elements | dict(zip(ranks.tolist(), rest, strict=True))
+    selected = Selected(found.n_valid, found.n_missing, elements, Trace())
+    answer = question.answer_by(found.n_valid, found.n_missing, selected.at)
+    return in_kind(answer, shape, meta)

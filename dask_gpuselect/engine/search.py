@@ -1,0 +1,214 @@
+"""A strategy at work on an array in memory: a loop that ends as soon as the ranks are proven."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.keys import extreme_keys, from_keys, selection_dtype
+from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
+from dask_gpuselect.strategies.probes import Copy, Draw, Measure, Report
+
+
+@dataclass
+class Trace:
+    """What a search has cost.
+
+    Parameters
+    ----------
+    rounds : int
+        Measurements.
+    reads : float
+        Elements that were read, by their number in the array.
+    gathered : int
+        Elements that were copied to be sorted, the last of which are in order then.
+    """
+
+    rounds: int = 0
+    reads: float = 0.0
+    gathered: int = 0
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The elements of the wanted ranks, and how many there are in all."""
+
+    n_valid: int
+    n_missing: int
+    elements: dict[int, Any]
+    trace: Trace = field(compare=False)
+
+    def at(self, ranks: IntArray) -> NDArray[Any]:
+        """The elements of some of the wanted ranks."""
+        dtype = next(iter(self.elements.values())).dtype
+        found = [self.elements[rank] for rank in ranks.ravel().tolist()]
+        return unsigned_zero(np.array(found, dtype).reshape(ranks.shape))
+
+
+class _MissingError(Exception):
+    """There are NaN among the elements, and so fewer ranks than was assumed."""
+
+    def __init__(self, n_valid: int, n_missing: int) -> None:
+        super().__init__(n_valid, n_missing)
+        self.n_valid, self.n_missing = n_valid, n_missing
+
+
+def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Strategy) -> Selected:
+    """The elements of some ranks of an array in memory.
+
+    Parameters
+    ----------
+    values : array
+        NumPy, CuPy or array API, of any shape.
+    dtype : dtype
+        Of the array.
+    ranks : callable
+        The first and the last rank of each wanted pair, of any number of valid elements; see
+        `cuts.RanksOf`.
+    strategy : Strategy
+
+    Notes
+    -----
+    Each pair is searched for itself. Scratch: what a strategy copies or leaves to be sorted, at
+    most as many elements as there are, twice.
+    """
+    trace, size = Trace(), math.prod(values.shape)
+    array = _Array(values, dtype, trace, size)
+    opened = None if strategy.opening is None else array.measure(strategy.opening)
+    n_valid, n_missing = (size, 0) if opened is None else (opened.n_valid, opened.n_missing)
+    for _ in range(2):
+        found: dict[int, Any] = {}
+        try:
+            for first, last in pairs_of(*ranks(n_valid)):
+                known = Known.at_first(first, last, n_valid, selection_dtype(dtype))
+                found |= _search(array, known, opened, strategy)
+        except _MissingError as counted:
+            n_valid, n_missing = counted.n_valid, counted.n_missing
+        except ContradictionError:
+            break
+        else:
+            return Selected(n_valid, n_missing, found, trace)
+    raise ChunksChangedError("the array has been changed while it was searched")
+
+
+def pairs_of(first: IntArray, last: IntArray) -> list[tuple[int, int]]:
+    """Pairs of neighbours, or of the same rank twice."""
+    return sorted(set(zip(first.tolist(), last.tolist(), strict=True)))
+
+
+@dataclass
+class _Array:
+    """An array, or what was copied of one, that counts what is read of it."""
+
+    values: Any
+    dtype: np.dtype[Any]
+    trace: Trace
+    whole: int
+
+    def measure(self, probe: Measure) -> Report:
+        self.trace.rounds += 1
+        if not isinstance(probe, Draw):
+            self._count_read()
+        return kernels.report(self.values, self.dtype, probe)
+
+    def gathered(self, brackets: Brackets, most: int) -> Tally:
+        """The elements strictly inside the brackets, where the array is."""
+        self._count_read()
+        tally = kernels.tally_in_place(self.values, self.dtype, brackets, most)
+        if tally is None:
+            raise ContradictionError
+        self.trace.gathered += len(tally.candidates)
+        return tally
+
+    def _count_read(self) -> None:
+        self.trace.reads += math.prod(self.values.shape) / max(self.whole, 1)
+
+
+def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dict[int, Any]:
+    ranks, whole = (known.first, known.last), array
+    if opened is not None:
+        assert strategy.opening is not None
+        known = known.told(strategy.opening, opened)
+    search = strategy.search(Told(known, opened))
+    probe = next(search, None) if _goes_on(known, strategy) else None
+    rounds = int(opened is not None)
+    while probe is not None and rounds < strategy.rounds:
+        report = None
+        if isinstance(probe, Copy):
+            array, known = _copied(array, known)
+        else:
+            report = array.measure(probe)
+            if array is whole and not isinstance(probe, Draw) and report.n_valid != known.n:
+                raise _MissingError(report.n_valid, report.n_missing)
+            known = known.told(probe, report)
+            rounds += 1
+        probe = _sent(search, Told(known, report)) if _goes_on(known, strategy) else None
+    if known.is_settled:
+        assert known.lower is not None
+        assert known.upper is not None
+        lower, upper = from_keys(np.array([known.lower, known.upper], np.uint64), known.dtype)
+    else:
+        lower, upper = _sorted_inside(array, known, strategy, is_whole=array is whole)
+    return dict(zip(ranks, (lower, upper), strict=True))
+
+
+def _goes_on(known: Known, strategy: Strategy) -> bool:
+    return not known.is_settled and known.inside > strategy.sort_below
+
+
+def _sent(search: Any, told: Told) -> Any:
+    try:
+        return search.send(told)
+    except StopIteration:
+        return None
+
+
+def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
+    """Only what is inside the bracket, and what is known of that by itself."""
+    if known.inside == known.n:
+        return array, known
+    tally = array.gathered(brackets_of([known]), known.inside)
+    array.trace.gathered -= len(tally.candidates)  # not to be sorted
+    inner = replace(
+        known,
+        first=known.first - known.before,
+        last=known.last - known.before,
+        n=known.inside,
+        before=0,
+    )
+    values = tally.candidates
+    values = values if isinstance(values, np.ndarray) else values.elements
+    return replace(array, values=values, dtype=known.dtype), inner
+
+
+def _sorted_inside(
+    array: _Array, known: Known, strategy: Strategy, *, is_whole: bool
+) -> NDArray[Any]:
+    """The wanted elements, of all that are left inside the bracket."""
+    tally = array.gathered(brackets_of([known]), known.inside)
+    if is_whole and tally.n_valid != known.n:
+        raise _MissingError(tally.n_valid, tally.n_missing)
+    if len(tally.candidates) != known.inside:
+        raise ContradictionError
+    places = np.array([known.first, known.last]) - known.before
+    return kernels.elements_at(tally.candidates, places, strategy.sorts)
+
+
+def brackets_of(wanted: list[Known]) -> Brackets:
+    """The open intervals of several brackets, joined where they overlap; of those that are found,
+    the element, which is only counted."""
+    dtype = wanted[0].dtype
+    least, largest = extreme_keys(dtype)
+    open_ = [(known.lo, known.hi) for known in wanted if not known.is_settled]
+    found = {known.lower for known in wanted if known.lower is not None}
+    keys = sorted({key for ends in open_ for key in ends if least <= key <= largest} | found)
+    starts = [least - 1, *keys]
+    is_wanted = [any(lo <= start < hi for lo, hi in open_) for start in starts]
+    return Brackets(from_keys(np.array(keys, np.uint64), dtype), np.array(is_wanted, np.bool_))

@@ -1,0 +1,140 @@
+"""Arrays that wait on disk, in files without a name."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+from dask import config
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import is_cupy, to_host
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """An array in a temporary file.
+
+    Sent to another process it is the array itself. The file's room is given back when all that was
+    written there is dropped.
+
+    Parameters
+    ----------
+    file, offset
+        Where it is.
+    shape, dtype
+        Of the array.
+    is_cupy : bool
+        Whether it was CuPy's. Dask does not always know: it forgets where a mask selects elements.
+    """
+
+    file: SpillFile
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_cupy: bool
+
+    def __getitem__(self, rows: slice) -> Spilled:
+        """Some of its rows, one behind the other."""
+        start, stop, step = rows.indices(self.shape[0])
+        assert step == 1
+        of_row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        shape = (max(stop - start, 0), *self.shape[1:])
+        return replace(self, offset=self.offset + start * of_row, shape=shape)
+
+    def read(self) -> NDArray[Any]:
+        """The array, on the host."""
+        array = np.empty(self.shape, self.dtype)
+        self.read_into(array)
+        return array
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        """Fill a contiguous array of the same shape and dtype from the disk."""
+        self.file.read_into(array, self.offset)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return in_kind, (self.read(), self.is_cupy)
+
+
+def in_kind(array: NDArray[Any], is_cupy: bool) -> Any:
+    """A NumPy array, or a CuPy array of the same."""
+    return importlib.import_module("cupy").asarray(array) if is_cupy else array
+
+
+class SpillFile:
+    """A file that has no name, and so is gone with the process, however that ends.
+
+    Parameters
+    ----------
+    directory : str
+        Where it lies.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        try:
+            self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
+        except OSError as error:
+            raise self._noted(error) from None
+        self._lock = threading.Lock()
+        self._end = 0
+        # Not in `__del__`, while which another thread may still find the file by its name.
+        finalize(self, self._file.close)
+
+    def write(self, array: Any) -> Spilled:
+        """Append an array, NumPy's or CuPy's."""
+        data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data
+        with self._lock:
+            offset = self._end
+            self._end += len(data)
+            self._file.seek(offset)
+            try:
+                while data:
+                    data = data[self._file.write(data) :]
+            except OSError as error:
+                raise self._noted(error) from None
+        return Spilled(self, offset, array.shape, array.dtype, is_cupy(array))
+
+    def _noted(self, error: OSError) -> OSError:
+        error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
+        return error
+
+    def read_into(self, array: NDArray[Any], offset: int) -> None:
+        """Fill a contiguous array with what was written at an offset."""
+        data = array.reshape(-1).view(np.uint8).data
+        with self._lock:
+            self._file.seek(offset)
+            while data:
+                n = self._file.readinto(data)  # type: ignore[attr-defined]
+                if not n:
+                    raise OSError(f"a temporary file in {self._directory} has lost its end")
+                data = data[n:]
+
+
+def directory_of(spill: str | os.PathLike[str] | None) -> str:
+    """The directory of that name; without one, that of dask's temporary files."""
+    given = spill or config.get("temporary-directory", None) or tempfile.gettempdir()
+    return os.fspath(given)
+
+
+# Of this process, by its number, for a fork has those of its parent: one file for each name, for
+# there may be many pieces and few descriptors.
+_files: WeakValueDictionary[tuple[int, str, str], SpillFile] = WeakValueDictionary()
+_files_lock = threading.Lock()
+
+
+def spill_file(name: str, directory: str) -> SpillFile:
+    """The file of some name in this process, which lives as long as anything in it does."""
+    known = (os.getpid(), name, directory)
+    with _files_lock:
+        file = _files.get(known)
+        if file is None:
+            file = _files[known] = SpillFile(directory)
+        return file

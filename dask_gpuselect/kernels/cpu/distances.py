@@ -1,0 +1,262 @@
+"""The nearest rows of NumPy chunks: compiled by Numba, by differences alone.
+
+Pinned to the reference, `distances`, by one shared test.
+
+There is no matrix multiplication here, and so no cancellation. A subtraction and a fused product
+and sum for each feature, in registers of two queries and four features, take as long as what BLAS
+makes of the product alone up to about 50 features, and the rest is done while the distances are in
+the cache: see "Nearest neighbours" in asv_bench/RESULTS.md. BLAS has threads of its own besides,
+which dask's threads then wait for.
+
+These sums are only compared with a threshold. Their relative error is less than ``(p + 3) 2**-53``,
+where p is the number of features, whether products are fused or not; what is not proven to be too
+far is taken again in the order and with the roundings of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
+
+MOST_ROWS = 256  # of a tile: 512 take as long, 1,024 1.2 to 2 times as long
+LEAST_ROWS = 16
+TILE_FEATURES = 1 << 16  # elements of a tile's rows: 512 KiB, half a core's cache
+GROUP = 2  # queries that a tile is read for at once
+STOP_EVERY = 16  # features after which a tile may be found too far
+UNIT = 2.0**-53
+
+
+def nearest(rows: NDArray[Any], queries: NDArray[np.float64], k: int) -> Nearest:
+    """The nearest rows of every query; see `distances.nearest`."""
+    native = rows.dtype.newbyteorder("=")
+    native = np.dtype(np.float32) if native == np.float16 else native  # Numba does not know float16
+    rows = np.require(rows, native, ["C", "A"])
+    n, shape = len(rows), (len(queries), min(k, len(rows)))
+    level, squared, index = np.zeros(shape, np.int8), np.empty(shape), np.empty(shape, np.int64)
+    if level.size:
+        tile_rows = max(LEAST_ROWS, min(MOST_ROWS, TILE_FEATURES // rows.shape[1]))
+        tile = np.empty((rows.shape[1], tile_rows))
+        queries = np.ascontiguousarray(queries)
+        _compiled(_search, native)(rows, queries, tile, level, squared, index)
+    return Nearest(level, squared, index, n)
+
+
+# --- Kernels ------------------------------------------------------------------------------------
+
+
+def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index: Any) -> Any:
+    """Each query has a heap, whose top is the furthest of its nearest rows so far: the threshold
+    that further rows are compared with. They come in ascending order: an equal one is no nearer."""
+    n, p = rows.shape
+    n_queries, k = level.shape
+    sums, spare = np.empty((GROUP, tile.shape[1])), np.empty(tile.shape[1])
+    for start in range(0, n, tile.shape[1]):
+        m = min(tile.shape[1], n - start)
+        for j in range(m):
+            for f in range(p):
+                tile[f, j] = np.float64(rows[start + j, f])
+        for i in range(0, n_queries, GROUP):
+            # A last one without another is paired with itself.
+            two = min(i + 1, n_queries - 1)
+            sums_two = sums[1] if two > i else spare
+            near = _threshold(level[i, 0], squared[i, 0], start >= k, p)
+            near_two = _threshold(level[two, 0], squared[two, 0], start >= k, p)
+            if not _measure(tile, m, queries[i], queries[two], near, near_two, sums[0], sums_two):
+                continue
+            _take(rows, m, start, queries[i], sums[0], level[i], squared[i], index[i])
+            if two > i:
+                _take(rows, m, start, queries[two], sums_two, level[two], squared[two], index[two])
+    for i in range(n_queries):
+        _sort(level[i], squared[i], index[i])
+
+
+@register_jitable
+def _threshold(level: Any, squared: Any, is_full: Any, p: Any) -> Any:
+    """A row whose sum is not at least this may be nearer; NaN if any row may."""
+    if not is_full or level == LARGE:
+        return np.nan
+    if level == SMALL and squared == 0:
+        return 0.0
+    widened = (TINY if level == SMALL else squared) * (1 + (4 * p + 16) * UNIT)
+    return widened if widened < np.inf else np.nan
+
+
+@register_jitable(fastmath={"contract"})
+def _measure(
+    tile: Any, m: Any, one: Any, two: Any, near: Any, near_two: Any, sums: Any, sums_two: Any
+) -> Any:
+    """The squared distances of two queries to the rows of a tile, to the accuracy that is stated
+    above; whether any may be near enough.
+
+    A partial sum is never more than the whole, so that all may be found too far before the end.
+    """
+    p = one.size
+    for j in range(m):
+        sums[j] = 0.0
+        sums_two[j] = 0.0
+    f = 0
+    while f + 4 <= p:
+        a0, a1, a2, a3 = one[f], one[f + 1], one[f + 2], one[f + 3]
+        b0, b1, b2, b3 = two[f], two[f + 1], two[f + 2], two[f + 3]
+        x0, x1, x2, x3 = tile[f], tile[f + 1], tile[f + 2], tile[f + 3]
+        for j in range(m):
+            s, t = sums[j], sums_two[j]
+            d = x0[j] - a0
+            s += d * d
+            d = x0[j] - b0
+            t += d * d
+            d = x1[j] - a1
+            s += d * d
+            d = x1[j] - b1
+            t += d * d
+            d = x2[j] - a2
+            s += d * d
+            d = x2[j] - b2
+            t += d * d
+            d = x3[j] - a3
+            s += d * d
+            d = x3[j] - b3
+            t += d * d
+            sums[j], sums_two[j] = s, t
+        f += 4
+        if f % STOP_EVERY == 0 and not _any_near(m, near, near_two, sums, sums_two):
+            return False
+    while f < p:
+        x = tile[f]
+        a, b = one[f], two[f]
+        for j in range(m):
+            d = x[j] - a
+            sums[j] += d * d
+            d = x[j] - b
+            sums_two[j] += d * d
+        f += 1
+    return _any_near(m, near, near_two, sums, sums_two)
+
+
+@register_jitable
+def _any_near(m: Any, near: Any, near_two: Any, sums: Any, sums_two: Any) -> Any:
+    n_far = 0
+    for j in range(m):
+        n_far += (sums[j] >= near) & (sums_two[j] >= near_two)
+    return n_far < m
+
+
+@register_jitable
+def _take(
+    rows: Any, m: Any, start: Any, query: Any, sums: Any, level: Any, squared: Any, index: Any
+) -> Any:
+    """Put the rows of a tile that are near enough into the heap of a query."""
+    k, p = level.size, query.size
+    near = _threshold(level[0], squared[0], start >= k, p)
+    for j in range(m):
+        if sums[j] >= near:
+            continue
+        row = start + j
+        its_level, its_squared = _key(rows[row], query)
+        if row < k:
+            _push(level, squared, index, row, its_level, its_squared, row)
+        elif its_level < level[0] or (its_level == level[0] and its_squared < squared[0]):
+            level[0], squared[0], index[0] = its_level, its_squared, row
+            _sink(level, squared, index, k)
+        near = _threshold(level[0], squared[0], row + 1 >= k, p)
+
+
+@register_jitable
+def _key(row: Any, query: Any) -> Any:
+    """The level and the square by which a row is compared; see `Nearest`."""
+    total = 0.0
+    for f in range(query.size):
+        d = np.float64(row[f]) - query[f]
+        total += d * d
+    if TINY <= total < np.inf:
+        return NORMAL, total
+    is_small = total < TINY
+    total = 0.0
+    for f in range(query.size):
+        x = np.float64(row[f])
+        d = (x - query[f]) * UP if is_small else x * DOWN - query[f] * DOWN
+        total += d * d
+    return (SMALL if is_small else LARGE), total
+
+
+# --- A heap of the nearest, the furthest of them at its top
+
+
+@register_jitable
+def _is_further(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
+    if level[i] != level[j]:
+        return level[i] > level[j]
+    if squared[i] != squared[j]:
+        return squared[i] > squared[j]
+    return index[i] > index[j]
+
+
+@register_jitable
+def _swap(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
+    level[i], level[j] = level[j], level[i]
+    squared[i], squared[j] = squared[j], squared[i]
+    index[i], index[j] = index[j], index[i]
+
+
+@register_jitable
+def _push(level: Any, squared: Any, index: Any, n: Any, lev: Any, sq: Any, row: Any) -> Any:
+    """Add one to a heap of `n`."""
+    level[n], squared[n], index[n] = lev, sq, row
+    place = n
+    while place > 0:
+        parent = (place - 1) // 2
+        if not _is_further(level, squared, index, place, parent):
+            break
+        _swap(level, squared, index, place, parent)
+        place = parent
+
+
+@register_jitable
+def _sink(level: Any, squared: Any, index: Any, n: Any) -> Any:
+    """Let the top of a heap of `n` sink to its place."""
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= n:
+            break
+        if child + 1 < n and _is_further(level, squared, index, child + 1, child):
+            child += 1
+        if not _is_further(level, squared, index, child, place):
+            break
+        _swap(level, squared, index, place, child)
+        place = child
+
+
+@register_jitable
+def _sort(level: Any, squared: Any, index: Any) -> Any:
+    """The heap in ascending order."""
+    for n in range(level.size - 1, 0, -1):
+        _swap(level, squared, index, 0, n)
+        _sink(level, squared, index, n)
+
+
+# --- Compilation --------------------------------------------------------------------------------
+
+
+def _signatures(
+    values: types.Array, values_out: types.Array
+) -> dict[Callable[..., Any], tuple[Any, ...]]:
+    del values_out
+    rows = types.Array(values.dtype, 2, "C", readonly=True)
+    queries = types.Array(types.float64, 2, "C", readonly=True)
+    floats, levels, ints = (
+        types.Array(scalar, 2, "C") for scalar in (types.float64, types.int8, types.int64)
+    )
+    return {_search: (rows, queries, floats, levels, floats, ints)}
+
+
+def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
+    return compiled(kernel, dtype, _signatures)

@@ -1,0 +1,263 @@
+"""Lanes of few elements: many of them side by side, sorted by one network of exchanges.
+
+A call for each lane takes as long as sorting it. Instead the first elements of some thousand lanes
+are one row of a table, their second elements the next, and each exchange of a sorting network is
+one minimum and one maximum of two rows. NumPy does these for every dtype, as many elements at once
+as the processor can, so nothing is compiled. Only the exchanges that the wanted ranks depend on
+are made: none for lanes of one element, one for the median of two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import LaneQuestion, Lanes, RanksOfLanes, join, ranks_of_each
+
+TILE = 1 << 18  # bytes of lanes that are sorted together
+
+MOST = {1: 64, 2: 32, 4: 12, 8: 7}
+"""Elements of a lane, by their size: more are sorted faster one lane after the other. Float64 takes
+4 ns an element of lanes of four and 9 of lanes of eight, for 14 and 7.5 by a sort for each."""
+
+Row = NDArray[Any]
+
+
+def is_few(parts: Sequence[NDArray[Any]]) -> bool:
+    """Whether lanes have so few elements that they are best sorted here."""
+    n = sum(part.shape[-1] for part in parts)
+    return 0 < n <= MOST[parts[0].dtype.itemsize] and math.prod(parts[0].shape[:-1]) > 0
+
+
+def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneQuestion) -> NDArray[Any]:
+    """The answers for every lane, ``(n_answers, n_lanes)``: tile by tile, for the arithmetic that
+    makes answers of elements takes longer than selecting them if it leaves the cache."""
+    parts = [part for part in parts if part.shape[-1]]
+    shape = parts[0].shape[:-1]
+    answers = np.empty((question.n_answers, math.prod(shape)), question.dtype)
+    if len(parts) == 1 and parts[0].shape[-1] == 1 and len(answers):
+        _answer_itself(parts[0].reshape(-1), question, answers)
+        return answers
+    is_any_missing = False
+    start = 0
+    for found in _found_in_tiles(parts, question.lane_ranks):
+        stop = start + len(found.n_valid)
+        answers[:, start:stop] = question.lane_values(found)
+        if not found.is_complete:
+            is_any_missing = is_any_missing or bool((found.n_valid == 0).any())
+        start = stop
+    question.tell_missing(is_empty=False, is_all_missing=is_any_missing)
+    return answers
+
+
+def _answer_itself(values: NDArray[Any], question: LaneQuestion, answers: NDArray[Any]) -> None:
+    """The answers for lanes of one element each, NaN and NaT too: that element, in one pass."""
+    if values.dtype.kind == "f":
+        np.add(values, 0.0, out=answers[0], casting="unsafe")  # +0.0 for -0.0
+    else:
+        np.copyto(answers[0], values, casting="unsafe")
+    answers[1:] = answers[0]
+    if question.skips_missing and values.dtype.kind in "fMm":
+        question.tell_missing(is_empty=False, is_all_missing=bool(np.isnan(values).any()))
+
+
+def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every lane; see `reference.selection.lanes`."""
+    return join(
+        [
+            replace(found, lower=found.lower.copy(), upper=found.upper.copy())
+            for found in _found_in_tiles(parts, ranks)
+        ]
+    )
+
+
+def _found_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
+    """Those of the next lanes, in C order: in memory that the next are found in."""
+    wanted = _Wanted.of(sum(part.shape[-1] for part in parts), ranks)
+    for table in _tiles(parts):
+        yield _found(table, wanted, ranks)
+
+
+def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Tables of sorted lanes; see `reference.selection.sorted_lanes`."""
+    for table in _tiles(parts):
+        table, n_missing = _without_missing(table)
+        n = len(table)
+        rows = np.empty(table.shape[::-1], table.dtype)
+        for k, row in enumerate(_exchanged(table, exchanges(n, tuple(range(n))))):
+            rows[:, k] = row
+            if n_missing is not None:
+                rows[n_missing >= n - k, k] = _missing_of(table.dtype)
+        yield rows
+
+
+class _Wanted(NamedTuple):
+    """What is looked for in lanes that miss nothing: the two ranks of each answer, whether they are
+    the same, and the network for these ranks."""
+
+    lower: IntArray
+    upper: IntArray
+    is_same: bool
+    network: tuple[Exchange, ...]
+
+    @classmethod
+    def of(cls, n: int, ranks: RanksOfLanes) -> _Wanted:
+        lower, upper = (each[:, 0] for each in ranks(np.array([n])))
+        wanted = tuple(np.union1d(lower, upper).tolist())
+        return cls(lower, upper, bool((lower == upper).all()), exchanges(n, wanted))
+
+
+def _found(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
+    n, n_lanes = table.shape
+    table, n_missing = _without_missing(table)
+    if n_missing is None:
+        rows = _exchanged(table, wanted.network)
+        first = _stacked(rows, wanted.lower, table).T
+        second = first if wanted.is_same else _stacked(rows, wanted.upper, table).T
+        n_valid, none = (np.broadcast_to(np.int64(count), n_lanes) for count in (n, 0))
+        return Lanes(first, second, n_valid, none)
+    ordered = np.stack(_exchanged(table, exchanges(n, tuple(range(n)))))
+    first, second = ordered[wanted.lower], ordered[wanted.upper]
+    # Lanes that miss something have ranks of their own.
+    touched = np.flatnonzero(n_missing)
+    n_valid = n - n_missing
+    for found, own in zip((first, second), ranks_of_each(n_valid[touched], ranks), strict=True):
+        found[:, touched] = ordered[own.T, touched]
+    return Lanes(first.T, second.T, n_valid, n_missing)
+
+
+def _stacked(rows: Sequence[Row], places: IntArray, like: NDArray[Any]) -> NDArray[Any]:
+    """Some of the rows as a table, a view of the only one."""
+    if len(places) == 1:
+        only: NDArray[Any] = rows[places[0]][None]
+        return only
+    table = np.empty((len(places), like.shape[1]), like.dtype)
+    for row, place in zip(table, places.tolist(), strict=True):
+        row[:] = rows[place]
+    return table
+
+
+# --- What is missing ------------------------------------------------------------------------------
+
+
+def _without_missing(table: NDArray[Any]) -> tuple[NDArray[Any], IntArray | None]:
+    """The table with the largest value for each NaN and NaT, which no rank that is asked for
+    reaches, and how many of them each lane has; None if there are none."""
+    if table.dtype.kind not in "fMm":
+        return table, None
+    is_missing = np.isnan(table)
+    if not is_missing.any():
+        return table, None
+    largest: Any = np.inf
+    if table.dtype.kind in "Mm":
+        largest = np.array(np.iinfo(np.int64).max).view(table.dtype)
+    n_missing = np.count_nonzero(is_missing, axis=0)
+    return np.where(is_missing, largest, table), np.asarray(n_missing, np.int64)
+
+
+def _missing_of(dtype: np.dtype[Any]) -> Any:
+    return np.nan if dtype.kind == "f" else np.array("NaT", dtype)
+
+
+# --- The network ----------------------------------------------------------------------------------
+
+
+class Exchange(NamedTuple):
+    """Two rows of which the lesser elements go to the first, the greater to the second; and whether
+    each of the two is needed."""
+
+    first: int
+    second: int
+    with_lesser: bool
+    with_greater: bool
+
+
+@lru_cache(maxsize=256)
+def exchanges(n: int, wanted: tuple[int, ...]) -> tuple[Exchange, ...]:
+    """Those that put the elements of the wanted ranks among n in their places: Batcher's merge
+    exchange (Knuth, volume 3, algorithm 5.2.2M) without what nothing wanted depends on."""
+    needed = set(wanted)
+    kept = []
+    for first, second in reversed(list(_merge_exchange(n))):
+        if first in needed or second in needed:
+            kept.append(Exchange(first, second, first in needed, second in needed))
+            needed |= {first, second}
+    return tuple(reversed(kept))
+
+
+def _merge_exchange(n: int) -> Iterator[tuple[int, int]]:
+    top = 1 << max((n - 1).bit_length() - 1, 0)
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            for i in range(n - d):
+                if i & p == r:
+                    yield i, i + d
+            if q == p:
+                break
+            q, r, d = q // 2, p, q - p
+        p //= 2
+
+
+def _exchanged(table: NDArray[Any], network: Sequence[Exchange]) -> list[Row]:
+    """The rows of a table after the exchanges: they are in its memory, in any order, and in one row
+    more."""
+    if table.dtype.kind in "Mm":
+        return [row.view(table.dtype) for row in _exchanged(table.view(np.int64), network)]
+    rows = list(table)
+    spare = np.empty_like(table[0])
+    for first, second, with_lesser, with_greater in network:
+        a, b = rows[first], rows[second]
+        if not with_greater:
+            np.minimum(a, b, out=a)
+        elif not with_lesser:
+            np.maximum(a, b, out=b)
+        else:
+            np.minimum(a, b, out=spare)
+            np.maximum(a, b, out=b)
+            rows[first], spare = spare, a
+    return rows
+
+
+# --- Tiles ----------------------------------------------------------------------------------------
+
+
+def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """All lanes in tables with a column for each, the next in the memory of the one before."""
+    shape = parts[0].shape[:-1]
+    parts = [part for part in parts if part.shape[-1]]
+    n, dtype = sum(part.shape[-1] for part in parts), parts[0].dtype
+    most = TILE // max(n * dtype.itemsize, 4)  # for answers are float64
+    memory = np.empty(min(most, math.prod(shape)) * n, dtype)
+    for place in slabs(shape, most):
+        slab = parts[0][place].shape[:-1]
+        table = memory[: math.prod(slab) * n].reshape(n, *slab)
+        start = 0
+        for part in parts:
+            stop = start + part.shape[-1]
+            table[start:stop] = np.moveaxis(part[place], -1, 0)
+            start = stop
+        yield table.reshape(n, math.prod(slab))
+
+
+def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:
+    """Indices that divide an array into slabs of at most `most` elements, in C order."""
+    axis, inner = len(shape), 1
+    while axis > 0 and inner * shape[axis - 1] <= most:
+        axis -= 1
+        inner *= shape[axis]
+    if axis == 0:
+        yield ()
+        return
+    step = max(1, most // inner)
+    for outer in np.ndindex(*shape[: axis - 1]):
+        for start in range(0, shape[axis - 1], step):
+            yield (*outer, slice(start, start + step))

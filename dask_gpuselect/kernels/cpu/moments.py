@@ -1,0 +1,586 @@
+"""Exact sums of NumPy chunks and of their squares, by Numba; see `moments`.
+
+Elements are taken in blocks. In a block they are cut into pieces of 22 bits at fixed places below
+a power of two that is larger than most of them (Rump's ExtractVector; Demmel & Nguyen's indexed
+sums). The pieces, and the products of two of them, are multiples of known powers of two and so
+small that a block of them adds up in float64 without rounding, in any order: the compiler takes
+several at once. An element with bits above or below the pieces adds nothing there and is added by
+itself, digit by digit. How a block is cut is chosen by a sample: it decides how fast it is, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, overload, register_jitable
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.moments import (
+    DIGIT,
+    OFFSET,
+    SQUARE_DIGITS,
+    SQUARE_POINT,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    Digits,
+    Moments,
+)
+
+# Elements: so many products of two pieces, each of at most 2**44 units, make at most 2**53. With
+# 2,048 and a bit less in a piece, most blocks of normal data have elements that do not fit: 1.5
+# times as long.
+BLOCK = 512
+WIDTH = 23  # bits of a piece
+MOST_PIECES = 4
+LARGEST = 400  # power of two, and as a negative one the smallest, that blocks are cut at
+CARRY_EVERY = 1 << 27  # elements after which digits of 64 bits could be full
+SAMPLED = 32  # of a block, to choose how to cut it
+# What an element costs, about, in nanoseconds: cut in 2, 3 or 4 pieces; or by itself.
+COSTS = (0.0, 0.0, 0.4, 0.7, 1.2)
+ALONE = 10.0
+TOO_MANY = BLOCK // 16  # of a block by themselves: choose again
+AGAIN = 16  # blocks after which it is worth the time
+MASK = np.int64(0xFFFFFFFF)
+UMASK = np.uint64(0xFFFFFFFF)
+USHIFT = np.uint64(32)
+ZERO = np.float64(0)
+ONE, TWO, THREE, FOUR = (np.uint64(i) for i in (1, 2, 3, 4))
+
+
+def moments(values: NDArray[Any], near: Any = None) -> Moments:
+    """Sums of a chunk; see `reference.selection.moments`. Reads it once."""
+    del near
+    total, square = np.zeros(TOTAL_DIGITS, np.int64), np.zeros(SQUARE_DIGITS, np.int64)
+    if values.dtype.kind != "f":
+        kernel = _add_integers if values.dtype.itemsize < 8 else _add_long_integers
+        _compiled(kernel, values.dtype)(values, total, TOTAL_POINT, square, SQUARE_POINT)
+        return Moments.of_digits(values.size, 0, 0, total, square)
+    others = np.zeros(3, np.int64)
+    least = 2 if values.dtype.itemsize < 8 else 3
+    _compiled(_add_floats, values.dtype)(values, total, square, others, least)
+    n_high, n_low, _ = others.tolist()
+    return Moments.of_digits(values.size - int(others.sum()), n_high, n_low, total, square)
+
+
+# --- Floats: blocks -------------------------------------------------------------------------------
+
+
+def _in_any_order(context: Any, a: Any, b: Any) -> Any:
+    """``a + b``, in any order with other sums, which the compiler may then vectorise: they are
+    exact."""
+    del context, a, b
+    number = types.float64
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.fadd(*arguments, flags=("reassoc",))
+
+    return number(number, number), generate
+
+
+def _with_product(context: Any, total: Any, a: Any, b: Any) -> Any:
+    """``total + a * b`` likewise, in one instruction where there is one: the product is exact."""
+    del context, total, a, b
+    number = types.float64
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        total, a, b = arguments
+        product = builder.fmul(a, b, flags=("contract",))
+        return builder.fadd(total, product, flags=("reassoc", "contract"))
+
+    return number(number, number, number), generate
+
+
+_plus: Any = intrinsic(_in_any_order)
+_plus_product: Any = intrinsic(_with_product)
+
+
+def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> None:
+    """Add up all elements that are finite, and count inf, -inf and NaN."""
+    held = np.empty(BLOCK, np.float64)
+    bits = held.view(np.int64)
+    marks = np.zeros(BLOCK, np.uint8)
+    sums = np.empty(MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2, np.float64)
+    top, n_pieces = _chosen(x[:BLOCK], least, held, bits)
+    again = 0
+    for start in range(0, x.size, BLOCK):
+        run = x[start : min(start + BLOCK, x.size)]
+        n_held = _add_run(run, top, n_pieces, total, 0, square, 0, others, held, bits, marks, sums)
+        if n_held > TOO_MANY and start >= again:
+            top, n_pieces = _chosen(x[start + BLOCK : start + 2 * BLOCK], least, held, bits)
+            again = start + AGAIN * BLOCK
+        if start % CARRY_EVERY == 0:
+            _carry(total)
+            _carry(square)
+
+
+@register_jitable
+def _carry(digits: Any) -> None:
+    for i in range(digits.size - 1):
+        digits[i + 1] += digits[i] >> 32
+        digits[i] &= MASK
+
+
+@register_jitable
+def _add_run(
+    run: Any,
+    top: Any,
+    n_pieces: Any,
+    total: Any,
+    first_total: Any,
+    square: Any,
+    first_square: Any,
+    others: Any,
+    held: Any,
+    bits: Any,
+    marks: Any,
+    sums: Any,
+) -> Any:
+    """Add a block, cut at ``2**top``: how many elements were added by themselves."""
+    n_fit = np.int64(0)
+    if n_pieces:
+        # From here on the last bit of an element is a multiple of the last piece's unit.
+        least = math.ldexp(1.0, _unit(top, n_pieces - 1) + _last_bit(run))
+        most = math.ldexp(1.0, top)
+        if n_pieces == 2:
+            n_fit = _cut_in_two(run, top, least, most, sums)
+        elif n_pieces == 3:
+            n_fit = _cut_in_three(run, top, least, most, sums)
+        else:
+            n_fit = _cut_in_four(run, top, least, most, sums)
+        n_held = _hold(run, least, most, held, marks) if n_fit < run.size else 0
+    else:
+        n_held = run.size
+        for i in range(run.size):
+            held[i] = run[i]
+    if n_fit:
+        _add_pieces(sums, top, n_pieces, total, first_total, square, first_square)
+    for i in range(n_held):
+        _add_one(bits[i], total, first_total, square, first_square, others)
+    return n_held
+
+
+@register_jitable
+def _unit(top: Any, piece: Any) -> Any:
+    """That the pieces of this number, from 0, are multiples of, as a power of two."""
+    return top + 1 - WIDTH * (piece + 1)
+
+
+def _last_bit(run: Any) -> Any:
+    """How far the last bit of an element is at most from its first."""
+    raise NotImplementedError("compiled only")
+
+
+@overload(_last_bit, strict=False)
+def _last_bit_overload(run: Any) -> Any:
+    bits = 52 if run.dtype.bitwidth == 64 else 23
+    return lambda run: bits
+
+
+@register_jitable
+def _fits(v: Any, least: Any, most: Any) -> Any:
+    """Whether the pieces hold an element. Zeros are left out, for they add nothing."""
+    size = abs(v)
+    return (size <= most) & (size >= least)
+
+
+@register_jitable
+def _cut_in_two(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
+    first = math.ldexp(1.5, 52 + _unit(top, 0))
+    sa, sb, aa, ab, bb = 0.0, 0.0, 0.0, 0.0, 0.0
+    n_fit = np.int64(0)
+    for i in range(run.size):
+        v = np.float64(run[i])
+        fits = _fits(v, least, most)
+        n_fit += np.int64(fits)
+        v = v if fits else ZERO
+        a = (v + first) - first
+        b = v - a
+        sa, sb = _plus(sa, a), _plus(sb, b)
+        aa, ab, bb = _plus_product(aa, a, a), _plus_product(ab, a, b), _plus_product(bb, b, b)
+    sums[0], sums[1] = sa, sb
+    sums[2], sums[3] = aa, ab
+    sums[4] = bb
+    return n_fit
+
+
+@register_jitable
+def _cut_in_three(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
+    first = math.ldexp(1.5, 52 + _unit(top, 0))
+    second = math.ldexp(1.5, 52 + _unit(top, 1))
+    sa, sb, sc = 0.0, 0.0, 0.0
+    aa, ab, ac, bb, bc, cc = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    n_fit = np.int64(0)
+    for i in range(run.size):
+        v = np.float64(run[i])
+        fits = _fits(v, least, most)
+        n_fit += np.int64(fits)
+        v = v if fits else ZERO
+        a = (v + first) - first
+        v_b = v - a
+        b = (v_b + second) - second
+        c = v_b - b
+        sa, sb, sc = _plus(sa, a), _plus(sb, b), _plus(sc, c)
+        aa, ab, ac = _plus_product(aa, a, a), _plus_product(ab, a, b), _plus_product(ac, a, c)
+        bb, bc, cc = _plus_product(bb, b, b), _plus_product(bc, b, c), _plus_product(cc, c, c)
+    sums[0], sums[1], sums[2] = sa, sb, sc
+    sums[3], sums[4], sums[5] = aa, ab, ac
+    sums[6], sums[7] = bb, bc
+    sums[8] = cc
+    return n_fit
+
+
+@register_jitable
+def _cut_in_four(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
+    first = math.ldexp(1.5, 52 + _unit(top, 0))
+    second = math.ldexp(1.5, 52 + _unit(top, 1))
+    third = math.ldexp(1.5, 52 + _unit(top, 2))
+    sa, sb, sc, sd = 0.0, 0.0, 0.0, 0.0
+    aa, ab, ac, ad, bb, bc, bd, cc, cd, dd = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    n_fit = np.int64(0)
+    for i in range(run.size):
+        v = np.float64(run[i])
+        fits = _fits(v, least, most)
+        n_fit += np.int64(fits)
+        v = v if fits else ZERO
+        a = (v + first) - first
+        v_b = v - a
+        b = (v_b + second) - second
+        v_c = v_b - b
+        c = (v_c + third) - third
+        d = v_c - c
+        sa, sb, sc, sd = _plus(sa, a), _plus(sb, b), _plus(sc, c), _plus(sd, d)
+        aa, ab, ac, ad = (
+            _plus_product(aa, a, a),
+            _plus_product(ab, a, b),
+            _plus_product(ac, a, c),
+            _plus_product(ad, a, d),
+        )
+        bb, bc, bd = _plus_product(bb, b, b), _plus_product(bc, b, c), _plus_product(bd, b, d)
+        cc, cd, dd = _plus_product(cc, c, c), _plus_product(cd, c, d), _plus_product(dd, d, d)
+    sums[0], sums[1], sums[2], sums[3] = sa, sb, sc, sd
+    sums[4], sums[5], sums[6], sums[7] = aa, ab, ac, ad
+    sums[8], sums[9], sums[10] = bb, bc, bd
+    sums[11], sums[12] = cc, cd
+    sums[13] = dd
+    return n_fit
+
+
+@register_jitable
+def _add_pieces(
+    sums: Any,
+    top: Any,
+    n_pieces: Any,
+    total: Any,
+    first_total: Any,
+    square: Any,
+    first_square: Any,
+) -> None:
+    """Add the sums of pieces, then those of their products, to the digits."""
+    place = n_pieces
+    for i in range(n_pieces):
+        unit = _unit(top, i)
+        whole = np.int64(sums[i] * math.ldexp(1.0, -unit))
+        _add_at(total, first_total, whole, unit + 32 * TOTAL_POINT)
+        for j in range(i, n_pieces):
+            both = unit + _unit(top, j)
+            whole = np.int64(sums[place] * math.ldexp(1.0, -both))
+            _add_at(square, first_square, whole, both + 32 * SQUARE_POINT + (1 if j > i else 0))
+            place += 1
+
+
+@register_jitable
+def _add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
+    """Add a number of at most 54 bits, from which bit on."""
+    i, shift = np.uint64((begin >> 5) - first), begin & 31  # unsigned, as it is never negative
+    sign = number >> 63  # of a branch every second one would be guessed wrongly
+    size = (number ^ sign) - sign
+    low, high = (size & MASK) << shift, (size >> 32) << shift
+    digits[i] += ((low & MASK) ^ sign) - sign
+    digits[i + ONE] += (((low >> 32 & MASK) + (high & MASK)) ^ sign) - sign
+    digits[i + TWO] += ((high >> 32) ^ sign) - sign
+
+
+# --- Floats: one by one ---------------------------------------------------------------------------
+
+
+@register_jitable
+def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
+    """Collect the elements that the pieces do not hold, and return their number. Marks are looked
+    through eight at a time: of normal data one element in a thousand does not fit."""
+    for i in range(run.size):
+        marks[i] = np.uint8(not _fits(np.float64(run[i]), least, most))
+    words = marks.view(np.uint64)
+    n_held = 0
+    for w in range((run.size + 7) // 8):
+        if words[w]:
+            for i in range(8 * w, min(8 * w + 8, run.size)):
+                held[n_held] = run[i]
+                n_held += marks[i] & (run[i] != 0)
+    return n_held
+
+
+@register_jitable
+def _add_one(
+    bits: Any, total: Any, first_total: Any, square: Any, first_square: Any, others: Any
+) -> None:
+    """Add a float64 and its square to the digits, or count it if it is not finite."""
+    exponent = (bits >> 52) & 0x7FF
+    whole = bits & 0xFFFFFFFFFFFFF
+    if exponent == 0x7FF:
+        others[2 if whole else 0 if bits > 0 else 1] += 1
+        return
+    if exponent:
+        whole |= np.int64(1) << 52
+    else:
+        exponent = 1
+    begin = exponent + OFFSET
+    _add_at(total, first_total, -whole if bits < 0 else whole, begin)
+    i, shift = np.uint64((2 * begin >> 5) - first_square), np.uint64(2 * begin & 31)
+    low, high = np.uint64(whole) & UMASK, np.uint64(whole) >> USHIFT
+    own, cross, upper = low * low, np.uint64(2) * low * high, high * high
+    # Of at most 33 bits, shifted by at most 30.
+    a = (own & UMASK) << shift
+    b = ((own >> USHIFT) + (cross & UMASK)) << shift
+    c = ((cross >> USHIFT) + (upper & UMASK)) << shift
+    d = (upper >> USHIFT) << shift
+    square[i] += np.int64(a & UMASK)
+    square[i + ONE] += np.int64((a >> USHIFT) + (b & UMASK))
+    square[i + TWO] += np.int64((b >> USHIFT) + (c & UMASK))
+    square[i + THREE] += np.int64((c >> USHIFT) + (d & UMASK))
+    square[i + FOUR] += np.int64(d >> USHIFT)
+
+
+@register_jitable
+def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
+    """How to cut elements like those of a block: the power of two, and the number of pieces."""
+    tops = np.empty(SAMPLED, np.int64)
+    size = 0
+    for i in range(min(SAMPLED, run.size)):
+        held[0] = run[i * run.size // min(SAMPLED, run.size)]
+        exponent = (bits[0] >> 52) & 0x7FF
+        if 0 < exponent < 0x7FF:
+            tops[size] = exponent - 1022
+            size += 1
+    best, best_top, best_pieces = ALONE * size, np.int64(0), np.int64(0)
+    for n_pieces in range(least, MOST_PIECES + 1):
+        room = WIDTH * n_pieces - 2 - _last_bit(run)
+        for j in range(size):
+            n_fit, lowest = 0, tops[j]
+            for i in range(size):
+                if tops[j] - room <= tops[i] <= tops[j]:
+                    n_fit += 1
+                    lowest = min(lowest, tops[i])
+            cost = COSTS[n_pieces] * size + ALONE * (size - n_fit)
+            # Half of the bits that are to spare at the bottom go to the top, or two.
+            top = tops[j] + min((room - (tops[j] - lowest)) // 2, 2)
+            if cost < best and abs(top) <= LARGEST:
+                best, best_top, best_pieces = cost, top, np.int64(n_pieces)
+    return best_top, best_pieces
+
+
+# --- Integers -------------------------------------------------------------------------------------
+
+
+@register_jitable
+def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_square: Any) -> None:
+    """Add up all elements, of at most 32 bits; digits are given from that of the units on, or
+    before."""
+    for start in range(0, x.size, CARRY_EVERY):
+        run = x[start : min(start + CARRY_EVERY, x.size)]
+        sum_ = np.int64(0)
+        low, high = np.uint64(0), np.uint64(0)
+        for i in range(run.size):
+            v = np.int64(run[i])
+            own = np.uint64(v * v)
+            sum_ += v
+            low += own & UMASK
+            high += own >> USHIFT
+        total[first_total] += sum_ & MASK
+        total[first_total + 1] += sum_ >> 32
+        square[first_square] += np.int64(low & UMASK)
+        square[first_square + 1] += np.int64(low >> USHIFT) + np.int64(high & UMASK)
+        square[first_square + 2] += np.int64(high >> USHIFT)
+
+
+@register_jitable
+def _add_long_integers(
+    x: Any, total: Any, first_total: Any, square: Any, first_square: Any
+) -> None:
+    """The same of 64 bits."""
+    for start in range(0, x.size, CARRY_EVERY):
+        run = x[start : min(start + CARRY_EVERY, x.size)]
+        s_low, s_high = np.int64(0), np.int64(0)
+        a, b, c, d = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+        for i in range(run.size):
+            of_sum, size = _sum_and_size(run[i])
+            s_low += of_sum[0]
+            s_high += of_sum[1]
+            low, high = size & UMASK, size >> USHIFT
+            own, cross, upper = low * low, low * high, high * high
+            a += own & UMASK
+            b += (own >> USHIFT) + np.uint64(2) * (cross & UMASK)
+            c += np.uint64(2) * (cross >> USHIFT) + (upper & UMASK)
+            d += upper >> USHIFT
+        total[first_total] += s_low & MASK
+        total[first_total + 1] += (s_low >> 32) + (s_high & MASK)
+        total[first_total + 2] += s_high >> 32
+        _add_sum(square, first_square, a)
+        _add_sum(square, first_square + 1, b)
+        _add_sum(square, first_square + 2, c)
+        _add_sum(square, first_square + 3, d)
+
+
+@register_jitable
+def _add_sum(digits: Any, i: Any, number: Any) -> None:
+    digits[i] += np.int64(number & UMASK)
+    digits[i + 1] += np.int64(number >> USHIFT)
+
+
+def _sum_and_size(value: Any) -> Any:
+    """Two digits of an integer, of which the upper has its sign, and its magnitude."""
+    raise NotImplementedError("compiled only")
+
+
+@overload(_sum_and_size, strict=False)
+def _sum_and_size_overload(value: Any) -> Any:
+    if value.signed:
+        return lambda value: (
+            (value & MASK, value >> 32),
+            np.uint64(-value) if value < 0 else np.uint64(value),
+        )
+    return lambda value: ((np.int64(value & UMASK), np.int64(value >> USHIFT)), value)
+
+
+# --- Lanes ----------------------------------------------------------------------------------------
+
+
+def sums_of_sorted(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple[Digits, Digits]:
+    """The sums of the finite elements of sorted rows, which lie from `first` to `stop`, and of
+    their squares."""
+    dtype = rows.dtype
+    if dtype.kind != "f":
+        total, square = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 6), np.int64)
+        kernel = _add_integer_rows if dtype.itemsize < 8 else _add_long_integer_rows
+        _compiled(kernel, dtype)(rows, total, square)
+        return Digits.trimmed(TOTAL_POINT, total), Digits.trimmed(SQUARE_POINT, square)
+    low, high = _compiled(_exponents, dtype)(rows, first, stop)
+    # From the lowest unit of a piece, and up to the highest digit that is touched.
+    lowest = max(low - 1022 + 1 - MOST_PIECES * WIDTH + DIGIT * TOTAL_POINT, 0)
+    highest = high - 1022 + 2 + 1 - WIDTH + DIGIT * TOTAL_POINT
+    first_total, first_square = lowest >> 5, 2 * lowest >> 5
+    stop_total = (highest >> 5) + 3
+    stop_square = max((2 * highest + 1 >> 5) + 3, (2 * (high + OFFSET) >> 5) + 5)
+    total = np.zeros((len(rows), stop_total - first_total), np.int64)
+    square = np.zeros((len(rows), stop_square - first_square), np.int64)
+    least = 2 if dtype.itemsize < 8 else 3
+    _compiled(_add_float_rows, dtype)(
+        rows, first, stop, total, first_total, square, first_square, least
+    )
+    return Digits.trimmed(first_total, total), Digits.trimmed(first_square, square)
+
+
+def _exponents(rows: Any, first: Any, stop: Any) -> Any:
+    """The smallest and the largest biased exponent of all elements but zeros; 1 without any."""
+    held = np.empty(1, np.float64)
+    bits = held.view(np.int64)
+    low, high = np.int64(2046), np.int64(1)
+    for i in range(rows.shape[0]):
+        row = rows[i, first[i] : stop[i]]
+        below = np.searchsorted(row, row.dtype.type(0), "left")
+        upto = np.searchsorted(row, row.dtype.type(0), "right")
+        for j in (0, below - 1, upto, row.size - 1):
+            if 0 <= j < row.size and row[j] != 0:
+                held[0] = row[j]
+                exponent = max((bits[0] >> 52) & 0x7FF, 1)
+                low, high = min(low, exponent), max(high, exponent)
+    return min(low, high), high
+
+
+def _add_float_rows(
+    rows: Any,
+    first: Any,
+    stop: Any,
+    total: Any,
+    first_total: int,
+    square: Any,
+    first_square: int,
+    least: int,
+) -> None:
+    """Add up the elements of every row in digits of its own."""
+    held = np.empty(BLOCK, np.float64)
+    bits = held.view(np.int64)
+    marks = np.zeros(BLOCK, np.uint8)
+    sums = np.empty(MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2, np.float64)
+    others = np.zeros(3, np.int64)
+    for i in range(rows.shape[0]):
+        row = rows[i, first[i] : stop[i]]
+        if row.size == 0:
+            continue
+        held[0] = max(abs(row[0]), abs(row[row.size - 1]))
+        top = np.int64(((bits[0] >> 52) & 0x7FF) - 1022)
+        n_pieces = np.int64(least if abs(top) <= LARGEST else 0)
+        again = 0
+        for start in range(0, row.size, BLOCK):
+            run = row[start : min(start + BLOCK, row.size)]
+            n_held = _add_run(
+                run,
+                top,
+                n_pieces,
+                total[i],
+                first_total,
+                square[i],
+                first_square,
+                others,
+                held,
+                bits,
+                marks,
+                sums,
+            )
+            if n_held > TOO_MANY and start >= again and start + BLOCK < row.size:
+                run = row[start + BLOCK : min(start + 2 * BLOCK, row.size)]
+                top, n_pieces = _chosen(run, least, held, bits)
+                again = start + AGAIN * BLOCK
+
+
+def _add_integer_rows(rows: Any, total: Any, square: Any) -> None:
+    for i in range(rows.shape[0]):
+        _add_integers(rows[i], total[i], 0, square[i], 0)
+
+
+def _add_long_integer_rows(rows: Any, total: Any, square: Any) -> None:
+    for i in range(rows.shape[0]):
+        _add_long_integers(rows[i], total[i], 0, square[i], 0)
+
+
+# --- Compilation ----------------------------------------------------------------------------------
+
+
+def _signatures(
+    values: types.Array, values_out: types.Array
+) -> dict[Callable[..., Any], tuple[Any, ...]]:
+    del values_out
+    digits, tables = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
+    rows = types.Array(values.dtype, 2, "C", readonly=True)
+    places, number = types.Array(types.int64, 1, "A", readonly=True), types.int64
+    return {
+        _add_floats: (values, digits, digits, digits, number),
+        _add_integers: (values, digits, number, digits, number),
+        _add_long_integers: (values, digits, number, digits, number),
+        _exponents: (rows, places, places),
+        _add_float_rows: (rows, places, places, tables, number, tables, number, number),
+        _add_integer_rows: (rows, tables, tables),
+        _add_long_integer_rows: (rows, tables, tables),
+    }
+
+
+def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
+    return compiled(kernel, dtype, _signatures)

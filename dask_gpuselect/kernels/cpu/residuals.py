@@ -1,0 +1,279 @@
+"""Residuals of linear fits in NumPy chunks: compiled by Numba, one read for all fits.
+
+Rows are taken in runs whose columns stay in the first-level cache. Pinned to the reference,
+`residuals`, by one shared test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import jit
+from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
+
+RUN = 256  # rows: 2 KiB a column
+SLAB = 1 << 14  # rows, after which those that were gathered are put aside
+
+
+def row_tallies(
+    x: NDArray[Any],
+    y: NDArray[Any],
+    design: Design,
+    thetas: FloatArray,
+    ends: Sequence[FloatArray],
+    most: Sequence[int],
+    *,
+    with_sums: bool,
+) -> list[RowTally]:
+    """What the rows of a chunk say about some fits; see `residuals.row_tallies`.
+
+    Scratch: what is gathered, a slab of rows for each fit, and a copy of a chunk that is neither
+    float32 nor float64 or not contiguous.
+    """
+    x, y = _rows(x), np.ascontiguousarray(y, np.float64)
+    n_fits, p = thetas.shape
+    n_ends = np.array([len(each) for each in ends])
+    padded = np.full((n_fits, n_ends.max()), np.nan)
+    for row, each in zip(padded, ends, strict=True):
+        row[: len(each)] = each
+    groups = (n_fits, 1 + padded.shape[1])
+    n = np.zeros(groups, np.int64)
+    gram, moment = np.zeros((*groups, p, p)), np.zeros((*groups, p))
+    squares = np.zeros(groups)
+    held = [_Gathered(each) for each in most]
+    kernel = _compiled(_tally, x.dtype)
+    about = (*_numbers(design), np.ascontiguousarray(thetas), padded, n_ends, with_sums)
+    room = np.empty((n_fits, min(SLAB, len(x)), 1 + p))
+    for start in range(0, len(x), SLAB):
+        slab = slice(start, start + SLAB)
+        n_between = np.zeros(n_fits, np.int64)
+        kernel(x[slab], y[slab], *about, n, gram, moment, squares, room, n_between)
+        for rows, size, gathered in zip(room, n_between.tolist(), held, strict=True):
+            gathered.add(rows[:size])
+    gram += np.tril(gram, -1).swapaxes(-1, -2)
+    found = []
+    for i, (size, gathered) in enumerate(zip(1 + n_ends, held, strict=True)):
+        sums = (n[i, :size], gram[i, :size], moment[i, :size], squares[i, :size])
+        found.append(RowTally(*sums, gathered.rows(p), gathered.is_whole))
+    return found
+
+
+class _Gathered:
+    """The rows of a fit that lie between its ends, as long as there is room."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.n, self.parts = most, 0, list[FloatArray]()
+
+    def add(self, rows: FloatArray) -> None:
+        self.n += len(rows)
+        if len(rows) and self.is_whole:
+            self.parts.append(rows.copy())
+
+    @property
+    def is_whole(self) -> bool:
+        return self.n <= self.most
+
+    def rows(self, p: int) -> FloatArray:
+        return np.concatenate([np.empty((0, 1 + p)), *self.parts])
+
+
+def absolute_residuals(
+    x: NDArray[Any], y: NDArray[Any], design: Design, theta: FloatArray
+) -> FloatArray:
+    """Of one fit; see `residuals.absolute_residuals`."""
+    x, y = _rows(x), np.ascontiguousarray(y, np.float64)
+    sizes = np.empty(len(x))
+    _compiled(_sizes, x.dtype)(x, y, *_numbers(design), np.ascontiguousarray(theta), sizes)
+    return sizes
+
+
+def _rows(x: NDArray[Any]) -> NDArray[Any]:
+    is_float = x.dtype in (np.float32, np.float64)
+    return np.ascontiguousarray(x, x.dtype if is_float else np.float64)
+
+
+def _numbers(design: Design) -> tuple[FloatArray, FloatArray, float, float, bool]:
+    """Of an intercept's column too, which is made of nothing."""
+    return (
+        design.centre,
+        design.scale,
+        design.y_centre,
+        design.y_scale,
+        design.has_intercept,
+    )
+
+
+# --- Kernels ------------------------------------------------------------------------------------
+
+
+@numba.njit(inline="never", nogil=True)
+def _load(
+    x: Any,
+    y: Any,
+    start: Any,
+    size: Any,
+    centre: Any,
+    scale: Any,
+    y_centre: Any,
+    y_scale: Any,
+    first: Any,
+    z: Any,
+    target: Any,
+) -> None:
+    """Rows of the design, column by column."""
+    for k in range(centre.size):
+        for b in range(size):
+            z[first + k, b] = (np.float64(x[start + b, k]) - centre[k]) * scale[k]
+    for b in range(size):
+        target[b] = (y[start + b] - y_centre) * y_scale
+
+
+@numba.njit(nogil=True)
+def _subtract(z: Any, target: Any, theta: Any, size: Any, residuals: Any) -> None:
+    """Every operation is rounded by itself: as in the reference."""
+    for b in range(size):
+        residuals[b] = target[b]
+    for k in range(theta.size):
+        for b in range(size):
+            residuals[b] -= z[k, b] * theta[k]
+
+
+@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+def _dot(u: Any, v: Any) -> Any:
+    """In any order, and so several at a time."""
+    total = 0.0
+    for b in range(RUN):
+        total += u[b] * v[b]
+    return total
+
+
+def _tally(
+    x: Any,
+    y: Any,
+    centre: Any,
+    scale: Any,
+    y_centre: Any,
+    y_scale: Any,
+    has_intercept: Any,
+    thetas: Any,
+    ends: Any,
+    n_ends: Any,
+    with_sums: Any,
+    n: Any,
+    gram: Any,
+    moment: Any,
+    squares: Any,
+    gathered: Any,
+    n_between: Any,
+) -> None:
+    n_fits, p = thetas.shape
+    first = np.int64(has_intercept)
+    z, held = np.ones((p, RUN)), np.empty((p, RUN))
+    target, residuals, of_held = np.empty(RUN), np.empty(RUN), np.empty(RUN)
+    marks = np.empty(RUN, np.int64)
+    for start in range(0, x.shape[0], RUN):
+        size = min(RUN, x.shape[0] - start)
+        _load(x, y, start, size, centre, scale, y_centre, y_scale, first, z, target)
+        for j in range(n_fits):
+            _subtract(z, target, thetas[j], size, residuals)
+            least, largest = ends[j, 0], ends[j, n_ends[j] - 1]
+            n_below, n_marks = 0, 0
+            for b in range(size):
+                a = abs(residuals[b])
+                is_below = a < least
+                n_below += is_below
+                marks[n_marks] = b
+                n_marks += (not is_below) and a <= largest
+                of_held[b] = residuals[b] if is_below else 0.0
+            n[j, 0] += n_below
+            if with_sums and n_below:
+                for b in range(size, RUN):
+                    of_held[b] = 0.0
+                for k in range(p):
+                    for b in range(size):
+                        held[k, b] = z[k, b] if abs(residuals[b]) < least else 0.0
+                    for b in range(size, RUN):
+                        held[k, b] = 0.0
+                for k in range(p):
+                    for m in range(k + 1):
+                        gram[j, 0, k, m] += _dot(held[k], held[m])
+                    moment[j, 0, k] += _dot(held[k], of_held)
+                squares[j, 0] += _dot(of_held, of_held)
+            for i in range(n_marks):
+                b = marks[i]
+                residual = residuals[b]
+                at = -1
+                for e in range(n_ends[j]):
+                    if abs(residual) == ends[j, e]:
+                        at = e
+                if at < 0:
+                    row = gathered[j, n_between[j]]
+                    n_between[j] += 1
+                    row[0] = residual
+                    for k in range(p):
+                        row[1 + k] = z[k, b]
+                    continue
+                n[j, 1 + at] += 1
+                if with_sums:
+                    for k in range(p):
+                        for m in range(k + 1):
+                            gram[j, 1 + at, k, m] += z[k, b] * z[m, b]
+                        moment[j, 1 + at, k] += z[k, b] * residual
+                    squares[j, 1 + at] += residual * residual
+
+
+def _sizes(
+    x: Any,
+    y: Any,
+    centre: Any,
+    scale: Any,
+    y_centre: Any,
+    y_scale: Any,
+    has_intercept: Any,
+    theta: Any,
+    sizes: Any,
+) -> None:
+    first = np.int64(has_intercept)
+    z, target, residuals = np.ones((theta.size, RUN)), np.empty(RUN), np.empty(RUN)
+    for start in range(0, x.shape[0], RUN):
+        size = min(RUN, x.shape[0] - start)
+        _load(x, y, start, size, centre, scale, y_centre, y_scale, first, z, target)
+        _subtract(z, target, theta, size, residuals)
+        for b in range(size):
+            a = abs(residuals[b])
+            sizes[start + b] = a if a == a else np.inf
+
+
+@cache
+def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
+    """For rows of float32 or float64, once, and kept on disk; see `compiling.compiled`."""
+    numbers = types.Array(types.float64, 1, "C", readonly=True)
+    rows = types.Array(numba.from_dtype(dtype), 2, "C", readonly=True)
+    design = (rows, numbers, numbers, numbers, types.float64, types.float64, types.boolean)
+    matrix = types.Array(types.float64, 2, "C")
+    integers = types.Array(types.int64, 1, "C")
+    rest = {
+        _sizes: (types.Array(types.float64, 1, "C"), types.Array(types.float64, 1, "C")),
+        _tally: (
+            matrix,
+            matrix,
+            integers,
+            types.boolean,
+            types.Array(types.int64, 2, "C"),
+            types.Array(types.float64, 4, "C"),
+            types.Array(types.float64, 3, "C"),
+            matrix,
+            types.Array(types.float64, 3, "C"),
+            integers,
+        ),
+    }
+    return jit(kernel, (*design, *rest[kernel]))

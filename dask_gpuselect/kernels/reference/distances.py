@@ -1,0 +1,334 @@
+"""The nearest rows of a chunk of any kind, by matrix multiplication and then differences: the
+reference.
+
+The k-th distance of a query is a threshold: what is not proven to be further is looked at.
+
+1. A *tile*, the distances of some queries to some rows, is one product of matrices. It is not
+   exact: in ``|x|² + |q|² - 2 x·q`` what x and q have in common cancels. Both are moved by the
+   middle of the queries first, and what is left of the error has a bound.
+2. Rows whose distance less that bound is no more than the k-th so far are the candidates, some for
+   each query.
+3. Their distances are taken by differences, feature after feature in float64, and the k nearest
+   chosen by these alone.
+
+The bound. Let u = 2⁻⁵³, x' = fl(x - c), q' = fl(q - c) and S = |x'| + |q'|. In the standard model
+of rounding, whatever the order of the sums and with fused products or without:
+
+- the product of p + 1 terms, the last of which is the (1 - C)|x'|² below, and the sums of squares
+  are off by at most γ_{p+3} S² together;
+- x' - q' differs from x - q by at most u S, and so the square of its length by at most 2.1 u S²;
+- the square by differences differs from the true one by at most γ_{p+2} times it, which is at most
+  1.1 S²;
+- the threshold less |q'|² is rounded once: u times the larger of both.
+
+Together less than (2.2 p + 12) u S², and S² is at most 2 |x'|² + 2 |q'|². So
+
+    (1 - C) (|x'|² + |q'|²) - 2 x'·q'  <=  the square by differences,    C = (6 p + 64) u,
+
+which leaves a part of C for the terms of second order. Where sums may overflow, all are candidates.
+Where they underflow they are off by p 2⁻¹⁰⁷⁴, which is nothing beside ``TINY``, below which no
+threshold is taken.
+
+Where the bound is of no use (equal rows, rows far from the queries compared with the k-th distance)
+there are too many candidates: then a tile is computed by differences as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import as_type, concatenate, is_cupy, like, namespace, to_host
+from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
+
+Array = Any  # an array-API array
+
+UNIT = 2.0**-53
+FEW_ROWS = 256  # of the first tile, by differences: the next are compared with its k-th distance
+MOST_GROWTH = 16  # of tiles: of a GPU each takes milliseconds, however small
+PAIR_ARRAYS = 8  # of float64, that a candidate takes besides its features
+WIDER = 1 + 16 * UNIT
+HUGE = 2.0**1000  # squares from which on a sum of products may overflow
+
+
+def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
+    """The nearest rows of every query.
+
+    Parameters
+    ----------
+    rows : array, shape (n, p)
+        Finite, of a real floating or integer dtype, p at least 1. Converted to float64.
+    queries : float64 array, shape (n_queries, p)
+        Finite, on the host.
+    k : int
+        How many of each query are wanted.
+    tile_elements : int
+        How many distances of pairs are held at most. There are up to six arrays of that size.
+
+    Returns
+    -------
+    Nearest
+        On the host, ``min(k, n)`` of each query.
+    """
+    n, p = rows.shape
+    if not n or not len(queries):
+        shape = (len(queries), min(k, n))
+        return Nearest(np.zeros(shape, np.int8), np.zeros(shape), np.zeros(shape, np.int64), n)
+    n_together = max(1, min(len(queries), tile_elements // FEW_ROWS))
+    found = [
+        _nearest(rows, queries[start : start + n_together], min(k, n), tile_elements)
+        for start in range(0, len(queries), n_together)
+    ]
+    level, squared, index = (
+        np.concatenate([to_host(getattr(best, name)) for best in found])
+        for name in ("level", "squared", "index")
+    )
+    return Nearest(level, squared, index, n)
+
+
+@dataclass(frozen=True)
+class Best:
+    """As `Nearest`, on the device."""
+
+    level: Array
+    squared: Array
+    index: Array
+
+    @property
+    def k(self) -> int:
+        return int(self.index.shape[1])
+
+
+def _nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Best:
+    """Those of some queries, tile after tile: each is compared with the k-th distance so far."""
+    xp, n = namespace(rows), rows.shape[0]
+    most_rows = max(1, tile_elements // len(queries))
+    question = Question.of(like(queries, rows), k, tile_elements)
+    # Of a tile with so many times the rows before it, as many times k should be candidates.
+    growth = question.most_pairs // (2 * len(queries) * k)
+    growth = max(1, min(growth, MOST_GROWTH))
+    best: Best | None = None
+    start = 0
+    while start < n:
+        stop = min(n, start + min(most_rows, max(growth * start, FEW_ROWS)))
+        tile = as_type(rows[start:stop, :], "float64")
+        index = xp.arange(start, stop, dtype=xp.int64, **_beside(rows))
+        if best is None or best.k < k:
+            best = _by_differences(tile, index, best, question)
+        else:
+            best = _by_product(tile, index, best, question)
+        start = stop
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True)
+class Question:
+    """The queries, as tiles are multiplied with them.
+
+    Parameters
+    ----------
+    queries : array, shape (n_queries, p)
+    centre : array, shape (p,)
+        What is subtracted from all.
+    factors : array, shape (n_queries, p + 1)
+        ``-2 q'``, and a column of ones for the squares of the rows.
+    squares : array, shape (n_queries,)
+        ``|q'|²``.
+    k, tile_elements : int
+    """
+
+    queries: Array
+    centre: Array
+    factors: Array
+    squares: Array
+    k: int
+    tile_elements: int
+
+    @classmethod
+    def of(cls, queries: Array, k: int, tile_elements: int) -> Question:
+        xp = namespace(queries)
+        with np.errstate(over="ignore", invalid="ignore"):
+            centre = xp.mean(queries, axis=0)
+            moved = queries - centre
+            ones = xp.ones_like(moved[:, :1])
+            factors = concatenate([-2.0 * moved, ones], axis=1)
+            return cls(queries, centre, factors, xp.sum(moved * moved, axis=1), k, tile_elements)
+
+    @property
+    def most_pairs(self) -> int:
+        """Candidates, of all queries, that take no more memory than a tile."""
+        return self.tile_elements // (PAIR_ARRAYS + 2 * int(self.queries.shape[1]))
+
+    @property
+    def slack(self) -> float:
+        """C of the bound."""
+        return (6 * int(self.queries.shape[1]) + 64) * UNIT
+
+
+# --- By the product -----------------------------------------------------------------------------
+
+
+def _by_product(tile: Array, index: Array, best: Best, question: Question) -> Best:
+    """The nearest of those so far and a tile, by differences of its candidates alone."""
+    xp = namespace(tile)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lower, squares = _lower_bounds(tile, question)
+        limit = _threshold(best) * WIDER - (1 - question.slack) * question.squares
+        may_overflow = ~(xp.max(squares) + question.squares < HUGE)
+        limit = xp.where(may_overflow, xp.full_like(limit, np.inf), limit)
+        is_near = ~(lower > limit[:, None])
+        n_near = int(xp.count_nonzero(is_near))
+        most = question.most_pairs
+        if n_near > most and tile.shape[0] > question.k:
+            # Nearer ones come late: the k-th distance of this tile is a better threshold. What it
+            # is at most is 2 C (|x'|² + |q'|²) more than its lower bound; the third C is for sums.
+            more = 3 * question.slack * (xp.max(squares) + question.squares)
+            is_near = is_near & ~(lower > (_kth(lower, question.k) + more)[:, None])
+            n_near = int(xp.count_nonzero(is_near))
+    if not n_near:
+        return best
+    if n_near > most:
+        del lower, is_near
+        return _by_differences(tile, index, best, question)
+    return _with_pairs(tile, index, is_near, best, question)
+
+
+def _lower_bounds(tile: Array, question: Question) -> tuple[Array, Array]:
+    """What the squared distances of all pairs are at least, but for ``(1 - C) |q'|²``; and
+    ``|x'|²``."""
+    xp = namespace(tile)
+    moved = tile - question.centre
+    squares = xp.sum(moved * moved, axis=1)
+    least = (1 - question.slack) * squares
+    terms = concatenate([moved, least[:, None]], axis=1)
+    return xp.matmul(question.factors, terms.T), squares
+
+
+def _threshold(best: Best) -> Array:
+    """The square by differences, at the normal level, that a nearer row has at most."""
+    xp = namespace(best.squared)
+    level, squared = best.level[:, -1], best.squared[:, -1]
+    unlimited, tiny = xp.full_like(squared, np.inf), xp.full_like(squared, TINY)
+    small = xp.where(squared > 0, tiny, -unlimited)  # nothing is nearer than an equal row
+    return xp.where(level < 0, small, xp.where(level > 0, unlimited, squared))
+
+
+def _kth(values: Array, k: int) -> Array:
+    """The k-th least of every row."""
+    xp = namespace(values)
+    if hasattr(xp, "partition"):
+        return xp.partition(values, k - 1, axis=1)[:, k - 1]
+    return xp.sort(values, axis=1)[:, k - 1]
+
+
+def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question: Question) -> Best:
+    """The nearest of those so far and of some pairs of queries and rows, a few for each query."""
+    xp, (n_queries, k) = namespace(tile), best.index.shape
+    query, row = xp.nonzero(is_near)
+    level, squared = _keys(
+        xp.take(tile.T, row, axis=1), xp.take(question.queries.T, query, axis=1), tile.shape[1]
+    )
+    every = xp.arange(n_queries, dtype=query.dtype, **_beside(tile))
+    owner = xp.reshape(xp.broadcast_to(every[:, None], (n_queries, k)), (-1,))
+    owner, level, squared, index = (
+        concatenate([xp.reshape(old, (-1,)), new], axis=0)
+        for old, new in (
+            (owner, query),
+            (best.level, level),
+            (best.squared, squared),
+            (best.index, xp.take(index, row)),
+        )
+    )
+    # Stable, and rows ascend: of equal ones the first is the first again.
+    order = _ascending(level, squared, axis=0)
+    order = xp.take(order, _argsort(xp.take(owner, order), axis=0))
+    starts = xp.searchsorted(xp.take(owner, order), every)
+    places = starts[:, None] + xp.arange(k, dtype=starts.dtype, **_beside(tile))
+    order = xp.take(order, xp.reshape(places, (-1,)))
+    arrays = (xp.reshape(xp.take(a, order), (n_queries, k)) for a in (level, squared, index))
+    return Best(*arrays)
+
+
+# --- By differences -----------------------------------------------------------------------------
+
+
+def _by_differences(tile: Array, index: Array, best: Best | None, question: Question) -> Best:
+    """The nearest of those so far and a tile, by all its differences."""
+    xp, n_queries = namespace(tile), question.queries.shape[0]
+    level, squared = _keys(tile.T[:, None, :], question.queries.T[:, :, None], 1)
+    index = xp.broadcast_to(index[None, :], (n_queries, index.shape[0]))
+    if best is not None:
+        last, last_squared = best.level[:, -1:], best.squared[:, -1:]
+        is_nearer = (level < last) | ((level == last) & (squared < last_squared))
+        if best.k == question.k and not bool(xp.any(is_nearer)):
+            return best
+        level = concatenate([best.level, level], axis=1)
+        squared = concatenate([best.squared, squared], axis=1)
+        index = concatenate([best.index, index], axis=1)
+    order = _ascending(level, squared, axis=1)
+    order = order[:, : min(question.k, order.shape[1])]
+    return Best(*(xp.take_along_axis(a, order, axis=1) for a in (level, squared, index)))
+
+
+def _keys(x: Array, q: Array, at_once: int) -> tuple[Array, Array]:
+    """The level and the square by which pairs are compared; see `Nearest`.
+
+    Parameters
+    ----------
+    x, q : arrays, shape (p, ...)
+        Rows and queries, feature by feature, that broadcast to all pairs.
+    at_once : int
+        How many features' differences are held.
+    """
+    xp = namespace(x)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squared = _squared(x, q, at_once, lambda a, b: a - b)
+        is_small, is_large = squared < TINY, squared == np.inf
+        level = as_type(is_large, "int8") * LARGE + as_type(is_small, "int8") * SMALL
+        if bool(xp.any(level != 0)):
+            small = _squared(x, q, at_once, lambda a, b: (a - b) * UP)
+            squared = xp.where(is_small, small, squared)
+            large = _squared(x, q, at_once, lambda a, b: a * DOWN - b * DOWN)
+            squared = xp.where(is_large, large, squared)
+    return level, squared
+
+
+def _squared(
+    x: Array, q: Array, at_once: int, difference: Callable[[Array, Array], Array]
+) -> Array:
+    """Sums of squared differences, in the order of the features: the same by any namespace."""
+    total = None
+    for start in range(0, x.shape[0], at_once):
+        some = slice(start, start + at_once)
+        d = difference(x[some, ...], q[some, ...])
+        d = d * d
+        for f in range(d.shape[0]):
+            total = d[f, ...] if total is None else total + d[f, ...]
+    return total
+
+
+def _ascending(level: Array, squared: Array, axis: int) -> Array:
+    """Places in the order of level and square, of equal ones as they were."""
+    xp = namespace(squared)
+    order = _argsort(squared, axis)
+    if bool(xp.any(level != 0)):
+        by_level = _argsort(xp.take_along_axis(level, order, axis=axis), axis)
+        order = xp.take_along_axis(order, by_level, axis=axis)
+    return order
+
+
+def _argsort(values: Array, axis: int) -> Array:
+    xp = namespace(values)
+    how = {"kind": "stable"} if is_cupy(values) else {"stable": True}
+    return xp.argsort(values, axis=axis, **how)
+
+
+def _beside(array: Array) -> dict[str, Any]:
+    """What a function that makes arrays is told, to make them where another is. CuPy makes them on
+    the current device, which is that of the chunk."""
+    return {} if is_cupy(array) else {"device": array.device}

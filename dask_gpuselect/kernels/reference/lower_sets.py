@@ -1,0 +1,142 @@
+"""Isotonic regression by minimum lower sets, as it is done in parallel: the reference, of any array
+of the array API.
+
+From every number on, the smallest of the averages up to each later one is taken by itself; the
+largest of these up to each number is the answer. Averages are quotients of differences of prefix
+sums, which are kept in two float64 each: of plain ones all digits could cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from dask_gpuselect.arrays import Array, as_type, concatenate, namespace
+from dask_gpuselect.maths.moments import two_sum
+
+TILE = 512  # rows and columns of averages that are looked at together
+
+
+def lower_sets(y: Array, weights: Array | None = None) -> Array:
+    """The isotonic regression of y, ascending, by least squares.
+
+    Parameters
+    ----------
+    y : array of float64, shape (n,)
+        Finite.
+    weights : array of float64, shape (n,), optional
+        Positive and finite.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+
+    Notes
+    -----
+    O(n**2) averages. Scratch: a tile of them, and sixteen arrays like y.
+    """
+    if y.shape[0] == 0:
+        return y
+    sums = Sums.of(y, weights)
+    return sums.in_units(running_maximum(_smallest_averages(sums)))
+
+
+class Sums(NamedTuple):
+    """Prefix sums, of n + 1 numbers the first of which is 0: high parts, and low parts.
+
+    Parameters
+    ----------
+    total : tuple of two arrays
+        Of y, scaled by ``2.0**-exponent`` so that none is larger than 1, times the weights.
+    weight : tuple of two arrays, or None
+        Of the weights, scaled likewise. None if they all are 1.
+    exponent : int
+    """
+
+    total: tuple[Array, Array]
+    weight: tuple[Array, Array] | None
+    exponent: int
+
+    @classmethod
+    def of(cls, y: Array, weights: Array | None) -> Sums:
+        exponent = exponent_of(y)
+        y = scaled(y, -exponent)
+        zero = 0 * y
+        if weights is None:
+            return cls(_prefix_sums(y, zero), None, exponent)
+        weights = scaled(weights, -exponent_of(weights))
+        return cls(_prefix_sums(y * weights, zero), _prefix_sums(weights, zero), exponent)
+
+    def in_units(self, averages: Array) -> Array:
+        return scaled(averages, self.exponent)
+
+
+def running_maximum(values: Array) -> Array:
+    """The largest up to each, in ``log2(n)`` steps of all at once."""
+    xp = namespace(values)
+    step = 1
+    while step < values.shape[0]:
+        later = xp.maximum(values[step:], values[:-step])
+        values = concatenate([values[:step], later], axis=0)
+        step *= 2
+    return values
+
+
+def _smallest_averages(sums: Sums) -> Array:
+    xp = namespace(sums.total[0])
+    n = sums.total[0].shape[0] - 1
+    found = []
+    for i in range(0, n, TILE):
+        starts = slice(i, min(i + TILE, n))
+        smallest = [
+            xp.min(_averages(sums, starts, slice(j, min(j + TILE, n))), axis=1)
+            for j in range(i, n, TILE)
+        ]
+        found.append(xp.min(xp.stack(smallest), axis=0))
+    return concatenate(found, axis=0)
+
+
+def _averages(sums: Sums, starts: slice, ends: slice) -> Array:
+    """From every start to every end, both included; infinite where that is in front."""
+    xp = namespace(sums.total[0])
+    start = xp.arange(starts.start, starts.stop)[:, None]
+    end = xp.arange(ends.start, ends.stop)[None, :]
+    count = as_type(end - start + 1, "float64")
+    weight = count if sums.weight is None else _differences(sums.weight, starts, ends)
+    is_behind = count > 0
+    weight = xp.where(is_behind, weight, xp.ones_like(weight))
+    averages = _differences(sums.total, starts, ends) / weight
+    return xp.where(is_behind, averages, xp.full_like(averages, math.inf))
+
+
+def _differences(sums: tuple[Array, Array], starts: slice, ends: slice) -> Array:
+    """What each sum has grown by between start and end, to about one rounding."""
+    high, low = sums
+    behind = slice(ends.start + 1, ends.stop + 1)
+    grown, lost = two_sum(high[behind][None, :], -high[starts][:, None])
+    return grown + (lost + (low[behind][None, :] - low[starts][:, None]))
+
+
+def _prefix_sums(high: Array, low: Array) -> tuple[Array, Array]:
+    """In ``log2(n)`` steps of all at once, each of which adds an error of at most ``2**-103`` of
+    the sum of sizes."""
+    step = 1
+    while step < high.shape[0]:
+        total, lost = two_sum(high[step:], high[:-step])
+        total, lost = two_sum(total, lost + (low[step:] + low[:-step]))
+        high = concatenate([high[:step], total], axis=0)
+        low = concatenate([low[:step], lost], axis=0)
+        step *= 2
+    nothing = 0 * high[:1]
+    return concatenate([nothing, high], axis=0), concatenate([nothing, low], axis=0)
+
+
+def exponent_of(values: Array) -> int:
+    """Of a power of two that is not smaller than any of the values."""
+    return math.frexp(float(namespace(values).max(abs(values))))[1]
+
+
+def scaled(values: Array, exponent: int) -> Array:
+    """Times a power of two, which need not be a float64 itself."""
+    half = exponent // 2
+    return values * 2.0**half * 2.0 ** (exponent - half)

@@ -1,0 +1,117 @@
+"""Residuals of linear fits, and what the rows of a chunk add up to: the reference, of any array of
+the array API.
+
+Every residual is made by the same operations in the same order, ``y - z_1 t_1 - z_2 t_2 ...``, each
+rounded by itself, so that it has the same bits in every chunking, on every device, in every pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import as_type, concatenate, like, namespace, to_host
+from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
+
+Array = Any  # an array-API array
+
+
+def row_tallies(
+    x: Array,
+    y: Array,
+    design: Design,
+    thetas: FloatArray,
+    ends: Sequence[FloatArray],
+    most: Sequence[int],
+    *,
+    with_sums: bool,
+) -> list[RowTally]:
+    """What the rows of a chunk say about some fits.
+
+    Parameters
+    ----------
+    x : array, shape (n, p)
+    y : array, shape (n,)
+    design : Design
+    thetas : ndarray, shape (n_fits, design.n_parameters)
+    ends : sequence of ndarray
+        Of absolute residuals, ascending, for each fit; at least one.
+    most : sequence of int
+        How many rows are gathered at most, for each fit.
+    with_sums : bool
+        Whether sums are wanted; they are zeros else.
+
+    Returns
+    -------
+    list of RowTally
+        One for each fit, on the host.
+
+    Notes
+    -----
+    Scratch: two copies of the chunk in float64, one with a column more.
+    """
+    columns, target = _columns(x, y, design)
+    xp = namespace(x)
+    rows = xp.stack(columns, axis=1)
+    return [
+        _row_tally(xp, rows, _residuals(columns, target, theta), *about, with_sums=with_sums)
+        for theta, about in zip(thetas, zip(ends, most, strict=True), strict=True)
+    ]
+
+
+def absolute_residuals(x: Array, y: Array, design: Design, theta: FloatArray) -> Array:
+    """Of one fit, shape (n,), of the chunk's kind; what overflows is infinite."""
+    size = abs(_residuals(*_columns(x, y, design), theta))
+    return namespace(x).where(size == size, size, math.inf)
+
+
+def _columns(x: Array, y: Array, design: Design) -> tuple[list[Array], Array]:
+    """The columns of the design and its target."""
+    x = as_type(x, "float64")
+    y = as_type(like(y, x) if isinstance(y, np.ndarray) else y, "float64")
+    shifts = zip(design.centre.tolist(), design.scale.tolist(), strict=True)
+    columns = [(x[:, i] - centre) * scale for i, (centre, scale) in enumerate(shifts)]
+    target = (y - design.y_centre) * design.y_scale
+    return [namespace(y).ones_like(target)] * design.has_intercept + columns, target
+
+
+def _residuals(columns: list[Array], target: Array, theta: FloatArray) -> Array:
+    residuals = target
+    for column, coefficient in zip(columns, theta.tolist(), strict=True):
+        residuals = residuals - column * coefficient
+    return residuals
+
+
+def _row_tally(
+    xp: Any,
+    rows: Array,
+    residuals: Array,
+    ends: FloatArray,
+    most: int,
+    *,
+    with_sums: bool,
+) -> RowTally:
+    size, p = abs(residuals), rows.shape[1]
+    groups = [size < float(ends[0])] + [size == end for end in ends.tolist()]
+    between = (size > float(ends[0])) & (size < float(ends[-1]))
+    for group in groups[1:]:
+        between = between & ~group
+    n = np.array([int(xp.sum(as_type(group, "int64"))) for group in groups], np.int64)
+    gram, moment = np.zeros((len(n), p, p)), np.zeros((len(n), p))
+    squares = np.zeros(len(n))
+    for i in np.flatnonzero(n) if with_sums else ():
+        held = xp.where(groups[i][:, None], rows, xp.zeros_like(rows))
+        of_held = xp.where(groups[i], residuals, xp.zeros_like(residuals))
+        gram[i] = to_host(held.T @ held)
+        moment[i] = to_host(held.T @ of_held)
+        squares[i] = float(of_held @ of_held)
+    n_between = int(xp.sum(as_type(between, "int64")))
+    gathered = np.empty((0, 1 + p))
+    if 0 < n_between <= most:
+        gathered = to_host(concatenate([residuals[between][:, None], rows[between, :]], axis=1))
+    return RowTally(n, gram, moment, squares, gathered, n_between <= most)

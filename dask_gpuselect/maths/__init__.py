@@ -1,0 +1,1 @@
+"""The mathematics, of NumPy alone: cuts and the brackets they prove, ranks, interpolation, sums."""

@@ -1,0 +1,126 @@
+"""From the candidates to the order statistics: the proof that each answer is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, Tally
+
+# Up to here partitioning is faster: 3.7 million float64 at six places in 61 ms, sorted in 225.
+FEW_PLACES = 16
+
+
+def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
+    """The elements of the given ranks.
+
+    Parameters
+    ----------
+    brackets : Brackets
+        Of all these ranks.
+    tally : Tally
+        Of all chunks, at these brackets.
+    ranks : ndarray of int64, any shape
+        0-based, ``0 <= rank < tally.n_valid``.
+
+    Returns
+    -------
+    ndarray, shape of `ranks`, dtype of the chunks
+
+    Raises
+    ------
+    ChunksChangedError
+        If a rank lies outside its bracket: load 2 read other data than load 1.
+
+    Notes
+    -----
+    The counts are load 2's alone, so an answer that is returned is exact for the data as load 2
+    read it.
+    """
+    borders = _borders(tally)
+    inside = borders[1::2] - borders[::2]  # of each cell
+    segment = _segments(borders, ranks)
+    is_end = segment % 2 == 1
+    is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
+    if not (is_gathered and is_held(brackets, tally, ranks).all()):
+        raise ChunksChangedError(
+            "the wanted ranks left the brackets that the first load proved. "
+            "The source is not reproducible: `.persist()` the array first."
+        )
+    held = inside * brackets.wanted
+    before = held.cumsum() - held  # candidates before each cell
+    answers = np.empty(ranks.shape, tally.candidates.dtype)
+    answers[is_end] = brackets.ends[segment[is_end] // 2]
+    within = segment[~is_end]
+    places = ranks[~is_end] - borders[within] + before[within // 2]
+    answers[~is_end] = elements_at(tally.candidates, places)
+    return unsigned_zero(answers)
+
+
+def counts_at(
+    brackets: Brackets,
+    tally: Tally,
+    values: NDArray[Any],
+    places: Callable[[NDArray[Any], Any], IntArray],
+) -> tuple[IntArray, IntArray]:
+    """How many valid elements are < and <= some values.
+
+    Parameters
+    ----------
+    brackets, tally
+        As for `order_statistics`, or of a chunk alone.
+    values : ndarray
+        Each is an end of the brackets, or in a cell that was gathered.
+    places : callable
+        ``(values, "left" or "right")`` to how many candidates are < or <= them.
+    """
+    ends = brackets.ends
+    # The end at or next above each value. If it is not the value, that is in the cell before, and
+    # what is below the value is up to the cell's begin, or a candidate behind that.
+    end = ends.searchsorted(values)
+    is_end = ends.searchsorted(values, "right") > end
+    behind = np.append(np.int64(0), tally.upto - places(ends, "right"))[end]
+    below, upto = (
+        np.where(is_end, np.append(at_ends, 0)[end], behind + places(values, side))
+        for at_ends, side in ((tally.below, "left"), (tally.upto, "right"))
+    )
+    return below, upto
+
+
+def is_held(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
+    """Whether the elements of these ranks are at or in the brackets."""
+    segment = _segments(_borders(tally), ranks)
+    return np.asarray((segment % 2 == 1) | brackets.wanted[segment // 2])
+
+
+def _segments(borders: IntArray, ranks: IntArray) -> IntArray:
+    """Of each rank: that of a cell, or, if odd, of an end."""
+    return borders[1:].searchsorted(ranks, side="right")
+
+
+def unsigned_zero(values: NDArray[Any]) -> NDArray[Any]:
+    """The same with +0.0 for -0.0: they are equal, so which of them has a rank depends on the
+    chunks."""
+    return values + 0.0 if values.dtype.kind == "f" else values
+
+
+def elements_at(candidates: Any, places: IntArray) -> NDArray[Any]:
+    """The elements that sorting would put at the given places."""
+    if not isinstance(candidates, np.ndarray):
+        found: NDArray[Any] = candidates.elements_at(places)
+        return found
+    few = np.unique(places)
+    if len(few) > FEW_PLACES:
+        return np.asarray(np.sort(candidates)[places])
+    return np.asarray(np.partition(candidates, few)[places]) if len(few) else candidates[:0]
+
+
+def _borders(tally: Tally) -> IntArray:
+    """Where, in the sorted whole, cell 0 begins, the elements equal to end 0, cell 1, those equal
+    to end 1, and so on; and where all ends."""
+    borders = np.zeros(2 * len(tally.below) + 2, np.int64)
+    borders[1:-1:2], borders[2:-1:2], borders[-1] = tally.below, tally.upto, tally.n_valid
+    return borders

@@ -1,0 +1,280 @@
+"""Where fits begin: exact fits of a few random rows, and concentration in nested subsets.
+
+Of very many rows only a sample is looked at here. A few hundred rows tell most good starts from bad
+ones; what is left of them goes on with more rows, as in the nested extensions of FAST-LTS
+(Rousseeuw & Van Driessen 2006, section 4):
+
+    starts in 5 subsets of 300 ──> the best of each in all 1,500 ──> the best of these in the sample
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
+from dask_gpuselect.maths.fits.concentration import (
+    EVERYTHING,
+    Criterion,
+    Half,
+    RowTally,
+    half_of,
+    leap,
+)
+from dask_gpuselect.maths.fits.designs import residuals
+
+SUBSET, SUBSETS = 300, 5  # rows, and how many: the paper's
+FIRST_STEPS = 2  # with which starts are compared, the paper's
+SAME = 1e-7  # of a coefficient of the design: fits that are no further apart are one
+# Fits of a sample that are worse than its best by this share stay behind: the objectives of two
+# fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
+CLOSE = 0.05
+ERRORS = 0.5  # typical ones of the sample: fits so near each other become one in all rows
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Parameters
+    ----------
+    theta : ndarray, shape (p,)
+        In the design.
+    objective : float
+        The criterion's, of the rows that were looked at.
+    n_steps : int
+        That led to it.
+    is_settled : bool
+        Whether a further one gains nothing.
+    """
+
+    theta: FloatArray
+    objective: float
+    n_steps: int = 0
+    is_settled: bool = False
+
+
+@dataclass(frozen=True)
+class Search:
+    """How starts are drawn and compared.
+
+    Parameters
+    ----------
+    criterion : Criterion
+    has_intercept : bool
+        Whether the first column of the design is one.
+    n_starts, n_best : int
+        Starts, and fits that go on to more rows.
+    most_steps : int
+        That a fit takes; with none fits are only compared.
+    """
+
+    criterion: Criterion
+    has_intercept: bool
+    n_starts: int
+    n_best: int
+    most_steps: int
+
+
+def best_fits(
+    design: FloatArray,
+    target: FloatArray,
+    share: float,
+    search: Search,
+    random: np.random.Generator,
+    tol: float = 0.0,
+) -> list[Fit]:
+    """The best fits of some rows, distinct, the best first.
+
+    Parameters
+    ----------
+    design : ndarray, shape (n, p)
+        Of rank p.
+    target : ndarray, shape (n,)
+    share : float
+        Of the rows that a fit is to describe.
+    tol : float
+        Share of the objective that a step has to gain for another one, of all rows.
+    """
+    subsets = nested_subsets(len(design), random)
+    first_steps = min(FIRST_STEPS, search.most_steps)
+    quick = search.criterion.quick if len(subsets) > 1 else search.criterion
+    n_starts = math.ceil(search.n_starts / len(subsets))
+    thetas = []
+    for rows in subsets:
+        some = (design[rows], target[rows])
+        starts = elemental_fits(*some, n_starts, random)
+        if search.has_intercept:
+            starts[:, 0] += _locations(*some, starts, share, search.criterion)
+        found = _best(*some, starts, share, search, quick, first_steps)
+        thetas += [fit.theta for fit in found]
+    if len(subsets) > 1:
+        rows = np.concatenate(subsets)
+        found = _best(design[rows], target[rows], thetas, share, search, quick, first_steps)
+    if tol:
+        thetas = [fit.theta for fit in found]
+        found = _best(design, target, thetas, share, search, quick, first_steps)
+        found = different(found, design, target, share)
+    thetas = [fit.theta for fit in found]
+    criterion = search.criterion
+    return _best(design, target, thetas, share, search, criterion, search.most_steps, tol)
+
+
+def different(fits: list[Fit], design: FloatArray, target: FloatArray, share: float) -> list[Fit]:
+    """Those fits of a sample that more rows have to choose from, the best first."""
+    h, chosen = rows_of(share, *design.shape), list[Fit]()
+    for fit in fits:
+        if fit.objective > fits[0].objective * (1 + CLOSE):
+            break
+        sizes = np.abs(residuals(design, target, fit.theta))
+        error = (
+            ERRORS * np.partition(sizes, h - 1)[h - 1] * math.sqrt(design.shape[1] / len(design))
+        )
+        others = (np.abs(design @ (fit.theta - other.theta)) for other in chosen)
+        if not any(np.median(other) < error for other in others):
+            chosen.append(fit)
+    return chosen
+
+
+def nested_subsets(n: int, random: np.random.Generator) -> list[IntArray]:
+    """Disjoint subsets of n rows, or all of them where they are few."""
+    n_subsets = min(n // SUBSET, SUBSETS)
+    if n_subsets < 2:
+        return [np.arange(n)]
+    rows = random.choice(n, n_subsets * SUBSET, replace=False)
+    return list(rows.reshape(n_subsets, SUBSET))
+
+
+def rows_of(share: float, n: int, p: int) -> int:
+    """How many of n rows are that share, but enough for p parameters."""
+    return min(max(round(share * n), p + 1), n)
+
+
+# --- Starts ---------------------------------------------------------------------------------------
+
+
+def elemental_fits(
+    design: FloatArray, target: FloatArray, n_starts: int, random: np.random.Generator
+) -> FloatArray:
+    """Exact fits of p random rows each, shape (n_fits, p); of all sets of p rows if they are no
+    more than the starts.
+
+    Where p rows do not determine a fit others are added, and it is the shortest least squares fit.
+    """
+    n, p = design.shape
+    if math.comb(n, p) <= n_starts:
+        rows = np.array(list(itertools.combinations(range(n), p)))
+        rows = rows[_is_regular(design[rows])]
+        return _fits(design[rows], target[rows])
+    # Of each start its own permutation, of which it takes as many rows as it needs.
+    orders = np.argsort(random.random((n_starts, n)), axis=1, kind="stable")
+    fits = np.empty((n_starts, p))
+    todo, size = np.arange(n_starts), p
+    while len(todo):
+        rows = orders[todo, :size]
+        is_done = _is_regular(design[rows]) if size < n else np.ones(len(todo), np.bool_)
+        fits[todo[is_done]] = _fits(design[rows[is_done]], target[rows[is_done]])
+        todo, size = todo[~is_done], min(size + p, n)
+    return fits
+
+
+def _is_regular(designs: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether designs, shape (s, m, p), are of rank p."""
+    sizes = np.linalg.svd(designs, compute_uv=False)
+    eps = np.finfo(np.float64).eps
+    regular: np.ndarray[tuple[int], np.dtype[np.bool_]] = sizes[:, -1] > sizes[:, 0] * (
+        max(designs.shape[1:]) * eps
+    )
+    return regular
+
+
+def _fits(designs: FloatArray, targets: FloatArray) -> FloatArray:
+    if designs.shape[1] == designs.shape[2]:
+        exact = np.linalg.solve(designs, targets[..., None])[..., 0]
+        return exact.astype(np.float64, copy=False)
+    inverses = np.linalg.pinv(designs).astype(np.float64, copy=False)
+    shortest: FloatArray = np.einsum("sij,sj->si", inverses, targets)
+    return shortest
+
+
+# --- Fits of rows in memory -----------------------------------------------------------------------
+
+
+def _locations(
+    design: FloatArray, target: FloatArray, starts: FloatArray, share: float, criterion: Criterion
+) -> FloatArray:
+    h = rows_of(share, *design.shape)
+    return np.array([criterion.location(target - design @ theta, h) for theta in starts])
+
+
+def _best(
+    design: FloatArray,
+    target: FloatArray,
+    thetas: Sequence[FloatArray] | FloatArray,
+    share: float,
+    search: Search,
+    steps_by: Criterion,
+    n_steps: int,
+    tol: float = 0.0,
+) -> list[Fit]:
+    """The best of some fits after so many steps, distinct, the best first."""
+    h = rows_of(share, *design.shape)
+    fits = [concentrated(design, target, theta, h, steps_by, n_steps, tol) for theta in thetas]
+    if steps_by is not search.criterion:
+        judge = (h, search.criterion, 0, 0.0)
+        fits = [concentrated(design, target, fit.theta, *judge) for fit in fits]
+    fits.sort(key=lambda fit: fit.objective)
+    distinct: list[Fit] = []
+    for fit in fits:
+        if len(distinct) < search.n_best and not any(_is_same(fit, other) for other in distinct):
+            distinct.append(fit)
+    return distinct
+
+
+def _is_same(fit: Fit, other: Fit) -> bool:
+    return bool(np.abs(fit.theta - other.theta).max() <= SAME * np.abs(other.theta).max())
+
+
+def concentrated(
+    design: FloatArray,
+    target: FloatArray,
+    theta: FloatArray,
+    h: int,
+    criterion: Criterion,
+    n_steps: int,
+    tol: float,
+) -> Fit:
+    """A fit after so many steps, or as many as make it better by that share."""
+    best, tally, half = _measured(design, target, theta, h, criterion)
+    moved = before = None
+    for n in range(1, n_steps + 1):
+        if half is None:
+            break
+        step = criterion.step(tally, EVERYTHING, half)
+        ways = [best.theta + step]
+        if criterion.needs_sums and moved is not None and before is not None:
+            ways.insert(0, best.theta + leap(moved, step - before) * step)
+        for way in ways:
+            found, tally, half = _measured(design, target, way, h, criterion)
+            if found.objective < best.objective:
+                break
+        else:
+            return replace(best, is_settled=True)
+        gains = found.objective < best.objective * (1 - tol)
+        moved, before = found.theta - best.theta, step
+        best = replace(found, n_steps=n, is_settled=not gains)
+        if not gains:
+            break
+    return best
+
+
+def _measured(
+    design: FloatArray, target: FloatArray, theta: FloatArray, h: int, criterion: Criterion
+) -> tuple[Fit, RowTally, Half | None]:
+    """A fit, its tally and its half; none if it leaves fewer rows than that at finite distances."""
+    tally = RowTally.of_rows(residuals(design, target, theta), design)
+    half = half_of(tally, EVERYTHING, h)
+    objective = math.inf if half is None else criterion.objective(tally, EVERYTHING, half)
+    return Fit(theta, objective), tally, half

@@ -1,0 +1,258 @@
+"""From two neighbouring elements of the sorted data to the answer, and the type it has.
+
+The types are NumPy 2's, the arithmetic is that of ``numpy.quantile`` and ``numpy.median`` on
+float64, except where theirs loses an answer that exists: see `interpolate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dask_gpuselect.maths.ranks import Method
+
+__all__ = ["interpolate", "is_weak", "precision_of", "result_dtype"]
+
+Reals = NDArray[np.float64]
+
+_FLOATS: Final = (np.float16, np.float32, np.float64)
+
+_WIDE: Final = 2.0**53
+"""Integers up to this are float64 numbers. Larger ones are mixed as Python's integers."""
+
+
+# --- Types --------------------------------------------------------------------------------------
+
+
+def is_weak(q: object) -> bool:
+    """Whether q leaves the precision of the data alone.
+
+    Parameters
+    ----------
+    q : object
+        The quantile argument as the user gave it.
+
+    Returns
+    -------
+    bool
+        True for a Python int or float. False for everything else: lists, arrays (0-d ones too),
+        NumPy scalars, bool, and subclasses of float. ``numpy.float64`` is such a subclass, but as
+        in NumPy it is float64 and makes the answer float64.
+
+    Examples
+    --------
+    >>> is_weak(0.5), is_weak([0.5]), is_weak(np.float64(0.5))
+    (True, False, False)
+    """
+    return type(q) in (int, float)
+
+
+def precision_of(q: object) -> np.dtype[Any]:
+    """The dtype of q where it is an array or number of NumPy's of less precision than float64; else
+    float64.
+
+    Examples
+    --------
+    >>> precision_of(np.float32(0.5)), precision_of([0.5]), precision_of(np.array([0, 1]))
+    (dtype('float32'), dtype('float64'), dtype('float64'))
+    """
+    dtype = getattr(q, "dtype", None)
+    is_narrow = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8
+    return dtype.newbyteorder("=") if is_narrow else np.dtype(np.float64)  # type: ignore[union-attr]
+
+
+def result_dtype(
+    dtype: np.dtype[Any],
+    method: Method,
+    *,
+    weak_q: bool,
+    q_dtype: np.dtype[Any] = np.dtype(np.float64),  # noqa: B008 -- it is immutable
+) -> np.dtype[Any]:
+    """The dtype of a quantile, as NumPy 2 has it.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the data.
+    method : Method
+        An entry of `dask_gpuselect.maths.ranks.METHODS`, or `dask_gpuselect.maths.ranks.MEDIAN`.
+    weak_q : bool
+        Whether q is a Python number (`is_weak`). The median takes no q and ignores it.
+    q_dtype : dtype
+        Of q otherwise: see `precision_of`.
+
+    Returns
+    -------
+    dtype
+        In native byte order:
+
+        ===================  ========  ==========  =============  =============
+        data                 discrete  the median  other, weak q  other q
+        ===================  ========  ==========  =============  =============
+        bool                 bool      float64     TypeError      TypeError
+        integers             the same  float64     float64        of both
+        float16, float32     the same  the same    the same       of both
+        float64              float64   float64     float64        float64
+        datetime, timedelta  the same  TypeError   TypeError      TypeError
+        ===================  ========  ==========  =============  =============
+
+        where *of both* is what NumPy promotes data and q to, float64 if q is, and *discrete* are
+        inverted_cdf, closest_observation, lower, higher and nearest.
+
+    Raises
+    ------
+    TypeError
+        For other data (complex, extended precision, objects, strings, records), for bool data
+        whose elements would be mixed, and likewise for dates and time differences.
+
+    Notes
+    -----
+    Deviations from NumPy:
+
+    - q is always computed with in float64, and of an integer type, which NumPy does not convert,
+      it counts as float64: for 0 and 1 ``numpy.quantile`` gives integers for some methods
+      (``numpy.percentile`` for none).
+    - NumPy mixes dates and time differences, truncating the result to a whole unit of time, and
+      takes the median of time differences, though not of dates. Here both are chosen, not mixed.
+    - NumPy answers in the data's own byte order for some arguments and in native order for others.
+    """
+    if dtype.kind not in "biufmM" or (dtype.kind == "f" and dtype.type not in _FLOATS):
+        raise TypeError(f"quantiles need an array of real numbers, not {dtype}")
+    native = dtype.newbyteorder("=")
+    if method.discrete:
+        return native
+    if dtype.kind in "mM":
+        raise TypeError(
+            f"{method.name} would average elements, and {dtype} ones can only be chosen: use "
+            'quantile with method="lower" or "inverted_cdf"'
+        )
+    if dtype.kind == "b" and not method.averages:
+        raise TypeError(
+            f"{method.name} would interpolate between elements, and bool ones can only be chosen: "
+            'use method="lower" or "inverted_cdf", or convert the data to integers'
+        )
+    if dtype.kind == "f" and (weak_q or method.averages):
+        return native
+    return np.dtype(np.float64) if method.averages else np.result_type(native, q_dtype)
+
+
+# --- Values -------------------------------------------------------------------------------------
+
+
+def interpolate(
+    lower: NDArray[Any],
+    upper: NDArray[Any],
+    weight: ArrayLike,
+    method: Method,
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
+    """The quantiles, from the elements at the two ranks that answer each.
+
+    Parameters
+    ----------
+    lower, upper : ndarray
+        The elements, in the dtype of the data, ``lower <= upper``.
+    weight : array_like of float64
+        The weight of upper against lower, in [0, 1]; broadcasts against them. The median ignores
+        it: its weights are equal.
+    method : Method
+        The method that gave the ranks and weights.
+    dtype : dtype
+        Of the result, by `result_dtype`.
+
+    Returns
+    -------
+    ndarray
+        For a discrete method, lower itself. For others, the interpolation in float64, rounded once
+        to `dtype`. No floating-point warning is given on the way.
+
+    Notes
+    -----
+    For float64 data the answer is NumPy's, bit for bit, wherever NumPy's is finite; for float16,
+    float32, and integers below 2**53 it is NumPy's answer for the data as float64, rounded to
+    `dtype`. In these places NumPy's arithmetic loses an answer that exists:
+
+    - Two equal elements, or a weight of 0 or 1: the answer is the element. NumPy has NaN between
+      two equal infinities, and often next to one.
+    - A finite element and an infinite one, mixed: the infinity. NumPy has NaN from weight 1/2 on if
+      the upper is infinite, below 1/2 if the lower is. Between -inf and +inf it is NaN here too.
+    - Finite elements whose difference, or for the median whose sum, is beyond the largest float64:
+      finite. NumPy has infinity or NaN.
+    - Narrow integers: exact differences. NumPy's overflow: ``np.quantile(x, 0.5)`` of the int16
+      values -1 and 32767 is 49151.
+    - Integers from 2**53 on: the exact mixture, rounded once to float64. NumPy's differences may
+      overflow, and its medians round each element first.
+    - float16 and float32 are mixed in float64, and not in their own precision as NumPy does for q
+      a Python number.
+
+    Where zeros of both signs meet, the sign of a zero is not defined.
+
+    Examples
+    --------
+    >>> from dask_gpuselect.maths.ranks import METHODS
+    >>> a, b = np.int16([-1]), np.int16([32767])
+    >>> interpolate(a, b, [0.5], METHODS["linear"], np.dtype("f8"))
+    array([16383.])
+    """
+    if method.discrete:
+        return lower.astype(dtype, copy=False)
+    weights = np.asarray(0.5 if method.averages else weight, dtype=np.float64)
+    if lower is upper and np.broadcast_shapes(lower.shape, weights.shape) == lower.shape:
+        return lower.astype(dtype, copy=False)
+    with np.errstate(all="ignore"):
+        a, b = lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
+        answer = _mean(a, b) if method.averages else _lerp(a, b, weights)
+        if lower.dtype.kind in "iu" and lower.dtype.itemsize == 8:
+            wide = np.broadcast_to((a <= -_WIDE) | (b >= _WIDE), answer.shape)
+            operands = (np.broadcast_to(x, answer.shape)[wide] for x in (lower, upper, weights))
+            answer[wide] = _mix_integers(*operands)
+        return answer.astype(dtype, copy=False)
+
+
+def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
+    """``(1 - weight) a + weight b``: by NumPy's formula if it can be used, or at half scale."""
+    if a.ndim == 2 and weight.shape == (len(a), 1):
+        rows = zip(a, b, weight[:, 0].tolist(), strict=True)
+        return np.stack([_lerp_by_one(*row) for row in rows]) if len(a) else a
+    inner = np.where(
+        np.isfinite(b - a), _numpy_lerp(a, b, weight), 2 * _numpy_lerp(a / 2, b / 2, weight)
+    )
+    mixed = np.where(np.isfinite(a) & np.isfinite(b), inner, a + b)
+    return np.where(weight == 0, a, np.where(weight == 1, b, mixed))
+
+
+def _lerp_by_one(a: Reals, b: Reals, weight: float) -> Reals:
+    """The same by one weight: a third of the time, for what is not needed is not computed."""
+    if weight in (0.0, 1.0):
+        return b if weight else a
+    width = b - a
+    is_finite = np.isfinite(width)
+    if not is_finite.all():
+        return _lerp(a, b, np.full(a.shape, weight))
+    return a + width * weight if weight < 0.5 else b - width * (1 - weight)
+
+
+def _numpy_lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
+    """From the nearer end, so that the answer never decreases with the weight."""
+    width = b - a
+    return np.where(weight < 0.5, a + width * weight, b - width * (1 - weight))
+
+
+def _mean(a: Reals, b: Reals) -> Reals:
+    """``(a + b) / 2``."""
+    total = a + b
+    is_finite = np.isfinite(total)
+    if is_finite.all():
+        return np.asarray(total / 2)
+    return np.where(is_finite, total / 2, a / 2 + b / 2)
+
+
+def _mix_integer(a: int, b: int, weight: float) -> float:
+    """``(1 - weight) a + weight b``, rounded once."""
+    numerator, denominator = weight.as_integer_ratio()
+    return (a * denominator + (b - a) * numerator) / denominator
+
+
+_mix_integers: Final = np.frompyfunc(_mix_integer, 3, 1)

@@ -1,0 +1,201 @@
+"""Which elements of each chunk go to which chunk of the sorted array, by what two loads have found:
+arithmetic with ranks.
+
+The chunks of a sorted array begin at given ranks, and the elements there are the *splitters*. An
+element goes by its own value, or, if it ties with a splitter, by its place among all that do: those
+of earlier chunks come first, as in a stable sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+    Tally,
+    find_brackets,
+)
+from dask_gpuselect.maths.finish import counts_at, order_statistics
+
+# A pivot takes 40 bytes in one place, and a candidate 8. As many of both, which `pivot_count` makes
+# of all splitters, take more than half as many pivots and twice the candidates do.
+PIVOTS_SHARED = 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The chunks of the sorted array: what two loads are asked for.
+
+    Parameters
+    ----------
+    n_chunks : int
+    sizes : tuple of int, optional
+        Of the chunks, where the number of elements is known. Otherwise they are equal up to one.
+    """
+
+    n_chunks: int
+    sizes: tuple[int, ...] | None = None
+
+    @property
+    def share(self) -> int:
+        """See `strategies.pivot_count`."""
+        return max(1, self.n_chunks // PIVOTS_SHARED)
+
+    def starts(self, n: int) -> IntArray:
+        """The first ranks of all chunks but the first, among `n` elements."""
+        if self.sizes is None:
+            return np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
+        if sum(self.sizes) != n:
+            raise ValueError(
+                f"the array's shape says {sum(self.sizes)} elements, and its chunks hold {n}"
+            )
+        return np.cumsum(self.sizes[:-1], dtype=np.int64)
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        """What the second load gathers, by the cuts of all chunks."""
+        n_valid, n_missing = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
+        starts = self.starts(n_valid + n_missing)
+        ranks = np.unique(starts[starts < n_valid])
+        return find_brackets(cuts, ranks, ranks)
+
+    def splitters(self, brackets: Brackets, tally: Tally) -> Splitters:
+        """What the second load has found, in all chunks together."""
+        starts = self.starts(tally.n_valid + tally.n_missing)
+        found = order_statistics(brackets, tally, starts[starts < tally.n_valid])
+        return Splitters(starts, found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Splitters(Arrays):
+    """Where the chunks of the sorted array begin, but for the first.
+
+    Parameters
+    ----------
+    starts : ndarray of int64, shape (K,)
+        Ascending ranks, the same again for empty chunks.
+    values : ndarray, shape (V,), V <= K, dtype of the chunks
+        The elements of the first V ranks. Those of the others are missing (NaN or NaT).
+    """
+
+    starts: IntArray
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges(Arrays):
+    """Where the splitters fall among the sorted elements of one chunk, or of several, a row each.
+
+    Parameters
+    ----------
+    left, right : ndarray of int64, shape (B, K)
+        How many elements of the chunk come before the splitter, and up to and with it. Missing ones
+        come last.
+    sizes : ndarray of int64, shape (B,)
+        All elements of the chunk.
+    """
+
+    left: IntArray
+    right: IntArray
+    sizes: IntArray
+
+    @classmethod
+    def of_chunk(cls, brackets: Brackets, tally: Tally, splitters: Splitters) -> Self:
+        """The edges of one chunk, by what the second load has found there."""
+        ordered = np.sort(tally.candidates)
+        left, right = counts_at(brackets, tally, splitters.values, ordered.searchsorted)
+        n_missing = len(splitters.starts) - len(splitters.values)
+        size = tally.n_valid + tally.n_missing
+        left = np.append(left, np.full(n_missing, tally.n_valid, np.int64))
+        right = np.append(right, np.full(n_missing, size, np.int64))
+        return cls(left[None], right[None], np.array([size], np.int64))
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """The edges of all chunks of `parts`, in their order."""
+        return cls(
+            np.concatenate([part.left for part in parts]),
+            np.concatenate([part.right for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table(Arrays):
+    """Where the sorted elements of every chunk are cut into pieces.
+
+    Parameters
+    ----------
+    cuts : ndarray of int64, shape (B, K + 2)
+        Chunk i sends those from ``[i, j]`` to before ``[i, j + 1]`` to chunk j of the result.
+    offsets : ndarray of int64, shape (B,)
+        How many elements there are in the chunks before.
+    edges : Edges
+    values : ndarray, shape (V,)
+        Of the splitters.
+    """
+
+    cuts: IntArray
+    offsets: IntArray
+    edges: Edges
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, edges: Edges, splitters: Splitters) -> Self:
+        """The pieces of all chunks. Ties with a splitter are dealt out in the order of the chunks:
+        as many go before it as its rank leaves room for."""
+        ties = edges.right - edges.left
+        wanted = splitters.starts - edges.left.sum(axis=0)
+        if ((wanted < 0) | (wanted > ties.sum(axis=0))).any():
+            raise ChunksChangedError(
+                "the chunks do not have the elements that the second load counted. "
+                "The source is not reproducible: `.persist()` the array first."
+            )
+        prior = np.cumsum(ties, axis=0) - ties
+        cuts = edges.left + np.clip(wanted - prior, 0, ties)
+        sizes = edges.sizes
+        cuts = np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)
+        return cls(cuts, np.cumsum(sizes) - sizes, edges, splitters.values)
+
+    def division(self, chunks: int | slice, steps: Sequence[int]) -> Division:
+        """How what a chunk, or several together, send to the chunks of the result from the first of
+        some steps to before the last is cut at the others."""
+        at = np.asarray(steps)
+        inner = at[1:-1] - 1  # splitter 0 is where chunk 1 begins
+        cuts = np.atleast_2d(self.cuts[chunks])[:, at]
+        first, last = cuts[:, :1], cuts[:, -1:]
+        inner = inner[inner < len(self.values)]
+        below, upto = (
+            (np.clip(np.atleast_2d(side[chunks])[:, inner], first, last) - first).sum(axis=0)
+            for side in (self.edges.left, self.edges.right)
+        )
+        return Division((cuts - first).sum(axis=0), self.values[inner], below, upto)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Division(Arrays):
+    """Where some elements are cut, once they are in order.
+
+    Parameters
+    ----------
+    ends : ndarray of int64, shape (pieces + 1,)
+        From 0 to the number of the elements.
+    values : ndarray
+        The splitters between the pieces that are not missing.
+    below, upto : ndarray of int64
+        How many of the elements come before each of these, and up to and with it, by the second
+        load.
+    """
+
+    ends: IntArray
+    values: NDArray[Any]
+    below: IntArray
+    upto: IntArray

@@ -1,0 +1,194 @@
+"""The k-th smallest element, by the cuts of two loads or by a strategy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dask_gpuselect.arguments import public
+from dask_gpuselect.arrays import as_dtype, numpy_dtype
+from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, guess_brackets
+from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.quantiles.functions import ByRanks, as_array, ask_all
+from dask_gpuselect.strategies import Strategy, strategy_of
+
+
+@public("a")
+def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | None = None) -> Any:
+    """Exact k-th smallest element of all, in at most two loads, or by a strategy.
+
+    Parameters
+    ----------
+    a : dask array, or array_like
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
+        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
+        array is answered at once, in kind.
+    k : int or 1-D array_like of ints
+        Ranks, from 0; from the end if negative, which takes a known size. All of them share the
+        loads.
+    strategy : Strategy or str, optional
+        A selection method of `dask_gpuselect.strategies`, or its name: "kelley", "bisection",
+        "golden_section", "brent_minimize", "brent_root", "radix", "bucket", "randomized",
+        "quickselect", "sort_and_choose" or "bitonic_merge". By default the cuts of `quantile`.
+
+    Returns
+    -------
+    dask array, or an array or scalar like `a`
+        Of the shape of `k` and the type of `a`: what ``numpy.sort(a, axis=None)[k]`` is. NaN and
+        NaT come last.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object, string and masked arrays; for a k that is no integer; for
+        a strategy that is none.
+    ValueError
+        At the call, for a k of two dimensions or more, a negative one of an array of unknown size,
+        or an unknown strategy.
+    IndexError
+        For a k that no element has: at the call if the size is known, else while computing.
+    ChunksChangedError
+        While computing, if a chunk differs between two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
+
+    See Also
+    --------
+    quantile
+
+    Notes
+    -----
+    Loads, without a strategy: as of `quantile`, every chunk of a lazy array at most twice.
+
+    With one, of a dask array: at most one for each of the strategy's ``rounds``, one more where it
+    has nothing to begin with, one to gather what is left inside the brackets, and two of the
+    default engine for what is too much to gather. Rounds are fixed when the graph is built; what a
+    round does not need is not read. Chunks in memory are read in place. Of a plain array: the loop
+    ends as soon as the rank is proven.
+
+    Memory, with a strategy: of each chunk, its counts (8 bytes a bin or pivot), and of all chunks
+    at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. The graph has a task for
+    each chunk and round, of about 5 kB. Of a plain array, at most two copies.
+
+    Whatever the strategy, integer counts alone prove the answer: see `strategies`.
+
+    References
+    ----------
+    G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
+    to robust regression", 2011, section IV, whose cutting planes the default has one bundle of for
+    each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with limited storage", 1980:
+    two loads are the fewest. Every strategy names its own.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1_000_001, chunks=100_000)[::-1]
+    >>> int(order_statistic(x, 10).compute())
+    10
+    >>> order_statistic(x, [1, -1], strategy="kelley").compute()
+    array([      1, 1000000])
+    """
+    chosen = None if strategy is None else strategy_of(strategy)
+    a = as_array(a)
+    source = numpy_dtype(a)
+    how: dict[str, Any] = {
+        "weak_q": True,
+        "q_dtype": np.dtype(np.float64),
+    }  # of no concern to a single element
+    dtype = result_dtype(source, METHODS["lower"], **how)
+    ranks, shape = _ranks_of(k, a)
+    question = OrderStatistics(ranks, source, dtype)
+    return ask_all(a, question, "order-statistic", shape, dtype, chosen)
+
+
+def _ranks_of(k: int | ArrayLike, a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ranks from 0, and the shape of `k`; checked as far as the array's size is known."""
+    given = np.asarray(k)
+    if given.size and given.dtype.kind not in "iu":
+        raise TypeError(f"k must be an integer, not {given.dtype}")
+    if given.ndim > 1:
+        raise ValueError(f"k must be a scalar or one-dimensional, not of shape {given.shape}")
+    ranks = [int(rank) for rank in given.ravel().tolist()]
+    size = math.prod(a.shape)
+    if math.isnan(size):
+        if min(ranks, default=0) < 0:
+            raise ValueError(
+                "a negative k counts from the end, and the array's size is unknown: "
+                "x.compute_chunk_sizes() finds it"
+            )
+        return tuple(ranks), given.shape
+    for rank in ranks:
+        if not -size <= rank < size:
+            raise IndexError(f"k is {rank}, and there are {size} elements")
+    return tuple(rank % size for rank in ranks), given.shape
+
+
+@dataclass(frozen=True)
+class OrderStatistics(ByRanks):
+    """Elements of some ranks of a whole array; see `passes.Question`.
+
+    Parameters
+    ----------
+    k : tuple of int
+        From 0; missing elements have the last ranks.
+    source_dtype, dtype : dtype
+        Of the array and of the answer.
+    """
+
+    k: tuple[int, ...]
+    source_dtype: np.dtype[Any]
+    dtype: np.dtype[Any]
+
+    @property
+    def share(self) -> int:
+        return pivot_share(len(self.k))
+
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        ranks = np.array(sorted({rank for rank in self.k if rank < n}), np.int64)
+        return ranks, ranks
+
+    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+        ranks = _ranks_of_sample(self.k, rate, len(ordered))
+        return guess_brackets(ordered.take, len(ordered), *ranks)[0]
+
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        return SampleRanks(self.k, n)
+
+    def answer_by(
+        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+    ) -> NDArray[Any]:
+        k = np.array(self.k, np.int64)
+        if (beyond := k[k >= n_valid + n_missing]).size:
+            raise IndexError(f"k is {beyond[0]}, and there are {n_valid + n_missing} elements")
+        is_valid = k < n_valid
+        answer = np.empty(len(k), self.dtype)
+        if not is_valid.all():
+            answer[:] = np.nan if self.dtype.kind == "f" else "NaT"
+        if is_valid.any():
+            answer[is_valid] = as_dtype(found(k[is_valid]), self.source_dtype)
+        return answer
+
+
+@dataclass(frozen=True)
+class SampleRanks:
+    """From the size of a sample of `n` elements to where elements of some ranks would be in it: at
+    those ranks, if it is a sample of all."""
+
+    k: tuple[int, ...]
+    n: int
+
+    def __call__(self, size: int) -> tuple[IntArray, IntArray]:
+        return _ranks_of_sample(self.k, size / self.n, size)
+
+
+def _ranks_of_sample(k: tuple[int, ...], rate: float, size: int) -> tuple[IntArray, IntArray]:
+    last = size - 1
+    ranks = sorted({rank if rate == 1 else min(int(rank * rate), last) for rank in k if size})
+    return np.array(ranks, np.int64), np.array(ranks, np.int64)

@@ -1,0 +1,131 @@
+"""Bins of equal numbers of elements, and which bin each element is in."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+
+from dask_gpuselect.arguments import public
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.kernels import bins as kernel
+from dask_gpuselect.kernels import radix
+from dask_gpuselect.quantiles.functions import as_array, nanquantile
+
+
+@public("x")
+def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
+    """Edges of bins that hold equal numbers of elements, in at most two loads.
+
+    Parameters
+    ----------
+    x : dask array, or array_like
+        As of `quantile`, of any shape.
+    n_bins : int
+        At least 1.
+    method : str, default "linear"
+        Of `quantile`. With "lower", "higher", "nearest" or "inverted_cdf" the edges are elements of
+        `x`, of its dtype.
+
+    Returns
+    -------
+    dask array, or an array like `x`
+        ``(n_bins + 1,)``: the exact quantiles at ``0, 1 / n_bins, ..., 1``, ascending, from the
+        minimum to the maximum. NaN and NaT are left out. Edges are equal where elements tie: no
+        edges can tell those apart, and bins between equal edges are empty.
+
+    Raises
+    ------
+    TypeError, ValueError, ChunksChangedError
+        As `quantile` does; at the call, a ValueError for fewer than one bin, and a TypeError for a
+        number of bins that is no integer.
+
+    See Also
+    --------
+    digitize, quantile, sort
+
+    Notes
+    -----
+    Loads and memory: as of `nanquantile`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.arange(1000, chunks=100)
+    >>> edges = quantile_bins(x, 4)
+    >>> edges.compute()
+    array([  0.  , 249.75, 499.5 , 749.25, 999.  ])
+    >>> da.bincount(digitize(x, edges[1:-1])).compute()
+    array([250, 250, 250, 250])
+    """
+    n_bins = operator.index(n_bins)
+    if n_bins < 1:
+        raise ValueError(f"n_bins must be at least 1, and {n_bins} is not")
+    return nanquantile(x, np.arange(n_bins + 1) / n_bins, method=method)
+
+
+@public("x", "bins")
+def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
+    """In which bin each element is: `numpy.digitize`, also by bins that are not computed yet.
+
+    Parameters
+    ----------
+    x : dask array, or array_like
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
+        chunks, sizes known or not. Chunks are NumPy's or CuPy's.
+    bins : dask array, or array_like
+        One-dimensional; ascending, as those of `quantile_bins` are, or descending. Neighbours may
+        be equal. All of them come to every task.
+    right : bool, default False
+        Whether a bin has its right edge, and not the left.
+
+    Returns
+    -------
+    dask array, or an array like `x`
+        int64, of the shape and chunks of `x`: how many bins are ``<= x``, or ``< x`` if `right`;
+        if they descend, how many are ``> x``, or ``>= x``. Missing elements (NaN or NaT) are above
+        all bins, as NumPy has them.
+
+    Raises
+    ------
+    TypeError
+        At the call, for data or bins that cannot be ordered or compared with each other.
+    ValueError
+        For bins that are not one-dimensional, at the call; for some that are missing, or neither
+        ascend nor descend, at the call too, or while computing if they are lazy. While computing,
+        for dates that the finer unit of both does not reach.
+
+    See Also
+    --------
+    quantile_bins, numpy.digitize
+
+    Notes
+    -----
+    Loads: one, beside those of the bins. Memory: of a task, the chunk, the answer and one more
+    copy of the chunk.
+
+    Integers are compared with float bins exactly, where NumPy rounds those above 2**53.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.from_array([0.2, 6.4, 3.0, 1.6], chunks=2)
+    >>> digitize(x, [0.0, 1.0, 2.5, 4.0, 10.0]).compute()
+    array([1, 4, 3, 2])
+    """
+    x, bins = as_array(x), as_array(bins)
+    if bins.ndim != 1:
+        raise ValueError(f"bins must be one-dimensional, and these have {bins.ndim} dimensions")
+    for array in (x, bins):
+        radix.check_kind(getattr(array, "_meta", array), "digitize")
+    kernel.check_dtypes(x.dtype, bins.dtype)
+    if not isinstance(bins, da.Array):
+        kernel.check_edges(to_host(bins))
+        if not isinstance(x, da.Array):
+            return kernel.digitized(x, bins, right=right)
+    x = x if isinstance(x, da.Array) else da.from_array(x, asarray=False)
+    meta = meta_from_array(x._meta, dtype=np.int64)
+    return x.map_blocks(kernel.digitized, edges=bins, right=right, dtype=np.int64, meta=meta)

@@ -1,0 +1,379 @@
+"""A box plot's statistics from a sorted dask array: quartiles by position, fliers by binary search.
+
+::
+
+    ordered ──> ends ──merge──> places ──> quartiles ──merge──> fences ──> searches ──merge──> box
+                                                                               └────> fliers
+
+The searches are of the chunks in which the fences lie, as the ends of all chunks tell.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
+from operator import getitem
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import Task, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import MaterializedLayer
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import numpy_dtype
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.graphs import each_chunk, extended, reduced
+from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.interpolation import interpolate, result_dtype
+from dask_gpuselect.maths.ranks import METHODS, ranks
+
+LINEAR = METHODS["linear"]
+
+
+@dataclass(frozen=True, eq=False)
+class SortedBox:
+    """The statistics of one box, each a dask array; `dask.compute` takes it as a whole.
+
+    Parameters
+    ----------
+    n, n_nan : dask array of int64, without dimensions
+        Elements that are not NaN, and those that are.
+    q1, med, q3, iqr, whislo, whishi : dask array of float64, without dimensions
+        As of `Box`; NaN if all elements are.
+    n_low, n_high : dask array of int64, without dimensions
+        Fliers below and above the whiskers.
+    fliers_low, fliers_high : dask array, one-dimensional
+        All of them, ascending: slices of the sorted array, of unknown size until computed.
+    """
+
+    n: da.Array
+    n_nan: da.Array
+    q1: da.Array
+    med: da.Array
+    q3: da.Array
+    iqr: da.Array
+    whislo: da.Array
+    whishi: da.Array
+    n_low: da.Array
+    n_high: da.Array
+    fliers_low: da.Array
+    fliers_high: da.Array
+
+
+def describe_sorted(ordered: da.Array, whis: float = 1.5) -> SortedBox:
+    """Quartiles, whiskers and fliers of an array that is sorted.
+
+    Parameters
+    ----------
+    ordered : dask array
+        One-dimensional, of integers or floats, ascending with NaN last: of
+        `dask_gpuselect.radix_sort.radix_sort`. Best persisted: its chunks are held until the fences
+        are known.
+    whis : float, default 1.5
+        The whiskers end at the last elements within so many interquartile ranges from the box.
+
+    Returns
+    -------
+    SortedBox
+        What `describe_boxplot` says of the data. Nothing is computed yet.
+
+    Raises
+    ------
+    TypeError
+        For other data than real numbers.
+    ValueError
+        At the call, for more dimensions or a `whis` that is negative; while computing, if the ends
+        of the chunks do not ascend.
+
+    Notes
+    -----
+    The algorithm of section I.A of [1]_: the quartiles in constant time from their positions, the
+    fliers by a binary search for each fence (II.B). Of each chunk two elements are read, those at
+    the quartiles, and of the two chunks in which the fences lie one for each step of a search.
+
+    The paper takes the mean of two elements for every quartile between them; this is
+    ``numpy.quantile``'s linear interpolation, as `describe_boxplot` has it. The whiskers are
+    float64, as in ``Boxplot.to_dict()``.
+
+    References
+    ----------
+    .. [1] K. Spafford, "Identification of Quartiles and Outliers with a Distributed Heterogeneous
+       Radix Sort", sections I.A and II.B.
+
+    Examples
+    --------
+    >>> import dask
+    >>> import dask.array as da
+    >>> (box,) = dask.compute(describe_sorted(da.from_array([0, 1, 2, 3, 4, 90], chunks=4)))
+    >>> float(box.q1), float(box.med), float(box.q3), box.fliers_high
+    (1.25, 2.5, 3.75, array([90]))
+    """
+    if not isinstance(ordered, da.Array):
+        raise TypeError(f"a sorted dask array is needed, not {type(ordered).__name__}")
+    if ordered.ndim != 1:
+        raise ValueError(f"a sorted array has one dimension, not {ordered.ndim}")
+    if not whis >= 0:
+        raise ValueError(f"whis must not be negative, and {whis} is")
+    dtype = numpy_dtype(ordered)
+    if dtype.kind in "bmM":
+        raise TypeError(f"a box plot needs numbers, not {dtype}")
+    result_dtype(dtype, LINEAR, weak_q=False)  # raises for others that are not
+    rule = Rule(float(whis), autorange=False, max_fliers=0, method=LINEAR.name)
+    return _box_of(entered(ordered), rule)
+
+
+def _box_of(ordered: da.Array, rule: Rule) -> SortedBox:
+    token = tokenize(ordered.name, rule)
+    ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
+    places = reduced(
+        ends, "sorted-ends-merge", _chained, _places, f"sorted-places-{token}", q=rule.q
+    )
+    picked = each_chunk(_picked, f"sorted-elements-{token}", [ordered], [places], block_ids=True)
+    quartiles = reduced(
+        picked,
+        "sorted-elements-merge",
+        _joined,
+        _quartiles,
+        f"sorted-quartiles-{token}",
+        places=TaskRef((places.name,)),
+        rule=rule,
+    )
+    beyond = each_chunk(_beyond, f"sorted-search-{token}", [ordered, ends], [quartiles])
+    box = reduced(
+        beyond,
+        "sorted-search-merge",
+        Beyond.joined,
+        _statistics,
+        f"sorted-box-{token}",
+        places=TaskRef((places.name,)),
+        quartiles=TaskRef((quartiles.name,)),
+    )
+    numbers = {name: _number(box, name, token) for name in COUNTS + REALS}
+    low, high = (
+        _slice(part, f"sorted-fliers-{side}-{token}", ordered, beyond)
+        for part, side in ((_fliers_low, "low"), (_fliers_high, "high"))
+    )
+    return SortedBox(**numbers, fliers_low=low, fliers_high=high)
+
+
+COUNTS = ("n", "n_nan", "n_low", "n_high")
+REALS = ("q1", "med", "q3", "iqr", "whislo", "whishi")
+
+
+def _number(box: da.Array, name: str, token: str) -> da.Array:
+    """One statistic as an array."""
+    key = (f"sorted-{name}-{token}",)
+    layer = MaterializedLayer({key: Task(key, getitem, TaskRef((box.name,)), name)})
+    dtype = np.int64 if name in COUNTS else np.float64
+    return da.Array(
+        extended(box.dask, key[0], layer, {box.name}), key[0], (), meta=np.empty((), dtype)
+    )
+
+
+def _slice(
+    part: Callable[[Any, Beyond], Any], name: str, ordered: da.Array, beyond: da.Array
+) -> da.Array:
+    """The parts of all chunks that are beyond a fence."""
+    found = each_chunk(part, name, [ordered, beyond])
+    unknown = ((np.nan,) * ordered.npartitions,)
+    return da.Array(found.dask, name, unknown, meta=ordered._meta)
+
+
+# --- Quartiles ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A chunk's number of elements without NaN, that of NaN, and the first and the last of the
+    former; None if there are none."""
+
+    n: int
+    n_nan: int
+    first: Any
+    last: Any
+
+
+def _ends(chunk: Any) -> Ends:
+    size = int(chunk.shape[0])
+    n = size
+    if size and _is_nan(_element(chunk, size - 1)):
+        n = bisect_left(range(size), True, key=lambda i: _is_nan(_element(chunk, i)))
+    if n == 0:
+        return Ends(0, size, None, None)
+    return Ends(n, size - n, _element(chunk, 0), _element(chunk, n - 1))
+
+
+def _element(chunk: Any, i: int) -> Any:
+    """One element, on the host."""
+    return elements_at(chunk, np.array([i]))[0]
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
+
+
+@dataclass(frozen=True)
+class Places:
+    """How many elements there are, what ranks are wanted, and where the chunks begin.
+
+    Parameters
+    ----------
+    n, n_nan : int
+    starts : ndarray of int64, shape (chunks + 1,)
+        The rank of the first element of each chunk, and the number of all.
+    lower, upper : ndarray of int64
+        Ranks of the neighbours of each quartile.
+    weight : ndarray of float64
+        Of the upper one.
+    """
+
+    n: int
+    n_nan: int
+    starts: NDArray[np.int64]
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+    weight: NDArray[np.float64]
+
+
+def _chained(parts: list[Any]) -> list[Any]:
+    """Of a merge, a list; of a chunk, what is to be in one."""
+    return list(chain.from_iterable(part if isinstance(part, list) else [part] for part in parts))
+
+
+def _places(parts: list[Any], q: tuple[float, ...]) -> Places:
+    ends: list[Ends] = _chained(parts)
+    _check_ascending(ends)
+    starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
+    n = int(starts[-1])
+    wanted = ranks(max(n, 1), np.array(q), LINEAR)
+    n_nan = sum(each.n_nan for each in ends)
+    return Places(n, n_nan, starts, wanted.lower, wanted.upper, wanted.weight)
+
+
+def _check_ascending(ends: list[Ends]) -> None:
+    filled = [each for each in ends if each.n or each.n_nan]
+    for one, other in pairwise(filled):
+        if other.n and (one.n_nan or one.last > other.first):
+            raise ValueError("the array is not sorted: the ends of its chunks do not ascend")
+
+
+def _picked(chunk: Any, places: Places, block: tuple[int, ...]) -> dict[int, Any]:
+    """The elements of wanted ranks that are in a chunk."""
+    start, stop = places.starts[int(block[0]) :][:2].tolist()
+    wanted = {*places.lower.tolist(), *places.upper.tolist()}
+    here = sorted(rank for rank in wanted if start <= rank < stop)
+    if not here:
+        return {}
+    found = unsigned_zero(elements_at(chunk, np.array(here) - start))
+    return dict(zip(here, found, strict=True))
+
+
+def _joined(parts: list[dict[int, Any]]) -> dict[int, Any]:
+    return {rank: element for part in parts for rank, element in part.items()}
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """The quartiles, and the fences by them."""
+
+    q: NDArray[np.float64]
+    low: float
+    high: float
+
+
+def _quartiles(parts: list[dict[int, Any]], places: Places, rule: Rule) -> Quartiles:
+    if places.n == 0:
+        nan = float("nan")
+        return Quartiles(np.full(len(rule.q), nan), nan, nan)
+    found = _joined(parts)
+    lower, upper = (
+        np.array([found[rank] for rank in side.tolist()]) for side in (places.lower, places.upper)
+    )
+    q = interpolate(lower, upper, places.weight, LINEAR, np.dtype(np.float64))
+    low, high = rule.fences(q)
+    return Quartiles(q, float(low), float(high))
+
+
+# --- Whiskers and fliers --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """How many elements are beyond each fence, and the nearest ones inside it, None if there are
+    none; of a chunk also where its fliers above begin and end."""
+
+    below: int
+    above: int
+    low: Any
+    high: Any
+    n: int
+
+    @classmethod
+    def joined(cls, parts: list[Beyond]) -> Beyond:
+        low = next((part.low for part in parts if part.low is not None), None)
+        high = next((part.high for part in reversed(parts) if part.high is not None), None)
+        below, above, n = (
+            sum(getattr(part, name) for part in parts) for name in ("below", "above", "n")
+        )
+        return cls(below, above, low, high, n)
+
+
+def _beyond(chunk: Any, ends: Ends, quartiles: Quartiles) -> Beyond:
+    """What a search in a chunk finds. Where NaN is a fence, nothing is beyond or inside it."""
+    n = ends.n
+    first = _first(chunk, ends, lambda value: value >= quartiles.low)
+    behind = _first(chunk, ends, lambda value: value > quartiles.high)
+    at = partial(_element, chunk)
+    is_low, is_high = quartiles.low == quartiles.low, quartiles.high == quartiles.high
+    return Beyond(
+        below=first if is_low else 0,
+        above=n - behind if is_high else 0,
+        low=at(first) if is_low and first < n else None,
+        high=at(behind - 1) if is_high and behind else None,
+        n=n,
+    )
+
+
+def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
+    """The first element, as float64, of which something holds that holds of all after it."""
+    if ends.n == 0 or holds(float(ends.first)):
+        return 0
+    if not holds(float(ends.last)):
+        return ends.n
+    return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
+
+
+def _statistics(parts: list[Beyond], places: Places, quartiles: Quartiles) -> dict[str, Any]:
+    found = Beyond.joined(parts)
+    q1, med, q3 = quartiles.q[:3].tolist()
+    with np.errstate(over="ignore", invalid="ignore"):
+        iqr = quartiles.q[2] - quartiles.q[0]
+    reals = (q1, med, q3, iqr, *_whiskers(found, q1, q3))
+    counts = (places.n, places.n_nan, found.below, found.above)
+    return {
+        **{name: np.int64(number) for name, number in zip(COUNTS, counts, strict=True)},
+        **{name: np.float64(number) for name, number in zip(REALS, reals, strict=True)},
+    }
+
+
+def _whiskers(found: Beyond, q1: float, q3: float) -> tuple[float, float]:
+    """No whisker ends within the box: as in matplotlib, it is then the box's end."""
+    low = q1 if found.low is None else found.low.item()
+    high = q3 if found.high is None else found.high.item()
+    # A zero is positive, as those of describe_boxplot are.
+    return float(q1 if low > q1 else low) + 0.0, float(q3 if high < q3 else high) + 0.0
+
+
+def _fliers_low(chunk: Any, beyond: Beyond) -> Any:
+    return chunk[: beyond.below]
+
+
+def _fliers_high(chunk: Any, beyond: Beyond) -> Any:
+    return chunk[beyond.n - beyond.above : beyond.n]
