@@ -1,5 +1,5 @@
 """Box plots of arrays that are sorted already: see `describe_sorted`."""
 
-from dask_gpuselect.sorting.sorted_boxes import describe_sorted
+from dask_gpuselect.sorting.sorted_boxes import SortedBox, describe_sorted
 
-__all__ = ["describe_sorted"]
+__all__ = ["SortedBox", "describe_sorted"]
