@@ -9,7 +9,7 @@ it is a list of lazy arrays, or of another kind of lazy collection than a dask a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import chain, repeat
 from typing import Any, ParamSpec, TypeVar
@@ -17,10 +17,14 @@ from typing import Any, ParamSpec, TypeVar
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
+from numpy.lib.array_utils import normalize_axis_tuple
 
+from dask_gpuselect.arrays import as_numpy, check_not_masked, is_array
+from dask_gpuselect.engine.door import entered
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.units import check_no_unit
 
+Axis = int | Sequence[int] | None
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -150,3 +154,20 @@ def check_parameters(estimator: Any) -> None:
     if hasattr(estimator, "get_params"):
         for name, value in estimator.get_params(deep=False).items():
             check_known(value, name)
+
+
+def as_array(a: Any) -> Any:
+    """A dask array, a plain NumPy array, or another array of the array API."""
+    if isinstance(a, da.Array):
+        return entered(a)
+    check_not_masked(a)
+    if is_array(a) and not isinstance(a, np.ndarray | np.generic):
+        return a
+    return as_numpy(a)  # of NumPy's scalars and subclasses too
+
+
+def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """The reduced axes, ascending."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(sorted(normalize_axis_tuple(axis, ndim)))

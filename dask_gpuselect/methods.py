@@ -15,13 +15,12 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import holds_lazy
+from dask_gpuselect.arguments import Axis, holds_lazy
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.passes import Plan
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
-from dask_gpuselect.quantiles.functions import Axis
 from dask_gpuselect.sorting import binning
 from dask_gpuselect.sorting import functions as sorting
 from dask_gpuselect.sorting.functions import Chunks, Spill
@@ -251,6 +250,8 @@ OURS: Mapping[str, Callable[..., Any]] = {
 
 METHODS = (*OURS, "describe_boxplot")
 
+MEDIANS = ("median", "nanmedian")
+
 # NumPy's, after the array.
 MEDIAN: tuple[str, ...] = ("axis", "out", "overwrite_input", "keepdims")
 QUANTILE: tuple[str, ...] = ("q", "axis", "out", "overwrite_input", "method", "keepdims")
@@ -259,7 +260,7 @@ QUANTILE: tuple[str, ...] = ("q", "axis", "out", "overwrite_input", "method", "k
 def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
     """Arguments behind the array by their names: NumPy's order, but for what can only be dask's."""
     second = positional[1] if len(positional) > 1 else None
-    if "median" in name:
+    if name in MEDIANS:
         is_dask = isinstance(second, bool | np.bool_)
         names = ("axis", "keepdims", "out") if is_dask else MEDIAN
     else:

@@ -15,7 +15,7 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.sizes import pilot_bracket
-from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.quantiles import questions as quantiles
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 from tests.sources import Source

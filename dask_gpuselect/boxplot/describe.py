@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.lanes import ask_boxes, boxes_now
 from dask_gpuselect.boxplot.summary import (
@@ -42,7 +42,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS, check_method
-from dask_gpuselect.quantiles.functions import Axis, Quantiles, as_array, reduced_axes
+from dask_gpuselect.quantiles.questions import Quantiles
 
 __all__ = ["Box", "Boxplot", "describe_boxplot"]
 

@@ -73,7 +73,7 @@ def ask_boxes(
     plan = plan_boxes(x, axes, question.n_answers)
     shape = LaneShape(x.ndim, axes, keepdims=False, is_scalar=True)
     label = f"{label}-{plan.name}"
-    ask = _boxes_in_passes if plan.name == "passes" else _boxes_in_columns
+    ask = _boxes_in_passes if plan.parts else _boxes_in_columns
     seen = plan.slabs > 1
     axis = shape.labels.index(slab_axis(x, axes))
     found = [

@@ -46,7 +46,8 @@ class LanePlan(Plan):
     slabs : int
         Each taken by itself: so many of every chunk.
     parts : tuple of (int, int)
-        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes.
+        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes:
+        of passes alone.
     passes : Passes
         Those before the last.
     advice : str
@@ -114,11 +115,11 @@ def plan_lanes(
         n_some = n_lanes // widest * -(-widest // slabs)
         plan = _plan_slab(chunks, n_some, max(n_answers, 1), x.dtype, limit)
         if plan is not None:
-            loads = loads_in_passes(plan.loads) if plan.name == "passes" else 1
+            loads = loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
             found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * look if plan.name == "passes" else 1.0
+            looks = loads * look if plan.parts else 1.0
             looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
             plans.append((slabs * loads, looks, found))
         if slabs >= MORE_LOADS * least and not is_in_memory(x):

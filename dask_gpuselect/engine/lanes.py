@@ -110,7 +110,7 @@ def _ask(
 ) -> da.Array:
     label = f"{label}-seen" if seen else label
     meta = meta_from_array(x._meta, ndim=len(shape.labels), dtype=dtype)
-    if plan.name == "passes":
+    if plan.parts:
         return _in_passes(x, question, label, axes, plan, shape, meta, seen=seen)
     answer = partial(kernels.answer_lanes, dtype=x.dtype, axes=axes, question=question)
     name = f"{label}-{tokenize(x.name, question, shape)}"
@@ -333,7 +333,7 @@ def sources(x: da.Array, plan: LanePlan, axes: tuple[int, ...]) -> list[da.Array
     """
     if plan.slabs > 1:
         return _slabs(x, axes, plan.slabs)
-    if plan.name == "column":
+    if not plan.parts and any(x.numblocks[axis] > 1 for axis in axes):
         return [private_copy(x, f"columns of {x.name} along {axes}")]
     return [x]
 

@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import public
-from dask_gpuselect.arrays import as_dtype, as_numpy, check_not_masked, is_array, like, numpy_dtype
+from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
+from dask_gpuselect.arrays import like, numpy_dtype
 from dask_gpuselect.engine import passes
-from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.lane_plans import plan_lanes
 from dask_gpuselect.engine.lanes import ask_lanes, ask_lanes_now
 from dask_gpuselect.engine.passes import Plan
-from dask_gpuselect.engine.rounds import Ranking, ask_rounds
+from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.maths.cuts import (
-    Brackets,
-    Cuts,
     FloatArray,
-    IntArray,
-    RanksOf,
-    Tally,
-    find_brackets,
-    guess_brackets,
 )
-from dask_gpuselect.maths.finish import order_statistics, unsigned_zero
-from dask_gpuselect.maths.interpolation import interpolate, is_weak, precision_of, result_dtype
-from dask_gpuselect.maths.lane_cuts import Lanes, distinct
-from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, check_method, ranks
-from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
+from dask_gpuselect.quantiles.documentation import documented
+from dask_gpuselect.quantiles.questions import AllQuestion, Quantiles, check_not_empty
 from dask_gpuselect.strategies import Strategy, strategy_of
 
-Axis = int | Sequence[int] | None
-T = TypeVar("T")
-Wanted = Callable[[tuple[float, ...], Method, int], T]
-REMEMBERED = 128  # quantiles of one question
 
-
+@documented
 @public("a")
 def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Exact median of all elements in at most two loads, or along some axes.
@@ -53,13 +35,8 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
-        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
-        once, in kind.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
-    keepdims : bool, default False
-        Whether the reduced axes stay, with size 1.
+        {data}
+    {axis_and_keepdims}
 
     Returns
     -------
@@ -70,16 +47,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Raises
     ------
-    TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
-        be averaged: take ``quantile(a, 0.5, method="lower")``.
-    numpy.exceptions.AxisError, ValueError
-        At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
-        too small for any plan.
-    ChunksChangedError
-        While computing, if a chunk differs between two loads.
-    MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+    {raised_by_medians}
 
     See Also
     --------
@@ -87,27 +55,13 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
-    memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    {loads_of_a_median}
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-    for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    {along_axes}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
+    {memory_of_a_median}
 
-    Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
-    (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
-    order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
-    the fewest possible in so little memory (Munro & Paterson 1980).
+    {algorithm}
 
     The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
@@ -125,6 +79,7 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     return _quantile("median", a, 0.5, axis, MEDIAN, keepdims=keepdims)
 
 
+@documented
 @public("a")
 def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Exact median of all elements in at most two loads, or along some axes, NaN left out.
@@ -132,13 +87,8 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
-        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
-        once, in kind.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
-    keepdims : bool, default False
-        Whether the reduced axes stay, with size 1.
+        {data}
+    {axis_and_keepdims}
 
     Returns
     -------
@@ -149,16 +99,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Raises
     ------
-    TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
-        be averaged: take ``quantile(a, 0.5, method="lower")``.
-    numpy.exceptions.AxisError, ValueError
-        At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
-        too small for any plan.
-    ChunksChangedError
-        While computing, if a chunk differs between two loads.
-    MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+    {raised_by_medians}
 
     See Also
     --------
@@ -166,22 +107,11 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
-    memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    {loads_of_a_median}
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-    for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    {along_axes}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
+    {memory_of_a_median}
 
     NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
 
@@ -192,9 +122,10 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     >>> float(nanmedian(da.where(x < 10, float("nan"), x)).compute())
     500005.0
     """
-    return _quantile("nanmedian", a, 0.5, axis, MEDIAN, keepdims=keepdims)
+    return _quantile("nanmedian", a, 0.5, axis, MEDIAN, keepdims=keepdims, skips_missing=True)
 
 
+@documented
 @public("a", "weights")
 def quantile(
     a: Any,
@@ -211,13 +142,10 @@ def quantile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
-        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
-        other array-API arrays. A plain array is answered at once, in kind.
+        {data_and_dates}
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the two loads.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
+    {axis}
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
         "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "linear",
@@ -243,21 +171,13 @@ def quantile(
 
     Raises
     ------
-    TypeError
-        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
-        method that would interpolate; for a q that is complex, a string or lazy.
+    {type_error}
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown
         strategy, or one with only some of the axes.
-    IndexError
-        For an empty array: at the call if its size is known, else while computing.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for weights.
-    ChunksChangedError
-        While computing, if a chunk differs between two loads.
-    MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+    {if_empty}
+    {raised_while_computing}
 
     See Also
     --------
@@ -265,30 +185,13 @@ def quantile(
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
-    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
-    rule once. Nothing is computed by the call.
+    {loads}
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-    for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    {along_axes}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
-    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
-    each q instead.
+    {memory}
 
-    Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
-    (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
-    order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
-    the fewest possible in so little memory (Munro & Paterson 1980).
+    {algorithm}
 
     Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
     For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
@@ -315,6 +218,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, **how)
 
 
+@documented
 @public("a", "weights")
 def nanquantile(
     a: Any,
@@ -330,19 +234,11 @@ def nanquantile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
-        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
-        other array-API arrays. A plain array is answered at once, in kind.
+        {data_and_dates}
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the two loads.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
-    method : str, default "linear"
-        One of ``numpy.quantile``'s thirteen: see `quantile`.
-    keepdims : bool, default False
-        Whether the reduced axes stay, with size 1.
-    weights : None
-        Not implemented yet.
+    {axis}
+    {method_to_weights}
 
     Returns
     -------
@@ -353,21 +249,12 @@ def nanquantile(
 
     Raises
     ------
-    TypeError
-        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
-        method that would interpolate; for a q that is complex, a string or lazy.
+    {type_error}
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan.
-    IndexError
-        While computing, for an array of unknown size that proves empty, if the answer's type has no
-        NaN.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for weights.
-    ChunksChangedError
-        While computing, if a chunk differs between two loads.
-    MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+    {if_empty_in_the_end}
+    {raised_while_computing}
 
     See Also
     --------
@@ -375,25 +262,11 @@ def nanquantile(
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
-    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
-    rule once. Nothing is computed by the call.
+    {loads}
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-    for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    {along_axes}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
-    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
-    each q instead.
+    {memory}
 
     See `quantile` for the algorithm.
 
@@ -404,9 +277,12 @@ def nanquantile(
     >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile("nanquantile", a, q, axis, method, keepdims=keepdims, weights=weights)
+    return _quantile(
+        "nanquantile", a, q, axis, method, keepdims=keepdims, weights=weights, skips_missing=True
+    )
 
 
+@documented
 @public("a", "weights")
 def percentile(
     a: Any,
@@ -422,19 +298,11 @@ def percentile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
-        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
-        other array-API arrays. A plain array is answered at once, in kind.
+        {data_and_dates}
     q : float or 1-D array_like of floats
         In [0, 100]. All of them share the two loads.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
-    method : str, default "linear"
-        One of ``numpy.quantile``'s thirteen: see `quantile`.
-    keepdims : bool, default False
-        Whether the reduced axes stay, with size 1.
-    weights : None
-        Not implemented yet.
+    {axis}
+    {method_to_weights}
 
     Returns
     -------
@@ -444,20 +312,12 @@ def percentile(
 
     Raises
     ------
-    TypeError
-        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
-        method that would interpolate; for a q that is complex, a string or lazy.
+    {type_error}
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
         method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
-    IndexError
-        For an empty array: at the call if its size is known, else while computing.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for weights.
-    ChunksChangedError
-        While computing, if a chunk differs between two loads.
-    MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+    {if_empty}
+    {raised_while_computing}
 
     See Also
     --------
@@ -465,25 +325,11 @@ def percentile(
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
-    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
-    rule once. Nothing is computed by the call.
+    {loads}
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-    for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    {along_axes}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
-    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
-    each q instead.
+    {memory}
 
     See `quantile` for the algorithm.
 
@@ -494,9 +340,12 @@ def percentile(
     >>> percentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile("percentile", a, q, axis, method, keepdims=keepdims, weights=weights)
+    return _quantile(
+        "percentile", a, q, axis, method, keepdims=keepdims, weights=weights, scale=100
+    )
 
 
+@documented
 @public("a", "weights")
 def nanpercentile(
     a: Any,
@@ -512,19 +361,11 @@ def nanpercentile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
-        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
-        other array-API arrays. A plain array is answered at once, in kind.
+        {data_and_dates}
     q : float or 1-D array_like of floats
         In [0, 100]. All of them share the two loads.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
-    method : str, default "linear"
-        One of ``numpy.quantile``'s thirteen: see `quantile`.
-    keepdims : bool, default False
-        Whether the reduced axes stay, with size 1.
-    weights : None
-        Not implemented yet.
+    {axis}
+    {method_to_weights}
 
     Returns
     -------
@@ -535,21 +376,12 @@ def nanpercentile(
 
     Raises
     ------
-    TypeError
-        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
-        method that would interpolate; for a q that is complex, a string or lazy.
+    {type_error}
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
         method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
-    IndexError
-        While computing, for an array of unknown size that proves empty, if the answer's type has no
-        NaN.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for weights.
-    ChunksChangedError
-        While computing, if a chunk differs between two loads.
-    MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+    {if_empty_in_the_end}
+    {raised_while_computing}
 
     See Also
     --------
@@ -557,25 +389,11 @@ def nanpercentile(
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
-    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
-    rule once. Nothing is computed by the call.
+    {loads}
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-    for each of its threads, and what the parts of a column report, which fits the limit too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    {along_axes}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
-    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
-    each q instead.
+    {memory}
 
     See `quantile` for the algorithm.
 
@@ -586,7 +404,17 @@ def nanpercentile(
     >>> nanpercentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile("nanpercentile", a, q, axis, method, keepdims=keepdims, weights=weights)
+    return _quantile(
+        "nanpercentile",
+        a,
+        q,
+        axis,
+        method,
+        keepdims=keepdims,
+        weights=weights,
+        skips_missing=True,
+        scale=100,
+    )
 
 
 @public("a")
@@ -599,8 +427,7 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
         Of any dtype that has quantiles.
     q : float or 1-D array_like of floats, default 0.5
         In [0, 1], as for `quantile`: how many there are matters.
-    axis : None, int or tuple of ints, optional
-        Axes to reduce; all of them by default.
+    {axis}
 
     Returns
     -------
@@ -652,214 +479,10 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     """
     if not isinstance(a, da.Array):
         raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
-    a, question, axes, _ = _asked("quantile", a, q, axis, METHODS["lower"])
+    a, question, axes, _ = _asked(a, q, axis, METHODS["lower"])
     if len(axes) < a.ndim:
         return plan_lanes(a, axes, question.n_answers)
     return passes.plan(a, question, question.n_answers)
-
-
-# --- What is asked ------------------------------------------------------------------------------
-
-
-class AllQuestion(passes.Question, Ranking, Protocol):
-    """What is asked of all elements, to be found in two loads or by a strategy."""
-
-
-class ByRanks:
-    """What is asked by ranks, of any number of elements, and answered by the elements there; see
-    `passes.Question`."""
-
-    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
-        raise NotImplementedError
-
-    def ranks_of_sample(self, n: int) -> RanksOf:
-        raise NotImplementedError
-
-    def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
-    ) -> NDArray[Any]:
-        """The answer, by what finds the elements of those ranks."""
-        raise NotImplementedError
-
-    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
-        del rate  # the sample's own ranks are those that are wanted
-        return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
-
-    def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
-        return self.answer(guess, tally)
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
-
-    def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
-        found = partial(order_statistics, brackets, tally)
-        return self.answer_by(tally.n_valid, tally.n_missing, found)
-
-
-@dataclass(frozen=True)
-class Quantiles(ByRanks):
-    """Some quantiles of all elements of an array; see `passes.Question`.
-
-    Parameters
-    ----------
-    q : tuple of float
-        In [0, 1].
-    method : str
-        Of `METHODS`, or ``"median"``.
-    skips_missing : bool
-        Whether NaN and NaT are left out; otherwise one of them makes every answer missing.
-    source_dtype, dtype : dtype
-        Of the array and of the answer.
-    """
-
-    q: tuple[float, ...]
-    method: str
-    skips_missing: bool
-    source_dtype: np.dtype[Any]
-    dtype: np.dtype[Any]
-
-    @property
-    def share(self) -> int:
-        return pivot_share(len(self.q))
-
-    @property
-    def _method(self) -> Method:
-        return MEDIAN if self.method == MEDIAN.name else METHODS[self.method]
-
-    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
-        return _wanted_pairs(self.q, self._method, n)
-
-    def ranks_of_sample(self, n: int) -> RanksOf:
-        return QuantileRanks(self.q, self._method)
-
-    def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
-    ) -> NDArray[Any]:
-        if not self.q:
-            return np.empty(0, self.dtype)
-        if self._is_missing(n_valid, n_missing):
-            return np.full(len(self.q), np.nan if self.dtype.kind == "f" else "NaT", self.dtype)
-        wanted = _wanted(self.q, self._method, n_valid)
-        lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
-        return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
-
-    @property
-    def n_answers(self) -> int:
-        return len(self.q)
-
-    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        wanted = self.wanted_of_lanes(n)
-        return wanted.lower, wanted.upper
-
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        is_missing = found.n_valid == 0
-        if is_missing.any():
-            is_empty = is_missing & (found.n_missing == 0)
-            self.tell_missing(
-                is_empty=bool(is_empty.any()), is_all_missing=bool((is_missing & ~is_empty).any())
-            )
-        return self.lane_values(found)
-
-    def lane_values(self, found: Lanes) -> NDArray[Any]:
-        counts, place = distinct(found.n_valid)
-        weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
-        if len(counts) > 1:
-            weight = weight[:, place]
-        lower = as_dtype(unsigned_zero(found.lower.T), self.source_dtype)
-        upper = lower
-        if found.upper is not found.lower:
-            upper = as_dtype(unsigned_zero(found.upper.T), self.source_dtype)
-        answer = interpolate(lower, upper, weight, self._method, self.dtype)
-        if found.is_complete:
-            return answer
-        is_missing = found.n_valid == 0
-        if not self.skips_missing:
-            is_missing |= found.n_missing > 0
-        if is_missing.any():
-            answer = np.array(answer)
-            answer[:, is_missing] = np.nan if self.dtype.kind == "f" else "NaT"
-        return answer
-
-    @property
-    def mixes(self) -> int:
-        return 0 if self._method.discrete else 1 if self._method.averages else 2
-
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        if is_empty:
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
-        if is_all_missing and self.skips_missing:
-            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
-
-    def wanted_of_lanes(self, n: IntArray) -> Ranks:
-        """For each number of elements, in columns. Mostly there is one, that of all lanes."""
-        if len(n) != 1:
-            return ranks(n, np.array(self.q)[:, None], self._method)
-        wanted = _wanted(self.q, self._method, int(n[0]))
-        return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
-
-    def _is_missing(self, n_valid: int, n_missing: int) -> bool:
-        """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
-        if n_valid == n_missing == 0:
-            check_not_empty(self._method, skips_missing=self.skips_missing)
-            if self.dtype.kind in "biu":
-                raise IndexError(
-                    f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
-                )
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
-            return True
-        if n_valid == 0 and self.skips_missing:
-            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
-            return True
-        return n_missing > 0 and not self.skips_missing
-
-
-def _remembered(function: Wanted[T]) -> Wanted[T]:
-    """The same, remembering what it said of few quantiles: of many, that is memory.
-
-    Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
-    as long as a GPU takes to read 1e9 bytes.
-    """
-    cached = lru_cache(maxsize=128)(function)
-
-    @wraps(function)
-    def wrapper(q: tuple[float, ...], method: Method, n: int) -> T:
-        return (cached if len(q) <= REMEMBERED else function)(q, method, n)
-
-    return wrapper
-
-
-@dataclass(frozen=True)
-class QuantileRanks:
-    """The ranks of some quantiles of any number of elements; equal for equal quantiles, which a
-    method of a question is not, so that plans that were made for it are found again."""
-
-    q: tuple[float, ...]
-    method: Method
-
-    def __call__(self, n: int) -> tuple[IntArray, IntArray]:
-        return _wanted_pairs(self.q, self.method, n)
-
-
-@_remembered
-def _wanted(q: tuple[float, ...], method: Method, n: int) -> Ranks:
-    return ranks(n, np.array(q), method)
-
-
-@_remembered
-def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
-    """The distinct pairs of first and last ranks."""
-    if n == 0 or not q:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    wanted = _wanted(q, method, n)
-    first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
-    return first, last
-
-
-def check_not_empty(method: Method, *, skips_missing: bool) -> None:
-    """Raise for an empty array where NumPy does: a quantile proper; medians and nan functions are
-    NaN."""
-    if method is not MEDIAN and not skips_missing:
-        raise IndexError("an empty array has no quantiles")
 
 
 # --- Checking arguments -------------------------------------------------------------------------
@@ -873,22 +496,29 @@ def _quantile(
     method: str | Method,
     *,
     keepdims: bool,
+    skips_missing: bool = False,
+    scale: int = 1,
     weights: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
-    """What all six functions do: check, and ask a lazy array lazily, any other at once."""
+    """What all six functions do: check, and ask a lazy array lazily, any other at once.
+
+    `name` is part of the names of layers; q is in ``[0, scale]``.
+    """
     chosen = None if strategy is None else strategy_of(strategy)
     if weights is not None:
         raise NotImplementedError(f"{name} with weights is not implemented yet")
-    a, question, axes, is_scalar = _asked(name, a, q, axis, method)
+    a, question, axes, is_scalar = _asked(
+        a, q, axis, method, skips_missing=skips_missing, scale=scale
+    )
     dtype = question.dtype
     if len(axes) < a.ndim:
         if chosen is not None:
             raise ValueError("a strategy selects among all elements: leave out axis, or strategy")
-        how = {"keepdims": keepdims, "is_scalar": is_scalar}
+        form = {"keepdims": keepdims, "is_scalar": is_scalar}
         if isinstance(a, da.Array):
-            return ask_lanes(a, question, name, axes, dtype, **how)
-        found = ask_lanes_now(a, question.source_dtype, question, axes, **how)
+            return ask_lanes(a, question, name, axes, dtype, **form)
+        found = ask_lanes_now(a, question.source_dtype, question, axes, **form)
         return found[()] if isinstance(a, np.ndarray) else found
     shape = () if is_scalar else (question.n_answers,)
     shape += (1,) * a.ndim if keepdims else ()
@@ -919,31 +549,20 @@ def ask_all(
 
 
 def _asked(
-    name: str, a: Any, q: Any, axis: Axis, method: str | Method
+    a: Any, q: Any, axis: Axis, method: str | Method, *, skips_missing: bool = False, scale: int = 1
 ) -> tuple[Any, Quantiles, tuple[int, ...], bool]:
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
     a = as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
-    probabilities, is_scalar = _probabilities(q, scale=100 if "percentile" in name else 1)
+    probabilities, is_scalar = _probabilities(q, scale)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
-    skips_missing = name.startswith("nan")
     if _has_empty_lanes(a.shape, axes) and len(probabilities):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
     q = tuple(probabilities.tolist())
     return a, Quantiles(q, chosen.name, skips_missing, source_dtype, dtype), axes, is_scalar
-
-
-def as_array(a: Any) -> Any:
-    """A dask array, a plain NumPy array, or another array of the array API."""
-    if isinstance(a, da.Array):
-        return entered(a)
-    check_not_masked(a)
-    if is_array(a) and not isinstance(a, np.ndarray | np.generic):
-        return a
-    return as_numpy(a)  # of NumPy's scalars and subclasses too
 
 
 def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:
@@ -965,10 +584,3 @@ def _has_empty_lanes(shape: tuple[Any, ...], axes: tuple[int, ...]) -> bool:
     n = math.prod(shape[axis] for axis in axes)
     n_lanes = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
     return bool(n == 0 and n_lanes != 0)
-
-
-def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
-    """The reduced axes, ascending."""
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(sorted(normalize_axis_tuple(axis, ndim)))

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, guess_brackets
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.sizes import pivot_share
-from dask_gpuselect.quantiles.functions import ByRanks, as_array, ask_all
+from dask_gpuselect.quantiles.functions import ask_all
+from dask_gpuselect.quantiles.questions import ByRanks
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 

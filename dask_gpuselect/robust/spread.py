@@ -14,7 +14,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.engine import passes
 from dask_gpuselect.engine.graphs import places_of
@@ -27,14 +27,8 @@ from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
-from dask_gpuselect.quantiles.functions import (
-    Axis,
-    Quantiles,
-    as_array,
-    nanquantile,
-    quantile,
-    reduced_axes,
-)
+from dask_gpuselect.quantiles.functions import nanquantile, quantile
+from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
     DeviationBrackets,
@@ -134,7 +128,7 @@ def mad(x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: b
     >>> float(mad(x, scale=1.0).compute())
     250000.0
     """
-    return _mad("mad", x, axis, scale, keepdims=keepdims)
+    return _mad("mad", x, axis, scale, keepdims=keepdims, skips_missing=False)
 
 
 @public("x")
@@ -225,7 +219,7 @@ def nanmad(
     >>> float(nanmad(da.where(x < 10, float("nan"), x), scale=1.0).compute())
     249998.0
     """
-    return _mad("nanmad", x, axis, scale, keepdims=keepdims)
+    return _mad("nanmad", x, axis, scale, keepdims=keepdims, skips_missing=True)
 
 
 @public("x")
@@ -310,7 +304,7 @@ def iqr(
     >>> float(iqr(x).compute())
     500000.0
     """
-    return _iqr(quantile, x, axis, q, method, scale, keepdims=keepdims)
+    return _iqr("iqr", quantile, x, axis, q, method, scale, keepdims=keepdims)
 
 
 @public("x")
@@ -396,7 +390,7 @@ def naniqr(
     >>> float(naniqr(da.where(x < 10, float("nan"), x)).compute())
     499995.0
     """
-    return _iqr(nanquantile, x, axis, q, method, scale, keepdims=keepdims)
+    return _iqr("naniqr", nanquantile, x, axis, q, method, scale, keepdims=keepdims)
 
 
 # --- Median absolute deviation: what is asked -----------------------------------------------------
@@ -509,14 +503,16 @@ class DeviationQuestion:
         return self.distances.answer_by(tally.n_valid, 0, found)
 
 
-def _mad(name: str, x: Any, axis: Axis, scale: float | str, *, keepdims: bool) -> Any:
+def _mad(
+    name: str, x: Any, axis: Axis, scale: float | str, *, keepdims: bool, skips_missing: bool
+) -> Any:
     """What both functions do: check, and ask a lazy array lazily, any other at once."""
     x = as_array(x)
     axes = reduced_axes(axis, x.ndim)
     source = numpy_dtype(x)
     dtype = result_dtype(source, MEDIAN, weak_q=True)
     factor = _factor(scale, NORMAL_MAD, dtype)
-    question = DeviationQuestion.of(source, factor, skips_missing=name.startswith("nan"))
+    question = DeviationQuestion.of(source, factor, skips_missing=skips_missing)
     if len(axes) < x.ndim:
         return _mad_of_lanes(name, x, question, axes, keepdims=keepdims)
     shape = (1,) * x.ndim if keepdims else ()
@@ -570,7 +566,7 @@ def _mad_of_lanes(
         return found[()] if isinstance(x, np.ndarray) else found
     # By the size that the distances have: bytes become float64.
     plan = plan_lanes(x.astype(question.dtype), axes, 1, lambda loads: 2 * loads)
-    if plan.name == "passes":
+    if plan.parts:
         return _in_passes(name, x, question, axes, keepdims=keepdims)
     return ask_columns(x, answer, plan, name, axes, question.dtype, keepdims=keepdims)
 
@@ -673,6 +669,7 @@ def _in_passes(
 
 
 def _iqr(
+    name: str,
     find: Any,
     x: Any,
     axis: Axis,
@@ -698,7 +695,6 @@ def _iqr(
         difference = finish(pair)
         return difference[()] if isinstance(x, np.ndarray) else difference
     meta = meta_from_array(pair._meta, ndim=pair.ndim - 1, dtype=dtype)
-    name = "iqr" if find is quantile else "naniqr"
     result: da.Array = da.map_blocks(
         finish,
         pair,

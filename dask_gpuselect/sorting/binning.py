@@ -9,11 +9,11 @@ import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels import bins as kernel
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.quantiles.functions import as_array, nanquantile
+from dask_gpuselect.quantiles.functions import nanquantile
 
 
 @public("x")

@@ -36,7 +36,7 @@ from dask.highlevelgraph import MaterializedLayer
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import as_dtype, is_array, is_cupy, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.graphs import Stages, each_chunk, exchanged, extended, reduced
@@ -49,7 +49,6 @@ from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.partition import Division, Edges, Layout, Splitters, Table
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.quantiles.functions import as_array
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Sizes = tuple[float, ...]
