@@ -38,6 +38,7 @@ from dask_gpuselect.neighbors import (
     kneighbors,
 )
 from tests.backends import CUPY, NUMPY, Backend, param
+from tests.data import normal
 from tests.sources import Source
 
 Array = NDArray[Any]
@@ -776,3 +777,15 @@ assert not hasattr(neighbors, "others")
 """
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
     subprocess.run(command, check=True, timeout=60, cwd=Path(kernels.__file__).parents[2])
+
+
+def test_neighbours_of_its_own_rows_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain array is divided, and its queries are not."""
+    monkeypatch.setitem(threads.WORTH, "products", 1)
+    X = normal(300).reshape(-1, 3)
+    with dask.config.set(num_workers=3):
+        distances, indices = NearestNeighbors(n_neighbors=4).fit(X).kneighbors()
+    everything = np.linalg.norm(X[:, None] - X[None], axis=2)
+    np.fill_diagonal(everything, np.inf)
+    np.testing.assert_array_equal(indices, np.argsort(everything, axis=1, kind="stable")[:, :4])
+    np.testing.assert_allclose(distances, np.sort(everything, axis=1)[:, :4], rtol=1e-12)

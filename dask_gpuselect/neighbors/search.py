@@ -271,7 +271,8 @@ class Search:
             block_ids=True,
             k=k,
             limit=limit,
-            is_same=self.leave_out,
+            # Pieces of a plain array are not the chunks of the queries, and are read once.
+            is_same=self.leave_out and self.is_lazy,
         )
         merge, finish = partial(_merged, k=k), _left_out if self.leave_out else _finished
         return reduced(
