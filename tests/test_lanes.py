@@ -422,3 +422,8 @@ def test_it_composes() -> None:
     x = da.from_array(a, chunks=(4, 2, 3))
     found = abs(x - median(x, axis=0)).max(axis=0)
     np.testing.assert_array_equal(found.compute(), abs(a - np.median(a, axis=0)).max(axis=0))
+
+
+def test_no_quantiles_of_no_integers() -> None:
+    x = da.zeros((0, 3), dtype="u4", chunks=(1, 2))
+    assert nanquantile(x, [], axis=0, method="lower").compute().shape == (0, 3)

@@ -148,7 +148,7 @@ class Quantiles(ByRanks):
         is_missing = found.n_valid == 0
         if not self.skips_missing:
             is_missing |= found.n_missing > 0
-        if is_missing.any():
+        if is_missing.any() and len(answer):
             answer = np.array(answer)
             answer[:, is_missing] = np.nan if self.dtype.kind == "f" else "NaT"
         return answer

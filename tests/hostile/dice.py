@@ -228,7 +228,7 @@ SMALL = {
 @cache
 def cluster() -> Client:
     """In this process, and the same for all cases; to be closed in the end."""
-    return Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None)
+    return Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0")
 
 
 class Hoard(Callback):  # type: ignore[misc]
