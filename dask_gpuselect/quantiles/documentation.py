@@ -89,8 +89,9 @@ rule once. Nothing is computed by the call.
 Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
 chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
 (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-column is taken in parts that fit, mostly in two loads (see `explain`); a worker holds a part
-for each of its threads, and what the parts of a column report, which fits the limit too.
+column is taken in slabs or in parts that fit, mostly in two loads (see `explain`); a worker holds
+one of them for each of its threads, and what the parts of a column report, which fits the limit
+too.
 Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
 those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 """,
