@@ -20,13 +20,14 @@ SHELL := /bin/sh
 PIP_FLAGS := -qq --disable-pip-version-check
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-pinned test-gpu lint format mypy docs bench clean
+.PHONY: help demo test test-all test-pinned test-gpu lint format mypy docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         box plots of 336,776 flights (boxplot.png), checked against NumPy"
-	@echo "make test         the tests, with the newest dask"
+	@echo "make test         the tests, but for those that are slow, with the newest dask"
+	@echo "make test-all     those that are slow"
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make lint         ruff, mypy, and the layers of the package"
@@ -41,27 +42,16 @@ demo: $(VENV)/.demo
 # worksteal: each process starts with its own contiguous half, so that files and their fixtures
 # (a cluster, a compiled kernel) mostly stay in one process, and the first to finish helps out.
 test: $(VENV)/.test
-	$(VENV)/bin/python $(PYTEST) $(ARGS)
+	$(VENV)/bin/python $(PYTEST) -m "not slow" $(ARGS)
 
-# Without the tests that know nothing of dask, those of examples, benchmarks and documentation, boxes
-# of lanes, whose graphs are those of the quantiles, the laws of answers, whose graphs are those of
-# test_quantiles.py, and nearest neighbours, whose graph is that of a pass over rows. Dask's own tests
-# run with the newest.
-DASKLESS := ranks interpolation cuts lane_cuts kernels cuda gpu_option asv composite
-DASKLESS += examples_boxplot docs lane_boxes properties strategies measures fits neighbors
-DASKLESS += robust_example public_api splines isotonic sorted_store hostile doors moments processes
-DASKLESS += short_lanes long_lanes
-# And without tests of plain arrays alone, or nearly so, and of answers and memory whose graphs others
-# have too.
-WITHOUT := dasks_own or test_in_memory or test_as_matplotlib or test_adversarial_lanes or test_dtype
-WITHOUT += or test_columns_that_do_not_fit or test_array_api or test_mean_and_deviation
-WITHOUT += or scikit_learn or test_ten_million_rows or test_clear_errors or test_as_numpy
-WITHOUT += or stack_loss or stars or equivariance or test_a_regression_holds or test_radix
-WITHOUT += or test_bounds or estimates or test_pdf or test_floats or test_integers or test_exactly
-WITHOUT += or at_some_loads or test_boxes_of_categories
+test-all: $(VENV)/.test
+	$(VENV)/bin/python $(PYTEST) -m slow $(ARGS)
 
+# The folders whose tests compute by dask; mathematics and kernels know nothing of it. The newest dask
+# is what benchmarks and dask's own tests run with.
 test-pinned: $(VENV_PINNED)/.test
-	$(VENV_PINNED)/bin/python $(PYTEST) $(DASKLESS:%=--ignore=tests/test_%.py) -k "not ($(WITHOUT))" $(ARGS)
+	$(VENV_PINNED)/bin/python $(PYTEST) $(addprefix tests/,engine features doors docs) \
+		-m "not any_dask and not slow" $(ARGS)
 
 # In an environment that has CuPy already: python -m pytest -m gpu --gpu
 test-gpu: $(VENV_GPU)/.test-gpu

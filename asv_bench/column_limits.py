@@ -30,7 +30,9 @@ from compare import WrongAnswerError, machine, rounded, say, table
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile
-from dask_gpuselect.boxplot.lanes import plan_boxes
+from dask_gpuselect.boxplot.questions import LaneBoxQuestion
+from dask_gpuselect.engine.plans import plan_lanes
+from dask_gpuselect.maths.boxes import Rule
 
 RATIOS = (0.1, 0.5, 0.9, 1.1, 1.5, 2.5, 4.0, 7.0, 10.0)
 """Of a column to its limit."""
@@ -47,6 +49,8 @@ QUESTIONS: Mapping[str, Any] = {
     "quartiles": lambda x: quantile(x, [0.25, 0.5, 0.75], axis=0),
     "boxes": lambda x: describe_boxplot(x, axis=0),
 }
+
+RULE = Rule(1.5, autorange=False, max_fliers=1000, method="linear")
 
 SLACK = 32 << 20
 """Bytes of Python, dask and the graph."""
@@ -68,7 +72,7 @@ def lazy(shape: tuple[int, ...], chunks: tuple[int, ...], *, held: bool) -> da.A
 
 def plan_of(x: da.Array, question: str) -> Any:
     if question == "boxes":
-        return plan_boxes(x, (0,), 3)
+        return plan_lanes(x, (0,), LaneBoxQuestion.of(RULE, x.dtype, omits_nan=True))
     return explain(x, 0.5 if question == "median" else [0.25, 0.5, 0.75], axis=0)
 
 

@@ -25,7 +25,8 @@ import dask.array as da
 import numpy as np
 
 import dask_gpuselect
-from dask_gpuselect.kernels.cuda import kernels, launch
+from dask_gpuselect.kernels.cuda import launch
+from dask_gpuselect.kernels.cuda import selection as kernels
 
 Q = [0.25, 0.5, 0.75]
 

@@ -27,7 +27,7 @@ from compare import Runs, WrongAnswerError, machine, ratio, rounded, say, table,
 
 from dask_gpuselect import quantile
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.maths.exchange import cut_positions
+from dask_gpuselect.maths.scans import cut_positions
 from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.sorted_boxes import describe_sorted
 

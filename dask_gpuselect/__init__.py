@@ -1,8 +1,9 @@
 """Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
 
 from dask_gpuselect.boxplot.describe import describe_boxplot
-from dask_gpuselect.boxplot.summary import Box, Boxplot
-from dask_gpuselect.engine.passes import Plan
+from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.boxplot.tables import Box
+from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.methods import disable, enable
 from dask_gpuselect.quantiles.functions import (

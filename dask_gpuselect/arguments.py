@@ -18,11 +18,21 @@ import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_numpy, check_not_masked, is_array
+from dask_gpuselect.arrays import (
+    Array,
+    as_numpy,
+    check_no_unit,
+    check_not_masked,
+    is_array,
+    is_cupy,
+    namespace,
+    numpy_dtype,
+    to_host,
+)
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.quiet import quiet
-from dask_gpuselect.units import check_no_unit
 
 Axis = int | Sequence[int] | None
 P = ParamSpec("P")
@@ -150,7 +160,7 @@ def _inside(value: Any) -> Any:
 
 
 def check_parameters(estimator: Any) -> None:
-    """The same of what an estimator was made with, as scikit-learn keeps it."""
+    """Raise for parameters of an estimator that are lazy or masked, or have a unit."""
     if hasattr(estimator, "get_params"):
         for name, value in estimator.get_params(deep=False).items():
             check_known(value, name)
@@ -166,8 +176,60 @@ def as_array(a: Any) -> Any:
     return as_numpy(a)  # of NumPy's scalars and subclasses too
 
 
+def check_real(array: Any, name: str, most_bits: int = 0) -> None:
+    """Raise unless an array is of real numbers, of at most so many bits if that is said."""
+    dtype = numpy_dtype(array)
+    if dtype.kind not in "biuf" or 0 < most_bits < 8 * dtype.itemsize:
+        limit = f" of at most {most_bits} bits" if most_bits else ""
+        raise TypeError(f"{name} must be of real numbers{limit}, not {dtype}")
+
+
+def check_table(array: Any, name: str) -> None:
+    """Raise unless an array has rows and columns, the columns in one chunk.
+
+    scikit-learn demands some of the words.
+    """
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} must be two-dimensional, of shape (rows, features): "
+            f"Expected 2D array, got {array.ndim}D: reshape your data"
+        )
+    if array.shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is "
+            f"required: {name}"
+        )
+    if isinstance(array, da.Array) and array.numblocks[1] != 1:
+        raise ValueError(
+            f"{name} has {array.numblocks[1]} chunks along the features, and needs one: "
+            "x.rechunk({1: -1})"
+        )
+
+
 def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """The reduced axes, ascending."""
     if axis is None:
         return tuple(range(ndim))
     return tuple(sorted(normalize_axis_tuple(axis, ndim)))
+
+
+def namespace_of(*given: Any) -> Any:
+    """CuPy if any of these is one of its arrays, else NumPy."""
+    return namespace(next(filter(is_cupy, given), np.empty(0)))
+
+
+def real(xp: Any, values: Any, name: str) -> Array:
+    """A copy as float64."""
+    array = xp.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
+    return array.astype(np.float64)
+
+
+def on_host(argument: Any) -> NDArray[Any]:
+    """Real numbers as a NumPy array."""
+    is_other = is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
+    host = np.asarray(to_host(argument) if is_other else argument)
+    if host.dtype.kind not in "biuf":
+        raise TypeError(f"expected real numbers, not {host.dtype}")
+    return host

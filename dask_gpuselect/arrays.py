@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.units import check_no_unit
-
 Array = Any  # an array-API array
 
 
@@ -73,6 +71,17 @@ def like(host: NDArray[Any], array: Array) -> Array:
     return namespace(array).asarray(host, device=array.device)
 
 
+def in_kind(answer: NDArray[Any], kind: Any) -> Any:
+    """An answer found on the host, as an array of the kind of another.
+
+    The other may be a chunk, or the meta of a dask array. What is no array, such as a number or a
+    list, counts as NumPy's, and an answer without dimensions in NumPy's kind is a scalar.
+    """
+    if isinstance(kind, np.ndarray | np.generic) or not is_array(kind):
+        return answer[()]
+    return like(answer, kind)
+
+
 def to_host(array: Array) -> Any:
     """A NumPy array of the same values."""
     if is_cupy(array):
@@ -110,6 +119,24 @@ def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
         raise TypeError(f"masked arrays are not supported: {advice}")
 
 
+def check_no_unit(array: Any, name: str = "an array") -> None:
+    """Raise for a quantity, of pint, astropy, unyt and others: NumPy's functions would drop its
+    unit, and take its numbers alone."""
+    kind = type(array)
+    # A quantity knows its unit, and converts itself to another one. So dates of pandas, which have
+    # a unit of time, are none; attributes that are called so are none either.
+    if not hasattr(kind, "to"):
+        return
+    for attribute in ("units", "unit"):
+        unit = getattr(array, attribute, None)
+        if unit is not None:
+            numbers = "magnitude" if hasattr(kind, "magnitude") else "value"
+            raise TypeError(
+                f"{name} is a {kind.__name__} in {str(unit) or 'no unit'}, and the answer would "
+                f"have none: pass its numbers, a.{numbers}, and give the answer its unit"
+            )
+
+
 def check_kind(array: Any, called: str = "arrays") -> None:
     """Raise for what is neither NumPy's nor of the array API.
 
@@ -130,7 +157,7 @@ def as_numpy(values: Any) -> NDArray[Any]:
 
 
 def type_name(value: object) -> str:
-    """Of a type as it is imported."""
+    """The name of a value's type as one imports it."""
     kind = type(value)
     is_builtin = kind.__module__ == "builtins"
     return kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"

@@ -9,39 +9,41 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import ModuleType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import dask.array as da
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import Axis, holds_lazy
+from dask_gpuselect.arguments import holds_lazy
 from dask_gpuselect.boxplot import describe as boxplot
-from dask_gpuselect.boxplot.summary import Boxplot
-from dask_gpuselect.engine.passes import Plan
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
 from dask_gpuselect.sorting import binning
 from dask_gpuselect.sorting import functions as sorting
-from dask_gpuselect.sorting.functions import Chunks, Spill
-from dask_gpuselect.strategies import Strategy
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # --- The accessor ---------------------------------------------------------------------------------
 
 
-def _as(function: Callable[..., Any]) -> Callable[[Function], Function]:
-    """The documentation of the function of which this is the method."""
+def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Exact, P], T]:
+    """The method of `Exact` that passes its array to a function, as the first argument."""
 
-    def documented(method: Function) -> Function:
-        method.__doc__ = (
-            f"`dask_gpuselect.{function.__name__}` of this array, its first argument.\n\n"
-            f"{inspect.getdoc(function)}"
-        )
-        return method
+    def method(self: Exact, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return function(self._array, *args, **kwargs)
 
-    return documented
+    signature = inspect.signature(function)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [own, *list(signature.parameters.values())[1:]]
+    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    method.__name__ = function.__name__
+    method.__qualname__ = f"Exact.{function.__name__}"
+    method.__doc__ = (
+        f"`dask_gpuselect.{function.__name__}` of this array, its first argument.\n\n"
+        f"{inspect.getdoc(function)}"
+    )
+    return method
 
 
 class Exact:
@@ -72,144 +74,20 @@ class Exact:
     def __repr__(self) -> str:
         return f"<exact order statistics of {self._array!r}>"
 
-    @_as(quantiles.median)
-    def median(self, axis: Axis = None, *, keepdims: bool = False) -> da.Array:
-        found: da.Array = quantiles.median(self._array, axis, keepdims=keepdims)
-        return found
-
-    @_as(quantiles.nanmedian)
-    def nanmedian(self, axis: Axis = None, *, keepdims: bool = False) -> da.Array:
-        found: da.Array = quantiles.nanmedian(self._array, axis, keepdims=keepdims)
-        return found
-
-    @_as(quantiles.quantile)
-    def quantile(
-        self,
-        q: ArrayLike,
-        axis: Axis = None,
-        *,
-        method: str = "linear",
-        keepdims: bool = False,
-        weights: Any = None,
-        strategy: Strategy | str | None = None,
-    ) -> da.Array:
-        how: dict[str, Any] = {"method": method, "keepdims": keepdims}
-        how |= {"weights": weights, "strategy": strategy}
-        found: da.Array = quantiles.quantile(self._array, q, axis, **how)
-        return found
-
-    @_as(quantiles.nanquantile)
-    def nanquantile(
-        self,
-        q: ArrayLike,
-        axis: Axis = None,
-        *,
-        method: str = "linear",
-        keepdims: bool = False,
-        weights: Any = None,
-    ) -> da.Array:
-        how = {"method": method, "keepdims": keepdims, "weights": weights}
-        found: da.Array = quantiles.nanquantile(self._array, q, axis, **how)
-        return found
-
-    @_as(quantiles.percentile)
-    def percentile(
-        self,
-        q: ArrayLike,
-        axis: Axis = None,
-        *,
-        method: str = "linear",
-        keepdims: bool = False,
-        weights: Any = None,
-    ) -> da.Array:
-        how = {"method": method, "keepdims": keepdims, "weights": weights}
-        found: da.Array = quantiles.percentile(self._array, q, axis, **how)
-        return found
-
-    @_as(quantiles.nanpercentile)
-    def nanpercentile(
-        self,
-        q: ArrayLike,
-        axis: Axis = None,
-        *,
-        method: str = "linear",
-        keepdims: bool = False,
-        weights: Any = None,
-    ) -> da.Array:
-        how = {"method": method, "keepdims": keepdims, "weights": weights}
-        found: da.Array = quantiles.nanpercentile(self._array, q, axis, **how)
-        return found
-
-    @_as(order_statistics.order_statistic)
-    def order_statistic(
-        self, k: int | ArrayLike, *, strategy: Strategy | str | None = None
-    ) -> da.Array:
-        found: da.Array = order_statistics.order_statistic(self._array, k, strategy=strategy)
-        return found
-
-    @_as(boxplot.describe_boxplot)
-    def describe_boxplot(
-        self,
-        axis: Axis = None,
-        *,
-        whis: float | tuple[float, float] = 1.5,
-        nan_policy: str = "omit",
-        autorange: bool = False,
-        max_fliers: int = 1000,
-        labels: Sequence[str] | None = None,
-        method: str = "linear",
-    ) -> Boxplot:
-        return boxplot.describe_boxplot(
-            self._array,
-            axis,
-            whis=whis,
-            nan_policy=nan_policy,
-            autorange=autorange,
-            max_fliers=max_fliers,
-            labels=labels,
-            method=method,
-        )
-
-    @_as(sorting.sort)
-    def sort(
-        self, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
-    ) -> da.Array:
-        how: dict[str, Any] = {"chunks": chunks, "spill": spill, "split_every": split_every}
-        found: da.Array = sorting.sort(self._array, **how)
-        return found
-
-    @_as(sorting.argsort)
-    def argsort(
-        self, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
-    ) -> da.Array:
-        how: dict[str, Any] = {"chunks": chunks, "spill": spill, "split_every": split_every}
-        found: da.Array = sorting.argsort(self._array, **how)
-        return found
-
-    @_as(sorting.sort_by)
-    def sort_by(
-        self,
-        *values: Any,
-        chunks: Chunks = None,
-        spill: Spill = None,
-        split_every: int | None = None,
-    ) -> tuple[da.Array, ...]:
-        how: dict[str, Any] = {"chunks": chunks, "spill": spill, "split_every": split_every}
-        return sorting.sort_by(self._array, *values, **how)
-
-    @_as(binning.quantile_bins)
-    def quantile_bins(self, n_bins: int, *, method: str = "linear") -> da.Array:
-        found: da.Array = binning.quantile_bins(self._array, n_bins, method=method)
-        return found
-
-    @_as(binning.digitize)
-    def digitize(self, bins: Any, *, right: bool = False) -> da.Array:
-        found: da.Array = binning.digitize(self._array, bins, right=right)
-        return found
-
-    @_as(quantiles.explain)
-    def explain(self, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
-        return quantiles.explain(self._array, q, axis)
+    median = _method(quantiles.median)
+    nanmedian = _method(quantiles.nanmedian)
+    quantile = _method(quantiles.quantile)
+    nanquantile = _method(quantiles.nanquantile)
+    percentile = _method(quantiles.percentile)
+    nanpercentile = _method(quantiles.nanpercentile)
+    order_statistic = _method(order_statistics.order_statistic)
+    describe_boxplot = _method(boxplot.describe_boxplot)
+    sort = _method(sorting.sort)
+    argsort = _method(sorting.argsort)
+    sort_by = _method(sorting.sort_by)
+    quantile_bins = _method(binning.quantile_bins)
+    digitize = _method(binning.digitize)
+    explain = _method(quantiles.explain)
 
 
 class _Accessor:
@@ -250,22 +128,32 @@ OURS: Mapping[str, Callable[..., Any]] = {
 
 METHODS = (*OURS, "describe_boxplot")
 
-MEDIANS = ("median", "nanmedian")
 
-# NumPy's, after the array.
-MEDIAN: tuple[str, ...] = ("axis", "out", "overwrite_input", "keepdims")
-QUANTILE: tuple[str, ...] = ("q", "axis", "out", "overwrite_input", "method", "keepdims")
+class Orders(NamedTuple):
+    """The names of a function's arguments behind the array, in the orders that people know."""
+
+    numpy: tuple[str, ...]
+    dask: tuple[str, ...]
+    told_by: tuple[type, ...]
+    """Types of the second argument that only dask's order allows."""
+
+
+MEDIAN = Orders(
+    ("axis", "out", "overwrite_input", "keepdims"), ("axis", "keepdims", "out"), (bool, np.bool_)
+)
+QUANTILE = Orders(
+    ("q", "axis", "out", "overwrite_input", "method", "keepdims"),
+    ("q", "method", "internal_method"),
+    (str,),
+)
+ORDERS = dict.fromkeys(OURS, QUANTILE) | {"median": MEDIAN, "nanmedian": MEDIAN}
 
 
 def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
     """Arguments behind the array by their names: NumPy's order, but for what can only be dask's."""
-    second = positional[1] if len(positional) > 1 else None
-    if name in MEDIANS:
-        is_dask = isinstance(second, bool | np.bool_)
-        names = ("axis", "keepdims", "out") if is_dask else MEDIAN
-    else:
-        is_dask = isinstance(second, str)
-        names = ("q", "method", "internal_method") if is_dask else QUANTILE
+    orders = ORDERS[name]
+    is_dask = len(positional) > 1 and isinstance(positional[1], orders.told_by)
+    names = orders.dask if is_dask else orders.numpy
     if len(positional) > len(names):
         raise TypeError(f"{name}() takes at most {len(names) + 1} positional arguments")
     return dict(zip(names, positional, strict=False))
@@ -391,14 +279,14 @@ class _State:
             original = getattr(da, name)
             self._set(da, name, _routed(name, original))
         for name in METHODS:
-            self._set(da.Array, name, _method(name))
+            self._set(da.Array, name, _array_method(name))
 
     def _set(self, owner: ModuleType | type, name: str, value: Any) -> None:
         self.originals.append((owner, name, inspect.getattr_static(owner, name, None)))
         setattr(owner, name, value)
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _array_method(name: str) -> Callable[..., Any]:
     accessor = getattr(Exact, name)
 
     @wraps(accessor)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 NAMES = {"sklearn": "scikit-learn", "scipy": "SciPy"}
 EXTRAS = {"sklearn": "learn", "scipy": "distribution"}
+
+
+def on_demand(
+    importer: str, names: Sequence[str], load: Callable[[], Any], package: str, *, but: str = ""
+) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module some of whose names need a package.
+
+    Parameters
+    ----------
+    importer : str
+        The module.
+    names : sequence of str
+        What it offers.
+    load : callable
+        Imports the module that has those names, when one is first asked for.
+    package, but
+        As for `needs`.
+    """
+
+    def found(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {importer!r} has no attribute {name!r}")
+        with needs(package, name, but=but):
+            return getattr(load(), name)
+
+    return found
 
 
 @contextmanager

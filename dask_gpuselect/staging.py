@@ -176,7 +176,7 @@ _stagings_lock = threading.Lock()
 
 
 def _staging(device: int) -> Staging:
-    """That of a device, which must be the current one; a new one after a change of the config."""
+    """The staging of the current device; a new one after a change of the config."""
     settings = _settings()
     with _stagings_lock:
         staging = _stagings.get(device)
@@ -195,7 +195,7 @@ def _staging(device: int) -> Staging:
 
 
 def _settings() -> Settings:
-    """From dask's config."""
+    """The settings that dask's config asks for."""
     pool = n_bytes("staging-pool", POOL)
     threads = number("staging-threads", min(MOST_THREADS, CPU_COUNT))
     return Settings(pool // BUFFER, threads)
@@ -230,7 +230,7 @@ class Link(Protocol):
         """A device array in C order; a MemoryError if there is no room."""
 
     def consumed(self) -> Event:
-        """That the consumer has done what it was given so far."""
+        """The event that the consumer has done what it was given so far."""
 
     def send(
         self, memory: NDArray[np.uint8], target: Any, offset: int, after: Event, sent: Event

@@ -28,6 +28,6 @@ numpydoc_show_class_members = False
 
 
 def setup(app: Any) -> None:
-    """Tests are named as {test}`test_file.py::test_name`; `tests/test_docs.py` says if there is no
-    such test."""
+    """Tests are named as {test}`test_file.py::test_name`, in whatever folder of `tests/` that is;
+    `tests/docs/test_docs.py` says if there is no such test."""
     app.add_generic_role("test", nodes.literal)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.reference import selection as generic
-from dask_gpuselect.maths.cuts import Cuts, find_brackets
+from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.envelope import find_brackets
 
 CHUNKS = ((40, 12), (55, 8), (60, 18))  # mean and standard deviation of each
 SIZE = 60

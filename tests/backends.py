@@ -137,7 +137,8 @@ def param(backend: Backend, *values: Any, id: str | None = None) -> Any:
     return pytest.param(*values, id=id, marks=marks)
 
 
-def kernel_module(name: str) -> ModuleType:
-    """``reference`` and ``cpu`` are folders, whose kernels of elements are in `selection`."""
-    inner = f"{name}.selection" if name in ("reference", "cpu") else name
-    return importlib.import_module(f"dask_gpuselect.kernels.{inner}")
+def kernel_module(name: str, purpose: str = "selection") -> ModuleType:
+    """The kernels of a backend for one purpose, its own or the reference's."""
+    backend = importlib.import_module(f"dask_gpuselect.kernels.{name}.backend")
+    module: ModuleType = getattr(backend.BACKEND, purpose)
+    return module

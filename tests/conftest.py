@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -26,6 +27,52 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """
     yield request.param
     request.param.free()
+
+
+# --------------------------------------------------------------------------------------------------
+# Clusters: one of each kind in a process, for all tests that need no other
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Any]:
+    """Two workers in processes of their own, which take seconds to start."""
+    from distributed import LocalCluster  # not everyone who reads this file needs it
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers:
+        yield workers
+
+
+@pytest.fixture(scope="session")
+def worker_here() -> Iterator[Any]:
+    """A worker of two threads in this process."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
+    ) as workers:
+        yield workers
+
+
+# Clients come and go with a test: while there is one, `compute()` goes to its cluster.
+
+
+@pytest.fixture
+def cluster(workers: Any) -> Iterator[Any]:
+    """A client of two processes, which all else computes on meanwhile."""
+    from distributed import Client
+
+    with Client(workers) as client:
+        yield client
+
+
+@pytest.fixture
+def cluster_here(worker_here: Any) -> Iterator[Any]:
+    """The same of two threads."""
+    from distributed import Client
+
+    with Client(worker_here) as client:
+        yield client
 
 
 # --------------------------------------------------------------------------------------------------
@@ -58,6 +105,7 @@ def pytest_report_header() -> str:
     return f"tests marked gpu are left out: {problem}" if problem else "tests marked gpu can run"
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Thousands of skips would take time, and hide those that have something to say."""
     kept: list[pytest.Item] = []
@@ -70,6 +118,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    mark_all_but_some(items)
+
+
+def mark_all_but_some(items: list[pytest.Item]) -> None:
+    """Of the many cases of a test that is marked `some(n)`, one of n stays, and so does the first
+    that has a value which none before it had. The others are slow, and have the same graphs."""
+    numbers: Counter[str] = Counter()
+    seen: set[tuple[str, str, str]] = set()
+    for item in items:
+        if (marker := item.get_closest_marker("some")) is None:
+            continue
+        (n,) = marker.args
+        test = item.nodeid.partition("[")[0]
+        values = {(test, name, str(value)) for name, value in item.callspec.params.items()}
+        if numbers[test] % n and values <= seen:
+            item.add_marker("slow")
+            item.add_marker("any_dask")
+        numbers[test] += 1
+        seen |= values
 
 
 def is_supported(item: pytest.Item) -> bool:

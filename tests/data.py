@@ -111,8 +111,12 @@ INTEGER_DTYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
 
 def make(name: str, dtype: str, n: int) -> NDArray[Any]:
-    """Data of some name in a dtype."""
+    """Data of some name in a dtype: of `FLOATS`, `MISSING` or `INTEGERS`, or "bools"."""
+    if name == "bools":
+        return uniform(n) < 0.4
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if name in INTEGERS and np.dtype(dtype).kind in "mM":  # the least int64 is NaT
+            return INTEGERS[name](n, "i8").view(dtype)
         if name in INTEGERS:
             return INTEGERS[name](n, dtype)
         return (FLOATS | MISSING)[name](n).astype(dtype)

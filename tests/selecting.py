@@ -24,7 +24,7 @@ from dask_gpuselect.strategies import (
     Randomized,
     Strategy,
 )
-from dask_gpuselect.strategies.known import Known, Told
+from dask_gpuselect.strategies.known import Known, Reply
 from dask_gpuselect.strategies.probes import Copy, Measure, Report
 from dask_gpuselect.strategies.spaces import NAMES
 
@@ -113,7 +113,7 @@ def find(
         report = measure(strategy.opening)
         known = known.told(strategy.opening, report)
         found.known.append(known)
-    search = strategy.search(Told(known, report))
+    search = strategy.search(Reply(known, report))
     probe = next(search, None) if goes_on(known, strategy) else None
     while probe is not None and found.rounds < strategy.rounds:
         report = None
@@ -125,7 +125,7 @@ def find(
             values, n_before = inside(values, known), n_before + known.before
             known = shifted(known, -known.before, known.inside)
         try:
-            probe = search.send(Told(known, report)) if goes_on(known, strategy) else None
+            probe = search.send(Reply(known, report)) if goes_on(known, strategy) else None
         except StopIteration:
             probe = None
     if known.is_settled:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.cuts import Brackets, Cuts, find_brackets
+from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.ranks import ranks
 
 Values = NDArray[Any]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cpu.selection import FEW_LEFT, SAMPLED
+from dask_gpuselect.kernels.cpu.long_lanes import FEW_LEFT, SAMPLED
 
 
 def hashed(i: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,67 +1,22 @@
-"""Cumulative distributions: by exact counts at some points, or by estimates of shares there. A
-monotone spline fills in what is between."""
+"""The distribution of data by exact counts at some points, with a monotone spline between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import check_known, public
-from dask_gpuselect.arrays import is_array, like, to_host
-from dask_gpuselect.distribution.isotonic import isotonic_regression
-from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
+from dask_gpuselect.distribution import curves
 from dask_gpuselect.kernels.bins import digitized
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.ranks import ranks
-from dask_gpuselect.optional import axes
-
-DRAWN = 2000  # steps of a drawn curve, about
-
-evaluates = public(instead="of a dask array z take z.map_blocks(distribution.cdf, dtype=float)")
-
-
-class Curve:
-    """What the two kinds of distribution have in common: a spline between some points."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            check_known(getattr(self, field.name), field.name)
-
-    @property
-    def knots(self) -> tuple[FloatArray, FloatArray]:
-        """The abscissae and ordinates that the spline goes through."""
-        raise NotImplementedError
-
-    @cached_property
-    def spline(self) -> MonotoneQuadraticSpline | None:
-        """The spline through the `knots`; None if there is nothing between them."""
-        x, y = self.knots
-        is_any = len(x) > 1 and x[0] < x[-1]
-        return MonotoneQuadraticSpline(x, y, extrapolate=False) if is_any else None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of the rest sooner than it is sent."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def _at(self, z: NDArray[Any], nu: int = 0) -> FloatArray:
-        """The spline, or its slope; NaN beyond its knots."""
-        z = z.astype(np.float64)
-        return np.full_like(z, np.nan) if self.spline is None else self.spline(z, nu)
-
-    def _where(self, y: FloatArray) -> FloatArray:
-        """The least abscissa where the spline is up to `y`; NaN where it is that nowhere."""
-        return np.full_like(y, np.nan) if self.spline is None else self.spline.inverse(y)
-
-
-# --- By counts ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class EmpiricalDistribution(Curve, Arrays):
+class EmpiricalDistribution(curves.Curve, Arrays):
     """The distribution of the elements of an array: exact at some points, APPROXIMATE between them.
 
     Made by `ecdf`. At the points the counts are exact; between two of them a monotone spline says
@@ -144,13 +99,14 @@ class EmpiricalDistribution(Curve, Arrays):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the data."""
+        """The dtype of the data."""
         return self.points.dtype
 
     @cached_property
     def max_error(self) -> float:
-        """By how much `cdf` can differ from the exact share, anywhere: the largest share of the
-        elements that is between two neighbouring points.
+        """The most by which `cdf` can differ from the exact share, anywhere.
+
+        It is the largest share of the elements that is between two neighbouring points.
 
         With k points at evenly spaced ranks it is less than ``1 / (k - 1)``. 0 if no elements are
         between points, and NaN if there are none at all. No smaller bound holds for all data with
@@ -175,7 +131,7 @@ class EmpiricalDistribution(Curve, Arrays):
         counts = (self.upto - self._jumped)[is_finite]
         return self.points[is_finite].astype(np.float64), counts.astype(np.float64)
 
-    @evaluates
+    @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
         """The share of the elements up to z: exact at the points, APPROXIMATE between them.
 
@@ -196,9 +152,9 @@ class EmpiricalDistribution(Curve, Arrays):
         TypeError
             For z that is lazy, or no real numbers.
         """
-        return evaluated(self._cdf, z)
+        return curves.evaluated(self._cdf, z)
 
-    @evaluates
+    @curves.evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
         """Between what the share of the elements up to z is, as the exact counts prove.
 
@@ -217,10 +173,10 @@ class EmpiricalDistribution(Curve, Arrays):
         TypeError
             As `cdf`.
         """
-        lower, upper = evaluated(self._bounds, z)
+        lower, upper = curves.evaluated(self._bounds, z)
         return lower, upper
 
-    @evaluates
+    @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
         """The density at z, an ESTIMATE: the slope of the spline.
 
@@ -246,9 +202,9 @@ class EmpiricalDistribution(Curve, Arrays):
         Nothing is proven of it, and it is continuous but not smooth. It needs many elements between
         neighbouring points: of c of them its relative error is about ``1 / sqrt(c)`` at least.
         """
-        return evaluated(self._pdf, z)
+        return curves.evaluated(self._pdf, z)
 
-    @evaluates
+    @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
         """The element up to which the share p of all is, APPROXIMATELY: the inverse of `cdf`.
 
@@ -268,9 +224,9 @@ class EmpiricalDistribution(Curve, Arrays):
         ValueError
             For p outside [0, 1] or NaN.
         """
-        return evaluated(self._quantile, p)
+        return curves.evaluated(self._quantile, p)
 
-    @evaluates
+    @curves.evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
         """Two points, of all, that enclose the exact quantile, as the counts prove.
 
@@ -293,10 +249,10 @@ class EmpiricalDistribution(Curve, Arrays):
         """
         if not self.n_valid:
             raise ValueError("there are no elements, and so no quantiles")
-        lower, upper = evaluated(self._enclosing, p)
+        lower, upper = curves.evaluated(self._enclosing, p)
         return lower, upper
 
-    @evaluates
+    @curves.evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw `cdf` with matplotlib, and between which bounds it is exact, in a paler shade.
 
@@ -317,9 +273,9 @@ class EmpiricalDistribution(Curve, Arrays):
             Without matplotlib.
         """
         finite = np.flatnonzero(np.isfinite(self.points))
-        few = np.union1d(finite[:: -(-len(finite) // DRAWN) or 1], finite[-1:])
+        few = np.union1d(finite[:: -(-len(finite) // curves.DRAWN) or 1], finite[-1:])
         points = self.points[few].astype(np.float64)
-        n_inner = DRAWN // max(len(few), 1) + 1
+        n_inner = curves.DRAWN // max(len(few), 1) + 1
         inner = np.linspace(points[:-1], points[1:], n_inner, endpoint=False)[1:]
         z = np.sort(np.concatenate([points, points, inner.ravel()]))
         y = self._cdf(z)
@@ -328,7 +284,7 @@ class EmpiricalDistribution(Curve, Arrays):
         left = self.below[few] / max(self.n_valid, 1)
         for curve in (y, lower, upper):
             curve[z.searchsorted(points)] = left
-        ax = plotted(z, y, ax, **kwargs)
+        ax = curves.plotted(z, y, ax, **kwargs)
         ax.fill_between(z, lower, upper, color=ax.lines[-1].get_color(), alpha=0.25, linewidth=0)
         return ax
 
@@ -377,198 +333,20 @@ class EmpiricalDistribution(Curve, Arrays):
 
     def _cell_of(self, p: NDArray[Any]) -> tuple[IntArray, IntArray]:
         """The points that enclose the quantiles of some shares: their places."""
-        rank = ranks(self.n_valid, checked_shares(p), "inverted_cdf").lower
+        rank = ranks(self.n_valid, curves.checked_shares(p), "inverted_cdf").lower
         upper = self.upto.searchsorted(rank, side="right")
         return self.below.searchsorted(rank, side="right") - 1, upper
 
     def _quantile(self, p: NDArray[Any]) -> FloatArray:
         if not self.n_valid:
-            return np.full_like(checked_shares(p), np.nan)
+            return np.full_like(curves.checked_shares(p), np.nan)
         places = self._cell_of(p)
         lower, upper = (self.points[place].astype(np.float64) for place in places)
         found = self._where(p * np.float64(self.n_valid) - self._jumped[places[0]])
         return np.where(found == found, np.clip(found, lower, upper), upper)
 
 
-# --- By estimates ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class EstimatedDistribution(Curve, Arrays):
-    """A distribution by estimates of the shares up to some points: APPROXIMATE everywhere.
-
-    Made by `EstimatedDistribution.from_noisy`. Nothing is proven of it.
-
-    Parameters
-    ----------
-    points : ndarray of float64, shape (k,)
-        Ascending and distinct, at least two.
-    shares : ndarray of float64, shape (k,)
-        In [0, 1], never decreasing.
-
-    Notes
-    -----
-    Frozen and picklable; see `EmpiricalDistribution` for arrays of other kinds, and the spline,
-    that goes through the shares. Loads: none. Memory: 16 bytes a point, and 150 for the spline.
-    """
-
-    points: FloatArray
-    shares: FloatArray
-
-    @classmethod
-    @evaluates
-    def from_noisy(
-        cls, points: ArrayLike, proportions: ArrayLike, weights: ArrayLike | None = None
-    ) -> Self:
-        """The distribution that is nearest to proportions which were each found in a sample.
-
-        Parameters
-        ----------
-        points : array_like of real numbers, shape (k,)
-            Ascending and distinct, at least two.
-        proportions : array_like of real numbers, shape (k,)
-            For each point the share of a sample that was up to it. Of different samples they need
-            not ascend.
-        weights : array_like of positive numbers, shape (k,), optional
-            How many elements each sample had. All the same by default.
-
-        Returns
-        -------
-        EstimatedDistribution
-            Of those that never decrease the one with the least weighted sum of squared differences
-            (`isotonic_regression`), held in [0, 1].
-
-        Raises
-        ------
-        TypeError
-            For what is lazy, or no real numbers.
-        ValueError
-            For other shapes; for points that do not ascend or are not finite; for proportions that
-            are not finite; for weights that are not positive.
-
-        Notes
-        -----
-        Loads: none. It is for estimates: counts of one array at all points are exact and ascend,
-        and `ecdf` needs one load for them.
-
-        References
-        ----------
-        G. Beliakov and S. Liu, "Parallel monotone spline interpolation and approximation on GPUs",
-        2013, section 3.
-
-        Examples
-        --------
-        >>> d = EstimatedDistribution.from_noisy([0, 1, 2, 3], [0.1, 0.6, 0.4, 1.02])
-        >>> d.shares.tolist()
-        [0.1, 0.5, 0.5, 1.0]
-        """
-        x, y = on_host(points).astype(np.float64), on_host(proportions).astype(np.float64)
-        if x.ndim != 1 or len(x) < 2 or x.shape != y.shape:
-            raise ValueError(
-                "points and proportions must be one-dimensional, of one length, and two at least, "
-                f"not of shapes {x.shape} and {y.shape}"
-            )
-        if not (np.isfinite(x).all() and np.isfinite(y).all() and (x[1:] > x[:-1]).all()):
-            raise ValueError("points must be finite, ascending and distinct; proportions finite")
-        fitted = isotonic_regression(y, None if weights is None else on_host(weights))
-        return cls(x, np.clip(fitted, 0.0, 1.0))
-
-    @property
-    def knots(self) -> tuple[FloatArray, FloatArray]:
-        """The points and shares."""
-        return self.points, self.shares
-
-    @evaluates
-    def cdf(self, z: ArrayLike) -> Any:
-        """The share of the elements up to z, an ESTIMATE; NaN beyond the points, and where z is.
-
-        See `EmpiricalDistribution.cdf` for what z may be, and what is returned and raised.
-        """
-        return evaluated(self._at, z)
-
-    @evaluates
-    def pdf(self, z: ArrayLike) -> Any:
-        """The density at z, an ESTIMATE: the slope of the spline; NaN where `cdf` is."""
-        return evaluated(lambda values: self._at(values, nu=1), z)
-
-    @evaluates
-    def quantile(self, p: ArrayLike) -> Any:
-        """The least value up to which the share p of the elements is, an ESTIMATE.
-
-        NaN for a p that is less than the first of the shares, or more than the last. See
-        `EmpiricalDistribution.quantile` for what p may be, and what is returned and raised.
-        """
-        return evaluated(lambda shares: self._where(checked_shares(shares)), p)
-
-    @evaluates
-    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
-        """Draw `cdf` with matplotlib; see `EmpiricalDistribution.plot`."""
-        z = np.linspace(self.points[0], self.points[-1], DRAWN)
-        return plotted(z, self._at(z), ax, **kwargs)
-
-    @property
-    def max_error(self) -> float:
-        """Raises TypeError: nothing is proven of estimates."""
-        raise nothing_proven()
-
-    @evaluates
-    def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
-        """Raises TypeError: nothing is proven of estimates."""
-        raise nothing_proven()
-
-    @evaluates
-    def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
-        """Raises TypeError: nothing is proven of estimates."""
-        raise nothing_proven()
-
-
-def nothing_proven() -> TypeError:
-    return TypeError(
-        "bounds are proven by exact counts, and these shares are estimates: `ecdf` counts"
-    )
-
-
-# --- Arguments ------------------------------------------------------------------------------------
-
-
-def evaluated(function: Any, argument: Any) -> Any:
-    """What a function of a NumPy array gives, an array or several, in the kind of its argument."""
-    found = function(on_host(argument))
-    if isinstance(found, tuple):
-        return tuple(_in_kind(each, argument) for each in found)
-    return _in_kind(found, argument)
-
-
-def _in_kind(found: NDArray[Any], argument: Any) -> Any:
-    if isinstance(argument, np.ndarray | np.generic) or not is_array(argument):
-        return found[()]
-    return like(found, argument)
-
-
-def on_host(argument: Any) -> NDArray[Any]:
-    """Real numbers as a NumPy array."""
-    is_other = is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
-    host = np.asarray(to_host(argument) if is_other else argument)
-    if host.dtype.kind not in "biuf":
-        raise TypeError(f"expected real numbers, not {host.dtype}")
-    return host
-
-
-def checked_shares(p: NDArray[Any]) -> FloatArray:
-    if not ((p >= 0) & (p <= 1)).all():
-        raise ValueError("p must lie in [0, 1]")
-    return p.astype(np.float64)
-
-
 def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """How many of the ascending points are < and <= each z, compared as real numbers."""
     z = z if z.dtype.itemsize <= 8 else z.astype(np.float64)
     return digitized(z, points, right=True), digitized(z, points, right=False)
-
-
-def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:
-    """A curve of shares, drawn with matplotlib."""
-    ax = axes(ax)
-    ax.plot(x, y, **kwargs)
-    ax.set(xlabel="x", ylabel="share of the elements up to x")
-    return ax

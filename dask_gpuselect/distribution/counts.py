@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import counts_at, order_statistics, unsigned_zero
 from dask_gpuselect.maths.keys import from_keys
@@ -72,52 +70,11 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
     ChunksChangedError
         If a rank lies outside its bracket.
     """
-    ordered = Ordered.of(tally.candidates)
-    found = order_statistics(brackets, replace(tally, candidates=ordered), ranks)  # type: ignore[arg-type]
+    ordered = tally.candidates.ordered()
+    found = order_statistics(brackets, replace(tally, candidates=ordered), ranks)
     points = np.unique(found)
     below, upto = counts_at(brackets, tally, points, ordered.places)
     return Counts(points, below, upto, tally.n_valid, tally.n_missing)
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """Candidates in order, on the host or the device that they were on, to be selected and
-    counted; see `finish.elements_at`."""
-
-    elements: Any
-
-    @classmethod
-    def of(cls, candidates: Any) -> Self:
-        if isinstance(candidates, np.ndarray):
-            return cls(np.sort(candidates))
-        return cls(reference.sorted_copy(candidates.elements))
-
-    def __len__(self) -> int:
-        return int(self.elements.shape[0])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return numpy_dtype(self.elements)
-
-    def elements_at(self, places: IntArray) -> NDArray[Any]:
-        return reference.elements_at(self.elements, places)
-
-    def places(self, values: NDArray[Any], side: str) -> IntArray:
-        """How many candidates are below, or up to, each value; as `numpy.searchsorted`.
-
-        Compared on the host, for CuPy takes denormal float32 for zeros: in as many steps as the
-        number of candidates has bits.
-        """
-        if isinstance(self.elements, np.ndarray):
-            return self.elements.searchsorted(values, side)  # type: ignore[call-overload, no-any-return]
-        low, high = np.zeros(len(values), np.int64), np.full(len(values), len(self))
-        while (is_open := low < high).any():
-            middle = (low + high) // 2
-            found = self.elements_at(np.minimum(middle, len(self) - 1))
-            goes_on = found < values if side == "left" else found <= values
-            low = np.where(is_open & goes_on, middle + 1, low)
-            high = np.where(is_open & ~goes_on, middle, high)
-        return low
 
 
 # --- At given values ------------------------------------------------------------------------------

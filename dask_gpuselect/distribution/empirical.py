@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-from dask.array.optimization import optimize
-from dask.base import DaskMethodsMixin, tokenize
-from dask.threaded import get as threaded_get
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import as_array, public
+from dask_gpuselect.arguments import as_array, on_host, public
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
-from dask_gpuselect.distribution.cdf import EmpiricalDistribution, on_host
+from dask_gpuselect.distribution.cdf import EmpiricalDistribution
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
-from dask_gpuselect.engine import passes
-from dask_gpuselect.engine.graphs import each_chunk, held, reduced
-from dask_gpuselect.engine.source import private_copy
-from dask_gpuselect.engine.threads import threads_for
-from dask_gpuselect.kernels.reference.selection import elements_at
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, find_brackets, guess_brackets
+from dask_gpuselect.engine.asking import Asking, ask, ask_once
+from dask_gpuselect.engine.collection import LazyCollection
+from dask_gpuselect.engine.questions import OneLoadQuestion, RankQuestion
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.sizes import pivot_share
 
@@ -118,72 +110,36 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     dtype = _checked_dtype(numpy_dtype(x))
     if np.ndim(points) == 0:
         question = EvenRanks(_checked_number(points), dtype)
-        if isinstance(x, da.Array):
-            (answer,) = passes.ask_more([x], [question], "ecdf")
-            return LazyDistribution(answer.dask, (answer.name,))
-        return passes.ask_more_now(x, dtype, question)
-    values = _checked_values(points, dtype)
-    if isinstance(x, da.Array):
-        answer = _count_lazily(x, values)
-        return LazyDistribution(answer.dask, (answer.name,))
-    return _count_now(x, values, dtype)
+        return ask(Asking(x, question, tuple(range(x.ndim))), "ecdf")
+    return ask_once(x, CountsAt(_checked_values(points, dtype), dtype), "ecdf")
 
 
-class LazyDistribution(DaskMethodsMixin):
+class LazyDistribution(LazyCollection):
     """An `EmpiricalDistribution` that is not computed yet: a dask collection.
 
     Not to be made by hand: see `ecdf`. ``compute()`` gives the distribution, and ``dask.compute``
     those of several arrays together.
-
-    Parameters
-    ----------
-    graph : HighLevelGraph
-    key : tuple
-        Of the task that makes it.
     """
 
-    def __init__(self, graph: Any, key: tuple[Hashable, ...]) -> None:
-        self._graph = graph
-        self._key = key
+    @classmethod
+    def of(cls, answer: da.Array) -> Self:
+        """The distribution that a task makes."""
+        return cls(answer.dask, [(answer.name,)])
 
-    def __dask_graph__(self) -> Any:
-        return self._graph
-
-    def __dask_keys__(self) -> list[Hashable]:
-        return [self._key]
-
-    def __dask_layers__(self) -> tuple[str, ...]:
-        return (str(self._key[0]),)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return (type(self).__name__, self._key)
-
-    __dask_optimize__ = staticmethod(optimize)
-    __dask_scheduler__ = staticmethod(threaded_get)
-
-    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return operator.itemgetter(0), ()
-
-    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _rebuilt, (self._key,)
+    @staticmethod
+    def _finish(results: list[Any], *state: Any) -> Any:
+        return results[0]
 
     def __repr__(self) -> str:
         return "<LazyDistribution, not computed>"
-
-
-def _rebuilt(
-    graph: Any, key: tuple[Hashable, ...], rename: Mapping[str, str] | None = None
-) -> LazyDistribution:
-    name, *place = key
-    return LazyDistribution(graph, ((rename or {}).get(str(name), name), *place))
 
 
 # --- At ranks: two loads --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class EvenRanks:
-    """The elements at some evenly spaced ranks, and the counts there; see `passes.Follower`.
+class EvenRanks(RankQuestion):
+    """The elements at some evenly spaced ranks, and the counts there.
 
     Parameters
     ----------
@@ -196,41 +152,20 @@ class EvenRanks:
     k: int
     source_dtype: np.dtype[Any]
 
-    wants_sums: ClassVar[bool] = False
-    third: ClassVar[None] = None
-
     @property
     def share(self) -> int:
         return pivot_share(self.k)
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
-        del rate  # the sample's own ranks are those that are wanted
-        size = int(ordered.shape[0])
-        ranks = even_ranks(size, self.k)
-        return guess_brackets(partial(elements_at, ordered), size, ranks, ranks)[0]
-
-    def settle(self, guess: Brackets, tally: Tally) -> EmpiricalDistribution:
-        return self.look(guess, tally)
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        ranks = even_ranks(int(cuts.n_valid.sum()), self.k)
-        return find_brackets(cuts, ranks, ranks)
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        ranks = even_ranks(n, self.k)
+        return ranks, ranks
 
     def look(self, brackets: Brackets, tally: Tally) -> EmpiricalDistribution:
         counts = count_at_ranks(brackets, tally, even_ranks(tally.n_valid, self.k))
         return _distribution(counts, self.source_dtype)
 
-    def more(self, brackets: Brackets, found: EmpiricalDistribution) -> None:
-        return None
-
-    def finish(
-        self,
-        found: EmpiricalDistribution,
-        more: Brackets | None,
-        tally: Tally | None,
-        sums: Moments | None,
-    ) -> EmpiricalDistribution:
-        return found
+    def lazily(self, answer: da.Array) -> LazyDistribution:
+        return LazyDistribution.of(answer)
 
 
 def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution:
@@ -241,41 +176,33 @@ def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution
 # --- At given values: one load --------------------------------------------------------------------
 
 
-def _count_lazily(x: da.Array, values: NDArray[Any]) -> da.Array:
-    """The lazy distribution, an object."""
-    source = private_copy(x, f"load 1 of {x.name}")
-    # In one place: literals would be in every task.
-    points = held(f"ecdf-points-{tokenize(values)}", [values], ())
-    name = f"ecdf-counts-{tokenize(source.name, x.dtype, values)}"
-    counts = each_chunk(_count_chunk, name, [source], [points], dtype=x.dtype)
-    return reduced(
-        counts,
-        "ecdf-counts-merge",
-        PointTally.merge,
-        _merge_and_finish,
-        f"ecdf-{tokenize(name)}",
-        values=values,
-        dtype=x.dtype,
-    )
+@dataclass(frozen=True, eq=False)
+class CountsAt(OneLoadQuestion):
+    """The counts at some values.
 
+    Parameters
+    ----------
+    values : ndarray of a `selection_dtype`
+        Ascending and distinct.
+    source_dtype : dtype
+        Of the array.
+    """
 
-def _count_chunk(chunk: Any, values: NDArray[Any], *, dtype: np.dtype[Any]) -> PointTally:
-    return PointTally.of_chunk(chunk, values, dtype)
+    values: NDArray[Any]
+    source_dtype: np.dtype[Any]
 
+    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> PointTally:
+        return PointTally.of_chunk(chunk, self.values, dtype)
 
-def _merge_and_finish(
-    parts: Sequence[PointTally], values: NDArray[Any], dtype: np.dtype[Any]
-) -> EmpiricalDistribution:
-    return _distribution(PointTally.merge(parts).counts(values), dtype)
+    @staticmethod
+    def merge(reports: Sequence[PointTally]) -> PointTally:
+        return PointTally.merge(reports)
 
+    def answer(self, report: PointTally) -> EmpiricalDistribution:
+        return _distribution(report.counts(self.values), self.source_dtype)
 
-def _count_now(x: Any, values: NDArray[Any], dtype: np.dtype[Any]) -> EmpiricalDistribution:
-    n_threads = threads_for(x, math.prod(x.shape), "elements")
-    if n_threads > 1:
-        lazy = _count_lazily(passes.in_pieces(x, n_threads), values)
-        found: EmpiricalDistribution = passes.by_threads(lazy, n_threads)
-        return found
-    return _merge_and_finish([PointTally.of_chunk(x, values, dtype)], values, dtype)
+    def lazily(self, answer: da.Array) -> LazyDistribution:
+        return LazyDistribution.of(answer)
 
 
 # --- Checking arguments ---------------------------------------------------------------------------

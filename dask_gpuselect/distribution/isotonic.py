@@ -3,24 +3,18 @@ absolute deviations."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arguments import public
-from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
-from dask_gpuselect.distribution.numbers import namespace_of, real
-from dask_gpuselect.kernels.reference.lower_sets import exponent_of, running_maximum, scaled
+from dask_gpuselect.arguments import namespace_of, public, real
+from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.kernels.reference.lower_sets import exponent_of, running_minimum, scaled
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.optional import needs
 
-Array = Any  # a NumPy or CuPy array
-
-# Numbers up to which lower sets are faster than copies to the host and back: of 1e4 ascending ones
-# with noise they take 0.5 times as long, of 3e4 1.2; of descending ones 2 and 6.
-MOST_ON_DEVICE = 1 << 14
 WEIGHT_BITS = 59  # of the sum of all weights as integers: twice it, and n, are int64
 
 
@@ -131,11 +125,9 @@ def isotonic_regression(
 
 
 def _least_squares(y: Array, weights: Array | None) -> Array:
-    if not is_cupy(y):
-        return _pooled(y, weights)
-    if len(y) <= MOST_ON_DEVICE:
-        kernels = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
-        return kernels.lower_sets(y, weights)
+    kernel = backend_for(y).lower_sets
+    if len(y) <= kernel.BEST_UPTO:
+        return kernel.lower_sets(y, weights)
     return like(_pooled(to_host(y), None if weights is None else to_host(weights)), y)
 
 
@@ -183,16 +175,10 @@ def _is_left(votes: Array, weights: Array, behind: Array, is_head: Array) -> Arr
     # then one running minimum serves all.
     before = (behind - weights)[heads]
     shift = before + behind[ends] + xp.arange(len(heads))
-    least = _running_minimum(sums - shift[segment])[ends] + shift
+    least = running_minimum(sums - shift[segment])[ends] + shift
     is_least = (sums == xp.minimum(least, 0)[segment]).astype(np.int64)
     seen = xp.cumsum(is_least)
     return seen[ends][segment] - seen + is_least > 0
-
-
-def _running_minimum(values: Array) -> Array:
-    if isinstance(values, np.ndarray):
-        return np.minimum.accumulate(values)
-    return -running_maximum(-values)
 
 
 LOSSES: dict[str, Callable[[Array, Array | None], Array]] = {

@@ -23,8 +23,7 @@ from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
-from dask_gpuselect.arrays import concatenate
-from dask_gpuselect.engine.graphs import extended
+from dask_gpuselect.engine.graphs import extended, merge_tree, nothing
 from dask_gpuselect.engine.marks import InColumn, Seen, check_same, joined, marks_of, pieces_of
 from dask_gpuselect.engine.source import AnswerLayer, Key, private_copy
 from dask_gpuselect.quiet import quietly
@@ -67,7 +66,7 @@ class Columns:
         token = tokenize(source.name, self.axes, self.parts, above, arguments)
         name = f"{name}-{token}"
         tasks, keys = {}, {}
-        measure = partial(_seen, measure=measure)
+        measure = partial(_measure_seen, measure=measure)
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
@@ -82,19 +81,17 @@ class Columns:
 
     def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
         """At most `every` reports of each column, by ``function(reports)`` of so many."""
-        function = partial(_merged, function)
-        while max(map(len, reports.keys.values())) > every:
-            name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
-            tasks, keys = {}, {}
-            for place, parts in reports.keys.items():
-                starts = range(0, len(parts), every)
-                keys[place] = [(name, *place, i) for i in range(len(starts))]
-                for key, start in zip(keys[place], starts, strict=True):
-                    some = map(TaskRef, parts[start : start + every])
-                    tasks[key] = Task(key, quietly(function), List(*some))
-            self._add(name, MaterializedLayer(tasks), reports.name)
-            reports = Tasks(name, keys)
-        return reports
+        function = partial(_merge_values, function)
+        name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
+        tasks: dict[Key, Task] = {}
+        keys = {}
+        for place, parts in reports.keys.items():
+            keys[place], merges = merge_tree(parts, every, function, name, *place)
+            tasks |= merges
+        if not tasks:
+            return reports
+        self._add(name, MaterializedLayer(tasks), reports.name)
+        return Tasks(name, keys)
 
     def settle(
         self,
@@ -131,7 +128,7 @@ class Columns:
         else:
             ready = f"{brackets.name}-ready"
             all_known = (TaskRef(key) for (key,) in brackets.keys.values())
-            wait = Task((ready,), _nothing, *all_known)
+            wait = Task((ready,), nothing, *all_known)
             self._add(ready, MaterializedLayer({(ready,): wait}), brackets.name)
             seed = f"load {load} after {brackets.name}"
             source = private_copy(self.x, seed, after=(ready,), after_layer=ready)
@@ -151,7 +148,7 @@ class Columns:
         self.graph = extended(self.graph, name, layer, {other for other in above if other})
 
 
-def _seen(
+def _measure_seen(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
@@ -166,7 +163,7 @@ def _seen(
     return Seen(report, marks_of(chunks))
 
 
-def _merged(function: Callable[..., Any], parts: list[Seen]) -> Seen:
+def _merge_values(function: Callable[..., Any], parts: list[Seen]) -> Seen:
     return Seen.merge(function, parts)
 
 
@@ -191,6 +188,7 @@ def side_by_side(
     axis: int,
     label: str,
     place_of: Callable[[Place], InColumn],
+    join: Callable[[Sequence[Any], int], Any],
     *,
     seen: bool,
 ) -> da.Array:
@@ -208,6 +206,8 @@ def side_by_side(
         For the name of the layer.
     place_of : callable
         From a block of the answers to the places of its chunks.
+    join : callable
+        Of blocks and an axis, to one block.
     seen : bool
         Whether each block is a `Seen` too.
     """
@@ -216,7 +216,7 @@ def side_by_side(
     for place in itertools.product(*map(range, answers[0].numblocks)):
         some = List(*(TaskRef((answer.name, *place)) for answer in answers))
         key = (name, *place)
-        tasks[key] = Task(key, _side_by_side, some, axis, place_of(place), seen)
+        tasks[key] = Task(key, _side_by_side, some, axis, place_of(place), join, seen)
     graph = HighLevelGraph.merge(*(answer.dask for answer in answers))
     graph = extended(graph, name, AnswerLayer(tasks), {answer.name for answer in answers})
     sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
@@ -225,39 +225,15 @@ def side_by_side(
     return da.Array(graph, name, chunks, meta=first._meta)
 
 
-def _side_by_side(blocks: list[Seen], axis: int, place_of: InColumn, seen: bool) -> Any:
+def _side_by_side(
+    blocks: list[Seen],
+    axis: int,
+    place_of: InColumn,
+    join: Callable[[Sequence[Any], int], Any],
+    seen: bool,
+) -> Any:
     first, *others = blocks
     for other in others:
         check_same(first.marks, other.marks, place_of)
-    answer = concatenate([block.value for block in blocks], axis)
+    answer = join([block.value for block in blocks], axis)
     return Seen(answer, first.marks) if seen else answer
-
-
-def slabs_agree(
-    found: Sequence[da.Array], label: str, place_of: Callable[[Place], InColumn]
-) -> list[da.Array]:
-    """The same answers, no longer `Seen`, if the slabs of every chunk are of the same chunk."""
-    first, *others = found
-    agreed = []
-    for own in found:
-        name = f"{label}-{tokenize(own.name, [each.name for each in found])}"
-        tasks = {}
-        for place in np.ndindex(*own.numblocks):
-            blocks = List(*(TaskRef((each.name, *place)) for each in (first, *others)))
-            key = (name, *place)
-            tasks[key] = Task(key, _agreed, TaskRef((own.name, *place)), blocks, place_of(place))
-        graph = HighLevelGraph.merge(*(each.dask for each in found))
-        graph = extended(graph, name, MaterializedLayer(tasks), {each.name for each in found})
-        agreed.append(da.Array(graph, name, own.chunks, meta=own._meta))
-    return agreed
-
-
-def _agreed(own: Seen, blocks: list[Seen], place_of: InColumn) -> Any:
-    first, *others = blocks
-    for other in others:
-        check_same(first.marks, other.marks, place_of)
-    return own.value
-
-
-def _nothing(*_: Any) -> None:
-    """What a task does that others wait for."""

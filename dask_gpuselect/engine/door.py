@@ -24,7 +24,8 @@ Place = tuple[int, ...]
 
 
 def entered(x: da.Array, name: str = "", advice: str = FILL_ELEMENTS) -> da.Array:
-    """The same array, of which every chunk is what the array says: or an error that names it.
+    """An array whose chunks are checked as they are read: each is what the array says, or an error
+    names it.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.fingerprints import fingerprint
+from dask_gpuselect.kernels import fingerprint
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError
 
 Marks = NDArray[np.uint64]
@@ -52,7 +52,7 @@ class Slab(Arrays):
 
 
 def marks_of(chunks: Iterable[Any]) -> Marks:
-    """Of chunks, or of the whole ones that slabs are of."""
+    """The fingerprints of chunks, or of the whole chunks that slabs are of."""
     found = [c.mark if isinstance(c, Slab) else fingerprint(c) for c in chunks]
     return np.array(found, np.uint64)
 
@@ -90,7 +90,7 @@ def changed(place: Sequence[int]) -> ChunksChangedError:
 
 @dataclass(frozen=True)
 class InGrid:
-    """From the number of a chunk, in C order, to its place."""
+    """The place of a chunk by its number in C order."""
 
     numblocks: tuple[int, ...]
 
@@ -100,7 +100,7 @@ class InGrid:
 
 @dataclass(frozen=True)
 class InColumn:
-    """From the number of a chunk in its column to its place.
+    """The place of a chunk by its number in its column.
 
     Parameters
     ----------
@@ -124,6 +124,6 @@ class InColumn:
         return tuple(found)
 
     def number(self) -> int:
-        """Of the chunk at `place`."""
+        """The number of the chunk at `place`."""
         along = [int(self.place[axis]) for axis in self.axes]
         return int(np.ravel_multi_index(along, [self.numblocks[axis] for axis in self.axes]))

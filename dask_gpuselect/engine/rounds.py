@@ -18,32 +18,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask._task_spec import TaskRef
-from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine.graphs import Reads, each_chunk, each_if_needed, reduced
+from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, Seen, changed, marks_of
-from dask_gpuselect.engine.passes import checked_tally, in_kind, merge_cuts, merge_or_none
+from dask_gpuselect.engine.questions import ElementQuestion
+from dask_gpuselect.engine.reads import Reads, each_if_needed
+from dask_gpuselect.engine.reports import merge_cuts, merge_tallies, proven_tally
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import is_in_memory, private_copy
-from dask_gpuselect.maths.cuts import (
-    Brackets,
-    ChunksChangedError,
-    Cuts,
-    IntArray,
-    Tally,
-    find_brackets,
-)
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
-from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
+from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Sorting, Strategy
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
 from dask_gpuselect.strategies.spaces import VALUE
 
@@ -53,24 +48,12 @@ GATHERED = 4
 ALWAYS_GATHERED = 1 << 16
 
 
-class Ranking(Protocol):
-    """What is asked: ranks, and an answer by their elements."""
-
-    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
-        """See `passes.Question`."""
-
-    def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
-    ) -> NDArray[Any]:
-        """The answer, one-dimensional, on the host; `found` has the elements of wanted ranks."""
-
-
 @dataclass(frozen=True)
 class Wanted:
     """One pair of ranks: what is known, what the strategy has been told, and what it asks next."""
 
     known: Known
-    told: tuple[Told, ...]
+    replies: tuple[Reply, ...]
     probe: Measure | None
 
 
@@ -133,21 +116,22 @@ class Progress:
 
 
 def ask_rounds(
-    x: da.Array,
-    question: Ranking,
-    strategy: Strategy,
-    label: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    x: da.Array, question: ElementQuestion, strategy: Strategy, label: str, form: Form
 ) -> da.Array:
     """The lazy answer of a strategy to a question about all elements of a dask array.
 
     Parameters
     ----------
-    x, label, shape, dtype
-        As for `passes.ask`.
-    question : Ranking
+    x : dask array
+        Chunks of any number and size, known or not, NumPy or CuPy.
+    question : ElementQuestion
+        What to find.
     strategy : Strategy
+        What proposes how to find it.
+    label : str
+        For the names of the layers.
+    form : Form
+        What the answer is.
 
     Notes
     -----
@@ -164,7 +148,7 @@ def ask_rounds(
     progress = reduced(
         opened,
         f"{label}-merge",
-        _merged_opening,
+        _merge_openings,
         _opened,
         f"{label}-0-{token}",
         question=question,
@@ -180,7 +164,7 @@ def ask_rounds(
         progress = reduced(
             measured,
             f"{label}-merge",
-            _merged,
+            _merge_reports,
             _advanced,
             f"{label}-{turn}-{token}",
             progress=TaskRef((progress.name,)),
@@ -191,14 +175,14 @@ def ask_rounds(
     found = reduced(
         gathered,
         f"{label}-candidates-merge",
-        merge_or_none,
+        merge_tallies,
         _with_candidates,
         f"{label}-found-{token}",
         progress=TaskRef((progress.name,)),
         n_chunks=x.npartitions,
         sorts=strategy.sorts,
     )
-    return _by_default(x, reads, found, question, label, token, shape, dtype)
+    return _by_default(x, reads, found, question, label, token, form)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> Seen:
@@ -206,11 +190,11 @@ def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: boo
     return Seen([report], marks_of([chunk]) if is_marked else NO_MARKS)
 
 
-def _merged_opening(parts: list[Seen]) -> Seen:
-    return Seen.merge(_merged, parts)
+def _merge_openings(parts: list[Seen]) -> Seen:
+    return Seen.merge(_merge_reports, parts)
 
 
-def _merged(parts: list[list[Report] | None]) -> list[Report] | None:
+def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
     """The report of all chunks on each probe; None if nothing was asked."""
     found = [part for part in parts if part is not None]
     return [type(same[0]).merge(same) for same in zip(*found, strict=True)] if found else None
@@ -219,35 +203,35 @@ def _merged(parts: list[list[Report] | None]) -> list[Report] | None:
 def _opened(
     parts: list[Seen],
     *,
-    question: Ranking,
+    question: ElementQuestion,
     strategy: Strategy,
     opening: Measure,
     dtype: np.dtype[Any],
     numblocks: tuple[int, ...],
 ) -> Progress:
-    merged = _merged_opening(parts)
+    merged = _merge_openings(parts)
     (report,) = merged.value
     wanted = []
     for first, last in pairs_of(*question.ranks(report.n_valid)):
         known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
         known = known.told(opening, report)
-        told = (Told(known, report if strategy.opening else None),)
-        wanted.append(Wanted(known, told, _next_probe(strategy, known, told)))
+        replies = (Reply(known, report if strategy.opening else None),)
+        wanted.append(Wanted(known, replies, _next_probe(strategy, known, replies)))
     counts = (report.n_valid, report.n_missing)
     progress = Progress(*counts, tuple(wanted), marks=merged.marks, numblocks=numblocks)
     return _settled(progress)
 
 
-def _next_probe(strategy: Strategy, known: Known, told: tuple[Told, ...]) -> Measure | None:
+def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) -> Measure | None:
     """What the strategy proposes next: it is run again, for a generator cannot be sent around."""
     if known.is_settled or known.inside <= strategy.sort_below:
         return None
-    search, last = strategy.search(told[0]), told[0]
+    search, last = strategy.search(replies[0]), replies[0]
     try:
         probe = next(search)
-        for each in [*told[1:], None]:
+        for each in [*replies[1:], None]:
             while isinstance(probe, Copy):  # chunks stay as they are
-                probe = search.send(Told(last.known, None))
+                probe = search.send(Reply(last.known, None))
             if each is not None:
                 probe, last = search.send(each), each
     except StopIteration:
@@ -275,7 +259,7 @@ def _for_share(probe: Measure, share: float) -> Measure:
 def _advanced(
     parts: list[list[Report] | None], *, progress: Progress, strategy: Strategy
 ) -> Progress:
-    reports = _merged(parts)
+    reports = _merge_reports(parts)
     if reports is None:
         return progress
     by_probe = dict(zip(progress.probes, reports, strict=True))
@@ -291,8 +275,8 @@ def _told(each: Wanted, reports: dict[Measure, Report], strategy: Strategy) -> W
         return each
     report = reports[each.probe]
     known = each.known.told(each.probe, report)
-    told = (*each.told, Told(known, report))
-    return Wanted(known, told, _next_probe(strategy, known, told))
+    replies = (*each.replies, Reply(known, report))
+    return Wanted(known, replies, _next_probe(strategy, known, replies))
 
 
 def _settled(progress: Progress) -> Progress:
@@ -307,10 +291,7 @@ def _settled(progress: Progress) -> Progress:
 
 
 def _changed() -> ChunksChangedError:
-    return ChunksChangedError(
-        "counts differ between two loads. "
-        "The source is not reproducible: `.persist()` the array first."
-    )
+    return ChunksChangedError(f"counts differ between two loads. {ADVICE}")
 
 
 # --- What is left: gathered, or found by the default engine --------------------------------------
@@ -330,16 +311,13 @@ def _gathered(
 
 
 def _with_candidates(
-    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: str | int
+    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: Sorting
 ) -> Progress:
-    tally = merge_or_none(parts)
+    tally = merge_tallies(parts)
     if tally is None:
         return progress
     wanted = progress.gathers(n_chunks)
-    if sorts != "select":
-        everything = np.arange(len(tally.candidates))
-        ordered = kernels.elements_at(tally.candidates, everything, sorts)
-        tally = replace(tally, candidates=ordered)
+    tally = replace(tally, candidates=kernels.ordered(tally.candidates, sorts))
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:
         raise _changed()
@@ -352,13 +330,11 @@ def _by_default(
     x: da.Array,
     reads: Reads,
     found: da.Array,
-    question: Ranking,
+    question: ElementQuestion,
     label: str,
     token: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    form: Form,
 ) -> da.Array:
-    meta = meta_from_array(x._meta, ndim=len(shape), dtype=dtype)
     cuts = each_if_needed(_cuts, f"{label}-rest-cuts-{token}", reads, [], [found], x.dtype)
     bracket = reduced(
         cuts,
@@ -375,17 +351,16 @@ def _by_default(
     answer = reduced(
         tally,
         f"{label}-rest-candidates-merge",
-        merge_or_none,
+        merge_tallies,
         _answer,
         name,
-        (name, *(0 for _ in shape)),
+        form.key(name),
         bracket=TaskRef((bracket.name,)),
         found=TaskRef((found.name,)),
         question=question,
-        shape=shape,
-        meta=meta,
+        form=form,
     )
-    return da.Array(answer.dask, name, tuple((size,) for size in shape), meta=meta)
+    return form.lazy(answer.dask, name)
 
 
 def _cuts(
@@ -412,7 +387,7 @@ def _rest_tally(
 ) -> Tally | None:
     if cuts is None or brackets is None:
         return None
-    return checked_tally(read(), cuts, brackets, place, dtype)
+    return proven_tally(read(), cuts, brackets, place, dtype)
 
 
 def _answer(
@@ -420,17 +395,15 @@ def _answer(
     *,
     bracket: Brackets | None,
     found: Progress,
-    question: Ranking,
-    shape: tuple[int, ...],
-    meta: Any,
+    question: ElementQuestion,
+    form: Form,
 ) -> Any:
     elements = found.elements
-    tally = merge_or_none(parts)
+    tally = merge_tallies(parts)
     if tally is not None:
         assert bracket is not None
         ranks = np.unique(np.stack(found.rest()))
         rest = order_statistics(bracket, tally, ranks)
         elements = elements | dict(zip(ranks.tolist(), rest, strict=True))
     selected = Selected(found.n_valid, found.n_missing, elements, Trace())
-    answer = question.answer_by(found.n_valid, found.n_missing, selected.at)
-    return in_kind(answer, shape, meta)
+    return form.made(question.answer_by(found.n_valid, found.n_missing, selected.at))

@@ -13,7 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import extreme_keys, from_keys, selection_dtype
-from dask_gpuselect.strategies.known import ContradictionError, Known, Strategy, Told
+from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Strategy
 from dask_gpuselect.strategies.probes import Copy, Draw, Measure, Report
 
 
@@ -136,7 +136,7 @@ def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dic
     if opened is not None:
         assert strategy.opening is not None
         known = known.told(strategy.opening, opened)
-    search = strategy.search(Told(known, opened))
+    search = strategy.search(Reply(known, opened))
     probe = next(search, None) if _goes_on(known, strategy) else None
     rounds = int(opened is not None)
     while probe is not None and rounds < strategy.rounds:
@@ -149,7 +149,7 @@ def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dic
                 raise _MissingError(report.n_valid, report.n_missing)
             known = known.told(probe, report)
             rounds += 1
-        probe = _sent(search, Told(known, report)) if _goes_on(known, strategy) else None
+        probe = _sent(search, Reply(known, report)) if _goes_on(known, strategy) else None
     if known.is_settled:
         assert known.lower is not None
         assert known.upper is not None
@@ -163,9 +163,9 @@ def _goes_on(known: Known, strategy: Strategy) -> bool:
     return not known.is_settled and known.inside > strategy.sort_below
 
 
-def _sent(search: Any, told: Told) -> Any:
+def _sent(search: Any, reply: Reply) -> Any:
     try:
-        return search.send(told)
+        return search.send(reply)
     except StopIteration:
         return None
 
@@ -183,9 +183,7 @@ def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
         n=known.inside,
         before=0,
     )
-    values = tally.candidates
-    values = values if isinstance(values, np.ndarray) else values.elements
-    return replace(array, values=values, dtype=known.dtype), inner
+    return replace(array, values=tally.candidates.elements, dtype=known.dtype), inner
 
 
 def _sorted_inside(
@@ -198,7 +196,7 @@ def _sorted_inside(
     if len(tally.candidates) != known.inside:
         raise ContradictionError
     places = np.array([known.first, known.last]) - known.before
-    return kernels.elements_at(tally.candidates, places, strategy.sorts)
+    return kernels.ordered(tally.candidates, strategy.sorts).elements_at(places)
 
 
 def brackets_of(wanted: list[Known]) -> Brackets:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -33,7 +32,6 @@ from dask._task_spec import (
     TaskRef,
     convert_legacy_graph,
     convert_legacy_task,
-    execute_graph,
 )
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
@@ -62,7 +60,7 @@ def private_copy(
     after_layer: str = "",
     among: Sequence[da.Array] = (),
 ) -> da.Array:
-    """The same array from tasks of its own.
+    """A copy of an array, made by tasks of its own.
 
     Parameters
     ----------
@@ -83,7 +81,7 @@ def private_copy(
         `x` itself if all its chunks are in memory already.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    in_place, copied = _divide(x, renames=after is not None and _have_one_file(among or [x]))
+    in_place, copied = divide(x, renames=after is not None and _have_one_file(among or [x]))
     if not copied:
         return x
     renaming = _Renaming(layers, copied, seed, after)
@@ -106,74 +104,6 @@ def private_copy(
             new_dependencies[new_name].add(data_name)
     graph = HighLevelGraph(new_layers, new_dependencies)
     return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
-
-
-def reads_of(x: da.Array) -> dict[Key, Read]:
-    """What it takes to read each chunk of an array, as data that nothing runs.
-
-    A task that holds such data can decide to read its chunk or not, which a graph cannot. Work that
-    chunks share is then done for each of them: this is for what is rarely needed.
-    """
-    layers, dependencies = x.dask.layers, x.dask.dependencies
-    _, held = _divide(x)
-    tasks: dict[Key, GraphNode] = {}
-    for name in held:
-        layer = layers[name]
-        for key, task in _as_tasks(layer, layers, dependencies[name]).items():
-            if task is not None:
-                tasks[key] = task
-            elif isinstance(layer[key], DataNode):
-                tasks[key] = layer[key]
-            elif not _is_future(layer[key]):
-                tasks[key] = DataNode(key, layer[key])
-    return {key: _read(key, tasks) for key in flatten(x.__dask_keys__())}
-
-
-def layers_in_place(x: da.Array) -> list[str]:
-    """The layers of the keys that `Read.needs` names."""
-    return _divide(x)[0]
-
-
-@dataclass(frozen=True)
-class Read:
-    """How to make one chunk.
-
-    Parameters
-    ----------
-    key : key
-        Of the chunk.
-    tasks : dict
-        All that it takes but for what is computed or in memory anyway.
-    needs : tuple of keys
-        Of that.
-    """
-
-    key: Key
-    tasks: dict[Key, GraphNode]
-    needs: tuple[Key, ...]
-
-    def run(self, values: Sequence[Any]) -> Any:
-        """The chunk, from the values of `needs`."""
-        known = dict(zip(self.needs, values, strict=True))
-        if self.key in known:
-            return known[self.key]
-        return execute_graph(self.tasks, known, {self.key})[self.key]
-
-
-def _read(key: Key, tasks: dict[Key, GraphNode]) -> Read:
-    own: dict[Key, GraphNode] = {}
-    needs: dict[Key, None] = {}
-    stack = [key]
-    while stack:
-        wanted = stack.pop()
-        if wanted in own or wanted in needs:
-            continue
-        if wanted in tasks:
-            own[wanted] = tasks[wanted]
-            stack += tasks[wanted].dependencies
-        else:
-            needs[wanted] = None
-    return Read(key, own, tuple(needs))
 
 
 def is_in_memory(x: da.Array) -> bool:
@@ -218,11 +148,11 @@ def _are_aligned(x: da.Array, y: da.Array) -> bool:
 
 
 def _ancestors_of(x: da.Array, places: Sequence[int]) -> list[dict[str, set[Key]]]:
-    """For some chunks of an array: the keys that it needs, by their names, but for those of results
-    that are shared and in memory."""
+    """The keys that each of some chunks needs, by their names, without those of results that are
+    shared and in memory."""
     keys = list(flatten(x.__dask_keys__()))
     some = [keys[place] for place in places]
-    in_place, copied = map(set, _divide(x))
+    in_place, copied = map(set, divide(x))
     held = in_place - copied
     tasks = convert_legacy_graph(dict(x.dask.cull(set(some))))
     tasks = {key: task for key, task in tasks.items() if get_name_from_key(key) not in held}
@@ -246,7 +176,7 @@ def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
 
 def _have_one_file(arrays: Sequence[da.Array]) -> bool:
     """Whether no more than one file-like object, of `da.from_array`, is read for some arrays."""
-    copied = (name for x in arrays for name in _divide(x, renames=True)[1])
+    copied = (name for x in arrays for name in divide(x, renames=True)[1])
     return len({name for name in copied if _is_file(name)}) < 2
 
 
@@ -255,7 +185,7 @@ def _is_file(name: str) -> bool:
     return name.startswith("original-")
 
 
-def _divide(x: da.Array, *, renames: bool = False) -> tuple[list[str], list[str]]:
+def divide(x: da.Array, *, renames: bool = False) -> tuple[list[str], list[str]]:
     """The layers that stay in place, and those to copy, as far as `x` needs them.
 
     A copy that waits can have another name for the file-like object that `da.from_array` reads
@@ -334,12 +264,12 @@ def _is_datum(value: Any) -> bool:
     """Whether the value of a graph is data: neither a task nor another key's name."""
     if isinstance(value, GraphNode):
         return isinstance(value, DataNode)
-    if _is_future(value):
+    if is_future(value):
         return True
     return not isinstance(value, tuple | list | dict | str | int | float)
 
 
-def _is_future(value: Any) -> bool:
+def is_future(value: Any) -> bool:
     return isinstance(value, TaskRef) or getattr(value, "__dask_future__", False)
 
 
@@ -421,7 +351,7 @@ class _Renaming:
     def _copy_tasks(self, layer: Layer, dependencies: set[str]) -> tuple[Layer, bool]:
         tasks: dict[Key, GraphNode] = {}
         waits = False
-        for key, value in _as_tasks(layer, self.layers, dependencies).items():
+        for key, value in as_tasks(layer, self.layers, dependencies).items():
             new_key = self._new_key(key)
             task, is_first = self._copy_task(new_key, key, value)
             if is_first and self.after is not None:
@@ -441,7 +371,7 @@ class _Renaming:
         return task.substitute(renamed, key=new_key), not renamed
 
 
-def _as_tasks(
+def as_tasks(
     layer: Layer, layers: Mapping[str, Layer], dependencies: set[str]
 ) -> dict[Key, GraphNode | None]:
     """The tasks of a layer as task objects; None for its data."""

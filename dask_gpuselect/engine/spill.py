@@ -60,11 +60,11 @@ class Spilled:
         self.file.read_into(array, self.offset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return in_kind, (self.read(), self.is_cupy)
+        return restored, (self.read(), self.is_cupy)
 
 
-def in_kind(array: NDArray[Any], is_cupy: bool) -> Any:
-    """A NumPy array, or a CuPy array of the same."""
+def restored(array: NDArray[Any], is_cupy: bool) -> Any:
+    """What was read from the disk, as the NumPy or CuPy array that it was before."""
     return importlib.import_module("cupy").asarray(array) if is_cupy else array
 
 

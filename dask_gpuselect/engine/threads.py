@@ -66,7 +66,7 @@ class Threads(Executor):
 
     def __init__(self, n: int, initializer: Callable[[], object] | None = None) -> None:
         self._max_workers = n  # dask's schedulers read it
-        self._pool = ThreadPoolExecutor(n, "gpuselect", initializer or _nothing)
+        self._pool = ThreadPoolExecutor(n, "gpuselect", initializer)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:
@@ -76,10 +76,6 @@ class Threads(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _done_here(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:

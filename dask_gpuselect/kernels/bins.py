@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import like, namespace, to_host
+from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
 from dask_gpuselect.quiet import quiet
-
-Array = Any  # of NumPy or CuPy
 
 
 def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
@@ -67,7 +65,7 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
 
 
 def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The same in a finer unit, of which 64 bits reach less far."""
+    """Dates in a finer unit, of which 64 bits reach less far."""
     try:
         found = dates.astype(dtype)
         is_same = bool(((found.astype(dates.dtype) == dates) | np.isnat(dates)).all())

@@ -16,15 +16,17 @@ from typing import Any, cast
 import numba
 import numpy as np
 from numba import types
+from numba.extending import overload
 
-Signatures = Callable[[types.Array, types.Array], dict[Callable[..., Any], tuple[Any, ...]]]
+Kernel = Callable[..., Any]
+Types = dict[Kernel, tuple[Any, ...]]
+"""Those of the arguments of each kernel."""
+Signatures = Callable[[types.Array, types.Array], Types]
 """From the types of an array that is read and of one that is written, those of each kernel."""
 
 
 @cache
-def compiled(
-    kernel: Callable[..., Any], dtype: np.dtype[Any], signatures: Signatures
-) -> Callable[..., Any]:
+def compiled(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Kernel:
     """A kernel compiled for one dtype: once in a process, and kept on disk for the next.
 
     Read-only arrays are another type to Numba; a signature that asks for no more than reading
@@ -36,7 +38,12 @@ def compiled(
     return jit(kernel, signature)
 
 
-def jit(kernel: Callable[..., Any], signature: tuple[Any, ...]) -> Callable[..., Any]:
+def compiles(signatures: Signatures) -> Callable[[Kernel, np.dtype[Any]], Kernel]:
+    """A decorator: `compiled`, by the signatures that a function gives."""
+    return partial(compiled, signatures=signatures)
+
+
+def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
     """A kernel compiled for the types of its arguments, kept on disk if that can be."""
     found: Any = None
     # Whatever it is that cannot be written or read: an error of the kernel itself comes again.
@@ -46,14 +53,26 @@ def jit(kernel: Callable[..., Any], signature: tuple[Any, ...]) -> Callable[...,
     if found is not None and found.signatures == [signature]:
         # It may not have been written, but it is there.
         found.disable_compile()
-        return cast(Callable[..., Any], found)
+        return cast(Kernel, found)
     # Or two processes that compiled a kernel for two dtypes at the same time have written to one
     # file, and it is the other's.
-    return cast(Callable[..., Any], numba.njit(signature, nogil=True)(kernel))
+    return cast(Kernel, numba.njit(signature, nogil=True)(kernel))
 
 
-def jit_when_called(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: the same for the types of the arguments of a call, when that comes."""
+def by_types(choose: Kernel) -> Kernel:
+    """A decorator: a function that kernels alone can call, by one that chooses what it does for the
+    types of its arguments."""
+
+    @wraps(choose)
+    def stub(*arguments: Any) -> Any:
+        raise NotImplementedError("compiled only")
+
+    overload(stub, strict=False)(choose)
+    return stub
+
+
+def jit_when_called(kernel: Kernel) -> Kernel:
+    """A decorator: compile a kernel for the types of the arguments of a call, when that comes."""
     kept = cache(partial(numba.njit(nogil=True, cache=True), kernel))
     plain = cache(partial(numba.njit(nogil=True), kernel))
 

@@ -18,17 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import (
-    Brackets,
-    Cuts,
-    Envelope,
-    IntArray,
-    Tally,
-    extremes_of,
-    positions_among,
-    positions_of,
-    tied_inside,
-)
+from dask_gpuselect.maths.candidates import Survey
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.envelope import Envelope, positions_among, positions_of, tied_inside
 from dask_gpuselect.maths.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, ranks
@@ -174,7 +166,7 @@ def bracket_box(
     rule : Rule
     lo, hi : ndarray of int64, shape (n_q,)
         Positions in the ladder between which the quantiles `rule.q` lie: see
-        `cuts.positions_among`.
+        `envelope.positions_among`.
     tied : ndarray of int64
         Positions of further values that many elements may equal: counted where they are inside
         brackets.
@@ -469,41 +461,19 @@ class Gathered:
         is_end = ends < value if extreme < value else ends > value
         tied = np.repeat(ends[is_end], np.minimum(self.ties[is_end], most))
         low, high = sorted([_next(value, extreme), extreme])
-        candidates: Any = self.tally.candidates
-        if isinstance(candidates, np.ndarray):
-            found = candidates.compress((candidates >= low) & (candidates <= high))
-        else:
-            found = candidates.between(low, high, most)
+        found = self.tally.candidates.between(low, high, most)
         ordered = np.sort(np.concatenate([tied, found]))
         return unsigned_zero(ordered if extreme < value else ordered[::-1])
 
-    def _surveys(
-        self, intervals: Sequence[tuple[Any, Any] | None]
-    ) -> list[tuple[int, NDArray[Any], NDArray[Any]]]:
-        """How many candidates lie in each interval [low, high], and the least and the largest of
-        them if there are any."""
-        candidates: Any = self.tally.candidates
+    def _surveys(self, intervals: Sequence[tuple[Any, Any] | None]) -> list[Survey]:
+        """What candidates lie in each interval [low, high]; nothing in one that is None."""
         nothing = (0, self.brackets.ends[:0], self.brackets.ends[:0])
         wanted = [each for each in intervals if each is not None and each[0] <= each[1]]
-        if isinstance(candidates, np.ndarray):
-            # Few are about a fence: of 2.7 million float64 all that was asked took 65 ms, now 11.
-            low, high = min(each[0] for each in wanted), max(each[1] for each in wanted)
-            near = candidates.compress((candidates >= low) & (candidates <= high))
-            found = [_survey(near, *each) for each in wanted]
-        else:
-            found = candidates.surveys(wanted)
-        known = iter(found)
+        known = iter(self.tally.candidates.surveys(wanted))
         return [
             next(known) if each is not None and each[0] <= each[1] else nothing
             for each in intervals
         ]
-
-
-def _survey(elements: NDArray[Any], low: Any, high: Any) -> tuple[int, NDArray[Any], NDArray[Any]]:
-    inside = elements.compress((elements >= low) & (elements <= high))
-    if not len(inside):
-        return 0, inside, inside
-    return len(inside), inside.min(keepdims=True), inside.max(keepdims=True)
 
 
 def _only(better: np.ufunc, *found: NDArray[Any]) -> Any:

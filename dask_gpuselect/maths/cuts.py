@@ -14,33 +14,18 @@ which is all a bracket needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.sizes import pilot_bracket
+from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """From a number of elements to the first and last ranks that are wanted of so many."""
-
-# Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand
-# quantiles of ten thousand chunks) it would take longer than the candidates it saves, and counts
-# alone decide.
-NARROW_AT_MOST = 1 << 26
-
-# From so many pivots on, for so few ranks, those far from all of them are left out, by a look at
-# one in 16: three quantiles of 131,000 pivots take 3.4 ms instead of 8.1. 1,001 would take longer.
-THIN_FROM = 1 << 14
-THIN_FOR = 16
-THIN = 16
-
-# More than the rounding of a few operations on positive numbers can take away.
-ROUND_UP = 1 + 2.0**-48
-
 
 ADVICE = "The source is not reproducible: `.persist()` the array first."
 
@@ -210,25 +195,28 @@ class Tally(Arrays):
     ----------
     below, upto : ndarray of int64, shape (E,)
         How many valid elements are < and <= each end. Exact.
-    candidates : ndarray, dtype of the chunks
-        The elements of the wanted cells, in no particular order.
+    candidates : Candidates, dtype of the chunks
+        The elements of the wanted cells.
     n_valid, n_missing : int
         Number of valid elements, and of NaN or NaT.
     """
 
     below: IntArray
     upto: IntArray
-    candidates: NDArray[Any]
+    candidates: Candidates
     n_valid: int
     n_missing: int
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The tally of all parts together."""
+        """The tally of all parts together, with candidates on the host unless it is one part."""
+        if len(parts) == 1:
+            return parts[0]
+        candidates = np.concatenate([part.candidates.on_host() for part in parts])
         return cls(
             below=np.sum([part.below for part in parts], axis=0, dtype=np.int64),
             upto=np.sum([part.upto for part in parts], axis=0, dtype=np.int64),
-            candidates=np.concatenate([part.candidates for part in parts]),
+            candidates=HostCandidates(candidates),
             n_valid=sum(part.n_valid for part in parts),
             n_missing=sum(part.n_missing for part in parts),
         )
@@ -290,351 +278,8 @@ def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: 
     return tally
 
 
-def find_brackets(
-    cuts: Cuts, first: IntArray, last: IntArray, *, use_distances: bool = True
-) -> Brackets:
-    """Bracket the order statistics of ranks ``first[i]`` to ``last[i]``, for every i.
-
-    Parameters
-    ----------
-    cuts : Cuts
-        Of all chunks.
-    first, last : ndarray of int64, shape (n_q,)
-        Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours
-        of a quantile.
-    use_distances : bool
-        Whether distances may narrow what counts alone prove. They never widen it.
-
-    Returns
-    -------
-    Brackets
-        Of every rank named. With n elements in all and m evenly spaced pivots in every chunk, each
-        bracket has at most about 1.09 n/m candidates by counts alone.
-
-    Notes
-    -----
-    O(P log P) in the number P of pivots, and O(B log B) for each narrowed bracket of B chunks.
-    Distances save a quarter to a half of the candidates on continuous data (measured in
-    ``asv_bench/RESULTS.md``).
-    """
-    if len(first) == 0:
-        return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
-    if len(cuts.pivots) >= THIN_FROM and len(first) <= THIN_FOR:
-        cuts = _around(cuts, first, last)
-    envelope = Envelope.of(cuts)
-    lo, hi = positions_of(cuts, envelope, first, last, use_distances=use_distances)
-    return _cells(envelope, lo, hi)
-
-
-def positions_of(
-    cuts: Cuts, envelope: Envelope, first: IntArray, last: IntArray, *, use_distances: bool = True
-) -> tuple[IntArray, IntArray]:
-    """Between which of the distinct pivots the order statistics of these ranks lie: see
-    `Envelope.positions`."""
-    lo, hi = envelope.positions(first, last)
-    if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
-        distances = Distances.of(cuts, envelope)
-        narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
-        lo, hi = np.array(narrowed, dtype=np.int64).T
-    return lo, hi
-
-
-def _around(cuts: Cuts, first: IntArray, last: IntArray) -> Cuts:
-    """The cuts with only those pivots whose cells may hold the wanted ranks. They bracket these as
-    all of them do: what is left out is on one side of every wanted rank."""
-    place = np.arange(len(cuts.pivots)) - np.repeat(np.cumsum(cuts.sizes) - cuts.sizes, cuts.sizes)
-    envelope = Envelope.of(_only(cuts, place % THIN == 0))
-    lo, hi = envelope.positions(first, last)
-    lows, highs = envelope.values[lo[lo >= 0]], envelope.values[hi[hi < len(envelope.values)]]
-    # A cell lies beside all brackets if as many have ended up to its begin as have begun before its
-    # end. Brackets of no low end begin before all, and those of no high end never do.
-    begun = (lo < 0).sum() + np.searchsorted(np.sort(lows), cuts.pivots, side="left")
-    ended = np.searchsorted(np.sort(highs), cuts.pivots, side="right")
-    is_last_wanted = np.full(len(cuts.sizes), len(lo))
-    before = begun > _previous(cuts, ended, 0)
-    behind = _next(cuts, begun, is_last_wanted) > ended
-    return _only(cuts, before | behind)
-
-
-def _only(cuts: Cuts, is_kept: NDArray[np.bool_]) -> Cuts:
-    """The cuts at some of their pivots, with distances where the pivot before is kept too."""
-    n_kept = np.append(np.int64(0), np.cumsum(is_kept, dtype=np.int64))
-    stops = np.cumsum(cuts.sizes)
-    follows = np.append(np.False_, is_kept[:-1])
-    return Cuts(
-        cuts.pivots[is_kept],
-        cuts.below[is_kept],
-        cuts.upto[is_kept],
-        np.where(follows, cuts.distance, np.nan)[is_kept],
-        cuts.slack[is_kept],
-        n_kept[stops] - n_kept[stops - cuts.sizes],
-        cuts.n_valid,
-        cuts.n_missing,
-    )
-
-
-def guess_brackets(
-    look: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
-) -> tuple[Brackets, float]:
-    """Brackets that hold the wanted order statistics with near certainty, from a random sample.
-
-    Parameters
-    ----------
-    look : callable
-        Positions in the sorted sample to the elements there, on the host.
-    size : int
-        Of the sample: valid elements, drawn at the same rate everywhere.
-    first, last : ndarray of int64
-        Ranks of the sample where the wanted quantiles are, as for `find_brackets`.
-
-    Returns
-    -------
-    brackets : Brackets
-        Nothing is proven: load 2 counts whether they hold.
-    share : float
-        The candidates' share of all elements will be about this at most.
-    """
-    if len(first) == 0:
-        return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
-    lo, hi = pilot_bracket(first, last, size)
-    # A value is counted, not gathered, if it is more than one in eight of what a bracket holds, or
-    # so: found at two neighbouring positions of those that divide the bracket in sixteen.
-    positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
-    seen = look(np.clip(positions, 0, size - 1).ravel())
-    values = np.unique(seen)
-    at = np.searchsorted(values, seen).reshape(positions.shape)
-    heavy = at[:, 1:][at[:, 1:] == at[:, :-1]]
-    lows = np.where(lo < 0, -1, at[:, 0])
-    highs = np.where(hi == size, len(values), at[:, -1])
-    brackets = Brackets.covering(values, lows, highs, counted=heavy)
-    return brackets, min(float((hi - lo).sum() / size), 1.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Envelope:
-    """Bounds of #{x <= y} at every distinct pivot y of all chunks, by counts alone.
-
-    Parameters
-    ----------
-    values : ndarray, shape (K,)
-        The distinct pivots, ascending.
-    lower, upper : ndarray of int64, shape (K,)
-        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending.
-    ties : ndarray of int64, shape (K,)
-        Elements known to equal the value.
-    position : ndarray of int64, shape (P,)
-        Where each pivot of the cuts stands in `values`.
-    inside : ndarray of int64, shape (P,)
-        Elements of the open cell that ends at each pivot.
-    """
-
-    values: NDArray[Any]
-    lower: IntArray
-    upper: IntArray
-    ties: IntArray
-    position: IntArray
-    inside: IntArray
-
-    @classmethod
-    def of(cls, cuts: Cuts) -> Envelope:
-        order = np.argsort(cuts.pivots, kind="stable")
-        ordered = cuts.pivots[order]
-        is_last = np.append(ordered[1:] != ordered[:-1], np.True_)  # of its value
-        group = np.cumsum(is_last) - is_last
-        position = np.empty(len(order), np.int64)
-        position[order] = group
-
-        before = _previous(cuts, cuts.upto, 0)
-        inside = cuts.below - before
-        behind = _next(cuts, cuts.below, cuts.n_valid) - cuts.upto
-        # A cell is open at y if it begins before y and ends after it: its elements may be up to y,
-        # or not.
-        lower = np.cumsum((cuts.upto - before)[order])[is_last]
-        opened = np.cumsum(behind[order])[is_last]
-        closed = np.cumsum(inside[order])[is_last]
-        open_below = int(cuts.below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
-        upper = lower + open_below + np.append(np.int64(0), opened[:-1]) - closed
-        ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
-        ties = np.diff(ties, prepend=np.int64(0))
-        return cls(ordered[is_last], lower, upper, ties, position, inside)
-
-    def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
-        """See `positions_among`."""
-        return positions_among(self.lower, self.upper, first, last)
-
-
-def positions_among(
-    least_upto: IntArray, most_upto: IntArray, first: IntArray, last: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Of each pair of ranks the last value that certainly leaves `first` above it, or -1, and the
-    first that certainly has `last` below or at it, or their number; by bounds of the number of
-    elements up to each value."""
-    lo = np.searchsorted(most_upto, first, side="right") - 1
-    return lo, np.searchsorted(least_upto, last + 1, side="left")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Distances:
-    """The cells whose distances say more than their counts, and what they say.
-
-    A cell (a, b) with c elements of distance d to b, and a < y < b: were j of them up to y, then d
-    would be at least j (b - y), and at most j (y - a) + c (b - y). So j is at most d / (b - y) and
-    at least (d - c (b - y)) / (y - a): the two cutting planes at a and b, seen from y.
-
-    Parameters
-    ----------
-    envelope : Envelope
-        What counts alone prove.
-    begin, end : ndarray of int64, shape (C,)
-        Positions of a and b among the distinct pivots; there is a pivot between them.
-    inside : ndarray of int64, shape (C,)
-        c.
-    distance, slack : ndarray of float64, shape (C,)
-        d and its error, finite, as is the width b - a.
-    """
-
-    envelope: Envelope
-    begin: IntArray
-    end: IntArray
-    inside: IntArray
-    distance: FloatArray
-    slack: FloatArray
-
-    @classmethod
-    def of(cls, cuts: Cuts, envelope: Envelope) -> Distances:
-        begin = _previous(cuts, envelope.position, -1)
-        width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
-        informs = np.isfinite(cuts.distance) & np.isfinite(cuts.slack) & np.isfinite(width)
-        informs &= envelope.inside > 0
-        informs &= (begin >= 0) & (envelope.position > begin + 1)
-        every = cls(envelope, begin, envelope.position, envelope.inside, cuts.distance, cuts.slack)
-        return every._select(np.flatnonzero(informs))
-
-    def narrow(self, lo: int, hi: int, first: int, last: int) -> tuple[int, int]:
-        """The narrowest bracket of ranks `first` to `last` within positions (lo, hi], by
-        bisection."""
-        if hi - lo <= 1:
-            return lo, hi
-        overlaps = np.flatnonzero((self.begin < hi - 1) & (self.end > lo + 1))
-        cells = self._select(overlaps)
-        low, high = lo, hi - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if cells.most(middle) <= first else (low, middle - 1)
-        lo, low, high = low, low + 1, hi
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if cells.least(middle) > last else (middle + 1, high)
-        return lo, low
-
-    def most(self, y: int) -> int:
-        """At most how many elements of all chunks are up to pivot `y` (a position)."""
-        is_open, inside, _, distance, _, to_end = self._open(y)
-        with np.errstate(over="ignore"):
-            most = np.floor(distance / to_end * ROUND_UP)
-        certain = np.minimum(most, inside).astype(np.int64)
-        return int(self.envelope.upper[y]) - int((self.inside[is_open] - certain).sum())
-
-    def least(self, y: int) -> int:
-        """At least how many elements of all chunks are up to pivot `y` (a position)."""
-        _, inside, distance, _, to_begin, to_end = self._open(y)
-        with np.errstate(over="ignore", invalid="ignore"):
-            least = (distance - inside * to_end * ROUND_UP) / to_begin
-        least = np.clip(np.ceil(least / ROUND_UP), 0, inside)
-        return int(self.envelope.lower[y]) + int(least.astype(np.int64).sum())
-
-    def _select(self, cells: IntArray) -> Distances:
-        return Distances(
-            self.envelope,
-            self.begin[cells],
-            self.end[cells],
-            self.inside[cells],
-            self.distance[cells],
-            self.slack[cells],
-        )
-
-    def _open(
-        self, y: int
-    ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The cells open at y: which, their counts, their distances at least and at most, and y's
-        own distances to their ends."""
-        values = self.envelope.values
-        is_open = np.flatnonzero((self.begin < y) & (y < self.end))
-        to_begin = exact_gap(values[self.begin[is_open]], values[y])
-        to_end = exact_gap(values[y], values[self.end[is_open]])
-        inside = self.inside[is_open].astype(np.float64)
-        distance, slack = self.distance[is_open], self.slack[is_open]
-        with np.errstate(over="ignore"):
-            least, most = (distance - slack) / ROUND_UP, (distance + slack) * ROUND_UP
-        return is_open, inside, least, most, to_begin, to_end
-
-
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """The smallest and the largest number of a dtype."""
     if dtype.kind == "f":
         return dtype.type(-np.inf), dtype.type(np.inf)
     return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
-
-
-def exact_gap(low: Any, high: Any) -> FloatArray:
-    """``high - low`` as float64 to a relative error of 2**-53, for any ``low <= high`` of a real
-    dtype."""
-    low, high = np.asarray(low), np.asarray(high)
-    if low.dtype.kind == "f":
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(high.astype(np.float64) - low.astype(np.float64))
-    # Modulo 2**64 the difference is exact even where int64 would overflow.
-    return np.asarray((high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64))
-
-
-def _cells(envelope: Envelope, lo: IntArray, hi: IntArray) -> Brackets:
-    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and
-    above)."""
-    brackets = Brackets.covering(envelope.values, lo, hi, counted=tied_inside(envelope, lo, hi))
-    ends = np.searchsorted(envelope.values, brackets.ends)
-    return replace(brackets, wanted=brackets.wanted & (_most_inside(envelope, ends) > 0))
-
-
-def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
-    """Positions inside brackets (lo, hi] of pivots that may have too many ties to be gathered.
-
-    Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most one
-    such pivot holds more ties than the cells open there, and it is the first: any later one has all
-    ties of those between it and the first above the first's lower bound and below the rank. So
-    making the first an end is enough to keep candidates bounded on any data.
-    """
-    tied = lo + 1
-    return tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
-
-
-def _most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
-    """The most elements that can lie in each open cell between neighbouring ends (positions)."""
-    n_valid = np.int64(np.iinfo(np.int64).max)
-    most_below = np.append(envelope.upper[ends] - envelope.ties[ends], n_valid)
-    least_upto = np.append(np.int64(0), envelope.lower[ends])
-    return np.asarray(most_below - least_upto)
-
-
-def _firsts(cuts: Cuts) -> IntArray:
-    """Index of the first pivot of every chunk that has any."""
-    starts = np.cumsum(cuts.sizes) - cuts.sizes
-    return np.asarray(starts[cuts.sizes > 0])
-
-
-def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
-    """A column of the cuts, one pivot earlier in the same chunk; `at_first` for a chunk's first
-    pivot."""
-    previous = np.empty_like(column)
-    previous[1:] = column[:-1]
-    previous[_firsts(cuts)] = at_first
-    return previous
-
-
-def _next(cuts: Cuts, column: IntArray, at_last: IntArray) -> IntArray:
-    """A column of the cuts, one pivot later in the same chunk; a chunk's `at_last` for its last
-    pivot."""
-    following = np.empty_like(column)
-    following[:-1] = column[1:]
-    has_pivots = cuts.sizes > 0
-    following[(np.cumsum(cuts.sizes) - 1)[has_pivots]] = at_last[has_pivots]
-    return following

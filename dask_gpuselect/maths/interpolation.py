@@ -224,7 +224,7 @@ def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
 
 
 def _lerp_by_one(a: Reals, b: Reals, weight: float) -> Reals:
-    """The same by one weight: a third of the time, for what is not needed is not computed."""
+    """``(1 - weight) a + weight b`` by a single weight, in a third of the time."""
     if weight in (0.0, 1.0):
         return b if weight else a
     width = b - a
@@ -235,7 +235,7 @@ def _lerp_by_one(a: Reals, b: Reals, weight: float) -> Reals:
 
 
 def _numpy_lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
-    """From the nearer end, so that the answer never decreases with the weight."""
+    """NumPy's formula: from the nearer end, so that the answer never decreases with the weight."""
     width = b - a
     return np.where(weight < 0.5, a + width * weight, b - width * (1 - weight))
 

@@ -1,4 +1,4 @@
-"""What is known of many lanes at once, and the brackets that it proves: `cuts`, as vectors.
+"""What is known of many lanes at once, and the brackets that it proves.
 
 A part of the data tells, for every lane, its order statistics at even ranks. Those of all parts
 bracket every order statistic of the lane: where the pivots of a part lie among those of the others
@@ -29,8 +29,9 @@ RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
 shapes ``(n_questions, k)``."""
 
 
-class LaneQuestion(Protocol):
-    """What is asked of every lane. Hashable, picklable, and deterministically tokenizable."""
+class LaneOrder(Protocol):
+    """The order statistics that are asked of every lane. Hashable, picklable, and deterministically
+    tokenizable."""
 
     def __hash__(self) -> int: ...
 
@@ -55,13 +56,13 @@ class LaneQuestion(Protocol):
         ``(n_answers, len(n))``, or the same for all."""
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        """See `RanksOfLanes`."""
+        """The two ranks of each answer, of each number of valid elements: a `RanksOfLanes`."""
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
         """The answers, ``(n_answers, n_lanes)``, with warnings of lanes that have none."""
 
     def lane_values(self, found: Lanes) -> NDArray[Any]:
-        """The same without warnings."""
+        """The answers, ``(n_answers, n_lanes)``, without warnings."""
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes that have no element, or no valid one."""
@@ -70,7 +71,7 @@ class LaneQuestion(Protocol):
 FindBrackets = Callable[
     [Sequence["LaneCuts"], IntArray, IntArray], tuple[NDArray[Any], NDArray[Any]]
 ]
-"""See `bracketed`, which is the reference."""
+"""From the cuts of some parts and the first and last ranks to the ends of brackets: `bracketed`."""
 
 TILE = 1 << 17
 """Entries of tables that are ordered together: 5 MB with their order and sums."""
@@ -310,10 +311,10 @@ def merge(parts: Sequence[LaneCuts], m: int, find: FindBrackets | None = None) -
     )
 
 
-def find_brackets(
+def find_lane_brackets(
     parts: Sequence[LaneCuts], ranks: RanksOfLanes, find: FindBrackets | None = None
 ) -> LaneBrackets:
-    """The brackets after the first pass."""
+    """The brackets of some ranks after the first pass."""
     n_valid, n_missing = known_of_all(parts)
     lower, upper = ranks_of_each(n_valid, ranks)
     low, high = (find or bracketed)(parts, lower[:, None], upper[:, None])
@@ -323,8 +324,8 @@ def find_brackets(
 def narrow(
     parts: Sequence[LaneCuts], brackets: LaneBrackets, find: FindBrackets | None = None
 ) -> LaneBrackets:
-    """The brackets after one pass more, over what is inside those before."""
-    n_valid, n_missing = check_unchanged(parts, brackets)
+    """The brackets after one pass more, over what is inside the brackets before."""
+    n_valid, n_missing = check_lanes_unchanged(parts, brackets)
     n_before, n_inside = total("n_before", parts), total("n_inside", parts)
     places = brackets.lower - n_before, brackets.upper - n_before
     last = np.maximum(n_inside - 1, 0)
@@ -361,7 +362,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     ChunksChangedError
         If a bracket does not hold its ranks.
     """
-    n_valid, n_missing = check_unchanged([tally], brackets)
+    n_valid, n_missing = check_lanes_unchanged([tally], brackets)
     holds = (tally.below <= brackets.lower) & (brackets.upper < tally.upto)
     if not holds[n_valid > 0].all():
         raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
@@ -385,7 +386,7 @@ def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
     return total("n_valid", parts), total("n_missing", parts)
 
 
-def check_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, IntArray]:
+def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, IntArray]:
     """The numbers of all elements of each lane, if they are those that are known of the first
     load."""
     found = known_of_all(parts)

@@ -70,7 +70,7 @@ class Nearest:
 
     @property
     def distances(self) -> Floats:
-        """Of the rows, correctly rounded from `squared`."""
+        """The distances of the rows, correctly rounded from `squared`."""
         roots: Floats = np.sqrt(self.squared)
         if self.level.any():
             scale = np.array([1 / UP, 1.0, 1 / DOWN])

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import (
+    ADVICE,
     Arrays,
     Brackets,
     ChunksChangedError,
     Cuts,
     IntArray,
     Tally,
-    find_brackets,
 )
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import counts_at, order_statistics
 
 # A pivot takes 40 bytes in one place, and a candidate 8. As many of both, which `pivot_count` makes
@@ -32,7 +33,7 @@ PIVOTS_SHARED = 4
 
 
 @dataclass(frozen=True)
-class Layout:
+class SortedChunks:
     """The chunks of the sorted array: what two loads are asked for.
 
     Parameters
@@ -47,7 +48,7 @@ class Layout:
 
     @property
     def share(self) -> int:
-        """See `strategies.pivot_count`."""
+        """The factor for `sizes.pivot_count` that asks for enough pivots."""
         return max(1, self.n_chunks // PIVOTS_SHARED)
 
     def starts(self, n: int) -> IntArray:
@@ -110,8 +111,9 @@ class Edges(Arrays):
     @classmethod
     def of_chunk(cls, brackets: Brackets, tally: Tally, splitters: Splitters) -> Self:
         """The edges of one chunk, by what the second load has found there."""
-        ordered = np.sort(tally.candidates)
-        left, right = counts_at(brackets, tally, splitters.values, ordered.searchsorted)
+        left, right = counts_at(
+            brackets, tally, splitters.values, tally.candidates.ordered().places
+        )
         n_missing = len(splitters.starts) - len(splitters.values)
         size = tally.n_valid + tally.n_missing
         left = np.append(left, np.full(n_missing, tally.n_valid, np.int64))
@@ -121,11 +123,8 @@ class Edges(Arrays):
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """The edges of all chunks of `parts`, in their order."""
-        return cls(
-            np.concatenate([part.left for part in parts]),
-            np.concatenate([part.right for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-        )
+        columns = zip(*((part.left, part.right, part.sizes) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,14 +149,16 @@ class Table(Arrays):
 
     @classmethod
     def of(cls, edges: Edges, splitters: Splitters) -> Self:
-        """The pieces of all chunks. Ties with a splitter are dealt out in the order of the chunks:
-        as many go before it as its rank leaves room for."""
+        """The pieces of all chunks.
+
+        Ties with a splitter are dealt out in the order of the chunks: as many go before it as its
+        rank leaves room for.
+        """
         ties = edges.right - edges.left
         wanted = splitters.starts - edges.left.sum(axis=0)
         if ((wanted < 0) | (wanted > ties.sum(axis=0))).any():
             raise ChunksChangedError(
-                "the chunks do not have the elements that the second load counted. "
-                "The source is not reproducible: `.persist()` the array first."
+                f"the chunks do not have the elements that the second load counted. {ADVICE}"
             )
         prior = np.cumsum(ties, axis=0) - ties
         cuts = edges.left + np.clip(wanted - prior, 0, ties)

@@ -162,8 +162,8 @@ def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
 
 
 def _tally_bytes(n_parts: int, n_questions: int) -> int:
-    """Of the counts of the tallies in one place: below, before, inside and up to each bracket, and
-    of the lane."""
+    """The bytes of the counts of all tallies in one place: below, before, inside and up to each
+    bracket, and of the lane."""
     n_tallies = min(n_parts, TALLIES_EVERY) * _merge_levels(n_parts, TALLIES_EVERY)
     return n_tallies * (2 * n_questions + 1) * TWO_COUNTS
 

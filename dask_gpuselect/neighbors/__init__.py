@@ -1,13 +1,11 @@
 """Exact k nearest neighbours of chunked data, by brute force: the function `kneighbors`, and
 scikit-learn's estimators over it."""
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from dask_gpuselect.neighbors.search import kneighbors
-from dask_gpuselect.optional import needs
+from dask_gpuselect.neighbors.functions import kneighbors
+from dask_gpuselect.optional import on_demand
 
 if TYPE_CHECKING:
     from dask_gpuselect.neighbors.estimators import (
@@ -18,11 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors", "kneighbors"]
 
-
-def __getattr__(name: str) -> Any:
-    """The estimators, when they are first asked for: they need scikit-learn."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needs("sklearn", name, but="; the function kneighbors does not"):
-        estimators = importlib.import_module("dask_gpuselect.neighbors.estimators")
-    return getattr(estimators, name)
+__getattr__ = on_demand(
+    __name__,
+    __all__,
+    lambda: import_module("dask_gpuselect.neighbors.estimators"),
+    "sklearn",
+    but="; the function kneighbors does not",
+)

@@ -16,24 +16,16 @@ from dask_gpuselect.arguments import public
 from dask_gpuselect.arrays import FILL_ROWS, check_not_masked, is_cupy, to_host
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.maths.nearest import Weights, check_length, majority, means, shares
-from dask_gpuselect.neighbors.search import (
-    Answer,
-    Search,
-    as_k,
-    as_rows,
-    check_features,
-    check_k,
-    check_k_of_others,
-    distances_of,
-    indices_of,
-)
+from dask_gpuselect.neighbors import graph
+from dask_gpuselect.neighbors.functions import as_k, as_rows, check_features
+from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quiet import outside
 
 FLOAT, INT = np.dtype(np.float64), np.dtype(np.int64)
 
 
 class _Neighbors(BaseEstimator):  # type: ignore[misc]
-    """What all three share: the fitted rows, and the search among them."""
+    """The part that all estimators share: the fitted rows, and the search among them."""
 
     n_neighbors: int
     metric: str
@@ -70,20 +62,22 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         k = as_k(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors")
-        indices = Answer(indices_of, INT, (k,))
+        indices = graph.Answer(graph.indices_of, INT, (k,))
         if not return_distance:
             return self._search(X, k).answers([indices])[0]
-        return tuple(self._search(X, k).answers([Answer(distances_of, FLOAT, (k,)), indices]))
+        return tuple(
+            self._search(X, k).answers([graph.Answer(graph.distances_of, FLOAT, (k,)), indices])
+        )
 
-    def _search(self, X: Any, k: int) -> Search:
+    def _search(self, X: Any, k: int) -> graph.NeighborSearch:
         rows = self._fit_X
         if X is None:
-            check_k_of_others(k, rows.shape[0])
-            return Search(rows, rows, k, leave_out=True)
+            graph.check_k_of_others(k, rows.shape[0])
+            return graph.NeighborSearch(rows, rows, k, leave_out=True)
         queries = self._as_rows(X, reset=False)
         check_features(rows, queries)
-        check_k(k, rows.shape[0], queries.shape[0])
-        return Search(rows, queries, k)
+        graph.check_k(k, rows.shape[0], queries.shape[0])
+        return graph.NeighborSearch(rows, queries, k)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         """Rows as the search takes them; the number of features is set or checked.
@@ -104,34 +98,6 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         self._fit_X = self._as_rows(X, reset=True)
         self.n_samples_fit_ = self._fit_X.shape[0]
         self.effective_metric_ = self.metric
-
-    def _answers(self, X: Any, wanted: list[Answer]) -> list[Any]:
-        """Of what is known of the nearest rows of some queries."""
-        return self._search(X, as_k(self.n_neighbors, "n_neighbors")).answers(wanted, self._y)
-
-    def _targets(self, y: Any, **how: Any) -> NDArray[Any]:
-        """What is known of the fitted rows, in memory, checked as scikit-learn does it."""
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, "
-                "but the target y is None."
-            )
-        check_not_masked(getattr(y, "_meta", y), FILL_ROWS)
-        if isinstance(y, da.Array):
-            with outside():
-                y = entered(y, "y", FILL_ROWS).compute()
-        if is_cupy(y):
-            y = to_host(y)
-        found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
-        check_length(found, self._fit_X.shape[0])
-        return found
-
-
-def _check_weights(weights: Weights) -> None:
-    if not (callable(weights) or weights in (None, "uniform", "distance")):
-        raise ValueError(
-            f"weights is {weights!r}, and must be 'uniform', 'distance', None or a function"
-        )
 
 
 class NearestNeighbors(_Neighbors):
@@ -199,7 +165,82 @@ class NearestNeighbors(_Neighbors):
         return self
 
 
-class KNeighborsRegressor(RegressorMixin, _Neighbors):  # type: ignore[misc]
+class _Supervised(_Neighbors):
+    """The part that regression and classification share: what is known of the fitted rows."""
+
+    def __init__(
+        self, n_neighbors: int = 5, *, weights: Weights = "uniform", metric: str = "euclidean"
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.metric = metric
+
+    @public("X", "y")
+    def fit(self, X: Any, y: Any) -> Self:
+        """Keep the rows, and what is known of them.
+
+        Parameters
+        ----------
+        X : dask array or array_like, shape (n, n_features)
+            As of the function `kneighbors`.
+        y : dask array or array_like, shape (n,) or (n, n_outputs)
+            Finite numbers for regression; for classification anything that can be sorted. A dask
+            array is computed.
+
+        Returns
+        -------
+        KNeighborsRegressor or KNeighborsClassifier
+            This one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For rows that are no real numbers or not as many as `y` has, for a `y` that is no
+            numbers or no classes, for weights or a metric that are not known, or a number of
+            neighbours below 1.
+        """
+        weights = self.weights
+        if not (callable(weights) or weights in (None, "uniform", "distance")):
+            raise ValueError(
+                f"weights is {weights!r}, and must be 'uniform', 'distance', None or a function"
+            )
+        self._fit_rows(X)
+        self._y = self._learn(y)
+        return self
+
+    def _learn(self, y: Any) -> NDArray[Any]:
+        """What is kept of `y`."""
+        raise NotImplementedError
+
+    def _answers(self, X: Any, wanted: list[graph.Answer]) -> list[Any]:
+        """What the nearest rows of some queries answer, by what is known of the rows."""
+        return self._search(X, as_k(self.n_neighbors, "n_neighbors")).answers(wanted, self._y)
+
+    def _targets(self, y: Any, **how: Any) -> NDArray[Any]:
+        """What is known of the fitted rows, in memory, checked as scikit-learn does it."""
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, "
+                "but the target y is None."
+            )
+        check_not_masked(getattr(y, "_meta", y), FILL_ROWS)
+        if isinstance(y, da.Array):
+            with outside():
+                y = entered(y, "y", FILL_ROWS).compute()
+        if is_cupy(y):
+            y = to_host(y)
+        found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
+        check_length(found, self._fit_X.shape[0])
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@documented_like(NearestNeighbors)
+class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
     """Regression by the weighted mean of what is known of the nearest rows.
 
     Parameters
@@ -210,17 +251,9 @@ class KNeighborsRegressor(RegressorMixin, _Neighbors):  # type: ignore[misc]
         What each counts: the same, the inverse of its distance, or what a function makes of the
         distances, ``(n_queries, n_neighbors) -> (n_queries, n_neighbors)``. By "distance", where
         some neighbours are at distance 0, these count the same and others nothing.
-    metric : str, default "euclidean"
-        Nothing else is known.
+    {metric}
 
-    Attributes
-    ----------
-    n_features_in_ : int
-    feature_names_in_ : array of str
-        If the fitted rows have names for their features.
-    n_samples_fit_ : int
-        Of the fitted rows; NaN if chunk sizes are not known.
-    effective_metric_ : str
+    {Attributes}
 
     See Also
     --------
@@ -244,40 +277,10 @@ class KNeighborsRegressor(RegressorMixin, _Neighbors):  # type: ignore[misc]
     array([3., 0.])
     """
 
-    def __init__(
-        self, n_neighbors: int = 5, *, weights: Weights = "uniform", metric: str = "euclidean"
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric = metric
+    def _learn(self, y: Any) -> NDArray[Any]:
+        return self._targets(y, dtype="numeric")
 
-    @public("X", "y")
-    def fit(self, X: Any, y: Any) -> Self:
-        """Keep the rows, and what is known of them.
-
-        Parameters
-        ----------
-        X : dask array or array_like, shape (n, n_features)
-            As of the function `kneighbors`.
-        y : dask array or array_like, shape (n,) or (n, n_outputs)
-            Finite numbers. A dask array is computed.
-
-        Returns
-        -------
-        KNeighborsRegressor
-            This one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For rows or values that are no real numbers or of different lengths, for weights or a
-            metric that are not known, or a number of neighbours below 1.
-        """
-        _check_weights(self.weights)
-        self._fit_rows(X)
-        self._y = self._targets(y, dtype="numeric")
-        return self
-
+    @documented_like(_Neighbors.kneighbors)
     @public("X")
     def predict(self, X: Any) -> Any:
         """Weighted means of some queries.
@@ -291,28 +294,19 @@ class KNeighborsRegressor(RegressorMixin, _Neighbors):  # type: ignore[misc]
         array, shape (n_queries,) or (n_queries, n_outputs)
             Floating. A lazy dask array if the queries or the fitted rows are.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As of the function `kneighbors`.
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
+        {Raises}
         """
         check_is_fitted(self)
         y = self._y
         # As NumPy's mean, and as a quotient of sums of float64.
         is_mean = self.weights in (None, "uniform") and y.dtype.kind == "f"
         dtype = y.dtype if is_mean else FLOAT
-        answer = Answer(partial(means, weights=self.weights), dtype, y.shape[1:])
+        answer = graph.Answer(partial(means, weights=self.weights), dtype, y.shape[1:])
         return self._answers(X, [answer])[0]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
-
-class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
+@documented_like(KNeighborsRegressor)
+class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
     """Classification by the weighted vote of the nearest rows.
 
     Parameters
@@ -321,8 +315,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         How many rows of each query vote.
     weights : {"uniform", "distance"}, callable or None, default "uniform"
         What each counts; see `KNeighborsRegressor`.
-    metric : str, default "euclidean"
-        Nothing else is known.
+    {metric}
 
     Attributes
     ----------
@@ -330,11 +323,8 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         In ascending order; a list if there are several outputs.
     outputs_2d_ : bool
         Whether `y` had two dimensions.
-    n_features_in_ : int
-    feature_names_in_ : array of str
-        If the fitted rows have names for their features.
-    n_samples_fit_ : int
-        Of the fitted rows; NaN if chunk sizes are not known.
+    {n_features_in_}
+    {n_samples_fit_}
     effective_metric_ : str
 
     See Also
@@ -346,10 +336,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
     Loads: one of the fitted rows for each prediction. The classes `y` are held in memory. Of
     classes with equal votes the first of `classes_` is the answer.
 
-    References
-    ----------
-    G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
-    to robust regression", 2011, section VI.
+    {References}
 
     Examples
     --------
@@ -362,37 +349,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
     array([[0.66666667, 0.33333333]])
     """
 
-    def __init__(
-        self, n_neighbors: int = 5, *, weights: Weights = "uniform", metric: str = "euclidean"
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric = metric
-
-    @public("X", "y")
-    def fit(self, X: Any, y: Any) -> Self:
-        """Keep the rows, and their classes.
-
-        Parameters
-        ----------
-        X : dask array or array_like, shape (n, n_features)
-            As of the function `kneighbors`.
-        y : dask array or array_like, shape (n,) or (n, n_outputs)
-            Of anything that can be sorted. A dask array is computed.
-
-        Returns
-        -------
-        KNeighborsClassifier
-            This one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For rows that are no real numbers or not as many as classes, for targets that are no
-            classes, for weights or a metric that are not known, or a number of neighbours below 1.
-        """
-        _check_weights(self.weights)
-        self._fit_rows(X)
+    def _learn(self, y: Any) -> NDArray[Any]:
         labels = self._targets(y, dtype=None)
         self.outputs_2d_ = labels.ndim == 2 and labels.shape[1] > 1
         if not self.outputs_2d_:
@@ -402,8 +359,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         coded = [np.unique(column, return_inverse=True) for column in columns]
         classes = [found for found, _ in coded]
         self.classes_ = classes if self.outputs_2d_ else classes[0]
-        self._y = np.stack([numbers for _, numbers in coded], axis=1)
-        return self
+        return np.stack([numbers for _, numbers in coded], axis=1)
 
     @public("X")
     def predict(self, X: Any) -> Any:
@@ -431,7 +387,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         classes = self._class_list
         vote = partial(majority, classes=tuple(classes), weights=self.weights)
         per_query = (len(classes),) if self.outputs_2d_ else ()
-        return self._answers(X, [Answer(vote, np.result_type(*classes), per_query)])[0]
+        return self._answers(X, [graph.Answer(vote, np.result_type(*classes), per_query)])[0]
 
     @public("X")
     def predict_proba(self, X: Any) -> Any:
@@ -459,7 +415,7 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
         for i, classes in enumerate(self._class_list):
             size = len(classes)
             share = partial(shares, output=i, n_classes=size, weights=self.weights)
-            wanted.append(Answer(share, FLOAT, (size,)))
+            wanted.append(graph.Answer(share, FLOAT, (size,)))
         found = self._answers(X, wanted)
         return found if self.outputs_2d_ else found[0]
 
@@ -471,5 +427,4 @@ class KNeighborsClassifier(ClassifierMixin, _Neighbors):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.target_tags.multi_output = True
         return tags

@@ -10,24 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
-from dask_gpuselect.arrays import like, numpy_dtype
-from dask_gpuselect.engine import passes
-from dask_gpuselect.engine.lane_plans import plan_lanes
-from dask_gpuselect.engine.lanes import ask_lanes, ask_lanes_now
-from dask_gpuselect.engine.passes import Plan
-from dask_gpuselect.engine.rounds import ask_rounds
-from dask_gpuselect.engine.search import select_now
-from dask_gpuselect.maths.cuts import (
-    FloatArray,
-)
+from dask_gpuselect.arrays import numpy_dtype
+from dask_gpuselect.engine.asking import Asking, ask, plan
+from dask_gpuselect.engine.plans import Plan
+from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
-from dask_gpuselect.quantiles.documentation import documented
-from dask_gpuselect.quantiles.questions import AllQuestion, Quantiles, check_not_empty
+from dask_gpuselect.quantiles.documentation import documented_like
+from dask_gpuselect.quantiles.questions import Quantiles, check_not_empty
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
-@documented
 @public("a")
 def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Exact median of all elements in at most two loads, or along some axes.
@@ -35,8 +28,13 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     Parameters
     ----------
     a : dask array, or array_like
-        {data}
-    {axis_and_keepdims}
+        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
+        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
+        once, in kind.
+    axis : None, int or tuple of ints, optional
+        Axes to reduce; all of them by default.
+    keepdims : bool, default False
+        Whether the reduced axes stay, with size 1.
 
     Returns
     -------
@@ -47,7 +45,16 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Raises
     ------
-    {raised_by_medians}
+    TypeError
+        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
+        be averaged: take ``quantile(a, 0.5, method="lower")``.
+    numpy.exceptions.AxisError, ValueError
+        At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
+        too small for any plan.
+    ChunksChangedError
+        While computing, if a chunk differs between two loads.
+    MemoryError, RuntimeError
+        For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
@@ -55,13 +62,28 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Notes
     -----
-    {loads_of_a_median}
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
+    memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
 
-    {along_axes}
+    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
+    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
+    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
+    column is taken in slabs or in parts that fit, mostly in two loads (see `explain`); a worker holds
+    one of them for each of its threads, and what the parts of a column report, which fits the limit
+    too.
+    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
+    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
 
-    {memory_of_a_median}
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
+    Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
-    {algorithm}
+    Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
+    (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
+    order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
+    the fewest possible in so little memory (Munro & Paterson 1980).
 
     The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
@@ -75,20 +97,16 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     500000.0
     >>> float(median(abs(x - median(x))).compute())
     250000.0
-    """
+    """  # noqa: E501
     return _quantile("median", a, 0.5, axis, MEDIAN, keepdims=keepdims)
 
 
-@documented
+@documented_like(median)
 @public("a")
 def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Exact median of all elements in at most two loads, or along some axes, NaN left out.
 
-    Parameters
-    ----------
-    a : dask array, or array_like
-        {data}
-    {axis_and_keepdims}
+    {Parameters}
 
     Returns
     -------
@@ -97,9 +115,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
         type, all else gives float64, as ``numpy.nanmedian`` does.
         NaN, with a RuntimeWarning, if every element is NaN or there is none.
 
-    Raises
-    ------
-    {raised_by_medians}
+    {Raises}
 
     See Also
     --------
@@ -107,11 +123,11 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Notes
     -----
-    {loads_of_a_median}
+    {Loads}
 
-    {along_axes}
+    {Along}
 
-    {memory_of_a_median}
+    {Memory}
 
     NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
 
@@ -125,7 +141,7 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     return _quantile("nanmedian", a, 0.5, axis, MEDIAN, keepdims=keepdims, skips_missing=True)
 
 
-@documented
+@documented_like(median)
 @public("a", "weights")
 def quantile(
     a: Any,
@@ -142,7 +158,9 @@ def quantile(
     Parameters
     ----------
     a : dask array, or array_like
-        {data_and_dates}
+        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
+        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
+        other array-API arrays. A plain array is answered at once, in kind.
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the two loads.
     {axis}
@@ -151,8 +169,7 @@ def quantile(
         "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "linear",
         "median_unbiased", "normal_unbiased" (definitions 1 to 9 of Hyndman & Fan 1996), "lower",
         "higher", "midpoint", "nearest".
-    keepdims : bool, default False
-        Whether the reduced axes stay, with size 1.
+    {keepdims}
     weights : None
         Not implemented yet.
     strategy : Strategy or str, optional
@@ -171,13 +188,19 @@ def quantile(
 
     Raises
     ------
-    {type_error}
+    TypeError
+        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
+        method that would interpolate; for a q that is complex, a string or lazy.
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown
         strategy, or one with only some of the axes.
-    {if_empty}
-    {raised_while_computing}
+    IndexError
+        For an empty array: at the call if its size is known, else while computing.
+    numpy.exceptions.AxisError, NotImplementedError
+        At the call, for an axis that does not exist; for weights.
+    {ChunksChangedError}
+    {MemoryError}
 
     See Also
     --------
@@ -185,13 +208,21 @@ def quantile(
 
     Notes
     -----
-    {loads}
+    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
+    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
+    rule once. Nothing is computed by the call.
 
-    {along_axes}
+    {Along}
 
-    {memory}
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
+    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
+    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
+    an element, 4,096 and n / 5,000.
+    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
+    each q instead.
 
-    {algorithm}
+    {Algorithm}
 
     Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
     For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
@@ -218,7 +249,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, **how)
 
 
-@documented
+@documented_like(quantile)
 @public("a", "weights")
 def nanquantile(
     a: Any,
@@ -233,12 +264,13 @@ def nanquantile(
 
     Parameters
     ----------
-    a : dask array, or array_like
-        {data_and_dates}
-    q : float or 1-D array_like of floats
-        In [0, 1]. All of them share the two loads.
+    {a}
+    {q}
     {axis}
-    {method_to_weights}
+    method : str, default "linear"
+        One of ``numpy.quantile``'s thirteen: see `quantile`.
+    {keepdims}
+    {weights}
 
     Returns
     -------
@@ -249,12 +281,16 @@ def nanquantile(
 
     Raises
     ------
-    {type_error}
+    {TypeError}
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan.
-    {if_empty_in_the_end}
-    {raised_while_computing}
+    IndexError
+        While computing, for an array of unknown size that proves empty, if the answer's type has no
+        NaN.
+    {numpy.exceptions.AxisError}
+    {ChunksChangedError}
+    {MemoryError}
 
     See Also
     --------
@@ -262,11 +298,11 @@ def nanquantile(
 
     Notes
     -----
-    {loads}
+    {Loads}
 
-    {along_axes}
+    {Along}
 
-    {memory}
+    {Memory}
 
     See `quantile` for the algorithm.
 
@@ -282,7 +318,7 @@ def nanquantile(
     )
 
 
-@documented
+@documented_like(nanquantile)
 @public("a", "weights")
 def percentile(
     a: Any,
@@ -297,12 +333,13 @@ def percentile(
 
     Parameters
     ----------
-    a : dask array, or array_like
-        {data_and_dates}
+    {a}
     q : float or 1-D array_like of floats
         In [0, 100]. All of them share the two loads.
     {axis}
-    {method_to_weights}
+    {method}
+    {keepdims}
+    {weights}
 
     Returns
     -------
@@ -312,26 +349,21 @@ def percentile(
 
     Raises
     ------
-    {type_error}
+    {TypeError}
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
         method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
-    {if_empty}
-    {raised_while_computing}
+    IndexError
+        For an empty array: at the call if its size is known, else while computing.
+    {numpy.exceptions.AxisError}
+    {ChunksChangedError}
+    {MemoryError}
 
     See Also
     --------
     quantile, nanpercentile
 
-    Notes
-    -----
-    {loads}
-
-    {along_axes}
-
-    {memory}
-
-    See `quantile` for the algorithm.
+    {Notes}
 
     Examples
     --------
@@ -345,7 +377,7 @@ def percentile(
     )
 
 
-@documented
+@documented_like(percentile)
 @public("a", "weights")
 def nanpercentile(
     a: Any,
@@ -358,14 +390,7 @@ def nanpercentile(
 ) -> Any:
     """Exact percentiles of all elements in at most two loads, or along some axes, NaN left out.
 
-    Parameters
-    ----------
-    a : dask array, or array_like
-        {data_and_dates}
-    q : float or 1-D array_like of floats
-        In [0, 100]. All of them share the two loads.
-    {axis}
-    {method_to_weights}
+    {Parameters}
 
     Returns
     -------
@@ -376,26 +401,20 @@ def nanpercentile(
 
     Raises
     ------
-    {type_error}
-    ValueError
-        At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
-        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
-    {if_empty_in_the_end}
-    {raised_while_computing}
+    {TypeError}
+    {ValueError}
+    IndexError
+        While computing, for an array of unknown size that proves empty, if the answer's type has no
+        NaN.
+    {numpy.exceptions.AxisError}
+    {ChunksChangedError}
+    {MemoryError}
 
     See Also
     --------
     percentile, nanquantile
 
-    Notes
-    -----
-    {loads}
-
-    {along_axes}
-
-    {memory}
-
-    See `quantile` for the algorithm.
+    {Notes}
 
     Examples
     --------
@@ -427,7 +446,8 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
         Of any dtype that has quantiles.
     q : float or 1-D array_like of floats, default 0.5
         In [0, 1], as for `quantile`: how many there are matters.
-    {axis}
+    axis : None, int or tuple of ints, optional
+        Axes to reduce; all of them by default.
 
     Returns
     -------
@@ -480,9 +500,7 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     if not isinstance(a, da.Array):
         raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
     a, question, axes, _ = _asked(a, q, axis, METHODS["lower"])
-    if len(axes) < a.ndim:
-        return plan_lanes(a, axes, question.n_answers)
-    return passes.plan(a, question, question.n_answers)
+    return plan(Asking(a, question, axes))
 
 
 # --- Checking arguments -------------------------------------------------------------------------
@@ -501,7 +519,7 @@ def _quantile(
     weights: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
-    """What all six functions do: check, and ask a lazy array lazily, any other at once.
+    """What all six functions do: check, and ask.
 
     `name` is part of the names of layers; q is in ``[0, scale]``.
     """
@@ -511,41 +529,8 @@ def _quantile(
     a, question, axes, is_scalar = _asked(
         a, q, axis, method, skips_missing=skips_missing, scale=scale
     )
-    dtype = question.dtype
-    if len(axes) < a.ndim:
-        if chosen is not None:
-            raise ValueError("a strategy selects among all elements: leave out axis, or strategy")
-        form = {"keepdims": keepdims, "is_scalar": is_scalar}
-        if isinstance(a, da.Array):
-            return ask_lanes(a, question, name, axes, dtype, **form)
-        found = ask_lanes_now(a, question.source_dtype, question, axes, **form)
-        return found[()] if isinstance(a, np.ndarray) else found
-    shape = () if is_scalar else (question.n_answers,)
-    shape += (1,) * a.ndim if keepdims else ()
-    return ask_all(a, question, name, shape, dtype, chosen)
-
-
-def ask_all(
-    a: Any,
-    question: AllQuestion,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    strategy: Strategy | None,
-) -> Any:
-    """The answer about all elements: lazily of a lazy array, of any other at once and in kind."""
-    if isinstance(a, da.Array):
-        if strategy is not None:
-            return ask_rounds(a, question, strategy, name, shape, dtype)
-        return passes.ask(a, question, name, shape, dtype)
-    source_dtype = numpy_dtype(a)
-    if strategy is None:
-        answer = passes.ask_now(a, source_dtype, question)
-    else:
-        found = select_now(a, source_dtype, question.ranks, strategy)
-        answer = question.answer_by(found.n_valid, found.n_missing, found.at)
-    answer = answer.reshape(shape)
-    return answer[()] if isinstance(a, np.ndarray) else like(answer, a)
+    form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
+    return ask(Asking(a, question, axes, question.dtype, **form), name, chosen)
 
 
 def _asked(

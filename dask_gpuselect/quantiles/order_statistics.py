@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
-from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, guess_brackets
+from dask_gpuselect.engine.asking import Asking, ask
+from dask_gpuselect.engine.questions import ElementQuestion
+from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf
+from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.sizes import pivot_share
-from dask_gpuselect.quantiles.functions import ask_all
-from dask_gpuselect.quantiles.questions import ByRanks
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
@@ -106,7 +107,8 @@ def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | No
     dtype = result_dtype(source, METHODS["lower"], **how)
     ranks, shape = _ranks_of(k, a)
     question = OrderStatistics(ranks, source, dtype)
-    return ask_all(a, question, "order-statistic", shape, dtype, chosen)
+    axes, is_scalar = tuple(range(a.ndim)), shape == ()
+    return ask(Asking(a, question, axes, dtype, is_scalar=is_scalar), "order-statistic", chosen)
 
 
 def _ranks_of(k: int | ArrayLike, a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -132,8 +134,8 @@ def _ranks_of(k: int | ArrayLike, a: Any) -> tuple[tuple[int, ...], tuple[int, .
 
 
 @dataclass(frozen=True)
-class OrderStatistics(ByRanks):
-    """Elements of some ranks of a whole array; see `passes.Question`.
+class OrderStatistics(ElementQuestion):
+    """Elements of some ranks of a whole array.
 
     Parameters
     ----------
@@ -146,6 +148,10 @@ class OrderStatistics(ByRanks):
     k: tuple[int, ...]
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
+
+    @property
+    def n_answers(self) -> int:
+        return len(self.k)
 
     @property
     def share(self) -> int:

@@ -5,27 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
-from typing import Any, Protocol, TypeVar
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine import passes
-from dask_gpuselect.engine.rounds import Ranking
-from dask_gpuselect.maths.cuts import (
-    Brackets,
-    Cuts,
-    IntArray,
-    RanksOf,
-    Tally,
-    find_brackets,
-    guess_brackets,
-)
-from dask_gpuselect.maths.finish import order_statistics, unsigned_zero
+from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion
+from dask_gpuselect.maths.cuts import IntArray, RanksOf
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
-from dask_gpuselect.maths.lane_cuts import Lanes, distinct
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks
 from dask_gpuselect.maths.sizes import pivot_share
 
@@ -34,44 +25,9 @@ Wanted = Callable[[tuple[float, ...], Method, int], T]
 REMEMBERED = 128  # quantiles of one question
 
 
-class AllQuestion(passes.Question, Ranking, Protocol):
-    """What is asked of all elements, to be found in two loads or by a strategy."""
-
-
-class ByRanks:
-    """What is asked by ranks, of any number of elements, and answered by the elements there; see
-    `passes.Question`."""
-
-    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
-        raise NotImplementedError
-
-    def ranks_of_sample(self, n: int) -> RanksOf:
-        raise NotImplementedError
-
-    def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
-    ) -> NDArray[Any]:
-        """The answer, by what finds the elements of those ranks."""
-        raise NotImplementedError
-
-    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
-        del rate  # the sample's own ranks are those that are wanted
-        return guess_brackets(ordered.take, len(ordered), *self.ranks(len(ordered)))[0]
-
-    def settle(self, guess: Brackets, tally: Tally) -> NDArray[Any]:
-        return self.answer(guess, tally)
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
-
-    def answer(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
-        found = partial(order_statistics, brackets, tally)
-        return self.answer_by(tally.n_valid, tally.n_missing, found)
-
-
 @dataclass(frozen=True)
-class Quantiles(ByRanks):
-    """Some quantiles of all elements of an array; see `passes.Question`.
+class Quantiles(ElementQuestion, LaneQuestion):
+    """Some quantiles of all elements of an array, or of every lane.
 
     Parameters
     ----------
@@ -119,6 +75,14 @@ class Quantiles(ByRanks):
     @property
     def n_answers(self) -> int:
         return len(self.q)
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        return self
+
+    @property
+    def order(self) -> LaneOrder:
+        return self
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         wanted = self.wanted_of_lanes(n)

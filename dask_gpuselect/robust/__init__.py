@@ -1,11 +1,10 @@
 """Robust statistics by exact selection: the spread of data, whatever its outliers, and regression
 that up to half of the rows cannot spoil."""
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
-
-from dask_gpuselect.optional import needs
+from dask_gpuselect.optional import on_demand
 from dask_gpuselect.robust.spread import iqr, mad, naniqr, nanmad
 
 if TYPE_CHECKING:
@@ -13,11 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LeastMedianOfSquares", "LeastTrimmedSquares", "iqr", "mad", "naniqr", "nanmad"]
 
-
-def __getattr__(name: str) -> Any:
-    """The estimators, when they are first asked for: they need scikit-learn."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needs("sklearn", name):
-        from dask_gpuselect.robust import regression
-    return getattr(regression, name)
+__getattr__ = on_demand(
+    __name__, __all__, lambda: import_module("dask_gpuselect.robust.regression"), "sklearn"
+)

@@ -23,18 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
-from dask_gpuselect.maths.cuts import (
-    Brackets,
-    ChunksChangedError,
-    Cuts,
-    Envelope,
-    IntArray,
-    Tally,
-    positions_among,
-    positions_of,
-    tied_inside,
-)
-from dask_gpuselect.maths.finish import elements_at
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
+from dask_gpuselect.maths.envelope import Envelope, positions_among, positions_of, tied_inside
 from dask_gpuselect.maths.ranks import MEDIAN, ranks
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
@@ -250,7 +241,7 @@ def bracket_median_and_shells(
     ladder : Ladder
         Of at least one element.
     lo, hi : ndarray of int64, shape (1,)
-        Positions in the ladder between which the median lies: see `cuts.positions_among`.
+        Positions in the ladder between which the median lies: see `envelope.positions_among`.
     counted : ndarray of int64
         Positions of values to count in any case.
     rooms : tuple of 3 ints
@@ -400,19 +391,19 @@ def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> lis
 
 
 def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets, Tally]:
-    """The same with those candidates alone that lie about the elements of some ranks, if they are
-    on the host. Most are in the shells, and the median is not: of 5.6 million candidates it took
-    60 ms, of these 15."""
-    candidates = tally.candidates
+    """The part of the brackets and of the tally about the elements of some ranks, if to select
+    among fewer candidates is faster. Most are in the shells, and the median is not: of 5.6 million
+    on the host it took 60 ms, of these 15."""
     lo = int(tally.upto.searchsorted(wanted.min(), side="right")) - 1
     hi = int(tally.below.searchsorted(wanted.max(), side="right"))
-    if not isinstance(candidates, np.ndarray) or lo < 0 or hi == len(brackets.ends):
+    if lo < 0 or hi == len(brackets.ends):
+        return brackets, tally
+    found = tally.candidates.inside(brackets.ends[lo], brackets.ends[hi])
+    if found is None:
         return brackets, tally
     ends = slice(lo, hi + 1)
-    first, last = brackets.ends[lo], brackets.ends[hi]
     is_wanted = np.append(brackets.wanted[lo + 1 : hi + 1], np.False_)
     part = Brackets(brackets.ends[ends], np.append(np.False_, is_wanted))
-    found = candidates.compress((candidates > first) & (candidates < last))
     counts = tally.below[ends], tally.upto[ends]
     return part, Tally(*counts, found, tally.n_valid, tally.n_missing)
 
@@ -456,14 +447,14 @@ def distances_of_ranks(
     if is_gathered and places.min() >= 0 and places.max() < n_placed:
         points = np.concatenate([np.abs(signed), nearest[is_known]])
         weights = np.concatenate([ties, inside[is_known]])
-        gathered = np.abs(signed_distances(_on_host(tally.candidates), centre))
+        gathered = np.abs(signed_distances(tally.candidates.on_host(), centre))
         found = _at_places(gathered, points, weights, places)
         least = furthest[is_inner].max(initial=0)
         if least <= found.min() and found.max() <= nearest[is_outer].min(initial=np.inf):
             return found
     raise ChunksChangedError(
         "the middle distances from the median left the brackets that the first load proved. "
-        "The source is not reproducible: `.persist()` the array first."
+        f"{ADVICE}"
     )
 
 
@@ -474,14 +465,6 @@ def _bounds_of_cells(signed: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     left, right = np.concatenate([-infinity, signed]), np.concatenate([signed, infinity])
     nearest = np.maximum(np.maximum(left, -right), 0)
     return nearest, np.maximum(np.abs(left), np.abs(right))
-
-
-def _on_host(candidates: Any) -> NDArray[Any]:
-    """Candidates, which may be on a device."""
-    if isinstance(candidates, np.ndarray):
-        return candidates
-    host: NDArray[Any] = candidates.on_host()
-    return host
 
 
 def _at_places(
@@ -501,7 +484,8 @@ def _at_places(
             remaining.append((place, place - n_before))
     if remaining:
         wanted = np.array([inner for _, inner in remaining])
-        for (place, _), one in zip(remaining, elements_at(gathered, wanted), strict=True):
+        elements = HostCandidates(gathered).elements_at(wanted)
+        for (place, _), one in zip(remaining, elements, strict=True):
             found[places == place] = one
     return found
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_gpuselect.maths.cuts import ChunksChangedError, Cuts, FloatArray, find_brackets
+from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.fits.concentration import (
     EVERYTHING,
     Criterion,
@@ -29,7 +30,7 @@ from dask_gpuselect.maths.fits.concentration import (
     leap,
 )
 from dask_gpuselect.maths.fits.designs import Design, rank, residuals
-from dask_gpuselect.maths.fits.starts import FIRST_STEPS, Fit, Search, best_fits, different
+from dask_gpuselect.maths.fits.starts import FIRST_STEPS, Fit, StartSettings, best_fits, different
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.rows import Rows
 
@@ -73,7 +74,9 @@ class CollinearError(ValueError):
     """Some columns are sums of multiples of others."""
 
 
-def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Generator) -> Fitted:
+def fit(
+    rows: Rows, h: int, search: StartSettings, *, tol: float, random: np.random.Generator
+) -> Fitted:
     """The best fit of h rows.
 
     Parameters
@@ -81,7 +84,7 @@ def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Gen
     rows : Rows
     h : int
         Between half of the rows and all of them.
-    search : Search
+    search : StartSettings
     tol : float
         Share of the objective that a step has to gain for another one to be made.
     random : Generator
@@ -104,7 +107,9 @@ def fit(rows: Rows, h: int, search: Search, *, tol: float, random: np.random.Gen
         return _fit(rows, h, search, tol, random)
 
 
-def _fit(rows: Rows, h: int, search: Search, tol: float, random: np.random.Generator) -> Fitted:
+def _fit(
+    rows: Rows, h: int, search: StartSettings, tol: float, random: np.random.Generator
+) -> Fitted:
     n = sum(rows.sizes)
     sampled = _sampled(rows, n, search, random)
     is_all = len(sampled.rows) == n
@@ -113,7 +118,7 @@ def _fit(rows: Rows, h: int, search: Search, tol: float, random: np.random.Gener
     if is_all:
         return _of_all(sampled, fits[0], h)
     fits = different(fits, sampled.rows, sampled.target, h / n)
-    tracks = [_Track((each.theta,)) for each in fits]
+    tracks = [Track((each.theta,)) for each in fits]
     return _concentrated(rows, sampled, tracks, h, search, tol=tol)
 
 
@@ -121,7 +126,7 @@ def _fit(rows: Rows, h: int, search: Search, tol: float, random: np.random.Gener
 
 
 @dataclass(frozen=True, eq=False)
-class _Sample:
+class Sample:
     """Rows of the design that were drawn from n."""
 
     design: Design
@@ -135,7 +140,7 @@ class _Sample:
         return np.where(np.isnan(size), np.inf, size)
 
 
-def _sampled(rows: Rows, n: int, search: Search, random: np.random.Generator) -> _Sample:
+def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Generator) -> Sample:
     """Rows at random places, in their order: whatever the chunks, the same."""
     row_bytes = 8 * (rows.p + 2)
     size = min(n, SAMPLED, max(SAMPLED_BYTES // row_bytes, 10 * (rows.p + 1)))
@@ -149,10 +154,10 @@ def _sampled(rows: Rows, n: int, search: Search, random: np.random.Generator) ->
             f"the columns of X{intercept} are collinear: of {design.n_parameters}, "
             f"only {found} are linearly independent"
         )
-    return _Sample(design, table, design.target(y), n)
+    return Sample(design, table, design.target(y), n)
 
 
-def _of_all(sampled: _Sample, best: Fit, h: int) -> Fitted:
+def _of_all(sampled: Sample, best: Fit, h: int) -> Fitted:
     """The fit of a sample that has all rows."""
     tally = RowTally.of_rows(residuals(sampled.rows, sampled.target, best.theta), sampled.rows)
     half = half_of(tally, EVERYTHING, h)
@@ -164,7 +169,7 @@ def _of_all(sampled: _Sample, best: Fit, h: int) -> Fitted:
 
 
 @dataclass(frozen=True, eq=False)
-class _Track:
+class Track:
     """A fit on its way: the ones to be tallied, and the best so far with its half and the step that
     follows it."""
 
@@ -178,13 +183,7 @@ class _Track:
 
 
 def _concentrated(
-    rows: Rows,
-    sampled: _Sample,
-    tracks: list[_Track],
-    h: int,
-    search: Search,
-    *,
-    tol: float,
+    rows: Rows, sampled: Sample, tracks: list[Track], h: int, search: StartSettings, *, tol: float
 ) -> Fitted:
     """The best of some fits after steps on all rows; after the first ones, that goes on alone."""
     for turn in range(search.most_steps + 1):
@@ -202,9 +201,9 @@ def _concentrated(
 
 
 def _after_a_pass(
-    rows: Rows, sampled: _Sample, tracks: list[_Track], h: int, criterion: Criterion, tol: float
-) -> list[_Track]:
-    """All fits that have not settled, a step further by one pass."""
+    rows: Rows, sampled: Sample, tracks: list[Track], h: int, criterion: Criterion, tol: float
+) -> list[Track]:
+    """The tracks after one pass: each that has not settled is a step further."""
     open_ = [track for track in tracks if not track.is_settled]
     asked = [(track, theta) for track in open_ for theta in track.proposals]
     found = iter(_tallied(rows, sampled, asked, h, criterion))
@@ -216,13 +215,15 @@ def _after_a_pass(
 
 
 def _advanced(
-    track: _Track,
+    track: Track,
     told: list[tuple[FloatArray, RowTally, FloatArray, Half]],
     criterion: Criterion,
     tol: float,
-) -> _Track:
-    """After one pass: a proposal is better than the best so far by enough for another step, or the
-    way ends here."""
+) -> Track:
+    """A track after one pass.
+
+    Either a proposal is enough better than the best so far for another step, or the way ends here.
+    """
     objectives = [criterion.objective(tally, ends, half) for _, tally, ends, half in told]
     objective = min(objectives)
     if not objective < track.objective:
@@ -234,52 +235,45 @@ def _advanced(
     if criterion.needs_sums and track.best is not None and track.step is not None:
         proposals.append(theta + leap(theta - track.best, step - track.step) * step)
     n_steps = track.n_steps + 1
-    return _Track(tuple(proposals), theta, objective, half, step, n_steps, not gains)
+    return Track(tuple(proposals), theta, objective, half, step, n_steps, not gains)
 
 
-Told = tuple[RowTally, FloatArray, Half]
+Measured = tuple[RowTally, FloatArray, Half]
 
 
 def _tallied(
-    rows: Rows,
-    sampled: _Sample,
-    asked: list[tuple[_Track, FloatArray]],
-    h: int,
-    criterion: Criterion,
-) -> list[Told]:
+    rows: Rows, sampled: Sample, asked: list[tuple[Track, FloatArray]], h: int, criterion: Criterion
+) -> list[Measured]:
     """The tallies of some fits with their halves: in one pass if all guesses hold, else in two
     more."""
     thetas = np.array([theta for _, theta in asked])
     guesses = [_guess(track, theta, sampled, h, criterion) for track, theta in asked]
-    found: list[Told | None] = [None] * len(asked)
+    found: list[Measured | None] = [None] * len(asked)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
         # A chunk may have all of them, and chance some more.
         room = [(ends, 4 * math.ceil(most) + 1024) for ends, most in guesses]
-        found = _told(rows, sampled, thetas, room, h, criterion)
+        found = _measured(rows, sampled, thetas, room, h, criterion)
     missed = [i for i, told in enumerate(found) if told is None]
     if missed:
         proven = [_proven(cuts, h) for cuts in passes.cuts(rows, sampled.design, thetas[missed])]
         for i, told in zip(
-            missed, _told(rows, sampled, thetas[missed], proven, h, criterion), strict=True
+            missed, _measured(rows, sampled, thetas[missed], proven, h, criterion), strict=True
         ):
             found[i] = told
     if any(told is None for told in found):
-        raise ChunksChangedError(
-            "residuals differ between two loads. "
-            "The source is not reproducible: `.persist()` the arrays first."
-        )
+        raise ChunksChangedError(f"residuals differ between two loads. {ADVICE}")
     return [told for told in found if told is not None]
 
 
-def _told(
+def _measured(
     rows: Rows,
-    sampled: _Sample,
+    sampled: Sample,
     thetas: FloatArray,
     about: list[tuple[FloatArray, int]],
     h: int,
     criterion: Criterion,
-) -> list[Told | None]:
+) -> list[Measured | None]:
     ends, most = [each for each, _ in about], [each for _, each in about]
     tallies = passes.tallies(
         rows, sampled.design, thetas, ends, most, with_sums=criterion.needs_sums
@@ -292,7 +286,7 @@ def _told(
 
 
 def _guess(
-    track: _Track, theta: FloatArray, sampled: _Sample, h: int, criterion: Criterion
+    track: Track, theta: FloatArray, sampled: Sample, h: int, criterion: Criterion
 ) -> tuple[FloatArray, float]:
     """Ends between which the h-th residual of a fit should be, and how many rows about are
     between them.
@@ -318,7 +312,7 @@ def _guess(
 
 
 def _proven(cuts: Cuts, h: int) -> tuple[FloatArray, int]:
-    """The same by the cuts of all chunks."""
+    """Ends that surely have the h-th residual of a fit between them, by the cuts of all chunks."""
     rank_of_h = np.array([h - 1])
     brackets = find_brackets(cuts, rank_of_h, rank_of_h)
     open_ends = np.where(brackets.wanted[[0, -1]], [-1.0, np.inf], np.nan)

@@ -18,12 +18,14 @@ from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine import threads
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced
 from dask_gpuselect.engine.marks import Marks, Seen, marks_of
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.quiet import outside, quiet
 
 T = TypeVar("T")
+Merge = Callable[[list[T]], T]
 
 
 class Rows(Protocol):
@@ -44,11 +46,7 @@ class Rows(Protocol):
     n_passes: int
 
     def run(
-        self,
-        measure: Callable[..., T],
-        merge: Callable[[list[T]], T],
-        own: Sequence[Any],
-        **arguments: Any,
+        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
         """What ``measure(x, y, own, **arguments)`` says of all chunks, of which each has an own
         argument: merged, in their order."""
@@ -94,30 +92,30 @@ def tallies(
     """What all rows say about each of some fits: see `kernels.residuals.row_tallies`."""
     about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
     own = [None] * len(rows.sizes)
-    return rows.run(_tallies, _merged_tallies, own, **about, with_sums=with_sums)
+    return rows.run(_tallies, _merge_tallies, own, **about, with_sums=with_sums)
 
 
 def _tallies(x: Any, y: Any, own: None, **about: Any) -> list[RowTally]:
-    return kernels.row_kernels_for(x).row_tallies(x, y, **about)
+    return backend_for(x).residuals.row_tallies(x, y, **about)
 
 
-def _merged_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
+def _merge_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
     return [RowTally.merge(of_one) for of_one in zip(*parts, strict=True)]
 
 
 def cuts(rows: Rows, design: Design, thetas: FloatArray) -> list[Cuts]:
     """The cuts of the absolute residuals of each of some fits."""
     own = [None] * len(rows.sizes)
-    return rows.run(_cuts, _merged_cuts, own, design=design, thetas=thetas)
+    return rows.run(_cuts, _merge_cuts, own, design=design, thetas=thetas)
 
 
 def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> list[Cuts]:
-    kernel = kernels.row_kernels_for(x)
+    kernel = backend_for(x).residuals
     sizes = (kernel.absolute_residuals(x, y, design, theta) for theta in thetas)
     return [kernels.cuts(size, np.dtype(np.float64), 1) for size in sizes]
 
 
-def _merged_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
+def _merge_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
     return [Cuts.merge(of_one) for of_one in zip(*parts, strict=True)]
 
 
@@ -125,7 +123,7 @@ def _merged_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
 
 
 class PlainRows:
-    """Of plain arrays; NumPy's are shared by threads."""
+    """The rows of plain arrays. Several threads share those of NumPy."""
 
     def __init__(self, x: Any, y: Any) -> None:
         self.n_passes = 0
@@ -137,11 +135,7 @@ class PlainRows:
         self.pieces = [(x[a:b], y[a:b]) for a, b in itertools.pairwise(bounds)]
 
     def run(
-        self,
-        measure: Callable[..., T],
-        merge: Callable[[list[T]], T],
-        own: Sequence[Any],
-        **arguments: Any,
+        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
         self.n_passes += 1
 
@@ -161,7 +155,7 @@ class PlainRows:
 
 
 @dataclass(frozen=True)
-class _Own:
+class Own:
     """What a task knows of its chunk: its number, its rows (-1: not known), the marks of X and y
     (None before the first pass), and what else is for it alone."""
 
@@ -192,23 +186,19 @@ class _Own:
 
 
 class LazyRows:
-    """Of dask arrays with the same chunks of rows, and all columns in one."""
+    """The rows of dask arrays in the same chunks, each with all columns."""
 
     def __init__(self, x: da.Array, y: da.Array) -> None:
         self.x, self.y, self.p, self.n_passes = x, y[:, None], x.shape[1], 0
         self.marks: list[tuple[int, ...] | None] = [None] * x.numblocks[0]
         self.sizes = [-1] * x.numblocks[0]
         if math.isnan(sum(x.chunks[0]) + sum(y.chunks[0])):
-            self.sizes = self.run(_size, _joined, [None] * len(self.sizes))
+            self.sizes = self.run(_size, _join_sizes, [None] * len(self.sizes))
         else:
             self.sizes = list(x.chunks[0])
 
     def run(
-        self,
-        measure: Callable[..., T],
-        merge: Callable[[list[T]], T],
-        own: Sequence[Any],
-        **arguments: Any,
+        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
         self.n_passes += 1
         label = f"robust{measure.__name__.replace('_', '-')}"
@@ -220,7 +210,7 @@ class LazyRows:
             _of_chunk, name, [self.x, self.y, each], measure=measure, arguments=arguments
         )
         last = f"{label}-all-{token}"
-        how = partial(_merged_seen, merge)
+        how = partial(Seen.merge, merge)
         merged = reduced(parts, f"{label}-merge", how, how, last)
         with outside():  # the sources are the user's
             seen: Seen = merged.compute()
@@ -239,24 +229,20 @@ class LazyRows:
             _of_rows, (0,), *rows, function=function, concatenate=True, **how, **arguments
         )
 
-    def _about(self, own: Sequence[Any]) -> list[_Own]:
+    def _about(self, own: Sequence[Any]) -> list[Own]:
         each = enumerate(zip(self.sizes, self.marks, own, strict=True))
-        return [_Own(i, *about) for i, about in each]
-
-
-def _merged_seen(merge: Callable[[list[Any]], Any], parts: list[Seen]) -> Seen:
-    return Seen.merge(merge, parts)
+        return [Own(i, *about) for i, about in each]
 
 
 def _of_chunk(
-    x: Any, y: Any, own: _Own, *, measure: Callable[..., T], arguments: dict[str, Any]
+    x: Any, y: Any, own: Own, *, measure: Callable[..., T], arguments: dict[str, Any]
 ) -> Seen:
     marks = own.check(x, y)
     return Seen(measure(x, y[:, 0], own.value, **arguments), marks)
 
 
 @quiet()
-def _of_rows(x: Any, y: Any, own: _Own, *, function: Callable[..., Any], **arguments: Any) -> Any:
+def _of_rows(x: Any, y: Any, own: Own, *, function: Callable[..., Any], **arguments: Any) -> Any:
     own.check(x, y)
     return function(x, y[:, 0], **arguments)
 
@@ -265,5 +251,5 @@ def _size(x: Any, y: Any, own: None) -> list[int]:
     return [len(x)]
 
 
-def _joined(parts: list[list[int]]) -> list[int]:
+def _join_sizes(parts: list[list[int]]) -> list[int]:
     return [size for part in parts for size in part]

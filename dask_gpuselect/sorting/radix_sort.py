@@ -25,12 +25,13 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.graphs import Stages, each_chunk, exchanged, reduced
+from dask_gpuselect.engine.exchange import Stages, exchanged
+from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.exchange import Run, cut_positions, joined_runs
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
 
 MOST_BITS = 16  # of a digit: its histogram has 2**16 numbers, 512 KiB for each chunk
 
@@ -70,7 +71,7 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     Notes
     -----
     Algorithm 1 of [1]_, with its steps where they are done: 1 a histogram of each chunk, 2 to 6 in
-    `exchange.cut_positions`, 7 the exchange of pieces and a local sort.
+    `scans.cut_positions`, 7 the exchange of pieces and a local sort.
 
     Loads: one of every chunk. Its keys, of the elements' size, then stay in memory.
 
@@ -108,7 +109,7 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     radix.check_kind(x._meta)
     dtype = result_dtype(x.dtype, METHODS["lower"], weak_q=True)
     keys = each_chunk(radix.keys_of, f"radix-sort-keys-{tokenize(x.name)}", [x], dtype=dtype)
-    in_order = _in_order(keys)
+    in_order = _is_in_order(keys)
     for shift in range(0, radix.key_bits(dtype), bits):
         keys = _one_pass(keys, in_order, shift, bits)
     name = f"radix-sort-{tokenize(keys.name)}"
@@ -118,7 +119,7 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     return da.Array(elements.dask, name, (sizes,), meta=meta)
 
 
-def _in_order(keys: da.Array) -> da.Array:
+def _is_in_order(keys: da.Array) -> da.Array:
     """One task: whether nothing has to be moved."""
     runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
     name = f"radix-sort-ascends-{tokenize(runs.name)}"
@@ -136,7 +137,7 @@ def _one_pass(keys: da.Array, in_order: da.Array, shift: int, bits: int) -> da.A
     counts = each_chunk(
         _histogram, f"radix-sort-histogram-{token}", [keys], [in_order], shift=shift, bits=bits
     )
-    cuts = reduced(counts, "radix-sort-histogram-merge", _table, _scan, f"radix-sort-scan-{token}")
+    cuts = reduced(counts, "radix-sort-histogram-merge", _stack, _scan, f"radix-sort-scan-{token}")
     pieces = each_chunk(
         _split,
         f"radix-sort-split-{token}",
@@ -155,14 +156,14 @@ def _histogram(keys: Any, in_order: bool, *, shift: int, bits: int) -> IntArray 
     return None if in_order else radix.count_digit(keys, shift, bits)[None]
 
 
-def _table(counts: list[IntArray | None]) -> IntArray | None:
+def _stack(counts: list[IntArray | None]) -> IntArray | None:
     """The histograms of some chunks, a row each; None if nothing is to be moved."""
     found = [rows for rows in counts if rows is not None]
     return np.concatenate(found) if found else None
 
 
 def _scan(counts: list[IntArray | None]) -> IntArray | None:
-    table = _table(counts)
+    table = _stack(counts)
     return None if table is None else cut_positions(table)
 
 
@@ -188,7 +189,7 @@ def _split(
     return [ordered[a:b] for a, b in itertools.pairwise(ends)]
 
 
-def _regrouped(
+def _regroup(
     pieces: list[Any], batch: int, group: int, cuts: IntArray | None, grouping: Stages
 ) -> list[Any]:
     """The pieces for each chunk of a group, of what a batch of chunks has sent to the group."""
@@ -216,7 +217,7 @@ def _regrouped(
 #   alone, and joins pieces as they arrive, while a digit's sort must keep the order of the ones
 #   before it.
 # - Its stages join what is meant for several chunks in the order in which it arrives; ours keep the
-#   order of the chunks. See `graphs.Stages`.
+#   order of the chunks. See `exchange.Stages`.
 def _exchange(
     pieces: da.Array, cuts: da.Array, stages: Stages, token: Hashable, shift: int, bits: int
 ) -> da.Array:
@@ -226,17 +227,17 @@ def _exchange(
         stages,
         f"radix-sort-placed-{token}",
         f"radix-sort-piece-{token}",
-        _placed,
+        _place,
         shift,
         bits,
-        regroup=_regrouped,
+        regroup=_regroup,
         cuts=TaskRef((cuts.name,)),
         grouping=stages,
     )
 
 
-def _placed(pieces: list[Any], shift: int, bits: int) -> Any:
-    """All pieces of a chunk, in the order of the digit; those of one digit as their chunks are."""
+def _place(pieces: list[Any], shift: int, bits: int) -> Any:
+    """The keys of all pieces of a chunk, in the order of the digit; equal ones stay in order."""
     given = [piece for piece in pieces if piece is not None]
     if len(given) < len(pieces) or len(given) == 1:
         (whole,) = given  # nothing was moved, or there is one chunk or batch

@@ -133,13 +133,13 @@ def _box_of(ordered: da.Array, rule: Rule) -> SortedBox:
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
     places = reduced(
-        ends, "sorted-ends-merge", _chained, _places, f"sorted-places-{token}", q=rule.q
+        ends, "sorted-ends-merge", _chain_ends, _places, f"sorted-places-{token}", q=rule.q
     )
-    picked = each_chunk(_picked, f"sorted-elements-{token}", [ordered], [places], block_ids=True)
+    picked = each_chunk(_pick, f"sorted-elements-{token}", [ordered], [places], block_ids=True)
     quartiles = reduced(
         picked,
         "sorted-elements-merge",
-        _joined,
+        _join_picked,
         _quartiles,
         f"sorted-quartiles-{token}",
         places=TaskRef((places.name,)),
@@ -242,13 +242,13 @@ class Places:
     weight: NDArray[np.float64]
 
 
-def _chained(parts: list[Any]) -> list[Any]:
-    """Of a merge, a list; of a chunk, what is to be in one."""
+def _chain_ends(parts: list[Any]) -> list[Any]:
+    """One list of what chunks report, which merges have put into lists already."""
     return list(chain.from_iterable(part if isinstance(part, list) else [part] for part in parts))
 
 
 def _places(parts: list[Any], q: tuple[float, ...]) -> Places:
-    ends: list[Ends] = _chained(parts)
+    ends: list[Ends] = _chain_ends(parts)
     _check_ascending(ends)
     starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
     n = int(starts[-1])
@@ -264,7 +264,7 @@ def _check_ascending(ends: list[Ends]) -> None:
             raise ValueError("the array is not sorted: the ends of its chunks do not ascend")
 
 
-def _picked(chunk: Any, places: Places, block: tuple[int, ...]) -> dict[int, Any]:
+def _pick(chunk: Any, places: Places, block: tuple[int, ...]) -> dict[int, Any]:
     """The elements of wanted ranks that are in a chunk."""
     start, stop = places.starts[int(block[0]) :][:2].tolist()
     wanted = {*places.lower.tolist(), *places.upper.tolist()}
@@ -275,7 +275,7 @@ def _picked(chunk: Any, places: Places, block: tuple[int, ...]) -> dict[int, Any
     return dict(zip(here, found, strict=True))
 
 
-def _joined(parts: list[dict[int, Any]]) -> dict[int, Any]:
+def _join_picked(parts: list[dict[int, Any]]) -> dict[int, Any]:
     return {rank: element for part in parts for rank, element in part.items()}
 
 
@@ -292,7 +292,7 @@ def _quartiles(parts: list[dict[int, Any]], places: Places, rule: Rule) -> Quart
     if places.n == 0:
         nan = float("nan")
         return Quartiles(np.full(len(rule.q), nan), nan, nan)
-    found = _joined(parts)
+    found = _join_picked(parts)
     lower, upper = (
         np.array([found[rank] for rank in side.tolist()]) for side in (places.lower, places.upper)
     )

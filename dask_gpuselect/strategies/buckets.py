@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from dask_gpuselect.maths.keys import key_at
-from dask_gpuselect.strategies.known import Known, Search, Told
-from dask_gpuselect.strategies.probes import (
-    Bins,
-    Copy,
-    Extent,
-    KeyBins,
-    LinearBins,
-    Points,
-)
+from dask_gpuselect.strategies import probes
+from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
 from dask_gpuselect.strategies.spaces import VALUE
 
 PHASE_ONE = 1 << 21
@@ -51,8 +44,8 @@ class Bucket:
     n_buckets: int = 1024
     phase_one: int = PHASE_ONE
     sort_below: int = 1
-    sorts: str = "select"
-    opening = Extent(VALUE)
+    sorts: Sorting = SELECT
+    opening = probes.Extent(VALUE)
 
     def __post_init__(self) -> None:
         if self.n_buckets < 2:
@@ -63,8 +56,8 @@ class Bucket:
         bits = self.n_buckets.bit_length() - 1
         return 1 + MOST_BY_VALUE + -(-64 // bits) + 1
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         by_value, copies = True, 0
         for turn in count(1):
             bins = self._bins(known, by_value=by_value)
@@ -72,18 +65,18 @@ class Bucket:
             known, report = yield bins
             i, j = known.bins_of(report)
             if i != j:
-                known, _ = yield Points((key_at(bins.edge(j), known.dtype),))
+                known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
             by_value = by_value and 2 * known.inside <= held and turn < MOST_BY_VALUE
             if held > self.phase_one and copies < MOST_COPIES:
-                yield Copy()
+                yield probes.Copy()
                 copies += 1
 
-    def _bins(self, known: Known, *, by_value: bool) -> Bins:
+    def _bins(self, known: Known, *, by_value: bool) -> probes.Bins:
         lo, hi = known.least, known.largest
         start, end = (VALUE.coordinate(key, known.dtype) for key in (lo, hi))
         width = end - start
         slope = self.n_buckets / width if width > 0 else math.inf
         if by_value and math.isfinite(slope) and slope > 0:
-            return LinearBins(lo, hi, start, slope, self.n_buckets, known.dtype)
+            return probes.LinearBins(lo, hi, start, slope, self.n_buckets, known.dtype)
         shift = max((hi - lo).bit_length() - (self.n_buckets.bit_length() - 1), 0)
-        return KeyBins(lo, shift, ((hi - lo) >> shift) + 1)
+        return probes.KeyBins(lo, shift, ((hi - lo) >> shift) + 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dask_gpuselect.strategies import spaces
-from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
 from dask_gpuselect.strategies.probes import Extent, ExtentReport, Points, PointsReport
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
@@ -54,7 +54,7 @@ class Kelley:
     iterations: int = 7
     space: spaces.Name = "value"
     sort_below: int = 0
-    sorts: str = "select"
+    sorts: Sorting = SELECT
 
     @property
     def opening(self) -> Extent:
@@ -64,14 +64,14 @@ class Kelley:
     def rounds(self) -> int:
         return 1 + (self.space == "log") + self.iterations
 
-    def search(self, told: Told) -> Search:
-        known, extent = told
+    def search(self, reply: Reply) -> Search:
+        known, extent = reply
         least, largest, dtype = extent.least, extent.largest, known.dtype
         space = self.opening.space
         if self.space == "log":
             space = Space("log", float(spaces.element(least, dtype)))
-            told = yield Points((least, largest), space)
-            known, ends = told
+            reply = yield Points((least, largest), space)
+            known, ends = reply
             left, right = (
                 _cut(known, space, key, ends, i, is_left=i == 0)
                 for i, key in enumerate((least, largest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dask_gpuselect.maths.keys import key_at
-from dask_gpuselect.strategies.known import Search, Told
+from dask_gpuselect.strategies.known import SELECT, Reply, Search, Sorting
 from dask_gpuselect.strategies.probes import Copy, KeyBins, Points
 
 COPY_FROM = 1 << 22
@@ -37,7 +37,7 @@ class Radix:
     bits: int = 8
     copies: bool | None = None
     sort_below: int = 1
-    sorts: str = "select"
+    sorts: Sorting = SELECT
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 11:
@@ -51,8 +51,8 @@ class Radix:
     def rounds(self) -> int:
         return -(-64 // self.bits) + 1
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         shift = 8 * known.dtype.itemsize
         copies = known.n >= COPY_FROM if self.copies is None else self.copies
         origin = 0

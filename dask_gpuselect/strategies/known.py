@@ -12,16 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from dask_gpuselect.maths.keys import extreme_keys, key_at, unused_key
-from dask_gpuselect.strategies.probes import (
-    Bins,
-    BinsReport,
-    ExtentReport,
-    Measure,
-    Points,
-    PointsReport,
-    Probe,
-    Report,
-)
+from dask_gpuselect.strategies import probes
 
 
 class ContradictionError(Exception):
@@ -89,13 +80,13 @@ class Known:
         """How many elements are up to a value between the wanted ones, or half of one."""
         return (self.first + self.last + 1) / 2
 
-    def told(self, probe: Measure, report: Report) -> Known:
+    def told(self, probe: probes.Measure, report: probes.Report) -> Known:
         """The same with what a report adds."""
-        if isinstance(report, ExtentReport):
+        if isinstance(report, probes.ExtentReport):
             self._check(report.n_valid)
             return self._told_of_extremes(report.least, report.largest)
-        if isinstance(report, PointsReport):
-            assert isinstance(probe, Points)
+        if isinstance(report, probes.PointsReport):
+            assert isinstance(probe, probes.Points)
             self._check(report.n_valid)
             found = self
             for i, key in enumerate(probe.keys):
@@ -103,8 +94,8 @@ class Known:
                     counts = int(report.below[i]), int(report.upto[i])
                     found = found._told_of(key, *counts, report.previous[i], report.next[i])
             return found
-        if isinstance(report, BinsReport):
-            assert not isinstance(probe, Points)
+        if isinstance(report, probes.BinsReport):
+            assert not isinstance(probe, probes.Points)
             return self._told_of_bins(probe, report)  # type: ignore[arg-type]
         return self
 
@@ -127,7 +118,7 @@ class Known:
             previous if self.first < below else key, next_ if self.last >= upto else key
         )
 
-    def _told_of_bins(self, bins: Bins, report: BinsReport) -> Known:
+    def _told_of_bins(self, bins: probes.Bins, report: probes.BinsReport) -> Known:
         self._check(report.n_valid)
         upto = report.n_before + np.cumsum(report.counts)
         i, j = self.bins_of(report)
@@ -137,7 +128,7 @@ class Known:
         edges = bins.edge(i) - 1, bins.edge(j + 1)
         return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
 
-    def bins_of(self, report: BinsReport) -> tuple[int, int]:
+    def bins_of(self, report: probes.BinsReport) -> tuple[int, int]:
         """The bins of the wanted elements."""
         upto = report.n_before + np.cumsum(report.counts)
         i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
@@ -178,14 +169,33 @@ class Known:
             raise ContradictionError
 
 
-class Told(NamedTuple):
-    """What a strategy is told: what is known by now, and the report on what it proposed."""
+@dataclass(frozen=True)
+class Sorting:
+    """How candidates are brought in order.
+
+    Parameters
+    ----------
+    is_whole : bool
+        Whether all of them are sorted; otherwise the wanted ones are selected.
+    sub_array : int
+        By a bitonic network of sub-arrays of so many elements; 0: by the fastest sort there is.
+    """
+
+    is_whole: bool
+    sub_array: int = 0
+
+
+SELECT, SORT = Sorting(is_whole=False), Sorting(is_whole=True)
+
+
+class Reply(NamedTuple):
+    """What a strategy is sent: what is known by now, and the report on what it proposed."""
 
     known: Known
     report: Any
 
 
-Search = Generator[Probe, Told, None]
+Search = Generator[probes.Probe, Reply, None]
 
 
 class Strategy(Protocol):
@@ -198,7 +208,7 @@ class Strategy(Protocol):
     """
 
     @property
-    def opening(self) -> Measure | None:
+    def opening(self) -> probes.Measure | None:
         """What to measure first, whatever is wanted; None: nothing."""
 
     @property
@@ -210,10 +220,9 @@ class Strategy(Protocol):
         """So few elements inside are gathered and sorted at once."""
 
     @property
-    def sorts(self) -> str | int:
-        """How candidates are brought in order: "select" those wanted, "sort", or by a bitonic
-        network of sub-arrays of so many."""
+    def sorts(self) -> Sorting:
+        """How candidates are brought in order."""
 
-    def search(self, told: Told) -> Search:
+    def search(self, reply: Reply) -> Search:
         """Propose probes; each ``yield`` gives what is known after it. Not called again once the
         wanted elements are found."""

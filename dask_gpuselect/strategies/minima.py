@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.known import Known, Reply, Search
 from dask_gpuselect.strategies.probes import Points, Probe
 from dask_gpuselect.strategies.roots import OnePivot, space_of
 from dask_gpuselect.strategies.spaces import Space
@@ -31,7 +31,7 @@ class _Objective:
         first, last = self.ends(known)
         return first <= c <= last
 
-    def at(self, c: float, known: Known) -> Generator[Probe, Told, tuple[float, float, Known]]:
+    def at(self, c: float, known: Known) -> Generator[Probe, Reply, tuple[float, float, Known]]:
         """Measure it near a coordinate, inside the bracket: the coordinate of that element, the
         value, and what is known."""
         pivot = self.space.nearest(c, known.dtype, known.lo, known.hi)
@@ -61,8 +61,8 @@ class GoldenSection(OnePivot):
     the bracket. As of `Bisection`, outliers cost rounds by value, and not by key.
     """
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         objective = _Objective(space_of(self.space, known))
         while True:
             a, b = objective.ends(known)
@@ -108,8 +108,8 @@ class BrentMinimize(OnePivot):
     next point would lie outside.
     """
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         objective = _Objective(space_of(self.space, known))
         while True:
             a, b = objective.ends(known)

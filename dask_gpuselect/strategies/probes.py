@@ -9,18 +9,18 @@ Elements are told by their ordered keys (`dask_gpuselect.maths.keys`), as Python
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.keys import extreme_keys
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 KeyArray = NDArray[np.uint64]
 
 NO_KEY_BELOW = -1  # stands for the largest of no elements
@@ -166,14 +166,10 @@ class Report:
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """The report of all chunks together."""
-        first = parts[0]
-        n_valid, n_missing = (
-            sum(getattr(part, name) for part in parts) for name in ("n_valid", "n_missing")
-        )
-        return replace(first, n_valid=n_valid, n_missing=n_missing, **first._merged(parts))
-
-    def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        raise NotImplementedError
+        names = [field.name for field in fields(cls)]
+        columns = {name: [getattr(part, name) for part in parts] for name in names}
+        with np.errstate(over="ignore", invalid="ignore"):
+            return cls(**{name: MERGED.get(name, sum)(column) for name, column in columns.items()})
 
 
 @dataclass(frozen=True)
@@ -183,13 +179,6 @@ class ExtentReport(Report):
     least: int
     largest: int
     total: float
-
-    def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        return {
-            "least": min(part.least for part in parts),
-            "largest": max(part.largest for part in parts),
-            "total": sum(part.total for part in parts),
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,18 +203,6 @@ class PointsReport(Report):
     low: FloatArray
     high: FloatArray
 
-    def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = {
-                name: np.sum([getattr(part, name) for part in parts], axis=0)
-                for name in ("below", "upto", "low", "high")
-            }
-        return {
-            **sums,
-            "previous": tuple(map(max, zip(*(part.previous for part in parts), strict=True))),
-            "next": tuple(map(min, zip(*(part.next for part in parts), strict=True))),
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class BinsReport(Report):
@@ -234,12 +211,6 @@ class BinsReport(Report):
     n_before: int
     counts: IntArray
 
-    def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        return {
-            "n_before": sum(part.n_before for part in parts),
-            "counts": np.sum([part.counts for part in parts], axis=0),
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class Drawn(Report):
@@ -247,5 +218,17 @@ class Drawn(Report):
 
     keys: KeyArray
 
-    def _merged(self, parts: Sequence[Any]) -> dict[str, Any]:
-        return {"keys": np.concatenate([part.keys for part in parts])}
+
+def _of_each(choose: Callable[..., int], parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(choose, zip(*parts, strict=True)))
+
+
+MERGED: Mapping[str, Callable[..., Any]] = {
+    "least": min,
+    "largest": max,
+    "previous": partial(_of_each, max),
+    "next": partial(_of_each, min),
+    "keys": np.concatenate,
+    **dict.fromkeys(("below", "upto", "low", "high", "counts"), partial(np.sum, axis=0)),
+}
+"""How what several chunks report becomes one, by its name; all else is summed."""

@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
 from dask_gpuselect.strategies.probes import Copy, Draw, KeyArray, Points
 
 SIGMA = 1.6448536269514722
@@ -40,12 +40,12 @@ class Randomized:
     size: int = 1 << 14
     sigma: float = SIGMA
     sort_below: int = 0
-    sorts: str = "select"
+    sorts: Sorting = SELECT
     opening: None = None
     rounds = 8  # four brackets
 
-    def search(self, told: Told) -> Search:
-        known, width = told.known, self.sigma
+    def search(self, reply: Reply) -> Search:
+        known, width = reply.known, self.sigma
         for turn in range(self.rounds // 2):
             known, drawn = yield Draw(known.lo, known.hi, self.size, turn)
             pivots = _about(known, np.sort(drawn.keys), width)
@@ -95,15 +95,15 @@ class Quickselect:
     drawn: int = 1024
     iterations: int = 64
     sort_below: int = 0
-    sorts: str = "select"
+    sorts: Sorting = SELECT
     opening: None = None
 
     @property
     def rounds(self) -> int:
         return self.iterations + 8  # and the drawings
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         for turn in count():
             known, sample = yield Draw(known.lo, known.hi, self.drawn, turn)
             if not len(sample.keys):

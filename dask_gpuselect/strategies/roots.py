@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dask_gpuselect.strategies import spaces
-from dask_gpuselect.strategies.known import Known, Search, Told
+from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
 from dask_gpuselect.strategies.probes import Extent, Points
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
@@ -28,7 +28,7 @@ class OnePivot:
     space: spaces.Name = "value"
     iterations: int = MOST_ITERATIONS
     sort_below: int = 0
-    sorts: str = "select"
+    sorts: Sorting = SELECT
     opening = Extent(VALUE)
 
     @property
@@ -59,8 +59,8 @@ class Bisection(OnePivot):
 
     space: spaces.Name = "key"
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         space = space_of(self.space, known)
         while True:
             ends = [space.coordinate(key, known.dtype) for key in (known.least, known.largest)]
@@ -95,8 +95,8 @@ class BrentRoot(OnePivot):
     each round's neighbours end the search as in `Bisection`.
     """
 
-    def search(self, told: Told) -> Search:
-        known = told.known
+    def search(self, reply: Reply) -> Search:
+        known = reply.known
         space, dtype = space_of(self.space, known), known.dtype
         a, b = (space.coordinate(key, dtype) for key in (known.least, known.largest))
         fa, fb = 1 - known.target, known.n - known.target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dask_gpuselect.strategies.known import Search, Told
+from dask_gpuselect.strategies.known import SORT, Reply, Search, Sorting
 
 SUB_ARRAYS = tuple(1 << i for i in range(6, 13))
 
@@ -20,12 +20,12 @@ class SortAndChoose:
     copy of all elements. A dask array too large to gather is left to the default engine.
     """
 
-    sorts: str = "sort"
+    sorts: Sorting = SORT
     sort_below: int = 0
     opening: None = None
     rounds = 0
 
-    def search(self, told: Told) -> Search:
+    def search(self, reply: Reply) -> Search:
         return
         yield  # makes it a generator
 
@@ -60,9 +60,9 @@ class BitonicMerge:
             )
 
     @property
-    def sorts(self) -> int:
-        return self.sub_array
+    def sorts(self) -> Sorting:
+        return Sorting(is_whole=True, sub_array=self.sub_array)
 
-    def search(self, told: Told) -> Search:
+    def search(self, reply: Reply) -> Search:
         return
         yield

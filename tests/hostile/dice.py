@@ -214,13 +214,13 @@ def lazy_source(a: Array, chunks: Any, source: str, held: Held | None = None) ->
 
 SMALL = {
     "engine.threads.WORTH": dict.fromkeys(threads.WORTH, 64),
-    "engine.passes.LEAST_PILOT": 1 << 8,
-    "engine.passes.PILOT_WORTH": 1 << 10,
+    "engine.pilot.LEAST_PILOT": 1 << 8,
+    "engine.pilot.PILOT_WORTH": 1 << 10,
     "robust.fitting.SAMPLED": 300,
     "robust.deviations.LEAST_ROOM": 0,
     "maths.boxes.LEAST_ROOM": 0,
     "engine.rounds.ALWAYS_GATHERED": 64,
-    "sorting.functions.PIECES_MERGED": 3,
+    "sorting.graph.PIECES_MERGED": 3,
 }
 """Sizes from which on larger data are treated otherwise, made so small that ours are."""
 

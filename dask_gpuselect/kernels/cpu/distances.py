@@ -15,7 +15,6 @@ far is taken again in the order and with the roundings of the reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from numba import types
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.kernels.compiling import Types, compiles
 from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
 
 MOST_ROWS = 256  # of a tile: 512 take as long, 1,024 1.2 to 2 times as long
@@ -34,8 +33,12 @@ STOP_EVERY = 16  # features after which a tile may be found too far
 UNIT = 2.0**-53
 
 
-def nearest(rows: NDArray[Any], queries: NDArray[np.float64], k: int) -> Nearest:
-    """The nearest rows of every query; see `distances.nearest`."""
+def nearest(
+    rows: NDArray[Any], queries: NDArray[np.float64], k: int, tile_elements: int = 0
+) -> Nearest:
+    """The nearest rows of every query; see `reference.distances.nearest`. Tiles have at most 512
+    elements, whatever `tile_elements` allows."""
+    del tile_elements
     native = rows.dtype.newbyteorder("=")
     native = np.dtype(np.float32) if native == np.float16 else native  # Numba does not know float16
     rows = np.require(rows, native, ["C", "A"])
@@ -246,9 +249,8 @@ def _sort(level: Any, squared: Any, index: Any) -> Any:
 # --- Compilation --------------------------------------------------------------------------------
 
 
-def _signatures(
-    values: types.Array, values_out: types.Array
-) -> dict[Callable[..., Any], tuple[Any, ...]]:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     del values_out
     rows = types.Array(values.dtype, 2, "C", readonly=True)
     queries = types.Array(types.float64, 2, "C", readonly=True)
@@ -256,7 +258,3 @@ def _signatures(
         types.Array(scalar, 2, "C") for scalar in (types.float64, types.int8, types.int64)
     )
     return {_search: (rows, queries, floats, levels, floats, ints)}
-
-
-def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    return compiled(kernel, dtype, _signatures)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import LaneQuestion, Lanes, RanksOfLanes, join, ranks_of_each
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, ranks_of_each
 
 TILE = 1 << 18  # bytes of lanes that are sorted together
 
@@ -36,7 +36,7 @@ def is_few(parts: Sequence[NDArray[Any]]) -> bool:
     return 0 < n <= MOST[parts[0].dtype.itemsize] and math.prod(parts[0].shape[:-1]) > 0
 
 
-def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneQuestion) -> NDArray[Any]:
+def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[Any]:
     """The answers for every lane, ``(n_answers, n_lanes)``: tile by tile, for the arithmetic that
     makes answers of elements takes longer than selecting them if it leaves the cache."""
     parts = [part for part in parts if part.shape[-1]]
@@ -57,7 +57,7 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneQuestion) -> NDArr
     return answers
 
 
-def _answer_itself(values: NDArray[Any], question: LaneQuestion, answers: NDArray[Any]) -> None:
+def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[Any]) -> None:
     """The answers for lanes of one element each, NaN and NaT too: that element, in one pass."""
     if values.dtype.kind == "f":
         np.add(values, 0.0, out=answers[0], casting="unsafe")  # +0.0 for -0.0
@@ -69,7 +69,7 @@ def _answer_itself(values: NDArray[Any], question: LaneQuestion, answers: NDArra
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane; see `reference.selection.lanes`."""
+    """The elements of some ranks in every lane; see `reference.lanes.lanes`."""
     return join(
         [
             replace(found, lower=found.lower.copy(), upper=found.upper.copy())
@@ -79,14 +79,14 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
 
 
 def _found_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
-    """Those of the next lanes, in C order: in memory that the next are found in."""
+    """What is found in the next lanes, in C order: in memory that the next are found in."""
     wanted = _Wanted.of(sum(part.shape[-1] for part in parts), ranks)
     for table in _tiles(parts):
         yield _found(table, wanted, ranks)
 
 
 def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Tables of sorted lanes; see `reference.selection.sorted_lanes`."""
+    """Tables of sorted lanes; see `reference.lanes.sorted_lanes`."""
     for table in _tiles(parts):
         table, n_missing = _without_missing(table)
         n = len(table)

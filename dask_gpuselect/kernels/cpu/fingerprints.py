@@ -11,10 +11,32 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import jit
 
+MASK = (1 << 64) - 1
+STATES = 8
+# The odd constants of Steele, Lea and Flood's SplitMix64 (2014), and 2**64 divided by the golden
+# ratio.
+ODD, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
-def mix(words: NDArray[np.uint64], states: NDArray[np.uint64]) -> None:
-    """Take words into eight states, in turn."""
-    _compiled()(words, states)
+
+def mixed_in(start: int, chunk: NDArray[Any]) -> int:
+    """64 bits that a number and the bytes of a chunk, in C order, have a part in: by eight states
+    that take a word in turn; then the states, one after another."""
+    given = np.require(chunk, requirements=["C", "A"]).reshape(-1).view(np.uint8)
+    n_words = len(given) // 8
+    states = np.array([mixed((start + (i + 1) * ODD) & MASK) for i in range(STATES)], np.uint64)
+    if n_words:
+        _compiled()(given[: 8 * n_words].view(np.uint64), states)
+    found = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
+    for state in states.tolist():
+        found = mixed(((found ^ state) * ODD) & MASK)
+    return found
+
+
+def mixed(word: int) -> int:
+    """A word all of whose bits depend on all bits of another: SplitMix64's last step."""
+    word = ((word ^ (word >> 30)) * FIRST) & MASK
+    word = ((word ^ (word >> 27)) * SECOND) & MASK
+    return word ^ (word >> 31)
 
 
 @cache

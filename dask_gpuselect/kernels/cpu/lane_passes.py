@@ -1,14 +1,14 @@
 """Lanes that are taken in parts, by Numba: what each part reports, and what reports say together.
 
-`lane_cuts` is the reference of all of it, in NumPy. A part is looked at in tables of lanes that
-stay in the cache (`cpu.tiles`). Reports are on the host whatever made them, so those of CuPy chunks
-are put together here too.
+A part is looked at in tables of lanes that stay in the cache (`lanes.tiles`). Reports are on the
+host whatever made them, so those of CuPy chunks are put together here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,12 @@ from numba import types
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import compiled
-from dask_gpuselect.kernels.cpu import selection as cpu
-from dask_gpuselect.kernels.cpu.selection import hashed
+from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.cpu.draws import hashed
+from dask_gpuselect.kernels.cpu.lanes import sorted_lanes, tiles
+from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
+from dask_gpuselect.kernels.reference import lane_passes as reference
+from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
@@ -26,7 +29,6 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     as_rows,
     known_of_all,
-    lanes_of,
     table_tiles,
     total,
 )
@@ -34,20 +36,29 @@ from dask_gpuselect.maths.lane_cuts import (
 RUN = 512  # elements that are counted in 32 bits
 
 
-def cuts(
-    parts: Sequence[NDArray[Any]], brackets: LaneBrackets | None, m: int
-) -> Iterator[LaneCuts]:
-    """The cuts of parts of lanes at `m` ranks: one table of lanes after the other."""
-    start = 0
-    for rows in cpu.tiles(parts):
-        stop = start + len(rows)
-        ordered = _sorted(rows)
-        found = cuts_of_sorted(ordered, brackets and lanes_of(brackets, start, stop), m)
-        if ordered is not rows:
-            pivots = found.low.astype(rows.dtype)
-            found = replace(found, low=pivots, high=pivots)
-        yield found
-        start = stop
+def cuts(parts: Sequence[NDArray[Any]], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+    """The cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
+    if parts[0].dtype.kind in "Mm":
+        measure = partial(lane_cuts.cuts_of_sorted, m=m)
+        return reference.in_turn(measure, sorted_lanes(parts), brackets)
+    return reference.in_turn(partial(_cuts_of_rows, m=m), tiles(parts), brackets)
+
+
+def tally(parts: Sequence[NDArray[Any]], brackets: LaneBrackets) -> LaneTally:
+    """Counts of every lane at its brackets, and candidates; see `reference.lane_passes.tally`."""
+    if parts[0].dtype.kind in "Mm":
+        return reference.in_turn(lane_cuts.tally_of_sorted, sorted_lanes(parts), brackets)
+    return reference.in_turn(tally_of_rows, tiles(parts), brackets)
+
+
+def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+    """The cuts of lanes that are not sorted yet."""
+    ordered = _sorted(rows)
+    found = cuts_of_sorted(ordered, brackets, m)
+    if ordered is rows:
+        return found
+    pivots = found.low.astype(rows.dtype)
+    return replace(found, low=pivots, high=pivots)
 
 
 def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
@@ -62,7 +73,7 @@ def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """As `lane_cuts.cuts_of_sorted`."""
+    """The cuts of sorted lanes; see `lane_cuts.cuts_of_sorted`."""
     n_questions = brackets.low.shape[1] if brackets else 1
     found = np.empty((len(rows), n_questions, m), rows.dtype)
     counts = np.zeros((2, len(rows), n_questions), np.int64)
@@ -77,18 +88,9 @@ def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) ->
     return LaneCuts(found, found, n_inside, n_before, n_valid, rows.shape[1] - n_valid)
 
 
-def tallies(parts: Sequence[NDArray[Any]], brackets: LaneBrackets) -> Iterator[LaneTally]:
-    """What parts of lanes have at their brackets: one table of lanes after the other."""
-    start = 0
-    for rows in cpu.tiles(parts):
-        stop = start + len(rows)
-        yield tally_of_rows(rows, lanes_of(brackets, start, stop))
-        start = stop
-
-
 def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
-    """As `lane_cuts.tally_of_sorted`, of lanes that need not be sorted, and candidates in the order
-    of their lane."""
+    """The tally of lanes that need not be sorted, with candidates in the order of their lane; see
+    `lane_cuts.tally_of_sorted`."""
     counts = np.zeros((4, *brackets.low.shape), np.int64)
     n_missing = np.zeros(len(rows), np.int64)
     ends = [np.ascontiguousarray(end, rows.dtype) for end in (brackets.low, brackets.high)]
@@ -101,7 +103,7 @@ def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
 
 
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """As `lane_cuts.merge_tallies`."""
+    """The tally of several parts together; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
         return parts[0]
     n_inside = total("n_inside", parts)
@@ -119,8 +121,8 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
 def bracketed(
     parts: Sequence[Any], lower: IntArray, upper: IntArray
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """As `lane_cuts.bracketed`: by a search among the pivots of all parts, which are in order in
-    each, and not by sorting them all.
+    """What the pivots of all parts prove of some ranks; see `lane_cuts.bracketed`. By a search
+    among them, for they are in order in each part, and not by sorting them all.
 
     For one rank of ten parts of 28 pivots, a fiftieth of the time.
     """
@@ -132,17 +134,18 @@ def bracketed(
     sizes = np.stack([part.n_inside.reshape(-1) for part in parts], axis=1)
     wanted = [np.ascontiguousarray(as_rows(each)) for each in (lower, upper)]
     found = np.empty((2, len(sizes), k), dtype)
-    finders = (_compiled(_last_not_behind, plain), _compiled(_first_not_before, plain))
+    find = _compiled(_find_pivots, plain)
     widths = [table.shape[1] for table in tables[0]]
     stops = np.cumsum(widths)
     for rows in table_tiles(len(sizes), int(stops[-1])):
-        for end, find in enumerate(finders):
+        for end in range(2):
             pivots = np.concatenate([table[rows] for table in tables[end]], axis=1)
             find(
                 pivots.view(plain),
                 stops,
                 sizes[rows],
                 wanted[end][rows],
+                end == 1,
                 found[end, rows].view(plain),
             )
     return found[0].reshape(shape), found[1].reshape(shape)
@@ -158,30 +161,17 @@ def _cut_rows(rows: Any, low: Any, high: Any, found: Any, counts: Any, n_valid: 
         row = rows[i]
         n = row.size
         if n and row[n - 1] != row[n - 1]:  # NaN is last
-            n = _first_missing(row)
+            n = first_behind(row, 0, n, np.inf)
         n_valid[i] = n
         for q in range(found.shape[1]):
             begin, size = 0, n
             if low.shape[0]:
-                begin = _first_behind(row, 0, n, low[i, q])
-                size = max(_first_from(row, 0, n, high[i, q]) - begin, 0)
+                begin = first_behind(row, 0, n, low[i, q])
+                size = max(first_from(row, 0, n, high[i, q]) - begin, 0)
             counts[0, i, q], counts[1, i, q] = size, begin
             if row.size:
                 for j in range(m):
                     found[i, q, j] = row[min(begin + _rank(j, m, max(size, 1)), row.size - 1)]
-
-
-@register_jitable
-def _first_missing(row: Any) -> Any:
-    """The place of the first NaN of a sorted row that has one."""
-    start, stop = 0, row.size - 1
-    while start < stop:
-        middle = (start + stop) // 2
-        if row[middle] == row[middle]:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 def _count_rows(rows: Any, low: Any, high: Any, counts: Any, n_missing: Any) -> None:
@@ -246,30 +236,6 @@ def _rank(j: Any, m: Any, size: Any) -> Any:
 
 
 @register_jitable
-def _first_from(row: Any, start: Any, stop: Any, value: Any) -> Any:
-    """The first place of a stretch that holds no less."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if row[middle] < value:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
-
-
-@register_jitable
-def _first_behind(row: Any, start: Any, stop: Any, value: Any) -> Any:
-    """The first place of a stretch that holds more."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if row[middle] <= value:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
-
-
-@register_jitable
 def _place_left(first: Any, last: Any, share: Any, n_left: Any, step: Any) -> Any:
     """A place that is left of some part. In turn: where the wanted rank must be if the part is like
     the others, of the part with the most left; and any place, as if at random, so that the search
@@ -289,11 +255,15 @@ def _place_left(first: Any, last: Any, share: Any, n_left: Any, step: Any) -> An
     return first[widest] + min(max(np.int64(share * width), 0), width - 1)
 
 
-def _last_not_behind(pivots: Any, stops: Any, sizes: Any, wanted: Any, found: Any) -> None:
-    """In each row, the largest pivot that at most `wanted` elements can be below.
+def _find_pivots(
+    pivots: Any, stops: Any, sizes: Any, wanted: Any, is_upper: bool, found: Any
+) -> None:
+    """In each row, the smallest pivot that at least ``wanted + 1`` elements must be up to, if that
+    is the upper end of a bracket; for the lower end the largest that at most `wanted` elements can
+    be below.
 
     Of the elements of a part, at most t are below the pivot of rank t, and so below any value up to
-    it; behind the last pivot, all.
+    it; behind the last pivot, all. At least t + 1 are up to it, and to any value from it on.
     """
     n_parts = stops.size
     first, last = np.empty(n_parts, np.int64), np.empty(n_parts, np.int64)
@@ -301,7 +271,7 @@ def _last_not_behind(pivots: Any, stops: Any, sizes: Any, wanted: Any, found: An
     for i in range(pivots.shape[0]):
         row = pivots[i]
         for k in range(wanted.shape[1]):
-            best = row[0]
+            best = row[row.size - 1] if is_upper else row[0]
             n_left, step = 0, 0
             least, most = 0, 0  # what is known of the number
             for p in range(n_parts):
@@ -314,91 +284,51 @@ def _last_not_behind(pivots: Any, stops: Any, sizes: Any, wanted: Any, found: An
                 share = (wanted[i, k] + 0.5 - least) / max(most - least, 1)
                 value = row[_place_left(first, last, share, n_left, step)]
                 step += 1
-                below = 0
+                number = 0
                 for p in range(n_parts):
-                    at[p] = _first_from(row, first[p], last[p], value)
-                    if at[p] < stops[p] and sizes[i, p]:
-                        start = stops[p - 1] if p else 0
-                        below += _rank(at[p] - start, stops[p] - start, sizes[i, p])
-                    else:
-                        below += sizes[i, p]
-                n_left = 0
-                if below <= wanted[i, k]:
-                    best, least = value, below
-                    for p in range(n_parts):
-                        first[p] = _first_behind(row, at[p], last[p], value)
-                        n_left += last[p] - first[p]
-                else:
-                    most = below
-                    for p in range(n_parts):
-                        last[p] = at[p]
-                        n_left += last[p] - first[p]
-            found[i, k] = best
-
-
-def _first_not_before(pivots: Any, stops: Any, sizes: Any, wanted: Any, found: Any) -> None:
-    """In each row, the smallest pivot that at least ``wanted + 1`` elements must be up to."""
-    n_parts = stops.size
-    first, last = np.empty(n_parts, np.int64), np.empty(n_parts, np.int64)
-    at = np.empty(n_parts, np.int64)
-    for i in range(pivots.shape[0]):
-        row = pivots[i]
-        for k in range(wanted.shape[1]):
-            best = row[row.size - 1]
-            n_left, step = 0, 0
-            least, most = 0, 0  # what is known of the number
-            for p in range(n_parts):
-                most += sizes[i, p]
-                start = stops[p - 1] if p else 0
-                first[p] = start
-                last[p] = stops[p] if sizes[i, p] else start
-                n_left += last[p] - first[p]
-            while n_left:
-                share = (wanted[i, k] + 0.5 - least) / max(most - least, 1)
-                value = row[_place_left(first, last, share, n_left, step)]
-                step += 1
-                upto = 0
-                for p in range(n_parts):
-                    at[p] = _first_behind(row, first[p], last[p], value)
                     start = stops[p - 1] if p else 0
-                    if at[p] > start:
-                        upto += _rank(at[p] - 1 - start, stops[p] - start, sizes[i, p]) + 1
-                n_left = 0
-                if upto > wanted[i, k]:
-                    best, most = value, upto
-                    for p in range(n_parts):
-                        last[p] = _first_from(row, first[p], at[p], value)
-                        n_left += last[p] - first[p]
+                    if is_upper:
+                        at[p] = first_behind(row, first[p], last[p], value)
+                        if at[p] > start:
+                            number += _rank(at[p] - 1 - start, stops[p] - start, sizes[i, p]) + 1
+                    else:
+                        at[p] = first_from(row, first[p], last[p], value)
+                        if at[p] < stops[p] and sizes[i, p]:
+                            number += _rank(at[p] - start, stops[p] - start, sizes[i, p])
+                        else:
+                            number += sizes[i, p]
+                is_low = number <= wanted[i, k]
+                if is_low:
+                    least = number
                 else:
-                    least = upto
-                    for p in range(n_parts):
-                        first[p] = at[p]
-                        n_left += last[p] - first[p]
+                    most = number
+                if is_low != is_upper:
+                    best = value
+                n_left = 0
+                for p in range(n_parts):
+                    if not is_low:
+                        last[p] = first_from(row, first[p], at[p], value) if is_upper else at[p]
+                    else:
+                        first[p] = at[p] if is_upper else first_behind(row, at[p], last[p], value)
+                    n_left += last[p] - first[p]
             found[i, k] = best
 
 
 # --- Compilation ----------------------------------------------------------------------------------
 
 
-def _signatures(
-    values: types.Array, values_out: types.Array
-) -> dict[Callable[..., Any], tuple[Any, ...]]:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     table = types.Array(values.dtype, 2, "C")
     ends = types.Array(values.dtype, 2, "C", readonly=True)
     numbers = types.Array(types.int64, 1, "C")
     counts = types.Array(types.int64, 3, "C")
     sizes = types.Array(types.int64, 1, "C", readonly=True)
     inside = types.Array(types.int64, 2, "C", readonly=True)
-    search = (ends, sizes, inside, inside, table)
     return {
         _cut_rows: (table, ends, ends, types.Array(values.dtype, 3, "C"), counts, numbers),
         _count_rows: (table, ends, ends, counts, numbers),
         _gather_rows: (table, ends, ends, inside, values_out),
         _place_candidates: (values, sizes, numbers, values_out),
-        _last_not_behind: search,
-        _first_not_before: search,
+        _find_pivots: (ends, sizes, inside, inside, types.boolean, table),
     }
-
-
-def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    return compiled(kernel, dtype, _signatures)

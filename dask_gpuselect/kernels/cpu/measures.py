@@ -8,43 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.kernels.compiling import Types, by_types, compiles
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, to_keys
-from dask_gpuselect.strategies.probes import (
-    NO_KEY_BELOW,
-    BinsReport,
-    Draw,
-    Drawn,
-    Extent,
-    ExtentReport,
-    KeyBins,
-    LinearBins,
-    Measure,
-    Points,
-    PointsReport,
-    Report,
-    no_key_above,
-)
+from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import element
 
 COUNTERS = 4  # of each bin, in turn: equal elements would wait for each other's
 PIECE = 1 << 16  # elements of which a logarithm is taken at once
 
 
-def report(values: NDArray[Any], probe: Measure) -> Report:
+def report(values: NDArray[Any], probe: probes.Measure) -> probes.Report:
     """What a probe finds; see `measures.report`."""
-    found: Report = MEASURES[type(probe)](values, probe)
+    found: probes.Report = MEASURES[type(probe)](values, probe)
     return found
 
 
-def _extent(values: NDArray[Any], probe: Extent) -> ExtentReport:
+def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentReport:
     ends, is_by_key = _ends(values.dtype), probe.space.name == "key"
     if is_by_key:
         arguments = (values, _words(values), np.uint64(int(probe.space.origin)))
@@ -53,9 +38,11 @@ def _extent(values: NDArray[Any], probe: Extent) -> ExtentReport:
         total, n_missing = _compiled(_extent_by_value, values.dtype)(values, ends)
     n_valid = values.size - n_missing
     if n_valid == 0:
-        return ExtentReport(0, n_missing, no_key_above(values.dtype), NO_KEY_BELOW, 0.0)
+        return probes.ExtentReport(
+            0, n_missing, probes.no_key_above(values.dtype), probes.NO_KEY_BELOW, 0.0
+        )
     least, largest = to_keys(ends).tolist()
-    return ExtentReport(n_valid, n_missing, least, largest, total)
+    return probes.ExtentReport(n_valid, n_missing, least, largest, total)
 
 
 def _ends(dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -68,7 +55,7 @@ def _words(values: NDArray[Any]) -> NDArray[Any]:
     return values.view(f"u{values.dtype.itemsize}")
 
 
-def _points(values: NDArray[Any], probe: Points) -> PointsReport:
+def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
     if probe.space is not None and probe.space.name == "log":
         return _points_by_log(values, probe)
     dtype, n_pivots = values.dtype, len(probe.keys)
@@ -87,23 +74,27 @@ def _points(values: NDArray[Any], probe: Points) -> PointsReport:
         below[i], n_equal, n_missing, low[i], high[i] = found
         upto[i] = below[i] + n_equal
         next_key, previous_key = to_keys(ends).tolist()
-        previous.append(previous_key if below[i] else NO_KEY_BELOW)
-        following.append(next_key if upto[i] < values.size - n_missing else no_key_above(dtype))
+        previous.append(previous_key if below[i] else probes.NO_KEY_BELOW)
+        following.append(
+            next_key if upto[i] < values.size - n_missing else probes.no_key_above(dtype)
+        )
     if probe.space is None:
         low[:] = high[:] = 0
     n_valid = values.size - n_missing
-    return PointsReport(
+    return probes.PointsReport(
         n_valid, n_missing, below, upto, tuple(previous), tuple(following), low, high
     )
 
 
-def _points_by_log(values: NDArray[Any], probe: Points) -> PointsReport:
+def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
     """By NumPy, piece by piece: the logarithm takes longer than all else."""
     pieces = (values[i : i + PIECE] for i in range(0, max(values.size, 1), PIECE))
-    return PointsReport.merge([cast(PointsReport, measures.report(p, probe)) for p in pieces])
+    return probes.PointsReport.merge(
+        [cast(probes.PointsReport, measures.report(p, probe)) for p in pieces]
+    )
 
 
-def _key_bins(values: NDArray[Any], probe: KeyBins) -> BinsReport:
+def _key_bins(values: NDArray[Any], probe: probes.KeyBins) -> probes.BinsReport:
     counts, n_before, n_missing = _compiled(_count_keys, values.dtype)(
         values,
         _words(values),
@@ -111,27 +102,27 @@ def _key_bins(values: NDArray[Any], probe: KeyBins) -> BinsReport:
         np.uint64(probe.shift),
         probe.n_bins,
     )
-    return BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
+    return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
 
 
-def _linear_bins(values: NDArray[Any], probe: LinearBins) -> BinsReport:
+def _linear_bins(values: NDArray[Any], probe: probes.LinearBins) -> probes.BinsReport:
     lo, hi = (element(key, values.dtype) for key in (probe.lo, probe.hi))
     counts, n_before, n_missing = _compiled(_count_linear, values.dtype)(
         values, lo, hi, probe.start, probe.slope, probe.n_bins
     )
-    return BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
+    return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
 
 
-def _drawn(values: NDArray[Any], probe: Draw) -> Drawn:
+def _drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:
     return measures.drawn(values[measures.places_of(values.size, probe)], probe)
 
 
 MEASURES: Mapping[type[Any], Callable[..., Any]] = {
-    Extent: _extent,
-    Points: _points,
-    KeyBins: _key_bins,
-    LinearBins: _linear_bins,
-    Draw: _drawn,
+    probes.Extent: _extent,
+    probes.Points: _points,
+    probes.KeyBins: _key_bins,
+    probes.LinearBins: _linear_bins,
+    probes.Draw: _drawn,
 }
 
 
@@ -184,13 +175,9 @@ def _distance(key: Any, origin: Any) -> Any:
     return np.float64(key - origin) if key >= origin else -np.float64(origin - key)
 
 
+@by_types
 def _kind(x: Any) -> Any:
     """The key of zero, and what kind of numbers there are."""
-    raise NotImplementedError("compiled only")
-
-
-@numba.extending.overload(_kind, strict=False)
-def _kind_overload(x: Any) -> Any:
     sign = np.uint64(1 << (x.dtype.bitwidth - 1))
     is_float = isinstance(x.dtype, types.Float)
     is_signed = not is_float and x.dtype.signed
@@ -272,9 +259,8 @@ def _count_linear(x: Any, lo: Any, hi: Any, start: Any, slope: Any, n_bins: Any)
 # --- Compilation --------------------------------------------------------------------------------
 
 
-def _signatures(
-    values: types.Array, values_out: types.Array
-) -> dict[Callable[..., Any], tuple[Any, ...]]:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     scalar: Any = values.dtype
     word: types.Type = getattr(types, f"uint{scalar.bitwidth}")
     words = types.Array(word, 1, "C", readonly=True)
@@ -286,7 +272,3 @@ def _signatures(
         _count_keys: (values, words, types.uint64, types.uint64, types.int64),
         _count_linear: (values, scalar, scalar, types.float64, types.float64, types.int64),
     }
-
-
-def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    return compiled(kernel, dtype, _signatures)

@@ -12,16 +12,16 @@ nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import intrinsic, register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.kernels.compiling import Types, by_types, compiles
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_moments import Digits
 from dask_gpuselect.maths.moments import (
     DIGIT,
     OFFSET,
@@ -29,7 +29,6 @@ from dask_gpuselect.maths.moments import (
     SQUARE_POINT,
     TOTAL_DIGITS,
     TOTAL_POINT,
-    Digits,
     Moments,
 )
 
@@ -55,7 +54,7 @@ ONE, TWO, THREE, FOUR = (np.uint64(i) for i in (1, 2, 3, 4))
 
 
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
-    """Sums of a chunk; see `reference.selection.moments`. Reads it once."""
+    """Sums of a chunk; see `reference.moments.moments`. Reads it once."""
     del near
     total, square = np.zeros(TOTAL_DIGITS, np.int64), np.zeros(SQUARE_DIGITS, np.int64)
     if values.dtype.kind != "f":
@@ -174,13 +173,9 @@ def _unit(top: Any, piece: Any) -> Any:
     return top + 1 - WIDTH * (piece + 1)
 
 
+@by_types
 def _last_bit(run: Any) -> Any:
     """How far the last bit of an element is at most from its first."""
-    raise NotImplementedError("compiled only")
-
-
-@overload(_last_bit, strict=False)
-def _last_bit_overload(run: Any) -> Any:
     bits = 52 if run.dtype.bitwidth == 64 else 23
     return lambda run: bits
 
@@ -192,86 +187,59 @@ def _fits(v: Any, least: Any, most: Any) -> Any:
     return (size <= most) & (size >= least)
 
 
-@register_jitable
-def _cut_in_two(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
-    first = math.ldexp(1.5, 52 + _unit(top, 0))
-    sa, sb, aa, ab, bb = 0.0, 0.0, 0.0, 0.0, 0.0
-    n_fit = np.int64(0)
-    for i in range(run.size):
-        v = np.float64(run[i])
-        fits = _fits(v, least, most)
-        n_fit += np.int64(fits)
-        v = v if fits else ZERO
-        a = (v + first) - first
-        b = v - a
-        sa, sb = _plus(sa, a), _plus(sb, b)
-        aa, ab, bb = _plus_product(aa, a, a), _plus_product(ab, a, b), _plus_product(bb, b, b)
-    sums[0], sums[1] = sa, sb
-    sums[2], sums[3] = aa, ab
-    sums[4] = bb
-    return n_fit
+def _cutter(n_pieces: int) -> Any:
+    """Cuts a block into so many pieces; code for more of them is left out when it is compiled."""
+
+    @register_jitable
+    def cut(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
+        first = math.ldexp(1.5, 52 + _unit(top, 0))
+        second = math.ldexp(1.5, 52 + _unit(top, 1))
+        third = math.ldexp(1.5, 52 + _unit(top, 2))
+        sa, sb, sc, sd = 0.0, 0.0, 0.0, 0.0
+        aa, ab, ac, ad, bb, bc, bd, cc, cd, dd = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        n_fit = np.int64(0)
+        for i in range(run.size):
+            v = np.float64(run[i])
+            fits = _fits(v, least, most)
+            n_fit += np.int64(fits)
+            v = v if fits else ZERO
+            a = (v + first) - first
+            b = v - a
+            if n_pieces > 2:
+                rest = b
+                b = (rest + second) - second
+                c = rest - b
+                if n_pieces > 3:
+                    rest = c
+                    c = (rest + third) - third
+                    d = rest - c
+                    sd = _plus(sd, d)
+                    ad, bd = _plus_product(ad, a, d), _plus_product(bd, b, d)
+                    cd, dd = _plus_product(cd, c, d), _plus_product(dd, d, d)
+                sc = _plus(sc, c)
+                ac, bc, cc = (
+                    _plus_product(ac, a, c),
+                    _plus_product(bc, b, c),
+                    _plus_product(cc, c, c),
+                )
+            sa, sb = _plus(sa, a), _plus(sb, b)
+            aa, ab, bb = _plus_product(aa, a, a), _plus_product(ab, a, b), _plus_product(bb, b, b)
+        if n_pieces == 2:
+            sums[0], sums[1] = sa, sb
+            sums[2], sums[3], sums[4] = aa, ab, bb
+        elif n_pieces == 3:
+            sums[0], sums[1], sums[2] = sa, sb, sc
+            sums[3], sums[4], sums[5], sums[6], sums[7], sums[8] = aa, ab, ac, bb, bc, cc
+        else:
+            sums[0], sums[1], sums[2], sums[3] = sa, sb, sc, sd
+            sums[4], sums[5], sums[6], sums[7] = aa, ab, ac, ad
+            sums[8], sums[9], sums[10], sums[11], sums[12], sums[13] = bb, bc, bd, cc, cd, dd
+        return n_fit
+
+    return cut
 
 
-@register_jitable
-def _cut_in_three(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
-    first = math.ldexp(1.5, 52 + _unit(top, 0))
-    second = math.ldexp(1.5, 52 + _unit(top, 1))
-    sa, sb, sc = 0.0, 0.0, 0.0
-    aa, ab, ac, bb, bc, cc = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    n_fit = np.int64(0)
-    for i in range(run.size):
-        v = np.float64(run[i])
-        fits = _fits(v, least, most)
-        n_fit += np.int64(fits)
-        v = v if fits else ZERO
-        a = (v + first) - first
-        v_b = v - a
-        b = (v_b + second) - second
-        c = v_b - b
-        sa, sb, sc = _plus(sa, a), _plus(sb, b), _plus(sc, c)
-        aa, ab, ac = _plus_product(aa, a, a), _plus_product(ab, a, b), _plus_product(ac, a, c)
-        bb, bc, cc = _plus_product(bb, b, b), _plus_product(bc, b, c), _plus_product(cc, c, c)
-    sums[0], sums[1], sums[2] = sa, sb, sc
-    sums[3], sums[4], sums[5] = aa, ab, ac
-    sums[6], sums[7] = bb, bc
-    sums[8] = cc
-    return n_fit
-
-
-@register_jitable
-def _cut_in_four(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
-    first = math.ldexp(1.5, 52 + _unit(top, 0))
-    second = math.ldexp(1.5, 52 + _unit(top, 1))
-    third = math.ldexp(1.5, 52 + _unit(top, 2))
-    sa, sb, sc, sd = 0.0, 0.0, 0.0, 0.0
-    aa, ab, ac, ad, bb, bc, bd, cc, cd, dd = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    n_fit = np.int64(0)
-    for i in range(run.size):
-        v = np.float64(run[i])
-        fits = _fits(v, least, most)
-        n_fit += np.int64(fits)
-        v = v if fits else ZERO
-        a = (v + first) - first
-        v_b = v - a
-        b = (v_b + second) - second
-        v_c = v_b - b
-        c = (v_c + third) - third
-        d = v_c - c
-        sa, sb, sc, sd = _plus(sa, a), _plus(sb, b), _plus(sc, c), _plus(sd, d)
-        aa, ab, ac, ad = (
-            _plus_product(aa, a, a),
-            _plus_product(ab, a, b),
-            _plus_product(ac, a, c),
-            _plus_product(ad, a, d),
-        )
-        bb, bc, bd = _plus_product(bb, b, b), _plus_product(bc, b, c), _plus_product(bd, b, d)
-        cc, cd, dd = _plus_product(cc, c, c), _plus_product(cd, c, d), _plus_product(dd, d, d)
-    sums[0], sums[1], sums[2], sums[3] = sa, sb, sc, sd
-    sums[4], sums[5], sums[6], sums[7] = aa, ab, ac, ad
-    sums[8], sums[9], sums[10] = bb, bc, bd
-    sums[11], sums[12] = cc, cd
-    sums[13] = dd
-    return n_fit
+_cut_in_two, _cut_in_three, _cut_in_four = _cutter(2), _cutter(3), _cutter(4)
 
 
 @register_jitable
@@ -415,7 +383,7 @@ def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_squar
 def _add_long_integers(
     x: Any, total: Any, first_total: Any, square: Any, first_square: Any
 ) -> None:
-    """The same of 64 bits."""
+    """Add up all elements, of 64 bits; digits are given as for `_add_integers`."""
     for start in range(0, x.size, CARRY_EVERY):
         run = x[start : min(start + CARRY_EVERY, x.size)]
         s_low, s_high = np.int64(0), np.int64(0)
@@ -445,13 +413,9 @@ def _add_sum(digits: Any, i: Any, number: Any) -> None:
     digits[i + 1] += np.int64(number >> USHIFT)
 
 
+@by_types
 def _sum_and_size(value: Any) -> Any:
     """Two digits of an integer, of which the upper has its sign, and its magnitude."""
-    raise NotImplementedError("compiled only")
-
-
-@overload(_sum_and_size, strict=False)
-def _sum_and_size_overload(value: Any) -> Any:
     if value.signed:
         return lambda value: (
             (value & MASK, value >> 32),
@@ -564,9 +528,8 @@ def _add_long_integer_rows(rows: Any, total: Any, square: Any) -> None:
 # --- Compilation ----------------------------------------------------------------------------------
 
 
-def _signatures(
-    values: types.Array, values_out: types.Array
-) -> dict[Callable[..., Any], tuple[Any, ...]]:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     del values_out
     digits, tables = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
     rows = types.Array(values.dtype, 2, "C", readonly=True)
@@ -580,7 +543,3 @@ def _signatures(
         _add_integer_rows: (rows, tables, tables),
         _add_long_integer_rows: (rows, tables, tables),
     }
-
-
-def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    return compiled(kernel, dtype, _signatures)

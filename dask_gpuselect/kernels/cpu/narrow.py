@@ -7,7 +7,6 @@ whatever the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numba import types
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.kernels.compiling import Types, compiled
 
 FEW_OF_EACH = 4 * 256  # bytes of a row up to which each is written by itself
 
@@ -122,9 +121,7 @@ def _sort_words(rows: Any, flip: Any) -> None:
             upper[digit] += 1
 
 
-def _signatures(
-    values: types.Array, values_out: types.Array
-) -> dict[Callable[..., Any], tuple[Any, ...]]:
+def _signatures(values: types.Array, values_out: types.Array) -> Types:
     del values_out
     table = types.Array(values.dtype, 2, "C")
     return dict.fromkeys((_sort_bytes, _sort_words), (table, values.dtype))

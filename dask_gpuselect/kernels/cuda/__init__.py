@@ -5,11 +5,11 @@ and one for the host side:
 
 ::
 
-    kernels.py                 the functions of `Kernels`
+    backend.py                 the kernels by purpose; other modules have the reference's names, or:
     elements.cuh, chunk.py     how a chunk is read, and elements are ordered
     cells, buckets.py          load 1: counts and sums between pivots
     spans                      load 2: counts at the ends of brackets, and candidates
-    selection                  from candidates to the elements of some ranks
+    candidates                 from candidates to the elements of some ranks
     measures, bitonic          what strategies ask: counts, distances, bins; a network that sorts
     sampling                   arrays in memory: a sample, and the steps after it in one chain
     lanes                      along some of the axes: many lanes at once, by other kernels

@@ -7,17 +7,15 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import advised, launch
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import BITONIC_THREADS, MERGE_EACH
-
-Array = Any  # a CuPy array
 
 
 @advised
 def bitonic_sorted(values: Array, sub_array: int) -> Array:
     """All elements of a contiguous array, none of which is NaN, ascending. Scratch: as many again.
 
-    A block sorts `sub_array` elements, a power of two; see `kernels.bitonic`.
+    A block sorts `sub_array` elements, a power of two; see `reference.bitonic`.
     """
     dtype, n = np.dtype(values.dtype), values.size
     runs, other = cupy.empty_like(values), cupy.empty_like(values)

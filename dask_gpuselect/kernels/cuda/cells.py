@@ -8,29 +8,22 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.cpu import cells as cpu
+from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_selected, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, sizes_of
-from dask_gpuselect.kernels.cuda.source import (
-    CHOOSE_THREADS,
-    choose_memory,
-    classify_memory,
-    key_size,
-    n_slots,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, sizes_of
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 
-Array = Any  # a CuPy array
 MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
 
 
 @advised
 def cuts(values: Array, n_pivots: int) -> Cuts:
-    """The cuts of a chunk at sampled pivots; see `reference.cuts`.
+    """The cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
 
     Parameters
     ----------
@@ -82,8 +75,8 @@ def _classify(values: Array, n_pivots: int) -> Any:
     dtype = np.dtype(values.dtype)
     sizes = sizes_of(dtype, cupy.cuda.Device().id)
     chunk = Chunk.of(values)
-    windows = cupy.empty(n_slots(dtype), np.uint64)
-    pivots = cupy.empty(sizes.buckets, f"u{key_size(dtype)}")
+    windows = cupy.empty(source.n_slots(dtype), np.uint64)
+    pivots = cupy.empty(sizes.buckets, f"u{source.key_size(dtype)}")
     # One piece of memory for all that goes back to the host: one copy, one wait.
     layout = report_dtype(sizes.buckets)
     report = cupy.zeros(layout.itemsize, np.uint8)
@@ -91,10 +84,12 @@ def _classify(values: Array, n_pivots: int) -> Any:
 
     # A bucket in three has no pivot of its own, or lies beyond the data in its slot.
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)
-    shared = choose_memory(dtype, sizes)
+    shared = source.choose_memory(dtype, sizes)
     places = (windows, pivots, at["buckets"], at["n_buckets"])
-    launch(dtype, "choose", CHOOSE_THREADS, (*chunk, np.uint32(aim), *places), shared, blocks=1)
-    shared = classify_memory(dtype, sizes)
+    launch(
+        dtype, "choose", source.CHOOSE_THREADS, (*chunk, np.uint32(aim), *places), shared, blocks=1
+    )
+    shared = source.classify_memory(dtype, sizes)
     places = (windows, pivots, at["n_buckets"], at["counts"])
     launch(dtype, "classify", sizes.threads, (*chunk, *places), shared)
     found = report.get().view(layout)[0]
@@ -117,7 +112,7 @@ def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cell
         # The cell now ends at the last of its own pivots; what is behind that ends where it did.
         distance[j], slack[j] = within.distance[-1], within.slack[-1]
     parts[0] = cells._replace(distance=distance, slack=slack)
-    return _merged(parts)
+    return _with_split(parts)
 
 
 def _gather_cell(pivots: NDArray[Any], j: int, values: Array, size: int) -> Array:
@@ -128,7 +123,7 @@ def _gather_cell(pivots: NDArray[Any], j: int, values: Array, size: int) -> Arra
     found = tally_on_device(values, Brackets(ends, wanted), size)
     if found is None:
         raise RuntimeError("the chunk changed while it was read: another thread writes to it")
-    return found.candidates
+    return found.candidates.elements
 
 
 def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
@@ -144,7 +139,7 @@ def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells
     return Cells(found.pivots, found.below, found.upto, distance, slack, held.size, 0)
 
 
-def _merged(parts: list[Cells]) -> Cells:
+def _with_split(parts: list[Cells]) -> Cells:
     """The first part's cells with those of the others among them."""
     first = parts[0]
     pivots = np.concatenate([part.pivots for part in parts])

@@ -65,5 +65,5 @@ _widened = cupy.ElementwiseKernel(
 
 
 def as_float64(values: Array) -> Array:
-    """The same numbers as float64: CuPy takes denormal float32 for zeros."""
+    """Elements as float64: CuPy takes denormal float32 for zeros."""
     return _widened(values) if values.dtype == np.float32 else values.astype(np.float64, copy=False)

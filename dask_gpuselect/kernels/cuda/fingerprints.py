@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import advised, launch
+from dask_gpuselect.kernels.cpu.fingerprints import MASK, mixed
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import MARK_THREADS
 
-Array = Any  # a CuPy array
 WORD = np.dtype(np.uint64)
 
 
 @advised
-def of_words(chunk: Array) -> int:
-    """64 bits that every byte of a chunk, in C order, has a part in.
+def mixed_in(start: int, chunk: Array) -> int:
+    """64 bits that a number and every byte of a chunk, in C order, have a part in.
 
     Reads the chunk once, and copies it only if it is not in C order or begins between two words.
     """
@@ -31,4 +29,5 @@ def of_words(chunk: Array) -> int:
     rest = flat[n_words * WORD.itemsize :].get().tobytes() if flat.size % WORD.itemsize else b""
     (sum_of_words,) = found.get().tolist()
     n_bytes: int = flat.size
-    return int(sum_of_words) ^ int.from_bytes(rest, "little") ^ n_bytes << 32
+    of_words = int(sum_of_words) ^ int.from_bytes(rest, "little") ^ n_bytes << 32
+    return mixed((start ^ of_words) & MASK)

@@ -4,52 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
-from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
-from dask_gpuselect.kernels.cuda.source import (
-    MOST_ANSWERS,
-    MOST_PARTS,
-    STACK,
-    WANTED,
-    LaneKernel,
-    lane_kernel,
-    long_lane_kernel,
-)
-from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.lane_boxes import Fences, LaneEnds
-from dask_gpuselect.maths.lane_cuts import LaneQuestion
+from dask_gpuselect.kernels.reference import lanes as reference
+from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 
-Array = Any  # a CuPy array
+__all__ = [
+    "answer_lanes",
+    "answers_and_ends",
+    "deviations",
+    "lane_ends",
+    "lanes",
+    "parts_of",
+    "sorted_lanes",
+]
+
 MOST_BLOCKS = (1 << 31) - 1  # of a grid
 
 
 @advised
 def answer_lanes(
-    chunks: Sequence[Array], axes: tuple[int, ...], question: LaneQuestion
-) -> Array | None:
-    """The answers for every lane along `axes`, of all chunks together, on their device.
-
-    Parameters
-    ----------
-    chunks : sequence of arrays
-        Of one shape but for `axes`, and of one dtype. Not all are empty.
-    axes : tuple of int
-        Ascending.
-    question : LaneQuestion
-        What is asked.
-
-    Returns
-    -------
-    array, shape (n_answers, n_lanes), or None
-        None where it must be found on another way: integers beyond 2**53 that are to be mixed, and
-        lanes of 2**31 elements and more.
+    chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Array:
+    """The answers for every lane, on the chunks' device; see `reference.lanes.answer_lanes`.
 
     Notes
     -----
@@ -58,7 +45,20 @@ def answer_lanes(
     byte of an element, and once more, for every six answers. Scratch: none, but for copies of
     chunks: if `axes` are not next to each other, if steps along the axes before, among or behind
     them are uneven, or if there are more than 64 chunks.
+
+    The reference answers for empty chunks, for integers beyond 2**53 that are to be mixed, and for
+    lanes of 2**31 elements and more.
     """
+    if sum(chunk.size for chunk in chunks):
+        own = [chunk.astype(dtype, copy=False) for chunk in chunks]
+        answers = _answers(own, axes, question)
+        if answers is not None:
+            return answers
+    return reference.answer_lanes(chunks, dtype, axes, question)
+
+
+def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
+    """The answers for chunks that are not all empty; None if the kernels cannot give them."""
     parts = _parts(chunks, axes)
     dtype = np.dtype(chunks[0].dtype)
     n = sum(part.shape[1] for part in parts)
@@ -66,7 +66,7 @@ def answer_lanes(
     if n >= 1 << 31:
         return None
     tables = _tables(question, n, dtype.kind == "f", cupy.cuda.Device().id)
-    wanted = np.zeros((), WANTED)
+    wanted = np.zeros((), source.WANTED)
     wanted["ranks"], wanted["weights"] = (table.data.ptr for table in tables)
     wanted["first_v"] = 0 if dtype.kind == "f" else n
     wanted["n_answers"] = question.n_answers
@@ -83,9 +83,13 @@ def answer_lanes(
 
 
 @advised
-def lane_ends(parts: Sequence[Array], fences: Fences, most: int) -> LaneEnds:
-    """What is beyond the fences of every lane; see `reference.lane_ends`. By CuPy: many reads."""
-    return reference.lane_ends(parts, fences, most, as_float64, moments_of_rows)
+def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
+    """What is beyond the bounds of every lane; see `reference.lanes.lane_ends`. By CuPy: many
+    reads."""
+    return reference.lane_ends(parts, bounds, most, as_float64, moments_of_rows)
+
+
+answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, look=lane_ends)
 
 
 def _start(
@@ -94,7 +98,7 @@ def _start(
     wanted: Any,
     answers: Array,
     flags: Array,
-    question: LaneQuestion,
+    question: LaneOrder,
 ) -> None:
     """Start the kernel for lanes of this length and layout; the one for long lanes several times,
     if there are many answers."""
@@ -102,14 +106,14 @@ def _start(
     n = int(stack["n"])
     shared = most_shared(cupy.cuda.Device().id)
     in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
-    kernel = lane_kernel(dtype, n, shared, side_by_side=side_by_side, in_vectors=in_vectors)
-    starts: list[tuple[LaneKernel, tuple[Any, ...]]] = []
+    kernel = source.lane_kernel(dtype, n, shared, side_by_side=side_by_side, in_vectors=in_vectors)
+    starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
     if kernel is not None:
         starts.append((kernel, ()))
     else:
-        for first in range(0, question.n_answers, MOST_ANSWERS):
-            n_answers = min(question.n_answers - first, MOST_ANSWERS)
-            kernel = long_lane_kernel(n_answers, side_by_side=side_by_side)
+        for first in range(0, question.n_answers, source.MOST_ANSWERS):
+            n_answers = min(question.n_answers - first, source.MOST_ANSWERS)
+            kernel = source.long_lane_kernel(n_answers, side_by_side=side_by_side)
             starts.append((kernel, (np.int32(kernel.lanes), np.int32(first))))
     answer = 8 * question.dtype.itemsize if question.mixes else 0
     for kernel, how in starts:
@@ -126,7 +130,7 @@ def _start(
 
 
 def _as_bytes(record: Any) -> Any:
-    """The same without its fields, which CuPy would look at one by one."""
+    """A record without its fields, which CuPy would look at one by one."""
     return record.reshape(1).view(f"V{record.itemsize}")[0]
 
 
@@ -153,7 +157,7 @@ def _parts(chunks: Sequence[Array], axes: tuple[int, ...]) -> list[Part]:
         kept = [axis for axis in range(ndim) if axis not in axes]
         chunks = [cupy.ascontiguousarray(chunk.transpose(*kept, *axes)) for chunk in chunks]
         axes = tuple(range(len(kept), ndim))
-    if len(chunks) > MOST_PARTS:
+    if len(chunks) > source.MOST_PARTS:
         # Joined along the first of the axes: with the others of one chunk each, that is all of it.
         joined = [_as_rows(chunk, axes) for chunk in chunks]
         chunks, axes = [cupy.concatenate(joined, axis=1)], (1,)
@@ -188,7 +192,7 @@ def _even(dimensions: list[tuple[int, int]]) -> tuple[int, int] | None:
 
 def _stack(parts: list[Part], n: int) -> Any:
     outer, _, inner = parts[0].shape
-    stack = np.zeros((), STACK)
+    stack = np.zeros((), source.STACK)
     stop = 0
     for told, part in zip(stack["parts"], parts, strict=False):
         stop += part.shape[1]
@@ -202,7 +206,7 @@ def _stack(parts: list[Part], n: int) -> Any:
 
 # Of one size of lanes, again and again: a float's table has a row for every number that are valid.
 @lru_cache(maxsize=16)
-def _tables(question: LaneQuestion, n: int, is_float: bool, device: int) -> tuple[Array, Array]:
+def _tables(question: LaneOrder, n: int, is_float: bool, device: int) -> tuple[Array, Array]:
     """Ranks and weights of the answers, on the device; see Wanted of ``lanes.cu``."""
     counts = np.arange(0 if is_float else n, n + 1)
     wanted = question.wanted_of_lanes(np.maximum(counts, 1))

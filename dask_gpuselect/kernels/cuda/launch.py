@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def advised(kernel: Callable[P, T]) -> Callable[P, T]:
-    """The same, with an error that says what to do if the device has too little memory."""
+    """A kernel with an error that says what to do if the device has too little memory."""
 
     @wraps(kernel)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -10,37 +10,22 @@ import numpy as np
 
 from dask_gpuselect.kernels.cpu import measures as cpu_measures
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, blocks_at_once, launch
+from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch
 from dask_gpuselect.kernels.cuda.source import COUNTERS, MEASURE_THREADS
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.strategies.probes import (
-    NO_KEY_BELOW,
-    BinsReport,
-    Draw,
-    Drawn,
-    Extent,
-    ExtentReport,
-    KeyBins,
-    LinearBins,
-    Measure,
-    Points,
-    PointsReport,
-    Report,
-    no_key_above,
-)
+from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import Space
 
-Array = Any  # a CuPy array
 COUNTED = np.dtype([(name, "u8") for name in ("below", "above", "missing", "previous", "not_next")])
 
 
 @advised
-def report(values: Array, probe: Measure) -> Report:
+def report(values: Array, probe: probes.Measure) -> probes.Report:
     """What a probe finds; see `measures.report`. Reads the chunk once, at each pivot."""
     if values.size <= FEW:
         return cpu_measures.report(on_host(values), probe)
-    found: Report = MEASURES[type(probe)](values, probe)
+    found: probes.Report = MEASURES[type(probe)](values, probe)
     return found
 
 
@@ -58,20 +43,20 @@ def _counted(values: Array, name: str, n_sums: int, arguments: tuple[Any, ...]) 
         return back["counted"], back["sums"].sum(axis=0)
 
 
-def _extent(values: Array, probe: Extent) -> ExtentReport:
+def _extent(values: Array, probe: probes.Extent) -> probes.ExtentReport:
     name = f"extent_{probe.space.name}"
     origin = np.uint64(int(probe.space.origin))
     counted, sums = _counted(values, name, 1, (origin,))
     n_missing = int(counted["missing"])
     n_valid = values.size - n_missing
     if not n_valid:
-        above = no_key_above(selection_dtype(values.dtype))
-        return ExtentReport(0, n_missing, above, NO_KEY_BELOW, 0.0)
+        above = probes.no_key_above(selection_dtype(values.dtype))
+        return probes.ExtentReport(0, n_missing, above, probes.NO_KEY_BELOW, 0.0)
     least, largest = int(~counted["not_next"]), int(counted["previous"])
-    return ExtentReport(n_valid, n_missing, least, largest, float(sums[0]))
+    return probes.ExtentReport(n_valid, n_missing, least, largest, float(sums[0]))
 
 
-def _points(values: Array, probe: Points) -> PointsReport:
+def _points(values: Array, probe: probes.Points) -> probes.PointsReport:
     parts = [_point(values, key, probe.space) for key in probe.keys]
     first = parts[0]
     rows = [[getattr(part, name)[0] for part in parts] for name in ("previous", "next")]
@@ -82,10 +67,10 @@ def _points(values: Array, probe: Points) -> PointsReport:
     below, upto, low, high = columns
     previous, following = (tuple(row) for row in rows)
     n_valid, n_missing = first.n_valid, first.n_missing
-    return PointsReport(n_valid, n_missing, below, upto, previous, following, low, high)
+    return probes.PointsReport(n_valid, n_missing, below, upto, previous, following, low, high)
 
 
-def _point(values: Array, key: int, space: Space | None) -> PointsReport:
+def _point(values: Array, key: int, space: Space | None) -> probes.PointsReport:
     dtype = selection_dtype(values.dtype)
     name, at, origin = "none", 0.0, 0.0
     if space is not None:
@@ -95,18 +80,18 @@ def _point(values: Array, key: int, space: Space | None) -> PointsReport:
     counted, sums = _counted(values, f"point_{name}", 2, arguments)
     below, above, n_missing = (int(counted[field]) for field in ("below", "above", "missing"))
     n_valid = values.size - n_missing
-    return PointsReport(
+    return probes.PointsReport(
         n_valid,
         n_missing,
         np.array([below]),
         np.array([n_valid - above]),
-        (int(counted["previous"]) if below else NO_KEY_BELOW,),
-        (int(~counted["not_next"]) if above else no_key_above(dtype),),
+        (int(counted["previous"]) if below else probes.NO_KEY_BELOW,),
+        (int(~counted["not_next"]) if above else probes.no_key_above(dtype),),
         *(np.zeros((2, 1)) if space is None else sums[:, None]),
     )
 
 
-def _key_bins(values: Array, probe: KeyBins) -> BinsReport:
+def _key_bins(values: Array, probe: probes.KeyBins) -> probes.BinsReport:
     bits = 8 * selection_dtype(values.dtype).itemsize
     # In C++ as in Numba, shifting by all bits is not defined.
     n_bins = probe.n_bins if probe.shift < bits else 1
@@ -115,7 +100,7 @@ def _key_bins(values: Array, probe: KeyBins) -> BinsReport:
     return _binned(values, "count_keys", arguments, n_bins, probe.n_bins)
 
 
-def _linear_bins(values: Array, probe: LinearBins) -> BinsReport:
+def _linear_bins(values: Array, probe: probes.LinearBins) -> probes.BinsReport:
     keys = (np.uint64(probe.lo), np.uint64(probe.hi))
     arguments = (*keys, *map(np.float64, (probe.start, probe.slope)), np.uint32(probe.n_bins))
     return _binned(values, "count_linear", arguments, probe.n_bins, probe.n_bins)
@@ -123,7 +108,7 @@ def _linear_bins(values: Array, probe: LinearBins) -> BinsReport:
 
 def _binned(
     values: Array, name: str, arguments: tuple[Any, ...], n_bins: int, n_wanted: int
-) -> BinsReport:
+) -> probes.BinsReport:
     totals = cupy.zeros(2 + n_bins, np.uint64)
     arguments = (*Chunk.of(values), *arguments, totals)
     shared = 4 * max(COUNTERS, n_bins)
@@ -132,19 +117,19 @@ def _binned(
     n_before, n_missing = host[:2].tolist()
     counts = np.zeros(n_wanted, np.int64)
     counts[:n_bins] = host[2:]
-    return BinsReport(values.size - n_missing, n_missing, n_before, counts)
+    return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts)
 
 
-def _drawn(values: Array, probe: Draw) -> Drawn:
+def _drawn(values: Array, probe: probes.Draw) -> probes.Drawn:
     places = np.unravel_index(measures.places_of(values.size, probe), values.shape)
     found = values[tuple(map(cupy.asarray, places))]
     return measures.drawn(on_host(found), probe)
 
 
 MEASURES: Mapping[type[Any], Callable[..., Any]] = {
-    Extent: _extent,
-    Points: _points,
-    KeyBins: _key_bins,
-    LinearBins: _linear_bins,
-    Draw: _drawn,
+    probes.Extent: _extent,
+    probes.Points: _points,
+    probes.KeyBins: _key_bins,
+    probes.LinearBins: _linear_bins,
+    probes.Draw: _drawn,
 }

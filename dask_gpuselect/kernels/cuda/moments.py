@@ -8,18 +8,17 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.cpu import moments as cpu
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_float64, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, launch
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Digits, LaneMoments, Moments
-
-Array = Any  # a CuPy array
+from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
+from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Moments
 
 
 @advised
 def moments(values: Array, near: NDArray[Any]) -> Moments:
-    """Sums of a chunk; see `reference.selection.moments`. Reads the chunk once."""
+    """Sums of a chunk; see `reference.moments.moments`. Reads the chunk once."""
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
     dtype = np.dtype(values.dtype)

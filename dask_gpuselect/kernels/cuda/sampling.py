@@ -10,30 +10,29 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.chunk import Chunk
-from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
-from dask_gpuselect.kernels.cuda.selection import (
+from dask_gpuselect.kernels.cuda.candidates import (
     SELECTION,
-    Candidates,
+    DeviceCandidates,
     select_few,
     selected,
     start_selection,
 )
+from dask_gpuselect.kernels.cuda.chunk import Chunk
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
 from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS, digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     blank_sheet,
-    in_place,
     layout_of,
     start_tally,
     tally_in_place,
     tally_of,
 )
-from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally, guess_brackets
+from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally
+from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
 
-Array = Any  # a CuPy array
 # As many for each bracket. With 2, 4, 8 and 16 the median of 2^30 float32 took 1.55, 1.52, 1.53 and
 # 1.59 reads.
 SAMPLE_TIMES = 4
@@ -41,7 +40,7 @@ SAMPLE_TIMES = 4
 
 @advised
 def sample(values: Array, size: int) -> NDArray[Any]:
-    """Valid elements at `size` hashed places, on the host; see `reference.selection.sample`."""
+    """Valid elements at `size` hashed places, on the host; see `reference.sampling.sample`."""
     drawn: NDArray[Any] = drawn_from(values, size).get()
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
@@ -59,7 +58,7 @@ def is_best_whole(values: Array) -> bool:
 @advised
 def whole(values: Array, ranks: RanksOf) -> Tally:
     """The tally of a bracket of everything, with the elements of some ranks selected already; see
-    `reference.selection.whole`. Reads the array once for each digit."""
+    `reference.sampling.whole`. Reads the array once for each digit."""
     no_ends = np.empty(0, selection_dtype(values.dtype))
     wanted = np.unique(ranks(values.size))
     is_dense = values.flags.c_contiguous or values.flags.f_contiguous
@@ -67,7 +66,7 @@ def whole(values: Array, ranks: RanksOf) -> Tally:
         known, n_missing = select_few(values, wanted)
         if not n_missing:
             counts = np.empty(0, np.int64)
-            candidates: Any = Candidates(values.ravel(order="K"), known)
+            candidates = DeviceCandidates(values.ravel(order="K"), known)
             return Tally(counts, counts, candidates, values.size, 0)
     everything = Brackets(no_ends, np.ones(1, np.bool_))
     tally = tally_in_place(values, everything, values.size)
@@ -78,7 +77,7 @@ def whole(values: Array, ranks: RanksOf) -> Tally:
 @advised
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Brackets by a sample of at least `size`, and the tally there with the candidates left on the
-    device; see `reference.selection.pilot`.
+    device; see `reference.sampling.pilot`.
 
     Notes
     -----
@@ -101,9 +100,9 @@ def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | N
 def _pilot_on_device(
     values: Array, size: int, ranks: RanksOf
 ) -> tuple[Brackets, Tally | None] | None:
-    """The same, with all kernels started at once: brackets by the sample, the tally there, and the
-    elements of the wanted ranks, which the tally's counts are to prove. Between them the device
-    would wait 0.4 ms for the host.
+    """What `pilot` answers, with all kernels started at once: brackets by the sample, the tally
+    there, and the elements of the wanted ranks, which the tally's counts are to prove. Between
+    them the device would wait 0.4 ms for the host.
 
     None for more than three brackets, for brackets that overlap, if the sample has missing
     elements, or if so many are tied that there are more candidates than expected.
@@ -135,11 +134,13 @@ def _pilot_on_device(
         return None
     ends = sheet["bounds"][: len(spans)].ravel()[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
-    return brackets, in_place(tally, selected(sheet["selection"], plan.n_ranks, dtype))
+    known = selected(sheet["selection"], plan.n_ranks, dtype)
+    found = DeviceCandidates(tally.candidates.elements, known)
+    return brackets, replace(tally, candidates=found)
 
 
 def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally]:
-    """The same with distinct ends, and without the cells of nothing between equal ones."""
+    """The brackets with distinct ends, and without the cells of nothing between equal ones."""
     is_new = brackets.ends[1:] != brackets.ends[:-1]
     if is_new.all():
         return brackets, tally
@@ -149,7 +150,7 @@ def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally
     return Brackets(brackets.ends[ends], brackets.wanted[cells]), found
 
 
-class Plan(NamedTuple):
+class PreparedPilot(NamedTuple):
     """Of a pilot: all that does not depend on the elements."""
 
     spans: list[tuple[int, int]]
@@ -162,7 +163,7 @@ class Plan(NamedTuple):
 
 
 @lru_cache  # for arrays of one size are asked the same again and again, and this takes 0.1 ms
-def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | None:
+def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPilot | None:
     lo, hi = pilot_bracket(*ranks(size), size)
     wanted_ranks = np.unique(ranks(n))
     n_brackets, n_ranks = len(lo), len(wanted_ranks)
@@ -180,12 +181,12 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> Plan | Non
     wanted = np.zeros(n_ends + 1, np.bool_)
     wanted[[(first + 1) // 2 for first, _ in spans]] = True
     share = float((hi - lo).sum() / size)
-    return Plan(spans, layout, sheet, is_end, wanted, share, n_ranks)
+    return PreparedPilot(spans, layout, sheet, is_end, wanted, share, n_ranks)
 
 
 @advised
 def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
-    """A sorted sample on the device, larger for a larger array; see `reference.selection`.
+    """A sorted sample on the device, larger for a larger array; see `reference.sampling`.
 
     Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
     """

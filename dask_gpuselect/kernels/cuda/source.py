@@ -10,14 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths import moments
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.moments import (
-    OFFSET,
-    SQUARE_DIGITS,
-    SQUARE_POINT,
-    TOTAL_DIGITS,
-    TOTAL_POINT,
-)
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
@@ -42,35 +36,10 @@ COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are 
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
 MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
-AGREED = {
-    "TALLY_THREADS": TALLY_THREADS,
-    "MOMENTS_THREADS": MOMENTS_THREADS,
-    "PIECE": PIECE,
-    "OFFSET": OFFSET,
-    "TOTAL_POINT": TOTAL_POINT,
-    "SQUARE_POINT": SQUARE_POINT,
-    "TOTAL_DIGITS": TOTAL_DIGITS,
-    "SQUARE_DIGITS": SQUARE_DIGITS,
-    "PLACE_THREADS": PLACE_THREADS,
-    "MARK_THREADS": MARK_THREADS,
-    "PASSED": PASSED,
-    "MEASURE_THREADS": MEASURE_THREADS,
-    "BITONIC_THREADS": BITONIC_THREADS,
-    "ROWS_THREADS": ROWS_THREADS,
-    "SETS_THREADS": SETS_THREADS,
-    "SCAN_THREADS": SCAN_THREADS,
-    "MERGE_EACH": MERGE_EACH,
-    "COUNTERS": COUNTERS,
-    "CHOOSE_THREADS": CHOOSE_THREADS,
-    "SELECT_THREADS": SELECT_THREADS,
-    "LONG_THREADS": LONG_THREADS,
-    "OFFSET_BITS": OFFSET_BITS,
-    "OUTSIDE": OUTSIDE,
-    "DIGIT": DIGIT,
-    "MOST_RANKS": MOST_RANKS,
-    "MOST_PARTS": MOST_PARTS,
-    "MOST_ANSWERS": MOST_ANSWERS,
-}
+AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
+OF_SUMS = ("OFFSET", "TOTAL_POINT", "SQUARE_POINT", "TOTAL_DIGITS", "SQUARE_DIGITS")
+AGREED |= {name: getattr(moments, name) for name in OF_SUMS}
+"""All of these, and those of the exact sums."""
 
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 5, 8)  # for which there are kernels
@@ -122,13 +91,13 @@ FILES = {
     "count": "measures.cu",
     "bitonic": "bitonic.cu",
     "merge": "bitonic.cu",
-    "rows": "rows.cu",
+    "rows": "residuals.cu",
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
-    "locate": "selection.cu",
-    "select": "selection.cu",
-    "survey": "selection.cu",
-    "collect": "selection.cu",
+    "locate": "candidates.cu",
+    "select": "candidates.cu",
+    "survey": "candidates.cu",
+    "collect": "candidates.cu",
 }
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
@@ -242,11 +211,13 @@ def digits_for(dtype: np.dtype[Any], extent: tuple[float, float] | None) -> tupl
         The smallest magnitude of floats but 0, and the largest. Not of integers.
     """
     if extent is None:
-        return (TOTAL_POINT, 3), (SQUARE_POINT, 5)
+        return (moments.TOTAL_POINT, 3), (moments.SQUARE_POINT, 5)
     least, largest = extent
     if not 0 < least <= largest:
-        return (TOTAL_POINT, 3), (SQUARE_POINT, 5)
-    low, high = (max(int(np.frexp(size)[1]) + 1022, 1) + OFFSET for size in (least, largest))
+        return (moments.TOTAL_POINT, 3), (moments.SQUARE_POINT, 5)
+    low, high = (
+        max(int(np.frexp(size)[1]) + 1022, 1) + moments.OFFSET for size in (least, largest)
+    )
     first, first_square = low // 32, 2 * low // 32
     return (first, high // 32 + 3 - first), (first_square, 2 * high // 32 + 5 - first_square)
 
@@ -257,7 +228,7 @@ MOST_PARAMETERS = 10  # of a fit: a thread has 66 sums of products then, in 132 
 
 
 def row_sums(p: int) -> int:
-    """SUMS of ``rows.cu``, of a fit with p parameters."""
+    """SUMS of ``residuals.cu``, of a fit with p parameters."""
     return p * (p + 1) // 2 + p + 1
 
 

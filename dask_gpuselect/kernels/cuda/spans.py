@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,22 +10,17 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.arrays import to_host
-from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.cpu import spans as cpu
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.candidates import SELECTION, DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
-from dask_gpuselect.kernels.cuda.launch import advised, launch, offsets, on_device
-from dask_gpuselect.kernels.cuda.selection import SELECTION, Candidates
-from dask_gpuselect.kernels.cuda.source import (
-    MOST_ENDS,
-    MOST_RANKS,
-    SPANS,
-    TALLY_THREADS,
-    tally_memory,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
+from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 
-Array = Any  # a CuPy array
+# Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
+WORTH_MOVING = 1 << 16
 
 
 @advised
@@ -38,52 +33,53 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     if values.size <= FEW:
         return cpu.tally(on_host(values), brackets, most)
     found = tally_on_device(values, brackets, most)
-    return found and replace(found, candidates=to_host(found.candidates))
+    return found and replace(found, candidates=HostCandidates(found.candidates.on_host()))
 
 
 @advised
 def tally_in_place(values: Array, brackets: Brackets, most: int) -> Tally | None:
-    """As `tally`, with the candidates left on the device. Scratch: `most` elements."""
-    return in_place(tally_on_device(values, brackets, most))
-
-
-def in_place(found: Tally | None, known: Mapping[int, Any] | None = None) -> Tally | None:
-    return found and replace(found, candidates=Candidates(found.candidates, known or {}))  # type: ignore[arg-type]
+    """Counts at the ends, and candidates that stay on the device. Scratch: `most` elements."""
+    return tally_on_device(values, brackets, most)
 
 
 @advised
 def merged(parts: Sequence[Tally]) -> Tally:
-    """The tally of all parts together, its candidates on the current device."""
-    counts = Tally.merge([replace(part, candidates=part.candidates[:0]) for part in parts])
-    candidates = cupy.concatenate([cupy.asarray(part.candidates) for part in parts])
-    return replace(counts, candidates=Candidates(candidates))  # type: ignore[arg-type]
+    """The tally of all parts together, with its candidates on the current device if they are
+    many."""
+    if sum(len(part.candidates) for part in parts) < WORTH_MOVING:
+        return Tally.merge(parts)
+    nothing = HostCandidates(np.empty(0, parts[0].candidates.dtype))
+    counts = Tally.merge([replace(part, candidates=nothing) for part in parts])
+    elements = cupy.concatenate([cupy.asarray(part.candidates.elements) for part in parts])
+    return replace(counts, candidates=DeviceCandidates(elements))
 
 
 def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | None:
-    """As `tally`, with the candidates left on the device."""
+    """Counts at the ends, and candidates on the device; None if these are more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
-    for start in range(0, max(len(ends), 1), MOST_ENDS):
+    for start in range(0, max(len(ends), 1), source.MOST_ENDS):
         # The last end of the group before is counted again: it is where the first cell begins.
         first = max(start - 1, 0)
-        stop = min(start + MOST_ENDS, len(ends))
+        stop = min(start + source.MOST_ENDS, len(ends))
         cells = wanted[first : stop + 1].copy()
         cells[0] &= start == 0
         cells[-1] &= stop == len(ends)
         part = _tally_few(values, Brackets(ends[first:stop], cells), most)
         if part is None:
             return None
-        most -= part.candidates.size
+        most -= len(part.candidates)
         parts.append(
             part if start == 0 else replace(part, below=part.below[1:], upto=part.upto[1:])
         )
     if len(parts) == 1:
         return parts[0]
+    elements = cupy.concatenate([part.candidates.elements for part in parts])
     return replace(
         parts[0],
         below=np.concatenate([part.below for part in parts]),
         upto=np.concatenate([part.upto for part in parts]),
-        candidates=cupy.concatenate([part.candidates for part in parts]),
+        candidates=DeviceCandidates(elements),
     )
 
 
@@ -111,8 +107,8 @@ def start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: in
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "has_missing")]
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
-    memory = tally_memory(dtype, layout.n_ends)
-    launch(dtype, f"tally_{kinds}_{layout.room}", TALLY_THREADS, arguments, memory)
+    memory = source.tally_memory(dtype, layout.n_ends)
+    launch(dtype, f"tally_{kinds}_{layout.room}", source.TALLY_THREADS, arguments, memory)
     return candidates
 
 
@@ -129,7 +125,8 @@ def tally_of(
         held = found[first : last + 1]
         before[first : last + 1] = n_below + np.cumsum(held) - held
     below = before[1::2]
-    return Tally(below, below + found[1::2], candidates[:n_found], size - n_missing, n_missing)
+    gathered = DeviceCandidates(candidates[:n_found])
+    return Tally(below, below + found[1::2], gathered, size - n_missing, n_missing)
 
 
 def _spans(brackets: Brackets) -> list[tuple[int, int]]:
@@ -143,7 +140,7 @@ def _spans(brackets: Brackets) -> list[tuple[int, int]]:
     counted[[0, -1]] = False
     borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
     spans = [(int(first), int(stop) - 1) for first, stop in borders]
-    return spans if len(spans) <= SPANS[-1] else [(0, n_segments - 1)]
+    return spans if len(spans) <= source.SPANS[-1] else [(0, n_segments - 1)]
 
 
 def _kinds(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
@@ -170,7 +167,7 @@ class Layout(NamedTuple):
 
 @lru_cache
 def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
-    room = next(n for n in SPANS if n >= n_spans)
+    room = next(n for n in source.SPANS if n >= n_spans)
     fields = [
         ("bounds", dtype, (room, 2)),
         ("segments", "i4", (room, 2)),
@@ -179,7 +176,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         # Of a pilot: the sample's elements at the ends, whether some are missing, and the answer.
         ("sample", SELECTION),
         ("has_missing", "u8"),
-        ("ranks", "i8", (MOST_RANKS,)),
+        ("ranks", "i8", (source.MOST_RANKS,)),
         ("selection", SELECTION),
         # `totals` of the kernel:
         ("below", "i8", (room,)),

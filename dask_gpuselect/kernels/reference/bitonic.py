@@ -12,21 +12,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import to_host
 
-def sorted_by_network(values: NDArray[Any], sub_array: int) -> NDArray[Any]:
-    """All elements, none of which is NaN, ascending. Scratch: twice as many.
+
+def bitonic_sorted(values: Any, sub_array: int) -> NDArray[Any]:
+    """All elements of an array, none of which is NaN, ascending, on the host. Scratch: twice as
+    many.
 
     The network sorts `sub_array` elements, a power of two.
     """
-    n = len(values)
+    host: NDArray[Any] = np.asarray(to_host(values))
+    n = len(host)
     if n == 0:
-        return values.copy()
+        return host.copy()
     size = min(sub_array, 1 << max(n - 1, 1).bit_length())
     n_runs = -(-n // size)
-    padded = np.full(n_runs * size, _largest(values.dtype), values.dtype)
-    padded[:n] = values
+    padded = np.full(n_runs * size, _largest(host.dtype), host.dtype)
+    padded[:n] = host
     runs = np.ascontiguousarray(_network(padded.reshape(n_runs, size).T).T)
-    return _merged(runs.reshape(-1), size)[:n]
+    return _merged_runs(runs.reshape(-1), size)[:n]
 
 
 def _largest(dtype: np.dtype[Any]) -> Any:
@@ -54,7 +58,7 @@ def _network(table: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def _merged(values: NDArray[Any], size: int) -> NDArray[Any]:
+def _merged_runs(values: NDArray[Any], size: int) -> NDArray[Any]:
     """Sorted runs of `size` elements merged pair by pair into one."""
     n = len(values)
     while size < n:

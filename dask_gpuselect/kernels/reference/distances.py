@@ -42,10 +42,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_type, concatenate, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import Array, as_type, concatenate, is_cupy, like, namespace, to_host
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
-
-Array = Any  # an array-API array
 
 UNIT = 2.0**-53
 FEW_ROWS = 256  # of the first tile, by differences: the next are compared with its k-th distance
@@ -92,7 +90,7 @@ def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: in
 
 @dataclass(frozen=True)
 class Best:
-    """As `Nearest`, on the device."""
+    """What `Nearest` has, on the device."""
 
     level: Array
     squared: Array
@@ -104,7 +102,8 @@ class Best:
 
 
 def _nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Best:
-    """Those of some queries, tile after tile: each is compared with the k-th distance so far."""
+    """The nearest rows of some queries, tile after tile: each is compared with the k-th distance so
+    far."""
     xp, n = namespace(rows), rows.shape[0]
     most_rows = max(1, tile_elements // len(queries))
     question = Question.of(like(queries, rows), k, tile_elements)

@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from dask_gpuselect.arrays import Array, as_type, concatenate, namespace
-from dask_gpuselect.maths.moments import two_sum
+import numpy as np
 
+from dask_gpuselect.arrays import Array, as_type, concatenate, namespace
+from dask_gpuselect.maths.lane_moments import two_sum
+
+BEST_UPTO = 0  # pooling violators on the host is faster
 TILE = 512  # rows and columns of averages that are looked at together
 
 
@@ -80,6 +83,13 @@ def running_maximum(values: Array) -> Array:
         values = concatenate([values[:step], later], axis=0)
         step *= 2
     return values
+
+
+def running_minimum(values: Array) -> Array:
+    """The smallest up to each."""
+    if isinstance(values, np.ndarray):
+        return np.minimum.accumulate(values)
+    return -running_maximum(-values)
 
 
 def _smallest_averages(sums: Sums) -> Array:

@@ -1,4 +1,4 @@
-"""The reference of what strategies measure: every kind of probe, by NumPy on the host.
+"""What strategies measure: every kind of probe, by NumPy on the host. The reference.
 
 The kernels for NumPy and CuPy chunks are pinned to these by one shared test.
 """
@@ -11,58 +11,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import Array, to_host
 from dask_gpuselect.maths.keys import to_keys
-from dask_gpuselect.strategies.probes import (
-    NO_KEY_BELOW,
-    BinsReport,
-    Draw,
-    Drawn,
-    Extent,
-    ExtentReport,
-    KeyArray,
-    KeyBins,
-    LinearBins,
-    Measure,
-    Points,
-    PointsReport,
-    Report,
-    no_key_above,
-)
+from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import coordinates, element
 
 
-def report(values: NDArray[Any], probe: Measure) -> Report:
-    """What a probe finds in a chunk.
+def report(values: Array, probe: probes.Measure) -> probes.Report:
+    """What a probe finds in a chunk, on the host.
 
     Parameters
     ----------
-    values : ndarray, shape (n,)
+    values : array, any shape
         Of a `keys.selection_dtype`.
     probe : Measure
         See `strategies.probes`.
     """
+    values = np.asarray(to_host(values)).reshape(-1)
     is_missing = values != values
     valid = values[~is_missing]
-    found: Report = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
+    found: probes.Report = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
     return found
 
 
-def _extent(valid: NDArray[Any], n_missing: int, probe: Extent) -> ExtentReport:
+def _extent(valid: NDArray[Any], n_missing: int, probe: probes.Extent) -> probes.ExtentReport:
     keys = to_keys(valid)
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(coordinates(probe.space, valid, keys).sum())
     least, largest = extremes(keys, valid.dtype)
-    return ExtentReport(len(valid), n_missing, least, largest, total)
+    return probes.ExtentReport(len(valid), n_missing, least, largest, total)
 
 
-def extremes(keys: KeyArray, dtype: np.dtype[Any]) -> tuple[int, int]:
+def extremes(keys: probes.KeyArray, dtype: np.dtype[Any]) -> tuple[int, int]:
     """The least and the largest key, or those that stand for none."""
     if not len(keys):
-        return no_key_above(dtype), NO_KEY_BELOW
+        return probes.no_key_above(dtype), probes.NO_KEY_BELOW
     return int(keys.min()), int(keys.max())
 
 
-def _points(valid: NDArray[Any], n_missing: int, probe: Points) -> PointsReport:
+def _points(valid: NDArray[Any], n_missing: int, probe: probes.Points) -> probes.PointsReport:
     keys = to_keys(valid)
     pivots = np.array(probe.keys, np.uint64)
     is_below, is_above = keys < pivots[:, None], keys > pivots[:, None]
@@ -75,7 +62,7 @@ def _points(valid: NDArray[Any], n_missing: int, probe: Points) -> PointsReport:
             for i, key in enumerate(probe.keys):
                 distance = at - probe.space.coordinate(key, valid.dtype)
                 low[i], high[i] = -distance[is_below[i]].sum(), distance[is_above[i]].sum()
-    return PointsReport(
+    return probes.PointsReport(
         len(valid),
         n_missing,
         below.astype(np.int64),
@@ -87,29 +74,31 @@ def _points(valid: NDArray[Any], n_missing: int, probe: Points) -> PointsReport:
     )
 
 
-def _key_bins(valid: NDArray[Any], n_missing: int, probe: KeyBins) -> BinsReport:
+def _key_bins(valid: NDArray[Any], n_missing: int, probe: probes.KeyBins) -> probes.BinsReport:
     keys = to_keys(valid)
     origin = np.uint64(probe.origin)
     ahead = keys[keys >= origin] - origin
     bins = ahead >> np.uint64(probe.shift)
     bins = bins[bins < probe.n_bins]
     counts = np.bincount(bins.astype(np.int64), minlength=probe.n_bins)
-    return BinsReport(len(valid), n_missing, len(keys) - len(ahead), counts)
+    return probes.BinsReport(len(valid), n_missing, len(keys) - len(ahead), counts)
 
 
-def _linear_bins(valid: NDArray[Any], n_missing: int, probe: LinearBins) -> BinsReport:
+def _linear_bins(
+    valid: NDArray[Any], n_missing: int, probe: probes.LinearBins
+) -> probes.BinsReport:
     lo, hi = (element(key, valid.dtype) for key in (probe.lo, probe.hi))
     inside = valid[(valid >= lo) & (valid <= hi)].astype(np.float64)
     places = np.minimum(((inside - probe.start) * probe.slope).astype(np.int64), probe.n_bins - 1)
     counts = np.bincount(places, minlength=probe.n_bins)
-    return BinsReport(len(valid), n_missing, int((valid < lo).sum()), counts)
+    return probes.BinsReport(len(valid), n_missing, int((valid < lo).sum()), counts)
 
 
-def _drawn(valid: NDArray[Any], n_missing: int, probe: Draw) -> Drawn:
+def _drawn(valid: NDArray[Any], n_missing: int, probe: probes.Draw) -> probes.Drawn:
     return drawn(valid[places_of(len(valid), probe)], probe)
 
 
-def places_of(n: int, probe: Draw) -> NDArray[np.int64]:
+def places_of(n: int, probe: probes.Draw) -> NDArray[np.int64]:
     """Random places, in random order, one in each of as many equal stretches."""
     size = min(probe.size, n)
     starts = np.arange(size + 1) * n // max(size, 1)
@@ -118,19 +107,19 @@ def places_of(n: int, probe: Draw) -> NDArray[np.int64]:
     return places
 
 
-def drawn(values: NDArray[Any], probe: Draw) -> Drawn:
+def drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:
     """The keys of those elements that lie in the probe's bracket."""
     keys = to_keys(values[values == values])
     is_inside = keys <= np.uint64(probe.hi - 1)  # the end may be 2**64
     if probe.lo >= 0:
         is_inside &= keys > np.uint64(probe.lo)
-    return Drawn(0, 0, keys[is_inside])
+    return probes.Drawn(0, 0, keys[is_inside])
 
 
 MEASURES: Mapping[type[Any], Callable[..., Any]] = {
-    Extent: _extent,
-    Points: _points,
-    KeyBins: _key_bins,
-    LinearBins: _linear_bins,
-    Draw: _drawn,
+    probes.Extent: _extent,
+    probes.Points: _points,
+    probes.KeyBins: _key_bins,
+    probes.LinearBins: _linear_bins,
+    probes.Draw: _drawn,
 }

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import as_type, concatenate, like, namespace, to_host
+from dask_gpuselect.arrays import Array, as_type, concatenate, like, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
-
-Array = Any  # an array-API array
 
 
 def row_tallies(

@@ -62,7 +62,7 @@ class RowTally(Arrays):
 
     @classmethod
     def of_rows(cls, residuals: FloatArray, design: FloatArray) -> Self:
-        """Of rows that are all gathered, between two ends that none of them has."""
+        """The tally of rows that are all gathered, between two ends that none of them has."""
         p = design.shape[1]
         return cls(
             n=np.zeros(3, np.int64),
@@ -101,7 +101,7 @@ class Half:
         return (self.h - self.n_below) / self.n_tied
 
     def weights(self, sizes: FloatArray) -> FloatArray:
-        """Of rows, or groups of them, with such absolute residuals."""
+        """The weights in the half of rows, or groups of rows, with such absolute residuals."""
         return np.where(sizes < self.t, 1.0, np.where(sizes == self.t, self.share, 0.0))
 
 
@@ -159,7 +159,7 @@ class Criterion(Protocol):
         """Whose steps starts in subsets take."""
 
     def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
-        """Of the fit that was tallied."""
+        """What is minimised, for the fit that was tallied."""
 
     def step(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
         """What to add to the fit for a better one."""

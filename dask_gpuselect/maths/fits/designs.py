@@ -15,8 +15,8 @@ MOST_BITS = 1000  # of a scale: denormal data would take more than there are
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design(Arrays):
-    """From rows of X and y to those of a fit, in float64: ``z = (x - centre) * scale``, the target
-    alike, and a first column of ones for an intercept.
+    """How rows of X and y become those of a fit, in float64: ``z = (x - centre) * scale``, the
+    target alike, and a first column of ones for an intercept.
 
     Scales are powers of two, so that they round nothing, and neither over- nor underflow where
     squares of the data would.
@@ -37,7 +37,7 @@ class Design(Arrays):
 
     @classmethod
     def of(cls, x: FloatArray, y: FloatArray, *, has_intercept: bool) -> Design:
-        """By medians and median deviations of some rows, which outliers do not move."""
+        """The design by medians and median deviations of some rows, which outliers do not move."""
         table = np.column_stack([x, y])
         centre = np.median(table, axis=0) if has_intercept else np.zeros(table.shape[1])
         scale = np.array([_power_of_two(column) for column in (table - centre).T])
@@ -57,7 +57,7 @@ class Design(Arrays):
         return target
 
     def coefficients(self, theta: FloatArray) -> tuple[FloatArray, float]:
-        """Those of X as it is, and the intercept."""
+        """The coefficients of X as it is, and the intercept."""
         slopes = theta[1:] if self.has_intercept else theta
         coef: FloatArray = slopes * self.scale / self.y_scale
         if not self.has_intercept:
@@ -76,7 +76,7 @@ def _power_of_two(deviations: FloatArray) -> float:
 
 
 def residuals(design: FloatArray, target: FloatArray, theta: FloatArray) -> FloatArray:
-    """Of rows on the host, by the very operations of the kernels, in their order."""
+    """The residuals of rows on the host, by the very operations of the kernels, in their order."""
     found = target
     for column, coefficient in zip(design.T, theta.tolist(), strict=True):
         found = found - column * coefficient
@@ -84,8 +84,11 @@ def residuals(design: FloatArray, target: FloatArray, theta: FloatArray) -> Floa
 
 
 def rank(design: FloatArray) -> int:
-    """Of the columns, up to rounding. Each row is brought to one size, which changes no rank: a row
-    far out has all columns look like itself. Then each column, for squares not to underflow."""
+    """The rank of the columns, up to rounding.
+
+    Each row is brought to one size, which changes no rank: a row far out has all columns look like
+    itself. Then each column is, for squares not to underflow.
+    """
     for axis in (1, 0):
         size = np.abs(design).max(axis=axis, initial=0.0, keepdims=True)
         design = design / np.where(size > 0, size, 1.0)

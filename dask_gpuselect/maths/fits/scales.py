@@ -45,8 +45,11 @@ def rows_covered(coverage: float | None, n: int, p: int) -> int:
 def trimmed_scale(
     objective: float, h: int, n: int, p: int, *, coverage: float | None, has_intercept: bool
 ) -> float:
-    """Of the sum of the h smallest squares, so that it estimates the standard deviation of normal
-    errors (Croux & Rousseeuw 1992), in small samples too (Pison, Van Aelst & Willems 2002)."""
+    """The scale by the sum of the h smallest squares.
+
+    It estimates the standard deviation of normal errors (Croux & Rousseeuw 1992), in small samples
+    too (Pison, Van Aelst & Willems 2002).
+    """
     share = h / n
     if share < 1:
         q = NORMAL.inv_cdf((share + 1) / 2)
@@ -59,8 +62,8 @@ def trimmed_scale(
 
 
 def median_scale(t: float, h: int, n: int, p: int) -> float:
-    """Of the h-th absolute residual (Rousseeuw & Leroy 1987, chapter 5, section 1: 1.4826 (1 +
-    5 / (n - p)) of the median)."""
+    """The scale by the h-th absolute residual (Rousseeuw & Leroy 1987, chapter 5, section 1: 1.4826
+    (1 + 5 / (n - p)) of the median)."""
     share = min(h / n, 1 - 1 / (2 * n))
     return t / NORMAL.inv_cdf((1 + share) / 2) * (1 + 5 / (n - p))
 

@@ -38,7 +38,9 @@ ERRORS = 0.5  # typical ones of the sample: fits so near each other become one i
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Parameters
+    """A fit of some rows, and how it was found.
+
+    Parameters
     ----------
     theta : ndarray, shape (p,)
         In the design.
@@ -57,7 +59,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Search:
+class StartSettings:
     """How starts are drawn and compared.
 
     Parameters
@@ -82,7 +84,7 @@ def best_fits(
     design: FloatArray,
     target: FloatArray,
     share: float,
-    search: Search,
+    search: StartSettings,
     random: np.random.Generator,
     tol: float = 0.0,
 ) -> list[Fit]:
@@ -123,7 +125,7 @@ def best_fits(
 
 
 def different(fits: list[Fit], design: FloatArray, target: FloatArray, share: float) -> list[Fit]:
-    """Those fits of a sample that more rows have to choose from, the best first."""
+    """The fits of a sample that more rows have to choose from, the best first."""
     h, chosen = rows_of(share, *design.shape), list[Fit]()
     for fit in fits:
         if fit.objective > fits[0].objective * (1 + CLOSE):
@@ -214,7 +216,7 @@ def _best(
     target: FloatArray,
     thetas: Sequence[FloatArray] | FloatArray,
     share: float,
-    search: Search,
+    search: StartSettings,
     steps_by: Criterion,
     n_steps: int,
     tol: float = 0.0,

@@ -1,0 +1,238 @@
+"""What a box plot asks of all elements, and of every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.boxplot.tables import COLUMNS, Boxes
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.questions import FurtherLoad, Question
+from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.boxes import (
+    BoxBrackets,
+    Found,
+    Rule,
+    bracket_fences,
+    bracket_from_cuts,
+    bracket_from_sample,
+    look,
+    look_again,
+)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.quantiles.questions import Quantiles
+
+
+@dataclass(frozen=True)
+class BoxQuestion(Question):
+    """One box plot of all elements.
+
+    Parameters
+    ----------
+    rule : Rule
+        Where its quartiles and fences are.
+    omits_nan : bool
+        Whether NaN is left out; otherwise one of them makes every statistic NaN.
+    source_dtype : dtype
+        Of the array.
+    """
+
+    rule: Rule
+    omits_nan: bool
+    source_dtype: np.dtype[Any]
+
+    wants_sums: ClassVar[bool] = True
+    third: ClassVar[str] = "fences"
+
+    @property
+    def lanes(self) -> LaneBoxQuestion:
+        return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
+
+    def guess(self, ordered: Any, rate: float) -> BoxBrackets:
+        take = partial(elements_at, ordered)
+        return bracket_from_sample(take, int(ordered.shape[0]), rate, self.rule)
+
+    def bracket(self, cuts: Cuts) -> BoxBrackets:
+        return bracket_from_cuts(cuts, self.rule)
+
+    def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
+        if tally.n_valid == 0:
+            return tally
+        return look(brackets, tally, self.rule)
+
+    def more(self, brackets: Brackets, found: Found | Tally) -> Brackets | None:
+        if isinstance(found, Tally) or found.is_complete:
+            return None
+        assert isinstance(brackets, BoxBrackets)
+        is_unknown = (found.below is None, found.above is None)
+        spared = [
+            values if wanted else values[:0]
+            for values, wanted in zip(brackets.spared, is_unknown, strict=True)
+        ]
+        return bracket_fences(tuple(spared), found.fences)
+
+    def finish(
+        self,
+        found: Found | Tally,
+        more: Brackets | None,
+        tally: Tally | None,
+        sums: Moments | None,
+    ) -> Boxes:
+        if isinstance(found, Tally):
+            return self._without_elements(found.n_missing)
+        if more is not None and tally is not None:
+            found = look_again(found, more, tally)
+        assert found.below is not None
+        assert found.above is not None
+        assert sums is not None
+        low, high = (np.nan if value is None else value for value in found.whiskers)
+        mean, std = sums.mean_and_std()
+        kept = [min(count, self.rule.max_fliers) for count in (found.below, found.above)]
+        numbers = (found.n, found.n_missing, found.below, found.above, *kept)
+        n, n_nan, n_low, n_high, kept_low, kept_high = (np.array(i, np.int64) for i in numbers)
+        boxes = Boxes(
+            n=n,
+            n_nan=n_nan,
+            min=np.array(found.low[0]),
+            q1=found.q[0, ...],
+            med=found.q[1, ...],
+            q3=found.q[2, ...],
+            max=np.array(found.high[0]),
+            mean=np.array(mean),
+            std=np.array(std),
+            low=np.array(low, found.low.dtype),
+            high=np.array(high, found.low.dtype),
+            n_low=n_low,
+            n_high=n_high,
+            kept_low=kept_low,
+            kept_high=kept_high,
+            fliers=np.concatenate([found.low[:kept_low], found.high[:kept_high]]),
+        )
+        return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
+
+    def _without_elements(self, n_missing: int) -> Boxes:
+        none, nan = np.array(0, np.int64), np.array(np.nan)
+        counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
+        rest = {name: nan for name in COLUMNS if name not in counts}
+        n_nan = np.array(n_missing, np.int64)
+        return Boxes(
+            **(rest | counts | {"n_nan": n_nan}),
+            fliers=np.empty(0, self.source_dtype.newbyteorder("=")),
+        )
+
+
+@dataclass(frozen=True)
+class LaneBoxQuestion(Quantiles):
+    """A box plot of every lane: its quantiles `Rule.q`, and what lies at its ends.
+
+    Parameters
+    ----------
+    rule, omits_nan
+        As of `BoxQuestion`.
+    """
+
+    rule: Rule
+    omits_nan: bool
+
+    # Measured as that of quantiles.
+    look_cost: ClassVar[float] = 1.1
+
+    @classmethod
+    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
+        method = METHODS[rule.method]
+        dtype = source_dtype.newbyteorder("=") if method.discrete else np.dtype(np.float64)
+        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Nothing: the boxes tell how many elements they have."""
+
+    @property
+    def further(self) -> LaneEndsLoad:
+        return LaneEndsLoad(self)
+
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
+        rule = self.rule
+        about = (self, rule.fences, rule.max_fliers)
+        q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)
+        return self.boxes(q, ends, chunks[0].shape, dtype, shape)
+
+    def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
+        return Boxes.concatenated(blocks, axis)
+
+    def boxes(
+        self,
+        q: NDArray[np.float64],
+        ends: LaneEnds,
+        block: tuple[int, ...],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        """The boxes of a block of the data of that shape."""
+        kept = tuple(size for axis, size in enumerate(block) if axis not in shape.axes)
+        boxes = Boxes.of_lanes(q, ends, kept, self.rule).in_dtype(dtype)
+        return boxes.without_missing(omits_nan=self.omits_nan)
+
+
+@dataclass(frozen=True, eq=False)
+class LaneQuantiles(Arrays):
+    """The quantiles `Rule.q` of each lane, ``(n_q, n_lanes)``, and how many elements it has."""
+
+    q: FloatArray
+    n_valid: IntArray
+    n_missing: IntArray
+
+
+@dataclass(frozen=True)
+class LaneEndsLoad(FurtherLoad):
+    """What lies at the ends of every lane, when its quantiles are known.
+
+    Parameters
+    ----------
+    question : LaneBoxQuestion
+    """
+
+    question: LaneBoxQuestion
+
+    name: ClassVar[str] = "ends"
+    # Sorting the fliers of more reports at once takes five times what they do.
+    merge_every: ClassVar[int] = 2
+
+    def known(self, found: Lanes) -> LaneQuantiles:
+        q = self.question.lane_answer(found).astype(np.float64)
+        return LaneQuantiles(q, found.n_valid, found.n_missing)
+
+    def measure(
+        self,
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: LaneQuantiles,
+    ) -> LaneEnds:
+        rule = self.question.rule
+        bounds = Bounds(*rule.fences(known.q), selection_dtype(dtype))
+        return kernels.lane_ends(chunks, dtype, axes, bounds, rule.max_fliers)
+
+    def merge(self, reports: Sequence[LaneEnds]) -> LaneEnds:
+        return LaneEnds.merge(reports, self.question.rule.max_fliers)
+
+    def finish(
+        self,
+        reports: Sequence[LaneEnds],
+        known: LaneQuantiles,
+        block: tuple[int, ...],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        check_lanes_unchanged(reports, known)
+        return self.question.boxes(known.q, self.merge(reports), block, dtype, shape)

@@ -1,0 +1,262 @@
+"""Boxes as columns of statistics, and one box."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.maths.boxes import NOTCH, Rule
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.lane_ends import LaneEnds
+from dask_gpuselect.quiet import quiet
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The statistics of one box.
+
+    Parameters
+    ----------
+    label : str or None
+    n, n_nan : int
+        Elements that are not NaN, and those that are.
+    min, q1, med, q3, max, mean, std, iqr : float
+        The standard deviation is that of all elements, as `numpy.std`.
+    whislo, whishi : float
+        Ends of the whiskers.
+    cilo, cihi : float
+        Ends of the notch, ``med -+ 1.57 iqr / sqrt(n)``.
+    n_low, n_high : int
+        Fliers below and above the whiskers, exactly.
+    fliers : ndarray
+        Of both sides the most extreme, ``max_fliers`` of each at most: those below ascending, then
+        those above descending.
+    """
+
+    label: str | None
+    n: int
+    n_nan: int
+    min: Any
+    q1: float
+    med: float
+    q3: float
+    max: Any
+    mean: float
+    std: float
+    iqr: float
+    whislo: Any
+    whishi: Any
+    cilo: float
+    cihi: float
+    n_low: int
+    n_high: int
+    fliers: NDArray[Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statistics by their names."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes(Arrays):
+    """Boxes of any shape: one of all elements, or one for every lane, without labels.
+
+    Parameters
+    ----------
+    n, n_nan, n_low, n_high : ndarray of int64
+        As in `Box`.
+    min, max : ndarray, dtype of the data
+    q1, med, q3, mean, std : ndarray of float64
+    low, high : ndarray, dtype of the data
+        The nearest elements inside the fences; NaN where there are none.
+    kept_low, kept_high : ndarray of int64
+        How many fliers of each side are here.
+    fliers : ndarray, one-dimensional, dtype of the data
+        Those of one box after the other, in C order, each as in `Box`.
+    """
+
+    n: IntArray
+    n_nan: IntArray
+    min: NDArray[Any]
+    q1: NDArray[np.float64]
+    med: NDArray[np.float64]
+    q3: NDArray[np.float64]
+    max: NDArray[Any]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    low: NDArray[Any]
+    high: NDArray[Any]
+    n_low: IntArray
+    n_high: IntArray
+    kept_low: IntArray
+    kept_high: IntArray
+    fliers: NDArray[Any]
+
+    @classmethod
+    def of_lanes(
+        cls,
+        q: FloatArray,
+        ends: LaneEnds,
+        shape: tuple[int, ...],
+        rule: Rule,
+    ) -> Boxes:
+        """A box for every lane, from the quantiles `Rule.q` and what lies at their ends."""
+        mean, std = ends.moments.mean_and_std()
+        low, high = ends.beyond_low, ends.beyond_high
+        lanes = [np.repeat(np.arange(len(side.kept)), side.kept) for side in (low, high)]
+        both = np.argsort(np.concatenate(lanes), kind="stable")
+        inside = [ends.low, ends.high]
+        if ends.low.dtype.kind == "f":  # nothing is inside a fence of infinite quartiles
+            inside = [
+                np.where(np.isnan(fence), fence, nearest).astype(nearest.dtype)
+                for fence, nearest in zip(rule.fences(q), inside, strict=True)
+            ]
+        columns = {
+            "n": ends.n_valid,
+            "n_nan": ends.n_missing,
+            "min": unsigned_zero(ends.least),
+            "q1": q[0],
+            "med": q[1],
+            "q3": q[2],
+            "max": unsigned_zero(ends.most),
+            "mean": mean,
+            "std": std,
+            **dict(zip(("low", "high"), map(unsigned_zero, inside), strict=True)),
+            "n_low": low.n,
+            "n_high": high.n,
+            "kept_low": low.kept,
+            "kept_high": high.kept,
+        }
+        return cls(
+            **{name: column.reshape(shape) for name, column in columns.items()},
+            fliers=np.concatenate([low.elements, high.elements])[both],
+        )
+
+    @classmethod
+    def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
+        """Tables of shapes that differ along an axis, one behind the other."""
+        if len(tables) == 1:
+            return tables[0]
+        columns = {
+            name: np.concatenate([getattr(table, name) for table in tables], axis)
+            for name in COLUMNS
+        }
+        # Where each table's boxes are among all of them: their fliers go there.
+        first = itertools.accumulate((table.n.size for table in tables), initial=0)
+        numbers = [
+            np.arange(start, start + table.n.size).reshape(table.n.shape)
+            for start, table in zip(first, tables, strict=False)
+        ]
+        place = np.argsort(np.concatenate(numbers, axis), axis=None)
+        of_box = [np.ravel(table.kept_low + table.kept_high) for table in tables]
+        box = np.repeat(place, np.concatenate(of_box))
+        fliers = np.concatenate([table.fliers for table in tables])
+        return cls(**columns, fliers=fliers[np.argsort(box, kind="stable")])
+
+    @classmethod
+    def assembled(cls, tables: Sequence[Boxes], grid: tuple[int, ...]) -> Boxes:
+        """All tables of a grid, which are given in C order."""
+        if not grid:
+            return tables[0]
+        inner = math.prod(grid[1:])
+        rows = [
+            cls.assembled(tables[i * inner : (i + 1) * inner], grid[1:]) for i in range(grid[0])
+        ]
+        return cls.concatenated(rows, axis=-len(grid))
+
+    def in_dtype(self, dtype: np.dtype[Any]) -> Boxes:
+        """With elements, that were of `selection_dtype`, in the dtype of the data."""
+        names = ("min", "max", "low", "high", "fliers")
+        return replace(self, **{name: as_dtype(getattr(self, name), dtype) for name in names})
+
+    def without_missing(self, *, omits_nan: bool) -> Boxes:
+        """With NaN for the statistics of boxes that have no elements, or, if they are not left out,
+        any NaN; and without their fliers."""
+        is_missing = self.n == 0
+        if not omits_nan:
+            is_missing = is_missing | (self.n_nan > 0)
+        if not is_missing.any():
+            return self
+        columns = {}
+        for name in ("min", "q1", "med", "q3", "max", "mean", "std", "low", "high"):
+            column = getattr(self, name)
+            # An integer's box has no elements if it is missing: then none has in all the table.
+            column = np.array(column, column.dtype if column.dtype.kind == "f" else np.float64)
+            column[is_missing] = np.nan
+            columns[name] = column
+        for name in ("n_low", "n_high", "kept_low", "kept_high"):
+            columns[name] = np.where(is_missing, 0, getattr(self, name))
+        kept = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))
+        return replace(self, **columns, fliers=self.fliers[kept])
+
+    # Kept: each box of many asks for its own.
+    @cached_property
+    def iqr(self) -> NDArray[np.float64]:
+        with quiet():
+            return np.asarray(self.q3 - self.q1)
+
+    @cached_property
+    def notch(self) -> NDArray[np.float64]:
+        """Half its height."""
+        with quiet():
+            return np.asarray(NOTCH * self.iqr / np.sqrt(self.n))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The statistics of `Box` by their names, but for the labels; fliers as objects."""
+        with quiet():
+            notch = self.notch
+            known = {name: getattr(self, name) for name in COLUMNS} | {
+                "iqr": self.iqr,
+                "whislo": np.where(_is_nan(self.low) | (self.low > self.q1), self.q1, self.low),
+                "whishi": np.where(_is_nan(self.high) | (self.high < self.q3), self.q3, self.high),
+                "cilo": self.med - notch,
+                "cihi": self.med + notch,
+            }
+        fliers = np.empty(self.n.size, object)
+        fliers[:] = [self.fliers_of(i) for i in range(self.n.size)]
+        known["fliers"] = fliers.reshape(self.n.shape)
+        return {field.name: known[field.name] for field in fields(Box) if field.name in known}
+
+    def box(self, i: int, label: str | None) -> Box:
+        """The one of that number, in C order."""
+        it = {name: getattr(self, name).reshape(-1)[i].item() for name in COLUMNS}
+        low, q1, med, q3, high = (it[name] for name in ("low", "q1", "med", "q3", "high"))
+        notch = float(self.notch.reshape(-1)[i])
+        return Box(
+            **{name: it[name] for name in it.keys() & BOX_COLUMNS},
+            label=label,
+            iqr=float(self.iqr.reshape(-1)[i]),
+            # As in matplotlib, no whisker ends within the box: where nothing is inside a fence but
+            # beyond the box's end, the whisker is that end. Python compares integers exactly.
+            whislo=q1 if low != low or low > q1 else low,
+            whishi=q3 if high != high or high < q3 else high,
+            cilo=med - notch,
+            cihi=med + notch,
+            fliers=self.fliers_of(i),
+        )
+
+    def fliers_of(self, i: int) -> NDArray[Any]:
+        """Those of one box."""
+        return self.fliers[self._stops[i] : self._stops[i + 1]]
+
+    @cached_property
+    def _stops(self) -> IntArray:
+        """Where the fliers of each box begin, and where all end."""
+        return np.append(np.int64(0), np.cumsum(self.kept_low + self.kept_high))
+
+
+def _is_nan(values: NDArray[Any]) -> Any:
+    return values != values
+
+
+COLUMNS = tuple(field.name for field in fields(Boxes) if field.name != "fliers")
+BOX_COLUMNS = {field.name for field in fields(Box)}

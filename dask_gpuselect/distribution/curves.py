@@ -1,0 +1,75 @@
+"""Cumulative distributions as monotone splines between some points, whatever is known there."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arguments import check_known, on_host, public
+from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
+from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.optional import axes
+
+DRAWN = 2000  # steps of a drawn curve, about
+
+evaluates = public(instead="of a dask array z take z.map_blocks(distribution.cdf, dtype=float)")
+
+
+class Curve:
+    """What the two kinds of distribution have in common: a spline between some points."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            check_known(getattr(self, field.name), field.name)
+
+    @property
+    def knots(self) -> tuple[FloatArray, FloatArray]:
+        """The abscissae and ordinates that the spline goes through."""
+        raise NotImplementedError
+
+    @cached_property
+    def spline(self) -> MonotoneQuadraticSpline | None:
+        """The spline through the `knots`; None if there is nothing between them."""
+        x, y = self.knots
+        is_any = len(x) > 1 and x[0] < x[-1]
+        return MonotoneQuadraticSpline(x, y, extrapolate=False) if is_any else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of the rest sooner than it is sent."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _at(self, z: NDArray[Any], nu: int = 0) -> FloatArray:
+        """The spline, or its slope; NaN beyond its knots."""
+        z = z.astype(np.float64)
+        return np.full_like(z, np.nan) if self.spline is None else self.spline(z, nu)
+
+    def _where(self, y: FloatArray) -> FloatArray:
+        """The least abscissa where the spline is up to `y`; NaN where it is that nowhere."""
+        return np.full_like(y, np.nan) if self.spline is None else self.spline.inverse(y)
+
+
+def evaluated(function: Any, argument: Any) -> Any:
+    """What a function of a NumPy array gives, an array or several, in the kind of its argument."""
+    found = function(on_host(argument))
+    if isinstance(found, tuple):
+        return tuple(in_kind(each, argument) for each in found)
+    return in_kind(found, argument)
+
+
+def checked_shares(p: NDArray[Any]) -> FloatArray:
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("p must lie in [0, 1]")
+    return p.astype(np.float64)
+
+
+def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:
+    """A curve of shares, drawn with matplotlib."""
+    ax = axes(ax)
+    ax.plot(x, y, **kwargs)
+    ax.set(xlabel="x", ylabel="share of the elements up to x")
+    return ax

@@ -1,0 +1,274 @@
+"""Schumaker's monotone quadratic spline, whose slopes follow from the points."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_gpuselect.arrays import Array, namespace
+from dask_gpuselect.distribution.splines import BEYOND, MonotoneSpline, checked_points, evaluates
+
+EPS = 2.0**-52
+
+
+class MonotoneQuadraticSpline(MonotoneSpline):
+    """The monotone quadratic spline of Schumaker, with Butland's slopes.
+
+    Parameters
+    ----------
+    x : array_like, shape (n,)
+        Ascending and finite; at least two points. Where neighbours are equal the spline jumps from
+        the first y there to the last, and is continuous from the right, as an empirical
+        distribution function is. A point that repeats the one before is left out.
+    y : array_like, shape (n,)
+        Ascending, or descending, and finite. May be a CuPy array, as may `x`: then so is all that
+        the spline gives.
+    extrapolate : {True, False, "constant"}, default True
+        Outside of the first and the last x: True continues with the slope there, which stays
+        monotone (SciPy's interpolators continue the polynomial, which does not); False gives NaN;
+        "constant" the first or last y, as a distribution function has it.
+
+    Attributes
+    ----------
+    x, y : array of float64
+        The points.
+    t : array of float64, shape (2 * (n - 1) + 1,)
+        Knots: every x, and behind each but the last one more. They coincide where an interval needs
+        none.
+    alpha, beta, gamma : array of float64, shape (2 * (n - 1),)
+        ``s(z) = alpha[j] + beta[j] * (z - t[j]) + gamma[j] * (z - t[j])**2`` between ``t[j]`` and
+        ``t[j + 1]``. Infinite where they are larger than a float64; evaluation does not use them.
+
+    Raises
+    ------
+    TypeError
+        For anything but real numbers, and for dask arrays.
+    ValueError
+        For points that are not as said above, or fewer than two different ones.
+
+    See Also
+    --------
+    MonotoneRationalSpline : for given slopes
+    scipy.interpolate.PchipInterpolator : by cubics
+
+    Notes
+    -----
+    Everything is computed in float64, float32 too. The value at a point is its y. Within an
+    interval values stay between its two y, and never decrease as z increases (the other way round
+    for descending y): exactly so, not up to rounding, for each piece is written about the end where
+    it is flatter. Then no coefficient is negative, and rounding keeps the order; but where a piece
+    flattens, values near its start have an error of some eps of its rise. Steps and slopes may be
+    as large and as small as float64 go. Scaling x and y by powers of two scales all of it exactly.
+
+    The slopes at the points are harmonic means of those on both sides, and 0 at a flat part. At a
+    jump they are twice that of the neighbouring interval, as if the jump were a very steep one.
+
+    No loads: arrays only; ``a.map_blocks(s)`` evaluates a spline on a dask array. Memory: about ten
+    arrays of the size of `x`, and in a call fifteen of the size of `z`.
+
+    The paper's formula for the value at the added knot lacks a factor: of its last term
+    ``(dbar - d) / (2 (t - x))`` it is ``(dbar - d) (t - x) / 2`` that makes the spline continuous.
+    Its program takes slopes for equal up to 1e-6, and divides by no less than 1e-10, whatever the
+    units of the data; here nothing depends on them.
+
+    References
+    ----------
+    L. L. Schumaker, "On shape preserving quadratic spline interpolation", 1983; J. Butland, "A
+    method of interpolating reasonable-shaped curves through any data", 1980. As by G. Beliakov and
+    S. Liu, "Parallel monotone spline interpolation and approximation on GPUs", 2013, section 2.1.
+
+    Examples
+    --------
+    >>> from dask_gpuselect.distribution import MonotoneQuadraticSpline
+    >>> s = MonotoneQuadraticSpline([0, 1, 2, 4], [0, 1, 1, 9])
+    >>> s([0.5, 1.5, 3]).tolist()
+    [0.75, 1.0, 3.0]
+    >>> s.inverse([0.75, 1.0, 3.0]).tolist()
+    [0.5, 1.0, 3.0]
+    >>> float(s(3, nu=1))
+    4.0
+    """
+
+    @evaluates
+    def __init__(self, x: Any, y: Any, *, extrapolate: bool | str = True) -> None:
+        x, y = checked_points(x, y)
+        xp = namespace(x)
+        is_new = xp.ones(x.shape, bool)
+        is_new[1:] = (x[1:] != x[:-1]) | (y[1:] != y[:-1])
+        x, y = x[is_new], y[is_new]
+        if len(x) < 2:
+            raise ValueError("a spline needs at least two different points")
+        super().__init__(x, y, extrapolate)
+        left, right = self._butlands()
+        self._pieces = Pieces.of(left, right, self._is_mean(left), self._is_mean(right))
+
+    def _butlands(self) -> tuple[Array, Array]:
+        """The slopes at both ends of every interval, of its mean one."""
+        xp, mean, exponent = namespace(self.x), self._mean_m, self._mean_e
+        is_jump = self._columns.width == 0
+        mean = xp.where(is_jump, 1.0, mean)
+        exponent = xp.where(is_jump, BEYOND, exponent)
+        top = xp.maximum(exponent[:-1], exponent[1:])
+        before = xp.ldexp(mean[:-1], exponent[:-1] - top)
+        after = xp.ldexp(mean[1:], exponent[1:] - top)
+        both = before + after
+        both = xp.where(both > 0, both, 1.0)
+        left, right = xp.ones_like(mean), xp.ones_like(mean)
+        left[1:], right[:-1] = 2 * before / both, 2 * after / both
+        # A parabola at each end; a line if both ends are one.
+        left[0], right[-1] = 2 - right[0], 2 - left[-1]
+        return left, right
+
+    def _is_mean(self, slope: Array) -> Array:
+        """Whether a slope is the mean one, as far as points that are rounded to float64 can tell.
+
+        Where it is, and the other end's is not, the knot is in the middle, and with any slope on
+        the other side of the mean one near an end. So points on a line must not be told from it by
+        their rounding: an error of eps in a number is one of eps * number / step in a slope, and
+        three intervals have their part in two slopes.
+        """
+        xp = namespace(slope)
+        error = EPS * (2 + self._columns.conditions() + self._rows.conditions())
+        around = error + 0.0
+        around[1:] += error[:-1]
+        around[:-1] += error[1:]
+        return xp.abs(slope - 1) <= around
+
+    def _share(self, i: Array, u: Array, rest: Array) -> Array:
+        pieces = self._pieces
+        j = 2 * i + (u >= pieces.knot[i])
+        way = pieces.way(j, u, rest)
+        done = pieces.sign[j] * (way * (pieces.slope[j] + pieces.curve[j] * way))
+        return namespace(u).clip(pieces.base[j] + done, pieces.least[j], pieces.most[j])
+
+    def _rate(self, i: Array, u: Array, rest: Array, nu: int) -> tuple[Array, Array]:
+        pieces = self._pieces
+        j = 2 * i + (u >= pieces.knot[i])
+        if nu == 1:
+            rate = pieces.slope[j] + 2 * pieces.curve[j] * pieces.way(j, u, rest)
+            return self._mean_m[i] * rate, self._mean_e[i]
+        rate = 2 * pieces.sign[j] * pieces.curve[j] / self._width_m[i]
+        return self._mean_m[i] * rate, self._mean_e[i] - self._width_e[i]
+
+    def _place(self, i: Array, share: Array, rest: Array) -> Array:
+        xp, pieces = namespace(share), self._pieces
+        j = 2 * i + (share > pieces.most[2 * i])
+        base, slope, sign = pieces.base[j], pieces.slope[j], pieces.sign[j]
+        done = xp.where(base == 1, rest, xp.abs(share - base))
+        # The root of curve * way**2 + slope * way = done in which nothing cancels.
+        both = slope + xp.sqrt(slope * slope + 4 * pieces.curve[j] * done)
+        return pieces.origin[j] + sign * xp.where(both > 0, 2 * done / both, 0.0)
+
+    @cached_property
+    def t(self) -> Array:
+        """Knots."""
+        xp = namespace(self.x)
+        i = xp.arange(len(self.x) - 1)
+        t = xp.empty(2 * len(self.x) - 1)
+        t[::2], t[1::2] = self.x, self._columns.at(i, self._pieces.knot)
+        return t
+
+    @cached_property
+    def alpha(self) -> Array:
+        """Values at the knots but the last."""
+        i = namespace(self.x).arange(len(self.x) - 1)
+        rows, share = self._rows, self._pieces.most[::2]
+        return self._sign * self._interleaved(rows.start, rows.at(i, share))
+
+    @cached_property
+    def beta(self) -> Array:
+        """Slopes at the knots but the last."""
+        return self._sign * self._interleaved(*map(self._in_units, self._pieces.slopes[:2]))
+
+    @cached_property
+    def gamma(self) -> Array:
+        """Half the second derivatives behind the knots but the last."""
+        xp, pieces = namespace(self.x), self._pieces
+        curve = (pieces.sign * pieces.curve).reshape(-1, 2).T / self._width_m
+        first, second = (self._in_units(of_one, -self._width_e) for of_one in curve)
+        return self._sign * self._interleaved(xp.where(pieces.knot > 0, first, second), second)
+
+    def _in_units(self, share: Array, exponent: Array | int = 0) -> Array:
+        with np.errstate(over="ignore", under="ignore"):
+            return namespace(share).ldexp(self._mean_m * share, self._mean_e + exponent)
+
+    def _interleaved(self, first: Array, second: Array) -> Array:
+        return namespace(first).stack([first, second], axis=1).reshape(-1)
+
+
+class Pieces(NamedTuple):
+    """The two parabolas of every interval, in units of its width and rise, each written about the
+    end where it is flatter: ``base + sign * way * (slope + curve * way)``, with nothing negative.
+
+    Parameters
+    ----------
+    knot : array, shape (n,)
+        Between the two; 0 if the interval is one parabola, the second.
+    slopes : tuple of arrays, shape (n,)
+        At the start, the knot and the end.
+    origin, base, slope, curve, sign : array, shape (2 * n,)
+        Where the piece is written about, the share there, the slope there; the curvature; and in
+        which direction from there it lies.
+    least, most : array, shape (2 * n,)
+        The shares at its ends.
+    """
+
+    knot: Array
+    slopes: tuple[Array, Array, Array]
+    origin: Array
+    base: Array
+    slope: Array
+    curve: Array
+    sign: Array
+    least: Array
+    most: Array
+
+    @classmethod
+    def of(cls, left: Array, right: Array, is_left_mean: Array, is_right_mean: Array) -> Pieces:
+        """The pieces for slopes in [0, 2] at both ends of each interval.
+
+        It is also given whether each slope is as good as 1.
+
+        The spline has a continuous value and slope with any knot, and the slope
+        ``2 - knot * left - (1 - knot) * right >= 0`` at it. If the slopes are on different sides of
+        the mean the knot is where that is 1, so that the spline is convex or concave: a quotient of
+        sums of the same sign, in which nothing cancels, so that no tolerance is needed for slopes
+        that are nearly equal. If they are 1 on average both pieces are one parabola wherever the
+        knot is: at the start, in exact arithmetic, and up to 2 eps of the rise in this.
+        """
+        xp = namespace(left)
+        below, above = xp.abs(left - 1), xp.abs(right - 1)
+        is_shaped = ((left < 1) != (right < 1)) & ~is_left_mean & ~is_right_mean
+        both = xp.where(is_shaped, below + above, 1.0)
+        knot = xp.where(is_shaped, above / both, 0.5)
+        middle = xp.where(is_shaped, 1.0, 2 - (left + right) / 2)
+        is_one = xp.abs(left + right - 2) <= 4 * EPS
+        knot, middle = xp.where(is_one, 0.0, knot), xp.where(is_one, left, middle)
+        at_knot = xp.minimum(knot * (left + middle) / 2, 1.0)
+        zero, one = xp.zeros_like(knot), xp.ones_like(knot)
+
+        def pieces(first: Array, second: Array) -> Array:
+            return xp.stack([first, second], axis=1).reshape(-1)
+
+        start, end = pieces(left, middle), pieces(middle, right)
+        lengths = pieces(knot, 1 - knot)
+        is_rising = start <= end
+        lengths = xp.where(lengths > 0, lengths, 1.0)
+        return cls(
+            knot,
+            (left, middle, right),
+            origin=xp.where(is_rising, pieces(zero, knot), pieces(knot, one)),
+            base=xp.where(is_rising, pieces(zero, at_knot), pieces(at_knot, one)),
+            slope=xp.minimum(start, end),
+            curve=xp.abs(end - start) / (2 * lengths),
+            sign=xp.where(is_rising, 1.0, -1.0),
+            least=pieces(zero, at_knot),
+            most=pieces(at_knot, one),
+        )
+
+    def way(self, j: Array, u: Array, rest: Array) -> Array:
+        """How far u is from where piece j is written about."""
+        xp, origin = namespace(u), self.origin[j]
+        return xp.where(origin == 1, rest, xp.abs(u - origin))

@@ -1,0 +1,100 @@
+"""The shape and the kind of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+
+from dask_gpuselect.arrays import in_kind, namespace
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an answer about all elements is: an array of a shape and a kind, or any object.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : dtype or None
+        None for an object, of shape ().
+    kind : array
+        Of whose kind the answer is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    kind: Any
+
+    def made(self, answer: Any) -> Any:
+        """The answer, found on the host, in this form."""
+        return answer if self.dtype is None else in_kind(answer.reshape(self.shape), self.kind)
+
+    def key(self, name: str) -> tuple[Any, ...]:
+        """Of the task that makes it."""
+        return (name, *(0 for _ in self.shape))
+
+    def lazy(self, graph: Mapping[Any, Any], name: str) -> da.Array:
+        """The array of one chunk that a task of that name makes."""
+        if self.dtype is None:
+            return da.Array(graph, name, (), meta=np.empty((), dtype=object))
+        meta = meta_from_array(self.kind, ndim=len(self.shape), dtype=self.dtype)
+        return da.Array(graph, name, tuple((size,) for size in self.shape), meta=meta)
+
+
+@dataclass(frozen=True)
+class AnswerAxes:
+    """Which axes an answer has.
+
+    Parameters
+    ----------
+    ndim, axes
+        The dimensions of the data, and those of them that are reduced.
+    keepdims, is_scalar
+        Whether the reduced axes stay, with size 1; whether the axis of the answers is left out.
+    """
+
+    ndim: int
+    axes: tuple[int, ...]
+    keepdims: bool
+    is_scalar: bool
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """For each axis of the answer, the one of the data that it is, or from `ndim` on a number
+        of its own: `ndim` for the axis of the answers."""
+        labels = [] if self.is_scalar else [self.ndim]
+        for axis in range(self.ndim):
+            if axis not in self.axes:
+                labels.append(axis)
+            elif self.keepdims:
+                labels.append(self.ndim + 1 + axis)
+        return tuple(labels)
+
+    def new_axes(self, n_answers: int) -> dict[int, int]:
+        """The sizes of the axes that are not the data's."""
+        new = (label for label in self.labels if label >= self.ndim)
+        return {label: n_answers if label == self.ndim else 1 for label in new}
+
+    def chunks(self, x: da.Array, n_answers: int) -> tuple[tuple[int, ...], ...]:
+        """Of the answer about the chunks of `x`."""
+        new = self.new_axes(n_answers)
+        return tuple((new[label],) if label in new else x.chunks[label] for label in self.labels)
+
+    def place(self, block: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the answer's block, in its grid, by that of the data's block."""
+        return tuple(block[label] if label < self.ndim else 0 for label in self.labels)
+
+    def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The answers ``(n_answers, n_lanes)`` for a block of that shape, with these axes."""
+        kept = [
+            1 if axis in self.axes else size
+            for axis, size in enumerate(block)
+            if self.keepdims or axis not in self.axes
+        ]
+        answer = namespace(answer).reshape(answer, (answer.shape[0], *kept))
+        return answer[0, ...] if self.is_scalar else answer

@@ -1,0 +1,180 @@
+"""How a question is answered: lazily or at once, of all elements or of lanes, by the engine or by a
+strategy. This is decided here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+
+from dask_gpuselect.arrays import in_kind, numpy_dtype
+from dask_gpuselect.engine import loads
+from dask_gpuselect.engine.answers import AnswerAxes, Form
+from dask_gpuselect.engine.lanes import ask_lanes
+from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
+from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes
+from dask_gpuselect.engine.questions import ElementQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.rounds import ask_rounds
+from dask_gpuselect.engine.search import select_now
+from dask_gpuselect.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Asking:
+    """An array, a question about it, and what the answer is.
+
+    Parameters
+    ----------
+    array : dask array, or another array
+        What `arguments.as_array` gives.
+    question : Question
+    axes : tuple of int
+        The reduced ones, ascending.
+    dtype : dtype or None
+        Of the answer; None if it is an object, or, along some axes, an array of objects.
+    keepdims, is_scalar : bool
+        Whether the reduced axes stay, with size 1; whether the axis of the answers is left out.
+    """
+
+    array: Any
+    question: Question
+    axes: tuple[int, ...]
+    dtype: np.dtype[Any] | None = None
+    keepdims: bool = False
+    is_scalar: bool = True
+
+    @property
+    def is_lazy(self) -> bool:
+        return isinstance(self.array, da.Array)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is about all elements."""
+        return len(self.axes) == int(self.array.ndim)
+
+    @property
+    def shape(self) -> AnswerAxes:
+        return AnswerAxes(self.array.ndim, self.axes, self.keepdims, self.is_scalar)
+
+    @property
+    def form(self) -> Form:
+        """Of an answer about all elements."""
+        new = self.shape.new_axes(self.question.n_answers)
+        sizes = tuple(new[label] for label in self.shape.labels)
+        kind = self.array._meta if self.is_lazy else self.array
+        return Form(() if self.dtype is None else sizes, self.dtype, kind)
+
+
+def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
+    """The answer: lazily for a dask array, for another at once and in kind.
+
+    Parameters
+    ----------
+    asking : Asking
+    label : str
+        For the names of the layers.
+    strategy : Strategy, optional
+        What finds the elements, instead of the engine.
+    """
+    if strategy is None:
+        return ask_each([asking], label)[0]
+    question = asking.question
+    if not asking.is_whole:
+        raise ValueError("a strategy selects among all elements: leave out axis, or strategy")
+    if not isinstance(question, ElementQuestion):
+        raise TypeError("a strategy finds elements, and these are not all that is asked")
+    if asking.is_lazy:
+        return ask_rounds(asking.array, question, strategy, label, asking.form)
+    dtype = numpy_dtype(asking.array)
+    found = select_now(asking.array, dtype, question.ranks, strategy)
+    return asking.form.made(question.answer_by(found.n_valid, found.n_missing, found.at))
+
+
+def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
+    """The answers about several arrays: lazily if one of them is a dask array, else at once.
+
+    Those about all elements share the loads of what the arrays have in common.
+    """
+    if not any(each.is_lazy for each in askings):
+        return [_answer_now(each) for each in askings]
+    lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
+    wholes = [each for each in lazy if each.is_whole]
+    asked = [loads.Asked(each.array, each.question, each.form) for each in wholes]
+    found = iter(loads.ask_together(asked, label))
+    return [
+        each.question.lazily(next(found) if each.is_whole else _ask_lanes(each, label))
+        for each in lazy
+    ]
+
+
+def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
+    """The answer of one load: lazily for a dask array, for another at once."""
+    if isinstance(a, da.Array):
+        return question.lazily(loads.ask_once(a, question, label))
+    return answer_once_now(a, numpy_dtype(a), question)
+
+
+def plan(asking: Asking) -> Plan:
+    """How a question about a dask array would be answered."""
+    if asking.is_whole:
+        return plan_all(asking.array, asking.question)
+    return plan_lanes(asking.array, asking.axes, asking.question.lanes)
+
+
+def mapped(
+    answer: Any,
+    function: Callable[[Any], Any],
+    name: str,
+    dtype: np.dtype[Any],
+    *,
+    drop_axis: int | None = None,
+) -> Any:
+    """A function of each block of an answer: lazily of a lazy answer, else at once and in kind.
+
+    Parameters
+    ----------
+    function : callable
+        Of a block. Deterministically tokenizable.
+    name : str
+        Of the new layer.
+    dtype : dtype
+        Of the result.
+    drop_axis : int, optional
+        An axis that the function reduces.
+    """
+    if not isinstance(answer, da.Array):
+        found = function(answer)
+        return in_kind(found, found)
+    ndim = answer.ndim - (drop_axis is not None)
+    result: da.Array = da.map_blocks(
+        function,
+        answer,
+        drop_axis=drop_axis,
+        name=f"{name}-{tokenize(answer.name, function)}",
+        dtype=dtype,
+        meta=meta_from_array(answer._meta, ndim=ndim, dtype=dtype),
+    )
+    return result
+
+
+def _as_lazy(asking: Asking) -> Asking:
+    return replace(asking, array=da.from_array(asking.array))
+
+
+def _ask_lanes(asking: Asking, label: str) -> da.Array:
+    return ask_lanes(asking.array, asking.question.lanes, label, asking.shape, asking.dtype)
+
+
+def _answer_now(asking: Asking) -> Any:
+    array, dtype = asking.array, numpy_dtype(asking.array)
+    if asking.is_whole:
+        return asking.form.made(answer_now(array, dtype, asking.question))
+    is_object = asking.dtype is None
+    question = asking.question.lanes
+    found = answer_lanes_now(array, dtype, question, asking.shape, is_object=is_object)
+    return found if is_object else in_kind(found, found)

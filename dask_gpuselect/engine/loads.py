@@ -1,0 +1,426 @@
+"""The dask graph: two loads of a source with a bracket between them.
+
+::
+
+    source ──copy──> cuts ──merge──> bracket ─┐
+       │               └──────────────┐       │
+       └────copy, waits for bracket──>candidates ──merge──> answer
+
+Each line is a layer of one task a chunk or fewer. The cuts do not depend on what is asked, so
+several questions about one array share them by key; each second load also takes the cuts of its
+own chunk, and so proves on the spot that the chunk has not changed.
+
+Where all chunks are in memory, a pilot goes ahead: a sample guesses the brackets, and one read
+counts whether they hold. The tasks of the two loads then return at once, and run only on a miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import List, Task, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine import graphs, pilot
+from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
+from dask_gpuselect.engine.questions import OneLoadQuestion, Question
+from dask_gpuselect.engine.reads import Reads, each_if_needed
+from dask_gpuselect.engine.reports import Gathered, merge_cuts, proven_tally, sums_of, who_sums
+from dask_gpuselect.engine.source import aligned, is_in_memory, private_copy
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.moments import Moments
+
+CUTS_MERGE = "quantile-cuts-merge"
+
+
+class Bracketing(Protocol):
+    """What the two loads themselves have to know of a question."""
+
+    @property
+    def share(self) -> int: ...
+
+    def bracket(self, cuts: Cuts) -> Brackets: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about all elements of a dask array.
+
+    Parameters
+    ----------
+    x : dask array
+        Chunks of any number and size, known or not, NumPy or CuPy.
+    question : Question
+        What to find.
+    form : Form
+        What the answer is.
+    """
+
+    x: da.Array
+    question: Question
+    form: Form
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is asked of one array, as far as its first load.
+
+    Parameters
+    ----------
+    asked : Asked
+    settled : dask array or None
+        What a pilot has found, if there is one.
+    cuts : dask array
+        The reports of the first load.
+    """
+
+    asked: Asked
+    settled: da.Array | None
+    cuts: da.Array
+
+
+def ask_together(asked: Sequence[Asked], label: str) -> list[da.Array]:
+    """The lazy answers to questions about all elements of some dask arrays: in two loads, and a
+    third where a question wants it.
+
+    Arrays of which chunk i is made of the same chunks of what they share are loaded together: what
+    they have in common is loaded once for all of them, and of no more than one chunk at a time. The
+    others, such as ``x[::-1]`` beside ``x``, take loads of their own: no order of the chunks suits
+    both.
+
+    Parameters
+    ----------
+    asked : sequence of Asked
+        Questions of one kind.
+    label : str
+        For the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
+
+    Notes
+    -----
+    Each chunk is loaded twice; data in memory is used in place, and read once but for a sample. At
+    the root, memory is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both
+    for each chunk and quantile.
+    """
+    distinct = list({(each.x.name, each.question): each for each in asked}.values())
+    answers: dict[tuple[str, Question], da.Array] = {}
+    for places in aligned([each.x for each in distinct]):
+        group = [distinct[place] for place in places]
+        for each, answer in zip(group, _ask_group(group, label), strict=True):
+            answers[each.x.name, each.question] = answer
+    return [answers[each.x.name, each.question] for each in asked]
+
+
+def ask_once(x: da.Array, question: OneLoadQuestion, label: str) -> da.Array:
+    """The lazy answer to a question that one load answers, an object."""
+    source = private_copy(x, f"load 1 of {x.name}")
+    # In one place: literals would be in every task.
+    asked = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
+    name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
+    reports = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
+    name = f"{label}-{tokenize(name)}"
+    merge = question.merge
+    return graphs.reduced(reports, f"{label}-merge", merge, _answer_once, name, question=question)
+
+
+def _measure(chunk: Any, question: OneLoadQuestion, *, dtype: np.dtype[Any]) -> Any:
+    return question.measure(chunk, dtype)
+
+
+def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
+    return question.answer(question.merge(reports))
+
+
+def two_loads(x: da.Array, question: Bracketing, label: str) -> tuple[da.Array, da.Array]:
+    """The brackets of a question, and the tally of every chunk there."""
+    cuts = _first_load(x, question.share)
+    name = f"{label}-bracket-{tokenize(cuts.name, question)}"
+    bracket = graphs.reduced(cuts, CUTS_MERGE, merge_cuts, _find_brackets, name, question=question)
+    return bracket, _load(x, cuts, bracket, label, _tally_chunk)
+
+
+def _ask_group(asked: Sequence[Asked], label: str) -> list[da.Array]:
+    """The answers about arrays that are loaded together."""
+    names = sorted({each.x.name for each in asked})
+    among = tokenize(names) if len(names) > 1 else None
+    begun = [_begin(each, label, among) for each in asked]
+    brackets = _all_brackets(begun, label, among)
+    turn = _after_all(brackets, label) if among else None
+    arrays = [each.x for each in asked]
+    # What the second load alone says needs no marks, for its counts prove it.
+    is_last = all(each.question.third is None for each in asked)
+    loads = []
+    for each, bracket in zip(begun, brackets, strict=True):
+        how = {"summing": who_sums(each.asked.question), "is_marked": not is_last}
+        load = _load(each.asked.x, each.cuts, bracket, label, _gather, turn, arrays, **how)
+        loads.append(load)
+    if is_last:
+        return _after_second(begun, brackets, loads, label)
+    looked = _all_looked_at(begun, brackets, loads, label)
+    return [_after_third(each, found, label) for each, found in zip(begun, looked, strict=True)]
+
+
+# --- Load 1 -------------------------------------------------------------------------------------
+
+
+def _begin(asked: Asked, label: str, among: str | None) -> Begun:
+    x, question = asked.x, asked.question
+    settled = None
+    if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
+        settled = pilot.ask_pilot(x, question, label)
+    return Begun(asked, settled, _first_load(x, question.share, settled, among))
+
+
+def _first_load(
+    x: da.Array, share: int, settled: da.Array | None = None, among: str | None = None
+) -> da.Array:
+    """The cuts of every chunk, in the chunks' own grid; None if a pilot has settled the question.
+
+    Questions about one array share these tasks.
+    """
+    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
+    # stay in memory until its median is known.
+    source = private_copy(x, f"load 1 of {among or x.name}")
+    arguments: dict[str, Any] = {"dtype": x.dtype, "share": share}
+    if settled is None:
+        name = f"quantile-cuts-{tokenize(source.name, arguments)}"
+        return graphs.each_chunk(kernels.cuts, name, [source], **arguments)
+    name = f"quantile-cuts-{tokenize(source.name, arguments, settled.name)}"
+    return graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
+
+
+def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
+    return kernels.cuts(chunk, **arguments) if settled is None else None
+
+
+# --- The brackets -------------------------------------------------------------------------------
+
+
+def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list[da.Array]:
+    """The brackets of every question, by what the first loads report of all chunks."""
+    finishes = []
+    for each in begun:
+        question = each.asked.question
+        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among)}"
+        finishes.append(graphs.Finish(_find_brackets, name, {"question": question}))
+    return graphs.reduced_together([each.cuts for each in begun], CUTS_MERGE, merge_cuts, finishes)
+
+
+def _find_brackets(parts: list[Cuts | None], question: Bracketing) -> Brackets | None:
+    cuts = merge_cuts(parts)
+    return None if cuts is None else question.bracket(cuts)  # a pilot has the answer
+
+
+def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
+    """A task that waits for the brackets of all arrays."""
+    names = sorted({bracket.name for bracket in brackets})
+    name = f"{label}-turn-{tokenize(names)}"
+    layer = MaterializedLayer(
+        {(name,): Task((name,), graphs.nothing, List(*(TaskRef((n,)) for n in names)))}
+    )
+    graph = HighLevelGraph.merge(*(bracket.dask for bracket in brackets))
+    return da.Array(
+        graphs.extended(graph, name, layer, set(names)), name, (), meta=np.empty((), object)
+    )
+
+
+# --- Load 2 -------------------------------------------------------------------------------------
+
+
+def _load(
+    x: da.Array,
+    cuts: da.Array,
+    bracket: da.Array,
+    label: str,
+    measure: Callable[..., Any],
+    turn: da.Array | None = None,
+    among: Sequence[da.Array] = (),
+    **arguments: Any,
+) -> da.Array:
+    """What is measured of every chunk at the brackets, checked against the chunk's own cuts. Its
+    load waits for the brackets, or for those of all arrays that it is `among`."""
+    turn = bracket if turn is None else turn
+    seed = f"load 2 after {turn.name}"
+    source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name, among=among)
+    if turn is not bracket:  # whose layer the copy's graph is to have
+        graph = HighLevelGraph.merge(source.dask, turn.dask)
+        source = da.Array(graph, source.name, source.chunks, meta=source._meta)
+    name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
+    grids, how = [source, cuts], {"block_ids": True, "dtype": x.dtype, **arguments}
+    return graphs.each_chunk(measure, name, grids, [bracket], **how)
+
+
+def _tally_chunk(
+    chunk: Any,
+    cuts: Cuts,
+    brackets: Brackets,
+    place: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+) -> Tally:
+    return proven_tally(chunk, cuts, brackets, place, dtype)
+
+
+def _gather(
+    chunk: Any,
+    cuts: Cuts | None,
+    brackets: Brackets | None,
+    place: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+    summing: Question | None,
+    is_marked: bool,
+) -> Gathered:
+    if cuts is None or brackets is None:
+        return Gathered(None)  # a pilot has the answer
+    tally = proven_tally(chunk, cuts, brackets, place, dtype)
+    sums = sums_of(chunk, brackets, dtype, summing)
+    return Gathered(tally, sums, marks_of([chunk]) if is_marked else NO_MARKS)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the second load says.
+
+    Parameters
+    ----------
+    found : object
+        Of the question.
+    sums : Moments or None
+        Where the question wants them.
+    more : Brackets or None
+        What a third load gathers, if it has to.
+    marks : ndarray of uint64
+        Of the chunks that were seen.
+    """
+
+    found: Any
+    sums: Moments | None
+    more: Brackets | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+
+
+def _look(
+    parts: list[Gathered],
+    brackets: Brackets | None,
+    settled: pilot.Settled | None,
+    question: Question,
+    kind: Any,
+) -> Looked:
+    if settled is not None:
+        return Looked(settled.found, settled.sums)
+    whole = Gathered.whole(parts, kind)
+    assert brackets is not None
+    assert whole.tally is not None
+    found = question.look(brackets, whole.tally)
+    return Looked(found, whole.sums, question.more(brackets, found), whole.marks)
+
+
+def _told(begun: Begun, bracket: da.Array) -> dict[str, Any]:
+    """What the last task of the second load is told."""
+    return {
+        "brackets": TaskRef((bracket.name,)),
+        "settled": None if begun.settled is None else TaskRef((begun.settled.name,)),
+        "question": begun.asked.question,
+    }
+
+
+def _after_second(
+    begun: Sequence[Begun], brackets: Sequence[da.Array], loads: Sequence[da.Array], label: str
+) -> list[da.Array]:
+    """The answers of questions that have no third load."""
+    finishes = []
+    for each, bracket, load in zip(begun, brackets, loads, strict=True):
+        form = each.asked.form
+        name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
+        told = _told(each, bracket) | {"form": form}
+        finishes.append(graphs.Finish(_finish_second, name, told, form.key(name)))
+    answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
+    return [
+        each.asked.form.lazy(answer.dask, answer.name)
+        for each, answer in zip(begun, answers, strict=True)
+    ]
+
+
+def _finish_second(
+    parts: list[Gathered],
+    brackets: Brackets | None,
+    settled: pilot.Settled | None,
+    question: Question,
+    form: Form,
+) -> Any:
+    looked = _look(parts, brackets, settled, question, form.kind)
+    return form.made(question.finish(looked.found, looked.more, None, looked.sums))
+
+
+# --- A third load -------------------------------------------------------------------------------
+
+
+def _all_looked_at(
+    begun: Sequence[Begun], brackets: Sequence[da.Array], loads: Sequence[da.Array], label: str
+) -> list[da.Array]:
+    """What the second loads say, where a third may follow."""
+    finishes = [
+        graphs.Finish(
+            _look,
+            f"{label}-look-{tokenize(load.name, each.asked.question)}",
+            _told(each, bracket) | {"kind": each.asked.x._meta},
+        )
+        for each, bracket, load in zip(begun, brackets, loads, strict=True)
+    ]
+    return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
+
+
+def _after_third(begun: Begun, looked: da.Array, label: str) -> da.Array:
+    """The answer. The third load reads nothing if there are no further brackets."""
+    x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
+    label_of_third = f"{label}-{question.third}"
+    name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
+    third = each_if_needed(_gather_if_needed, name, Reads(x), [begun.cuts], [looked], x.dtype)
+    name = f"{label}-{tokenize(third.name, form.shape)}"
+    answer = graphs.reduced(
+        third,
+        f"{label_of_third}-merge",
+        Gathered.merge,
+        _finish_third,
+        name,
+        form.key(name),
+        looked=TaskRef((looked.name,)),
+        question=question,
+        numblocks=x.numblocks,
+        form=form,
+    )
+    return form.lazy(answer.dask, name)
+
+
+def _gather_if_needed(
+    read: Callable[[], Any],
+    place: tuple[int, ...],
+    cuts: Cuts | None,
+    looked: Looked,
+    dtype: np.dtype[Any],
+) -> Gathered:
+    if looked.more is None or cuts is None:
+        return Gathered(None)
+    chunk = read()
+    tally = proven_tally(chunk, cuts, looked.more, place, dtype)
+    return Gathered(tally, None, marks_of([chunk]))
+
+
+def _finish_third(
+    parts: list[Gathered],
+    looked: Looked,
+    question: Question,
+    numblocks: tuple[int, ...],
+    form: Form,
+) -> Any:
+    last = Gathered.merge(parts)
+    if looked.more is not None:
+        check_same(looked.marks, last.marks, InGrid(numblocks))
+    return form.made(question.finish(looked.found, looked.more, last.tally, looked.sums))

@@ -1,0 +1,157 @@
+"""Questions about arrays in memory, answered by the steps of the graphs without a graph."""
+
+from __future__ import annotations
+
+import math
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect.engine.answers import AnswerAxes, Form
+from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
+from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.reports import proven_tally, sums_of, who_sums
+
+T = TypeVar("T")
+
+# --- All elements ---------------------------------------------------------------------------------
+
+
+def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
+    """The answer to a question about all elements of an array in memory.
+
+    Several threads share a large NumPy array, unless ranks are all that is asked.
+    """
+    size = math.prod(values.shape)
+    n_threads = threads.threads_for(values, size, "elements")
+    if n_threads > 1 and question.ranks_of_sample(size) is None:
+        return _ask_threads(values, question, n_threads)
+    guess = pilot.guess_now(values, dtype, question)
+    found = None if guess is None else pilot.settled(*guess, question)
+    if guess is not None and found is not None:
+        sums = sums_of(values, guess[0], dtype, who_sums(question))
+        return question.finish(found, None, None, sums)
+    cuts = kernels.cuts(values, dtype, question.share)
+    brackets = question.bracket(cuts)
+    sums = sums_of(values, brackets, dtype, who_sums(question))
+    found = question.look(brackets, proven_tally(values, cuts, brackets, (), dtype))
+    more = question.more(brackets, found)
+    tally = None if more is None else proven_tally(values, cuts, more, (), dtype)
+    return question.finish(found, more, tally, sums)
+
+
+def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:
+    """The answer about pieces that threads take."""
+    form = Form((), None, values[:0])
+    (answer,) = ask_together([Asked(_in_pieces(values, n_threads), question, form)], "now")
+    return _by_threads(answer, n_threads)
+
+
+def _in_pieces(values: NDArray[Any], n_threads: int) -> da.Array:
+    """A NumPy array in views that so many threads may share."""
+    flat = values.ravel(order="K")
+    pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // pilot.PILOT_WORTH), 1))
+    # Not by da.from_array, which makes a copy. A name for this call alone: nothing that keeps
+    # results by their keys may take one array's for another's.
+    name = f"pieces-{uuid.uuid4().hex}"
+    held = {(name, i): piece for i, piece in enumerate(pieces)}
+    return da.Array(held, name, (tuple(map(len, pieces)),), meta=flat[:0])
+
+
+def _by_threads(answer: da.Array, n_threads: int) -> Any:
+    """The object that a task gives."""
+    return threads.computed(answer.dask, [(answer.name,)], n_threads)[0]
+
+
+def answer_once_now(values: Any, dtype: np.dtype[Any], question: OneLoadQuestion) -> Any:
+    """The answer of one load of an array in memory; several threads share a large NumPy array."""
+    n_threads = threads.threads_for(values, math.prod(values.shape), "elements")
+    if n_threads > 1:
+        return _by_threads(ask_once(_in_pieces(values, n_threads), question, "now"), n_threads)
+    return question.answer(question.measure(values, dtype))
+
+
+# --- Lanes ----------------------------------------------------------------------------------------
+
+
+def answer_lanes_now(
+    array: Any, dtype: np.dtype[Any], question: LaneQuestion, shape: AnswerAxes, *, is_object: bool
+) -> Any:
+    """The answer for every lane of an array in memory, in kind; several threads share a large NumPy
+    array.
+
+    Parameters
+    ----------
+    is_object : bool
+        Whether the answer is an object, and no array.
+    """
+    axis, pieces = _pieces(array, shape.axes)
+    place = shape.labels.index(axis)
+    whole = _Whole(place, array.shape[axis])
+
+    def answer(piece: Any, start: int) -> Any:
+        found = question.block([piece], dtype, shape)
+        return found if is_object or len(pieces) == 1 else whole.put(found, start)
+
+    found = _in_threads(answer, array, axis, pieces)
+    return question.joined(found, place) if is_object else found[0]
+
+
+class _Whole:
+    """The answers for all pieces as one array, to which each thread writes what it has found: half
+    the time of joining them afterwards, where lanes are so short that this counts."""
+
+    def __init__(self, axis: int, size: int) -> None:
+        self.axis, self.size = axis, size
+        self.lock = threading.Lock()
+        self.array: NDArray[Any] | None = None
+
+    def put(self, answer: NDArray[Any], start: int) -> NDArray[Any]:
+        """All answers, those for a piece among them."""
+        before, (size, *behind) = answer.shape[: self.axis], answer.shape[self.axis :]
+        with self.lock:
+            if self.array is None:
+                self.array = np.empty((*before, self.size, *behind), answer.dtype)
+            array = self.array
+        array[(slice(None),) * self.axis + (slice(start, start + size),)] = answer
+        return array
+
+
+def _pieces(array: Any, axes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
+    """The axis along which an array is divided, and where: into several, of a large NumPy array."""
+    axis = max(
+        (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
+    )
+    n, n_threads = array.shape[axis], _threads_for(array)
+    if n_threads == 1:
+        return axis, [(0, n)]
+    worth = threads.WORTH["bytes of lanes"]
+    n_pieces = min(array.nbytes // worth + 1, 4 * n_threads)
+    # More where there are many answers: fresh memory for those of a piece takes longer than these.
+    n_lanes = math.prod(size for i, size in enumerate(array.shape) if i not in axes)
+    n_pieces = min(max(n_pieces, 8 * n_lanes // worth), n)
+    return axis, [(n * i // n_pieces, n * (i + 1) // n_pieces) for i in range(n_pieces)]
+
+
+def _threads_for(array: Any) -> int:
+    return threads.threads_for(array, getattr(array, "nbytes", 0), "bytes of lanes")
+
+
+def _in_threads(
+    answer: Callable[[Any, int], T], array: Any, axis: int, pieces: Sequence[tuple[int, int]]
+) -> list[T]:
+    """The answers for pieces of an array and where they start: of several, by several threads."""
+    if len(pieces) == 1:
+        return [answer(array, 0)]
+
+    def answer_piece(piece: tuple[int, int]) -> T:
+        return answer(array[(slice(None),) * axis + (slice(*piece),)], piece[0])
+
+    return threads.each(answer_piece, pieces, _threads_for(array))

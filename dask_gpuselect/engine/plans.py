@@ -1,0 +1,270 @@
+"""Which plan an answer takes, by the sizes of chunks alone.
+
+About all elements there are two plans:
+
+- *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
+- *bracket*: two loads, with a bracket between them.
+
+Along some axes there are three:
+
+- *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
+- *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
+  all: one load;
+- *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
+  the bracket of every lane, and the last gathers what is inside. The number of passes is known
+  before, from sizes alone: mostly two. Where a lane has so little room that passes would not
+  converge, the lanes of each chunk are taken in slabs, one after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import dask.array as da
+import numpy as np
+from dask.utils import format_bytes
+
+from dask_gpuselect.engine import pilot, settings
+from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.source import is_in_memory
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.sizes import Passes, pass_cost, pivot_count, plan_one_pass, plan_passes
+
+T = TypeVar("T")
+
+COLUMN_LIMIT = "1 GiB"
+"""Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
+otherwise (bytes, or a string such as ``"500 MB"``)."""
+
+
+PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an answer is computed.
+
+    Parameters
+    ----------
+    name : str
+        Part of the names of the layers.
+    loads : int
+        Of every chunk; those in memory are read in place.
+    task_bytes : int
+        Of the chunks that one task takes at most, without scratch; -1 if their sizes are unknown.
+    gathered_bytes : int
+        Of the reports that come to one place: for all elements about, along an axis at most. -1 if
+        unknown.
+    """
+
+    name: str
+    loads: int
+    task_bytes: int
+    gathered_bytes: int
+
+    def __str__(self) -> str:
+        task, gathered = (
+            "an unknown number of bytes" if n < 0 else format_bytes(n)
+            for n in (self.task_bytes, self.gathered_bytes)
+        )
+        loads = "one load" if self.loads == 1 else f"{self.loads} loads"
+        return f"{self.name}: {loads}; chunks of {task} a task; reports of {gathered} in one place"
+
+
+def known_bytes(n: float) -> int:
+    """-1 where sizes are not known."""
+    return -1 if math.isnan(n) else int(n)
+
+
+def plan_all(x: da.Array, question: Question) -> Plan:
+    """The plan for a question about all elements."""
+    sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
+    chunk_bytes = known_bytes(max(sizes, default=0) * x.dtype.itemsize)
+    if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
+        return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
+    if chunk_bytes < 0:
+        return Plan("bracket", 2, -1, -1)
+    pivots = sum(pivot_count(size, question.share) for size in sizes)
+    candidates = pivots * -(-question.n_answers // question.share)
+    return Plan("bracket", 2, chunk_bytes, max(40 * pivots, candidates * x.dtype.itemsize))
+
+
+@dataclass(frozen=True)
+class LanePlan(Plan):
+    """The plan for a reduction along some axes.
+
+    Parameters
+    ----------
+    slabs : int
+        Each taken by itself: so many of every chunk.
+    parts : tuple of (int, int)
+        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes:
+        of passes alone.
+    passes : Passes
+        Those before the last.
+    advice : str
+        What would take one load instead of several.
+    """
+
+    slabs: int = 1
+    parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    passes: Passes = field(default=Passes((), 2), repr=False)
+    advice: str = field(default="", repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self.advice and '; '}{self.advice}"
+
+
+# Elements in whose time a task is run: of a column, 200 us at 10 ns each.
+TASK = 20_000
+
+# What looking counts beside loading: what does not fit into memory is slow to load, as a rule.
+LOOKS = 0.75
+
+# So many times as many loads as there need be are taken, at most, if elements are looked at less.
+MORE_LOADS = 2
+
+
+def plan_lanes(x: da.Array, axes: tuple[int, ...], question: LaneQuestion) -> LanePlan:
+    """The plan for a question about every lane.
+
+    A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
+    in passes, or both. What a load costs is not known, so the plan is the one that comes nearest to
+    the best of the others whatever it costs: in loads, of which it takes no more than twice the
+    fewest, and in how often it looks at elements. Of data in memory, loads cost nothing.
+
+    Raises
+    ------
+    ValueError
+        If the limit is too small for any.
+    """
+    dtype = question.held_dtype(x.dtype)
+    chunks = _lane_sizes(x, axes)
+    n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
+    column_bytes = sum(chunks) * n_lanes * dtype.itemsize
+    if len(chunks) == 1:
+        return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
+    limit = column_limit()
+    if not column_bytes > limit:  # or not known
+        return LanePlan("column", 1, known_bytes(column_bytes), 0)
+    limit = max(limit, max(chunks) * n_lanes * dtype.itemsize)
+    widest = max(x.chunks[slab_axis(x, axes)])
+    least = math.inf  # loads that are known to be enough
+    plans: list[tuple[int, float, LanePlan]] = []
+    for slabs in _numbers_of_slabs(sum(chunks) * dtype.itemsize, n_lanes, widest, limit):
+        n_some = n_lanes // widest * -(-widest // slabs)
+        plan = _plan_slab(chunks, n_some, max(question.n_answers, 1), dtype, limit)
+        if plan is not None:
+            loads = question.loads_in_passes(plan.loads) if plan.parts else 1
+            least = min(least, slabs * loads)
+            found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
+            # Elements that are looked at, and tasks, which are one for each load of each chunk.
+            looks = loads * question.look_cost if plan.parts else 1.0
+            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
+            plans.append((slabs * loads, looks, found))
+        if slabs >= MORE_LOADS * least and not is_in_memory(x):
+            break  # more slabs are more loads
+    if not plans:
+        raise ValueError(
+            f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
+            f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+        )
+    *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
+    return replace(best, advice=_advice(x, axes, int(column_bytes)))
+
+
+def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
+    """Of plans with their loads and looks: the one that is slower than others by the least factor,
+    be it that loads take all the time or none; of those, the one of fewer loads, then looks."""
+    least = min(loads for loads, *_ in plans)
+    some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
+    looks = min(plan[1] for plan in some)
+
+    def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
+        return max(plan[0] / least, LOOKS * plan[1] / looks), plan[0], plan[1]
+
+    return min(some, key=how_far)
+
+
+def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) -> list[int]:
+    """Into how many slabs to try to cut chunks: powers of two, each lane by itself, and as many as
+    let a column fit."""
+    some = {1 << i for i in range((widest - 1).bit_length())} | {widest}
+    width = int(limit // (lane_bytes * (n_lanes // widest)))
+    return sorted(some | ({-(-widest // width)} if width else set()))
+
+
+def _advice(x: da.Array, axes: tuple[int, ...], column_bytes: int) -> str:
+    """What would take one load."""
+    if is_in_memory(x):
+        return ""
+    whole = ", ".join(f"{i}: {-1 if i in axes else repr('auto')}" for i in range(x.ndim))
+    return (
+        f"one load with a column-limit of {format_bytes(column_bytes)}, or of chunks that hold "
+        f"whole lanes, as of rechunk({{{whole}}})"
+    )
+
+
+def slab_axis(x: da.Array, axes: tuple[int, ...]) -> int:
+    """The axis along which chunks are divided."""
+    return max(_kept(x, axes), key=lambda axis: max(x.chunks[axis]))
+
+
+def _plan_slab(
+    chunks: list[int], n_lanes: int, n_answers: int, dtype: np.dtype[Any], limit: int
+) -> LanePlan | None:
+    """The plan for a column of chunks with so many elements of each lane, if there is one."""
+    row_bytes = n_lanes * dtype.itemsize
+    if sum(chunks) * row_bytes <= limit:
+        return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
+    room, itemsize = limit // n_lanes, selection_dtype(dtype).itemsize
+
+    def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
+        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_answers, room, itemsize)
+        if passes is None:
+            return None
+        loads, gathered = len(passes.widths) + 1, passes.gathered * n_lanes
+        found = LanePlan("passes", loads, max(sizes) * row_bytes, gathered, 1, parts, passes)
+        return pass_cost(sizes, n_lanes, itemsize, passes), found
+
+    every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
+    found = [each for parts in every if (each := plan(parts, one_pass=True))]
+    if found:
+        return min(found, key=itemgetter(0))[1]
+    largest = plan(every[0], one_pass=False)
+    return largest and largest[1]
+
+
+PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
+
+
+def column_limit() -> int:
+    """In bytes, from dask's config."""
+    return settings.n_bytes("column-limit", COLUMN_LIMIT)
+
+
+def _kept(x: da.Array, axes: tuple[int, ...]) -> list[int]:
+    return [axis for axis in range(x.ndim) if axis not in axes]
+
+
+def _lane_sizes(x: da.Array, axes: tuple[int, ...]) -> list[int]:
+    """How many elements of a lane each chunk of a column has, in C order; NaN if not known."""
+    return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]
+
+
+def _parts(chunks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Runs of chunks that have at most so many elements of a lane, or are one chunk; none is
+    empty."""
+    start, size = 0, 0
+    for i, chunk in enumerate(chunks):
+        if size and size + chunk > most:
+            yield start, i
+            start, size = i, 0
+        size += chunk
+    yield start, len(chunks)

@@ -1,0 +1,250 @@
+"""What is asked of an array. A feature says it by a subclass, and `asking.ask` finds the answer.
+
+Questions are frozen, picklable, and deterministically tokenizable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import concatenate
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.envelope import find_brackets, guess_brackets
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.moments import Moments
+
+Block = tuple[int, ...]
+
+
+class Question(ABC):
+    """What is asked of all elements of an array.
+
+    `bracket`, `guess` and `look` are needed. The other parts are optional.
+    """
+
+    wants_sums: ClassVar[bool] = False
+    """Whether `finish` takes the exact sums of the elements that `summed` tells. They cost no
+    load."""
+
+    third: ClassVar[str | None] = None
+    """What a third load is for, in the names of its layers; None if there is never one."""
+
+    @property
+    def n_answers(self) -> int:
+        """How many numbers answer."""
+        return 1
+
+    @property
+    def share(self) -> int:
+        """How many wanted ranks there are for each pivot; see `sizes.pivot_count`."""
+        return 1
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        """What is asked of every lane, where some axes are reduced."""
+        raise TypeError(f"{type(self).__name__} is about all elements")
+
+    @abstractmethod
+    def bracket(self, cuts: Cuts) -> Brackets:
+        """What the second load gathers, by the cuts of all chunks."""
+
+    @abstractmethod
+    def guess(self, ordered: Any, rate: float) -> Brackets:
+        """What to gather in the only read of data in memory.
+
+        Parameters
+        ----------
+        ordered : array
+            A sorted sample of the elements, on any device.
+        rate : float
+            The share of all elements that it has.
+        """
+
+    def ranks_of_sample(self, n: int) -> RanksOf | None:
+        """The first and last rank of each bracket in a sample, by its size, if ranks are all that
+        is asked of `n` elements. Hashable, and equal for equal questions."""
+        return None
+
+    @abstractmethod
+    def look(self, brackets: Brackets, tally: Tally) -> Any:
+        """What the elements inside the brackets say.
+
+        Raises `ChunksChangedError` if the brackets do not hold all that is needed.
+        """
+
+    def summed(self, chunk: Any, brackets: Brackets) -> Any:
+        """The elements of a chunk that are summed; all of them unless a question says otherwise."""
+        return chunk
+
+    def more(self, brackets: Brackets, found: Any) -> Brackets | None:
+        """What a third load gathers, or None if `found` is all that is needed."""
+        return None
+
+    def finish(
+        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+    ) -> Any:
+        """The answer, by what `look` has found, the third load and the sums.
+
+        It is one-dimensional, on the host, and of the promised dtype; or any object.
+        """
+        return found
+
+    def lazily(self, answer: da.Array) -> Any:
+        """What a caller gets for the answer before it is computed."""
+        return answer
+
+
+class RankQuestion(Question):
+    """A question whose brackets are those of some ranks."""
+
+    @abstractmethod
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        """The first and last rank of each wanted bracket, among `n` valid elements; none if `n` is
+        0."""
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
+
+    def guess(self, ordered: Any, rate: float) -> Brackets:
+        size = int(ordered.shape[0])
+        take = partial(elements_at, ordered)
+        return guess_brackets(take, size, *self.ranks(size))[0]
+
+
+class ElementQuestion(RankQuestion):
+    """A question that the elements of some ranks answer, however they are found.
+
+    A strategy can be asked for them as well.
+    """
+
+    @abstractmethod
+    def ranks_of_sample(self, n: int) -> RanksOf:
+        """The first and last rank of each bracket in a sample of `n` elements, by its size."""
+
+    @abstractmethod
+    def answer_by(
+        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """The answer, by a function from ranks to elements."""
+
+    def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+        found = partial(order_statistics, brackets, tally)
+        return self.answer_by(tally.n_valid, tally.n_missing, found)
+
+
+class OneLoadQuestion(ABC):
+    """What the reports of all chunks answer together, each by itself, in one load."""
+
+    @abstractmethod
+    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Any:
+        """The report of a chunk."""
+
+    @staticmethod
+    @abstractmethod
+    def merge(reports: Sequence[Any]) -> Any:
+        """The report of several chunks together."""
+
+    @abstractmethod
+    def answer(self, report: Any) -> Any:
+        """The answer, any object, by the report of all chunks."""
+
+    @abstractmethod
+    def lazily(self, answer: da.Array) -> Any:
+        """What a caller gets for the answer before it is computed."""
+
+
+class LaneQuestion(ABC):
+    """What is asked of every lane along some axes.
+
+    `order` is needed. The other parts are optional.
+    """
+
+    look_cost: ClassVar[float] = 0.75
+    """How long a load of passes looks at elements, of what a column looks at them. Measured of
+    quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make."""
+
+    @property
+    @abstractmethod
+    def order(self) -> LaneOrder:
+        """The order statistics of every lane that answer, or that passes find first."""
+
+    @property
+    def n_answers(self) -> int:
+        """How many numbers answer, for each lane."""
+        return self.order.n_answers
+
+    @property
+    def further(self) -> FurtherLoad | None:
+        """A load of passes after those that find the order statistics."""
+        return None
+
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """What a task holds elements of that dtype as."""
+        return dtype
+
+    def loads_in_passes(self, loads: int) -> int:
+        """How many loads passes take, from those of the order statistics."""
+        return loads + (self.further is not None)
+
+    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
+        """The answers ``(n_answers, n_lanes)`` for every lane of all chunks together, in kind."""
+        return kernels.answer_lanes(chunks, dtype, axes, self.order)
+
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        """A block of the answer, from the chunks of its column."""
+        return shape.restore(self.answer(chunks, dtype, shape.axes), chunks[0].shape)
+
+    def joined(self, blocks: Sequence[Any], axis: int) -> Any:
+        """Blocks of the answer, one behind the other."""
+        return concatenate(list(blocks), axis)
+
+    def composed(self, x: da.Array, label: str, shape: AnswerAxes) -> da.Array | None:
+        """The answer by other questions, where columns have to be taken in passes; None if passes
+        of its own find it."""
+        return None
+
+
+class FurtherLoad(ABC):
+    """A load of every lane that follows when its order statistics are known."""
+
+    name: ClassVar[str]
+    """Part of the names of its layers."""
+
+    merge_every: ClassVar[int]
+    """Reports that are merged at once."""
+
+    @abstractmethod
+    def known(self, found: Lanes) -> Any:
+        """What the tasks of the load have to know of the order statistics."""
+
+    @abstractmethod
+    def measure(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
+    ) -> Any:
+        """The report of some chunks of a column."""
+
+    @abstractmethod
+    def merge(self, reports: Sequence[Any]) -> Any:
+        """The report of several parts of a column together."""
+
+    @abstractmethod
+    def finish(
+        self,
+        reports: Sequence[Any],
+        known: Any,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        """A block of the answer, for a block of the data of that shape."""

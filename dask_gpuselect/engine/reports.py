@@ -1,0 +1,99 @@
+"""What the tasks of the two loads report of chunks, and how reports are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    Brackets,
+    Cuts,
+    Tally,
+    check_unchanged,
+    most_candidates,
+)
+from dask_gpuselect.maths.moments import Moments
+
+
+def merge_cuts(reports: list[Cuts | None]) -> Cuts | None:
+    """The cuts of several chunks together; None if none was read."""
+    found = [report for report in reports if report is not None]
+    return Cuts.merge(found) if found else None
+
+
+def proven_tally(
+    chunk: Any, cuts: Cuts, brackets: Brackets, place: tuple[int, ...], dtype: np.dtype[Any]
+) -> Tally:
+    """The tally of a chunk, if it still is what its own cuts say.
+
+    Raises a `ChunksChangedError` that names its place otherwise.
+    """
+    tally = kernels.tally(chunk, dtype, brackets, most_candidates(cuts, brackets))
+    return check_unchanged(cuts, tally, brackets, chunk=str(tuple(map(int, place))))
+
+
+def merge_tallies(tallies: list[Tally | None]) -> Tally | None:
+    """The tally of several chunks together; None if one of them has none."""
+    found = [tally for tally in tallies if tally is not None]
+    return Tally.merge(found) if len(found) == len(tallies) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered(Arrays):
+    """What a load after the first reports of a chunk, or of several together.
+
+    Parameters
+    ----------
+    tally : Tally or None
+        Counts at brackets, and candidates. None if nothing was asked, or a guess missed.
+    sums : Moments or None
+        Of the elements that the question wants to have summed.
+    marks : ndarray of uint64
+        Of the chunks, for a question that may have one load more.
+    """
+
+    tally: Tally | None
+    sums: Moments | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+
+    @classmethod
+    def merge(cls, reports: Sequence[Gathered]) -> Gathered:
+        """The report of several chunks together."""
+        return cls.of(reports, merge_tallies([report.tally for report in reports]))
+
+    @classmethod
+    def whole(cls, reports: Sequence[Gathered], kind: Any) -> Gathered:
+        """The report of all chunks, with the candidates where they are selected fastest, for
+        answers of that kind."""
+        tallies = [report.tally for report in reports]
+        found = [tally for tally in tallies if tally is not None]
+        return cls.of(reports, kernels.merged(found, kind) if len(found) == len(tallies) else None)
+
+    @classmethod
+    def of(cls, reports: Sequence[Gathered], tally: Tally | None) -> Gathered:
+        """The report of several chunks, of which the tally is known."""
+        sums = [report.sums for report in reports if report.sums is not None]
+        marks = joined(report.marks for report in reports)
+        return cls(tally, Moments.merge(sums) if sums else None, marks)
+
+
+def who_sums(question: Question) -> Question | None:
+    """What the task of a chunk is told of a question: nothing, unless that wants sums. A question
+    may have thousands of ranks, and there is a task for each chunk."""
+    return question if question.wants_sums else None
+
+
+def sums_of(
+    chunk: Any, brackets: Brackets, dtype: np.dtype[Any], question: Question | None
+) -> Moments | None:
+    """The sums that a question wants of a chunk; see `who_sums`."""
+    if question is None:
+        return None
+    return kernels.moments(question.summed(chunk, brackets), brackets.ends, dtype)

@@ -1,0 +1,31 @@
+"""The kernels for NumPy chunks by purpose: their own, and the reference where there are none."""
+
+from dataclasses import replace
+
+from dask_gpuselect.kernels.cpu import (
+    distances,
+    fingerprints,
+    lane_passes,
+    lanes,
+    measures,
+    moments,
+    ordering,
+    residuals,
+    sampling,
+    selection,
+)
+from dask_gpuselect.kernels.reference import backend as reference
+
+BACKEND = replace(
+    reference.BACKEND,
+    selection=selection,
+    sampling=sampling,
+    moments=moments,
+    measures=measures,
+    lanes=lanes,
+    lane_passes=lane_passes,
+    residuals=residuals,
+    distances=distances,
+    fingerprints=fingerprints,
+    ordering=ordering,
+)

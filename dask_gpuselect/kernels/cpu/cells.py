@@ -1,0 +1,195 @@
+"""Load 1 of NumPy chunks: counts and sums of the cells between pivots, compiled by Numba.
+
+Every element is classified among the pivots by a `tree`. 1e8 float64 in 10 chunks on 2 threads take
+0.33 s at 2,047 pivots whatever the distribution (constant: 0.16 s); a table linear in value took
+0.3 s on a normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.cpu.draws import sample
+from dask_gpuselect.kernels.cpu.scalars import gap, is_missing
+from dask_gpuselect.kernels.cpu.spans import tally
+from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.reference.selection import even_positions, heavy_cells
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+
+SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
+OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
+FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
+
+
+def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
+    """The cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
+
+    Reads the chunk once. Scratch: about 100 bytes for each pivot; as much as the heavy cells hold
+    where the sample missed the distribution (which hashed positions make unlikely on any data).
+    """
+    if values.size <= SORT_AT_MOST:
+        ordered, n_missing = _sort_valid(values)
+        return cuts_of_sorted(ordered, n_pivots, n_missing)
+    pivots = _sample_pivots(values, n_pivots)
+    total, equal, distance, n_missing = _compiled(_classify, values.dtype)(values, *tree_of(pivots))
+    total[0] -= n_missing  # NaN compares as if below all pivots
+    upto = np.cumsum(total[: len(pivots)])
+    below = upto - equal[: len(pivots)]
+    distance = distance[: len(pivots)]
+    distance[:1] = np.nan  # the first cell has no lower end: unknown
+    sampled = Cuts.of_chunk(pivots, below, upto, distance, values.size - n_missing, n_missing)
+    return _split_heavy(sampled, values, n_pivots)
+
+
+def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
+    """About `n_pivots` distinct pivots, at even steps through a sorted sample of the chunk."""
+    # The tree has 2**levels - 1 nodes: use them all. A level more than there are pivots wanted for
+    # takes 10 % more time (1e7 float64: 62 ms with 2,047, 68 ms with 4,095).
+    n_pivots = (1 << ((n_pivots + 1).bit_length() - 1)) - 1
+    n_sampled = min(OVERSAMPLING * (n_pivots + 1), values.size)
+    ordered = np.sort(sample(values, n_sampled))
+    steps = np.arange(1, n_pivots + 1) * len(ordered) // (n_pivots + 1)
+    return np.unique(ordered[steps]) if len(ordered) else ordered
+
+
+def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
+    """Divide the cells that hold more than `HEAVY` times their share, at exactly even steps."""
+    n_valid = int(sampled.n_valid[0])
+    share = max(n_valid // n_pivots, 1)
+    heavy, inside, before = heavy_cells(sampled.below, sampled.upto, n_valid, share)
+    if len(heavy) == 0:
+        return sampled
+    held = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))
+
+    parts = [sampled]
+    taken = 0
+    for size, start in zip(inside[heavy], before[heavy], strict=True):
+        within = cuts_of_sorted(held[taken : taken + size], -(-int(size) // share) + 1, 0)
+        parts.append(replace(within, below=within.below + start, upto=within.upto + start))
+        taken += size
+    merged = Cuts.merge(parts)
+    # A heavy cell now ends at the last of its own pivots, and nothing is left to the old end.
+    merged.distance[heavy[heavy < len(sampled.pivots)]] = 0.0
+    order = np.argsort(merged.pivots)
+    n_missing = int(sampled.n_missing[0])
+    return Cuts.of_chunk(
+        merged.pivots[order],
+        merged.below[order],
+        merged.upto[order],
+        merged.distance[order],
+        n_valid,
+        n_missing,
+    )
+
+
+def _gather_cells(
+    pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int
+) -> NDArray[Any]:
+    """The elements of some open cells between the pivots."""
+    around = np.unique(np.concatenate([cells - 1, cells]))
+    around = around[(around >= 0) & (around < len(pivots))]
+    wanted = np.zeros(len(around) + 1, np.bool_)
+    wanted[np.searchsorted(around, cells)] = True
+    gathered = tally(values, Brackets(pivots[around], wanted), size)
+    if gathered is None:
+        raise RuntimeError("the chunk changed while it was read: another thread writes to it")
+    return gathered.candidates.on_host()
+
+
+def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The elements that are no NaN, ascending, and the number of those that are."""
+    ordered = np.sort(values)  # NaN last
+    n_valid = len(ordered)
+    if ordered.dtype.kind == "f" and n_valid and np.isnan(ordered[-1]):
+        n_valid = int(np.searchsorted(ordered, np.nan))
+    return ordered[:n_valid], len(ordered) - n_valid
+
+
+def cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts:
+    """The cuts at even steps through sorted elements, the first and last of them among the
+    pivots."""
+    positions = even_positions(len(ordered), n_pivots)
+    pivots, below, upto, distance = _compiled(_measure_sorted, ordered.dtype)(ordered, positions)
+    return Cuts.of_chunk(pivots, below, upto, distance, len(ordered), n_missing)
+
+
+def _measure_sorted(x: Any, positions: Any) -> Any:
+    """Pivots, below, upto and distance of the distinct elements at ascending positions of the
+    sorted x."""
+    pivots = np.empty(positions.size, x.dtype)
+    below = np.empty(positions.size, np.int64)
+    upto = np.empty(positions.size, np.int64)
+    distance = np.empty(positions.size, np.float64)
+    m = 0
+    k = 0  # elements up to the pivots so far
+    for position in positions:
+        if position < k:  # equal to the pivot before
+            continue
+        pivot = x[position]
+        sum_ = 0.0
+        while x[k] < pivot:
+            sum_ += gap(x[k], pivot)
+            k += 1
+        below[m] = k
+        while k < x.size and x[k] == pivot:
+            k += 1
+        pivots[m], upto[m], distance[m] = pivot, k, sum_
+        m += 1
+    distance[:1] = np.nan
+    return pivots[:m].copy(), below[:m].copy(), upto[:m].copy(), distance[:m].copy()
+
+
+def _classify(x: Any, tree: Any, pivots: Any, levels: Any) -> Any:
+    """Count and sum the cells of x: elements in (pivot before, pivot], those equal to it,
+    distances to it."""
+    n_cells = pivots.size
+    total = np.zeros(n_cells, np.int64)
+    equal = np.zeros(n_cells, np.int64)
+    # Two copies, for even and odd elements: on constant data each addition would wait for the one
+    # before. A word counts all elements in its low half and the equal ones in its high half: one
+    # addition for both.
+    counts = np.zeros((2, n_cells), np.int64)
+    distance = np.zeros((2, n_cells), np.float64)
+    cell = np.empty(RUN, np.uint32)
+    leaf = np.uint32(n_cells)
+    n_missing = 0
+    for begin in range(0, x.size, FLUSH):
+        end = min(begin + FLUSH, x.size)
+        for start in range(begin, end, RUN):
+            run = x[start : min(start + RUN, end)]
+            walk(run, tree, pivots, levels, cell)
+            for k in range(run.size):
+                n_missing += is_missing(run[k])
+            for k in range(0, run.size - 1, 2):
+                i = cell[k] - leaf
+                counts[0, i] += 1 + (np.int64(run[k] == pivots[i]) << 32)
+                distance[0, i] += gap(run[k], pivots[i])
+                i = cell[k + 1] - leaf
+                counts[1, i] += 1 + (np.int64(run[k + 1] == pivots[i]) << 32)
+                distance[1, i] += gap(run[k + 1], pivots[i])
+            if run.size % 2:
+                k = run.size - 1
+                i = cell[k] - leaf
+                counts[0, i] += 1 + (np.int64(run[k] == pivots[i]) << 32)
+                distance[0, i] += gap(run[k], pivots[i])
+        for i in range(n_cells):
+            for copy in range(2):
+                total[i] += counts[copy, i] & 0xFFFFFFFF
+                equal[i] += counts[copy, i] >> 32
+                counts[copy, i] = 0
+    return total, equal, distance[0] + distance[1], n_missing
+
+
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    del values_out
+    return {
+        _measure_sorted: (values, types.Array(types.int64, 1, "C", readonly=True)),
+        _classify: (values, values, values, types.int64),
+    }

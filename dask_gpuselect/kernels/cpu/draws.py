@@ -1,0 +1,52 @@
+"""Elements at hashed places, compiled by Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import Types, compiled
+
+
+def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
+    """Valid elements at `size` hashed places; see `reference.sampling.sample`."""
+    drawn: NDArray[Any] = compiled(_sample, values.dtype, _signatures)(values, size)
+    return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+def _sample(x: Any, n_sampled: int) -> Any:
+    """One element from each of `n_sampled` equal stretches of x, at a hashed place of the stretch.
+
+    A fixed stride would see one phase of periodic data. Stretches make the sample of sorted data
+    nearly even.
+    """
+    sample = np.empty(n_sampled, x.dtype)
+    for i in range(n_sampled):
+        sample[i] = x[sampled_place(i, n_sampled, x.size, 0)]
+    return sample
+
+
+@register_jitable
+def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
+    """A hashed place in stretch i of `n_sampled` equal stretches of n elements."""
+    start = i * n // n_sampled
+    length = (i + 1) * n // n_sampled - start
+    return start + np.int64(hashed(np.uint64(salt + i)) % np.uint64(length))
+
+
+@register_jitable
+def hashed(i: Any) -> Any:
+    """SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
+    i = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
+    i = (i ^ (i >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    i = (i ^ (i >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return i ^ (i >> np.uint64(31))
+
+
+def _signatures(values: types.Array, values_out: types.Array) -> Types:
+    del values_out
+    return {_sample: (values, types.int64)}

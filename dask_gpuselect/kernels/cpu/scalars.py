@@ -1,0 +1,52 @@
+"""What compiled kernels ask of single elements, and of sorted ones, whatever their dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import register_jitable
+
+from dask_gpuselect.kernels.compiling import by_types
+
+
+@by_types
+def gap(low: Any, high: Any) -> Any:
+    """``high - low`` as float64, to a relative error of 2**-53; see `envelope.exact_gap`."""
+    if isinstance(low, types.Float):
+        return lambda low, high: np.float64(high) - np.float64(low)
+    return lambda low, high: np.float64(np.uint64(high) - np.uint64(low))
+
+
+@by_types
+def is_missing(value: Any) -> Any:
+    """Whether a value is NaN."""
+    if isinstance(value, types.Float):
+        return lambda value: value != value
+    return lambda value: False
+
+
+@register_jitable
+def first_from(row: Any, start: Any, stop: Any, value: Any) -> Any:
+    """The first place of a sorted stretch that holds no less than a value. Integers are compared
+    with a float64 as float64."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if row[middle] < value:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@register_jitable
+def first_behind(row: Any, start: Any, stop: Any, value: Any) -> Any:
+    """The first place of a sorted stretch that holds more than a value, or NaN."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if row[middle] <= value:
+            start = middle + 1
+        else:
+            stop = middle
+    return start

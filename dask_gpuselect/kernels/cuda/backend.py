@@ -1,0 +1,29 @@
+"""The kernels for CuPy chunks by purpose: their own, and the reference where there are none."""
+
+from dataclasses import replace
+
+from dask_gpuselect.kernels.cuda import (
+    bitonic,
+    fingerprints,
+    lanes,
+    lower_sets,
+    measures,
+    moments,
+    residuals,
+    sampling,
+    selection,
+)
+from dask_gpuselect.kernels.reference import backend as reference
+
+BACKEND = replace(
+    reference.BACKEND,
+    selection=selection,
+    sampling=sampling,
+    moments=moments,
+    measures=measures,
+    bitonic=bitonic,
+    lanes=lanes,
+    residuals=residuals,
+    lower_sets=lower_sets,
+    fingerprints=fingerprints,
+)

@@ -1,0 +1,91 @@
+"""What the rows of CuPy chunks say about linear fits: the host side of ``residuals.cu``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda.chunk import as_float64
+from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch, on_device
+from dask_gpuselect.kernels.cuda.source import MOST_PARAMETERS, ROWS_THREADS, row_sums
+from dask_gpuselect.kernels.reference import residuals
+from dask_gpuselect.kernels.reference.residuals import absolute_residuals
+from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
+
+__all__ = ["absolute_residuals", "row_tallies"]
+
+
+@advised
+def row_tallies(
+    x: Array,
+    y: Array,
+    design: Design,
+    thetas: FloatArray,
+    ends: Sequence[FloatArray],
+    most: Sequence[int],
+    *,
+    with_sums: bool,
+) -> list[RowTally]:
+    """What the rows of a chunk say about some fits; see `residuals.row_tallies`.
+
+    Reads the chunk once for each fit of up to `MOST_PARAMETERS`. Scratch: what is gathered; a copy
+    of rows that do not lie one behind the other, and of a y that is not float64.
+    """
+    if thetas.shape[1] > MOST_PARAMETERS or x.size == 0:
+        return residuals.row_tallies(x, y, design, thetas, ends, most, with_sums=with_sums)
+    x, y = cupy.ascontiguousarray(x), cupy.ascontiguousarray(as_float64(cupy.asarray(y)))
+    about = zip(thetas, ends, most, strict=True)
+    return [_row_tally(x, y, design, *each, with_sums=with_sums) for each in about]
+
+
+def _row_tally(
+    x: Array,
+    y: Array,
+    design: Design,
+    theta: FloatArray,
+    ends: FloatArray,
+    most: int,
+    *,
+    with_sums: bool,
+) -> RowTally:
+    dtype, n_ends, p = np.dtype(x.dtype), len(ends), len(theta)
+    defined = (("PARAMETERS", p), ("INTERCEPT", int(design.has_intercept)))
+    n_sums, most = row_sums(p), min(most, len(x))
+    blocks = blocks_at_once(dtype, "rows_tally", ROWS_THREADS, defined)
+    of_y = (design.y_centre, design.y_scale)
+    numbers = np.concatenate([design.centre, design.scale, of_y, theta, ends])
+    found = cupy.zeros(2 + n_ends + n_ends * n_sums + blocks * (1 + n_sums))
+    counts, at_ends, of_blocks = cupy.split(found, np.cumsum([2 + n_ends, n_ends * n_sums]))
+    places, rows = cupy.empty(most, np.int64), cupy.empty((most, 1 + p))
+    told = on_device(numbers.view(f"V{numbers.nbytes}"))
+    sizes = (np.int32(n_ends), np.int32(with_sums), np.int64(most))
+    out = (counts, at_ends, of_blocks, places, rows)
+    arguments = (x, y, np.int64(len(x)), told, *sizes, *out)
+    launch(dtype, "rows_tally", ROWS_THREADS, arguments, blocks=blocks, defined=defined)
+    host = found.get()
+    counted = host[: 2 + n_ends].view(np.int64)
+    sums = host[2 + n_ends :]
+    below = sums[n_ends * n_sums :].reshape(blocks, 1 + n_sums).sum(axis=0)
+    n = np.append(np.int64(below[0]), counted[1:-1])
+    groups = np.vstack([below[1:], sums[: n_ends * n_sums].reshape(n_ends, n_sums)])
+    n_between = int(counted[-1])
+    held = _in_order(places[: min(n_between, most)], rows[: min(n_between, most)])
+    return RowTally(n, *_unpacked(groups, p), held, n_between <= most)
+
+
+def _in_order(places: Array, rows: Array) -> FloatArray:
+    """Gathered rows on the host, in the order of the data."""
+    ordered: FloatArray = rows[cupy.argsort(places)].get()
+    return ordered
+
+
+def _unpacked(groups: FloatArray, p: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Products, moments and squares of each group."""
+    gram = np.zeros((len(groups), p, p))
+    row, column = np.tril_indices(p)
+    gram[:, row, column] = gram[:, column, row] = groups[:, : len(row)]
+    return gram, groups[:, len(row) : -1], groups[:, -1]

@@ -1,0 +1,206 @@
+"""What the kernels for a kind of chunk offer: one protocol for each purpose.
+
+A backend is a folder with a module for each protocol, and `backend.py` that names them all. What
+the functions do is said in `kernels.reference`, to which the others are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.reference.ordering import Dealt
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.designs import Design
+from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
+    LaneOrder,
+    Lanes,
+    LaneTally,
+    RanksOfLanes,
+)
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.strategies.probes import Measure, Report
+
+Chunk = Any
+"""A chunk as it comes, of any shape, once `arrays.checked` has seen it."""
+Values = Any
+"""The elements of a chunk, as `Selection.elements_of` gives them."""
+Part = Any
+"""A part of lanes, shape ``(*lanes, n)``, as `LaneKernels.parts_of` gives it."""
+
+
+class Selection(Protocol):
+    """Elements: counted between pivots, and gathered between the ends of brackets."""
+
+    def elements_of(self, chunk: Chunk, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
+
+    def cuts(self, values: Values, n_pivots: int) -> Cuts: ...
+
+    def tally(self, values: Values, brackets: Brackets, most: int) -> Tally | None: ...
+
+    def tally_in_place(self, values: Values, brackets: Brackets, most: int) -> Tally | None: ...
+
+    def merged(self, parts: Sequence[Tally]) -> Tally: ...
+
+
+class Sampling(Protocol):
+    """Samples, and what follows from them for arrays in memory."""
+
+    def sample(self, values: Values, size: int) -> NDArray[Any]: ...
+
+    def sorted_sample(self, values: Values, size: int) -> tuple[Any, float]: ...
+
+    def pilot(self, values: Values, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]: ...
+
+    def is_best_whole(self, values: Values) -> bool: ...
+
+    def whole(self, values: Values, ranks: RanksOf) -> Tally: ...
+
+
+class ExactSums(Protocol):
+    """Sums of elements and of their squares."""
+
+    def moments(self, values: Values, near: NDArray[Any]) -> Moments: ...
+
+
+class Measures(Protocol):
+    """What the probes of strategies measure."""
+
+    def report(self, values: Values, probe: Measure) -> Report: ...
+
+
+class Bitonic(Protocol):
+    """Sorting by a bitonic network."""
+
+    def bitonic_sorted(self, values: Values, sub_array: int) -> Any: ...
+
+
+class LaneKernels(Protocol):
+    """Lanes that are known as a whole."""
+
+    def parts_of(
+        self, chunks: Sequence[Chunk], dtype: np.dtype[Any], axes: tuple[int, ...]
+    ) -> list[Part]: ...
+
+    def answer_lanes(
+        self,
+        chunks: Sequence[Chunk],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+    ) -> Any: ...
+
+    def answers_and_ends(
+        self,
+        chunks: Sequence[Chunk],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        bounds_of: BoundsOf,
+        most: int,
+    ) -> tuple[FloatArray, LaneEnds]: ...
+
+    def lanes(self, parts: Sequence[Part], ranks: RanksOfLanes) -> Lanes: ...
+
+    def sorted_lanes(self, parts: Sequence[Part]) -> Iterator[NDArray[Any]]: ...
+
+    def lane_ends(self, parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds: ...
+
+    def deviations(self, chunk: Chunk, centre: Any, dtype: np.dtype[Any]) -> Any: ...
+
+
+class LanePasses(Protocol):
+    """Lanes that are taken in parts. Reports are on the host."""
+
+    def cuts(self, parts: Sequence[Part], brackets: LaneBrackets | None, m: int) -> LaneCuts: ...
+
+    def tally(self, parts: Sequence[Part], brackets: LaneBrackets) -> LaneTally: ...
+
+    def bracketed(
+        self, parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray
+    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
+
+    def merge_tallies(self, parts: Sequence[LaneTally]) -> LaneTally: ...
+
+
+class Residuals(Protocol):
+    """What the rows of two chunks say of linear fits."""
+
+    def row_tallies(
+        self,
+        x: Chunk,
+        y: Chunk,
+        design: Design,
+        thetas: FloatArray,
+        ends: Sequence[FloatArray],
+        most: Sequence[int],
+        *,
+        with_sums: bool,
+    ) -> list[RowTally]: ...
+
+    def absolute_residuals(self, x: Chunk, y: Chunk, design: Design, theta: FloatArray) -> Any: ...
+
+
+class Distances(Protocol):
+    """The nearest rows of queries."""
+
+    def nearest(self, rows: Chunk, queries: FloatArray, k: int, tile_elements: int) -> Nearest: ...
+
+
+class LowerSets(Protocol):
+    """Isotonic regression on the device of an array, of up to so many numbers."""
+
+    @property
+    def BEST_UPTO(self) -> int: ...
+
+    def lower_sets(self, y: Any, weights: Any = None) -> Any: ...
+
+
+class Fingerprints(Protocol):
+    """Bits that every element of a chunk has a part in."""
+
+    def mixed_in(self, start: int, chunk: Chunk) -> int: ...
+
+
+class Ordering(Protocol):
+    """What sorting does to a chunk: its keys, sorted or cut into pieces."""
+
+    def keys_of(self, chunk: Chunk, dtype: np.dtype[Any]) -> Any: ...
+
+    def elements_of(self, keys: Any, dtype: np.dtype[Any]) -> Any: ...
+
+    def sort(self, keys: Any) -> None: ...
+
+    def stable_order(self, keys: Any) -> Any: ...
+
+    def dealt(
+        self, keys: Any, marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool
+    ) -> Dealt: ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """All kernels for one kind of chunk: a module for each purpose. mypy holds it to the protocol
+    where it is given."""
+
+    selection: Selection
+    sampling: Sampling
+    moments: ExactSums
+    measures: Measures
+    bitonic: Bitonic
+    lanes: LaneKernels
+    lane_passes: LanePasses
+    residuals: Residuals
+    distances: Distances
+    lower_sets: LowerSets
+    fingerprints: Fingerprints
+    ordering: Ordering

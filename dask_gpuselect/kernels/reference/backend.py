@@ -1,0 +1,32 @@
+"""The kernels for chunks of the array API: all there are."""
+
+from dask_gpuselect.kernels.protocols import Backend
+from dask_gpuselect.kernels.reference import (
+    bitonic,
+    distances,
+    fingerprints,
+    lane_passes,
+    lanes,
+    lower_sets,
+    measures,
+    moments,
+    ordering,
+    residuals,
+    sampling,
+    selection,
+)
+
+BACKEND = Backend(
+    selection=selection,
+    sampling=sampling,
+    moments=moments,
+    measures=measures,
+    bitonic=bitonic,
+    lanes=lanes,
+    lane_passes=lane_passes,
+    residuals=residuals,
+    distances=distances,
+    lower_sets=lower_sets,
+    fingerprints=fingerprints,
+    ordering=ordering,
+)

@@ -1,0 +1,15 @@
+"""Fingerprints of chunks of any kind: those of the same elements on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.kernels.cpu import fingerprints as cpu
+
+
+def mixed_in(start: int, chunk: Any) -> int:
+    """64 bits that a number and every bit of a chunk, in C order, have a part in."""
+    return cpu.mixed_in(start, np.asarray(to_host(chunk)))

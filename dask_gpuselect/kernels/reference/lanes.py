@@ -1,0 +1,240 @@
+"""Lanes: the elements of some ranks in each, and what is beyond bounds. The reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import (
+    Array,
+    as_float64,
+    as_type,
+    concatenate,
+    is_kind,
+    like,
+    namespace,
+    numpy_dtype,
+    to_host,
+    transposed,
+)
+from dask_gpuselect.kernels.reference.moments import moments_of_rows
+from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, pick
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
+from dask_gpuselect.maths.lane_moments import LaneMoments
+
+TILE = 1 << 22  # elements that are looked at together, each as some fifteen float64
+
+
+def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Array]:
+    """The chunks as parts of lanes: with the reduced axes as one, the last, and in a dtype that is
+    sorted fast, in the same order and exact both ways.
+
+    Parameters
+    ----------
+    chunks : sequence of arrays
+        Of one shape but for `axes`.
+    dtype : dtype
+        What their array says they are.
+    axes : tuple of int
+        Ascending. Lanes are numbered in C order of the other axes.
+    """
+    wanted = selection_dtype(dtype)
+    return [
+        lanes_last(chunk if numpy_dtype(chunk) == wanted else as_type(chunk, wanted.name), axes)
+        for chunk in chunks
+    ]
+
+
+def lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
+    """A chunk with its reduced axes as one, the last: a view where that can be."""
+    kept = [axis for axis in range(chunk.ndim) if axis not in axes]
+    moved = transposed(chunk, (*kept, *axes))
+    shape = (chunk.shape[axis] for axis in kept)
+    n = math.prod(chunk.shape[axis] for axis in axes)
+    return namespace(chunk).reshape(moved, (*shape, n))
+
+
+def answer_lanes(
+    chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Array:
+    """The answers for every lane, ``(n_answers, n_lanes)``, of the chunks' kind.
+
+    Parameters
+    ----------
+    chunks, dtype, axes
+        As for `parts_of`.
+    question : LaneOrder
+    """
+    answer = question.lane_answer(lanes(parts_of(chunks, dtype, axes), question.lane_ranks))
+    return like(answer, chunks[0])
+
+
+def answers_and_ends(
+    chunks: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    bounds_of: BoundsOf,
+    most: int,
+    answer: Callable[..., Array] = answer_lanes,
+    look: Callable[..., LaneEnds] | None = None,
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """The answers for every lane, and what is beyond bounds that they make, both on the host.
+
+    Parameters
+    ----------
+    chunks, dtype, axes, question
+        As for `answer_lanes`.
+    bounds_of : callable
+        See `lane_ends.BoundsOf`.
+    most : int
+        How many elements are kept of each side of a lane.
+    answer, look : callable, optional
+        `answer_lanes` and `lane_ends` of another backend.
+    """
+    answers = to_host(answer(chunks, dtype, axes, question)).astype(np.float64)
+    bounds = Bounds(*bounds_of(answers), selection_dtype(dtype))
+    return answers, (look or lane_ends)(parts_of(chunks, dtype, axes), bounds, most)
+
+
+def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every lane.
+
+    Parameters
+    ----------
+    parts : sequence of arrays, shape (*lanes, n_i)
+        The elements of each lane are those of all parts, in any order.
+    ranks : callable
+        See `lane_cuts.RanksOfLanes`.
+
+    Returns
+    -------
+    Lanes
+        In C order of the lanes.
+    """
+    return join([pick(rows, ranks) for rows in sorted_lanes(parts)])
+
+
+def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
+    """All lanes, each sorted with NaN and NaT last, in tables on the host with a row for each.
+
+    Parameters
+    ----------
+    parts : sequence of arrays
+        As for `lanes`.
+
+    Yields
+    ------
+    ndarray, shape (some, n)
+        Of the next lanes, in C order; at least one table. It may be overwritten by the next.
+    """
+    whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
+    ordered = np.asarray(to_host(namespace(whole).sort(whole, axis=-1)))
+    yield ordered.reshape(math.prod(ordered.shape[:-1]), ordered.shape[-1])
+
+
+def lane_ends(
+    parts: Sequence[Array],
+    bounds: Bounds,
+    most: int,
+    widened: Callable[[Array], Array] = as_float64,
+    moments_of: Callable[[Array], LaneMoments] = moments_of_rows,
+) -> LaneEnds:
+    """What is beyond the bounds of every lane.
+
+    Parameters
+    ----------
+    parts : sequence of arrays, shape (*lanes, n_i)
+        As for `lanes`.
+    bounds : Bounds
+        Of the lanes, in C order.
+    most : int
+        How many elements are kept of each side.
+    widened : callable
+        Makes float64 of the array's elements, denormal ones too.
+    moments_of : callable, optional
+        The exact sums of every row of a table; by default on the host.
+
+    Returns
+    -------
+    LaneEnds
+        On the host.
+    """
+    n = sum(part.shape[-1] for part in parts)
+    whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
+    rows = namespace(whole).reshape(whole, (math.prod(whole.shape[:-1]), n))
+    step = max(1, TILE // max(n, 1))
+    return LaneEnds.joined(
+        [
+            _ends_of_rows(
+                rows[i : i + step, ...],
+                bounds[i : i + step],
+                most,
+                widened,
+                moments_of,
+            )
+            for i in range(0, max(rows.shape[0], 1), step)
+        ]
+    )
+
+
+def _ends_of_rows(
+    rows: Array,
+    bounds: Bounds,
+    most: int,
+    widened: Callable[[Array], Array],
+    moments_of: Callable[[Array], LaneMoments],
+) -> LaneEnds:
+    xp = namespace(rows)
+    values = widened(rows)
+    low, high = (like(bound, rows)[:, None] for bound in (bounds.low, bounds.high))
+    is_valid = values == values
+    is_low, is_high = values < low, values > high
+    least, largest = extremes_of(bounds.dtype)
+    n_valid, n_low, n_high = (_counted(mask) for mask in (is_valid, is_low, is_high))
+
+    n = rows.shape[1]
+
+    # Of float64, for CuPy takes denormal float32 for zeros.
+    exact = values if is_kind(rows, "real floating") else rows
+
+    def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
+        if n == 0:
+            return np.full(len(n_valid), other)
+        found = find(xp.where(mask, exact, other.item()), axis=1)
+        return np.asarray(to_host(found), other.dtype)
+
+    beyond_low, beyond_high = (
+        Outermost.of(count, count, to_host(rows[mask]), most, is_high=is_upper)
+        for mask, count, is_upper in ((is_low, n_low, False), (is_high, n_high, True))
+    )
+    return LaneEnds(
+        n_valid,
+        n - n_valid,
+        nearest(is_valid, largest, xp.min),
+        nearest(is_valid, least, xp.max),
+        nearest(values >= low, largest, xp.min),
+        nearest(values <= high, least, xp.max),
+        beyond_low,
+        beyond_high,
+        moments_of(rows),
+    )
+
+
+def _counted(mask: Array) -> IntArray:
+    return np.asarray(to_host(namespace(mask).sum(as_type(mask, "int64"), axis=1)), np.int64)
+
+
+def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
+    """The distances of elements from the centres of their lanes, in the dtype of these; 0 where a
+    centre is not finite."""
+    xp, wide = namespace(chunk), as_type(chunk, dtype.name)
+    with np.errstate(over="ignore", invalid="ignore"):  # for those that are NumPy inside
+        distances = xp.abs(wide - centre)
+    return xp.where(xp.isfinite(centre), distances, xp.zeros_like(distances))

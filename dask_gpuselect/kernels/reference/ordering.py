@@ -1,0 +1,76 @@
+"""What sorting does to one chunk, on its own device: the reference.
+
+Keys are those of `radix.keys_of`, unsigned integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.kernels.radix import elements_of, keys_of, stable_places
+from dask_gpuselect.maths.cuts import IntArray
+
+__all__ = ["Dealt", "dealt", "elements_of", "in_order", "keys_of", "sort", "stable_order"]
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Elements of a chunk as they are sent away.
+
+    Parameters
+    ----------
+    keys : array
+        Those before the first of some marks come first, then those that equal it, those before the
+        second, and so on; NaN and NaT last. Among themselves they are as they were, or ascend.
+    order : array of int64, optional
+        Where they were, if that is asked for. Without it they are where they were.
+    below, upto : ndarray of int64
+        How many come before each mark, and up to and with it; on the host.
+    """
+
+    keys: Array
+    order: Array | None
+    below: IntArray
+    upto: IntArray
+
+
+def sort(keys: Array) -> None:
+    """Sort keys in place."""
+    keys.sort()
+
+
+def stable_order(keys: Array) -> Array:
+    """The places of the keys in ascending order, those of equal ones ascending; int64."""
+    return stable_places(keys).astype(np.int64, copy=False)
+
+
+def dealt(keys: Array, marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool) -> Dealt:
+    """Keys in the order in which they are cut into pieces.
+
+    Parameters
+    ----------
+    keys : array
+        See `keys_of`.
+    marks : ndarray
+        Elements, ascending, none missing; on the host.
+    dtype : dtype
+        Of the elements.
+    has_order : bool
+        Whether other arrays go along.
+    """
+    order = stable_order(keys) if has_order else None
+    ordered = namespace(keys).sort(keys) if order is None else keys[order]
+    return in_order(ordered, order, like(keys_of(marks, dtype), keys))
+
+
+def in_order(keys: Array, order: Array | None, marks: Array) -> Dealt:
+    """Keys that ascend, where they were, and the keys of the marks."""
+    below, upto = (
+        to_host(keys.searchsorted(marks, side=side)).astype(np.int64) for side in ("left", "right")
+    )
+    return Dealt(keys, order, below, upto)

@@ -1,0 +1,25 @@
+"""Which kernels take a chunk: chosen by its kind, and imported when the first such chunk is met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import is_cupy
+from dask_gpuselect.kernels.protocols import Backend
+
+
+def backend_for(chunk: Any) -> Backend:
+    """The kernels for a chunk."""
+    if isinstance(chunk, np.ndarray):
+        from dask_gpuselect.kernels.cpu import backend as cpu
+
+        return cpu.BACKEND
+    if is_cupy(chunk):
+        from dask_gpuselect.kernels.cuda import backend as cuda
+
+        return cuda.BACKEND
+    from dask_gpuselect.kernels.reference import backend as reference
+
+    return reference.BACKEND

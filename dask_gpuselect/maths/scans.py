@@ -1,0 +1,71 @@
+"""Which keys of each chunk go to which chunk in one pass of the distributed radix sort: the scans
+of its histograms, on the host.
+
+K. Spafford, "Identification of Quartiles and Outliers with a Distributed Heterogeneous Radix Sort",
+Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_gpuselect.maths.cuts import IntArray
+
+
+class Run(NamedTuple):
+    """Keys one behind the other: their ends, None if there are none, and whether they ascend."""
+
+    first: int | None
+    last: int | None
+    ascends: bool
+
+
+def joined_runs(runs: Sequence[Run]) -> Run:
+    """The run that some runs make, one behind the other."""
+    ends = [(run.first, run.last) for run in runs if run.first is not None]
+    if not ends:
+        return Run(None, None, ascends=True)
+    is_joined = all(a[1] <= b[0] for a, b in pairwise(ends))  # type: ignore[operator]
+    return Run(ends[0][0], ends[-1][1], is_joined and all(run.ascends for run in runs))
+
+
+def cut_positions(counts: IntArray) -> IntArray | None:
+    """Where the keys of each chunk, once they are in the order of the digit, are cut into pieces
+    for all chunks: steps 2 to 6 of Algorithm 1.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (p, values)
+        How many keys of each chunk have each value of the digit.
+
+    Returns
+    -------
+    ndarray of int64, shape (p, p + 1), or None
+        Chunk i sends its keys from ``[i, j]`` to before ``[i, j + 1]`` to chunk j, and every chunk
+        gets as many as it had. None if all keys have one value: then nothing moves.
+
+    Notes
+    -----
+    The paper computes the position of every key: those with the value before it, those of lower
+    ranks with its own (`H_PriorDigit`, `H_PriorRank`), and those of its rank (`C_Digit`). Along the
+    ordered keys of a rank positions ascend, so it is enough to know where they pass the first
+    position of each chunk. That is p numbers for a chunk, instead of one for every key.
+    """
+    sizes, totals = counts.sum(axis=1), counts.sum(axis=0)
+    if totals.max(initial=0) == totals.sum():
+        return None
+    behind_value = np.cumsum(totals)
+    # Of the first position of each chunk: the value there, and how many keys of it lie before.
+    begins = np.cumsum(sizes[:-1])
+    value = np.searchsorted(behind_value, begins, side="right")
+    value = np.minimum(value, len(totals) - 1)  # where only empty chunks are left
+    taken = begins - (behind_value - totals)[value]
+    own = counts[:, value]
+    prior_rank = np.cumsum(own, axis=0) - own
+    before = np.cumsum(counts, axis=1)[:, value] - own
+    cuts = before + np.clip(taken - prior_rank, 0, own)
+    return np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)

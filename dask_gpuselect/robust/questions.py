@@ -1,0 +1,236 @@
+"""What `mad` asks of all elements, and of every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import namespace
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.graphs import places_of
+from dask_gpuselect.engine.lanes import ask_lanes
+from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
+from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ranks import MEDIAN
+from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quiet import quiet
+from dask_gpuselect.robust.deviations import (
+    DeviationBrackets,
+    around,
+    bracket_from_cuts,
+    bracket_from_sample,
+    bracket_known,
+    distances_of_ranks,
+)
+
+
+@dataclass(frozen=True)
+class QuietMedian(Quantiles):
+    """The median of distances: whatever there is to warn of, that of the elements has told."""
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class MedianFound:
+    """What a load says: the median, and the answer before it is divided, or None if that takes one
+    load more. Both one-dimensional, of one element."""
+
+    median: NDArray[Any]
+    deviation: NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class DeviationQuestion(Question):
+    """The median absolute deviation of all elements.
+
+    Parameters
+    ----------
+    median : Quantiles
+        Of the elements.
+    distances : Quantiles
+        The median of the distances.
+    scale : float
+        What this is divided by.
+    """
+
+    median: Quantiles
+    distances: QuietMedian
+    scale: float
+
+    third: ClassVar[str] = "distances"
+
+    @classmethod
+    def of(cls, source: np.dtype[Any], scale: float, *, skips_missing: bool) -> DeviationQuestion:
+        dtype = result_dtype(source, MEDIAN, weak_q=True)
+        median = Quantiles((0.5,), MEDIAN.name, skips_missing, source, dtype)
+        return cls(median, QuietMedian((0.5,), MEDIAN.name, skips_missing, dtype, dtype), scale)
+
+    @property
+    def lanes(self) -> LaneDeviationQuestion:
+        return LaneDeviationQuestion(self)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.distances.dtype
+
+    def guess(self, ordered: Any, rate: float) -> DeviationBrackets:
+        del rate  # the sample's own ranks are those that are wanted
+        take = partial(elements_at, ordered)
+        return bracket_from_sample(take, int(ordered.shape[0]), self.dtype)
+
+    def bracket(self, cuts: Cuts) -> DeviationBrackets:
+        return bracket_from_cuts(cuts, self.dtype)
+
+    def look(self, brackets: Brackets, tally: Tally) -> MedianFound:
+        assert isinstance(brackets, DeviationBrackets)
+
+        def found(wanted: IntArray) -> NDArray[Any]:
+            return order_statistics(*around(brackets, tally, wanted), wanted)
+
+        median = self.median.answer_by(tally.n_valid, tally.n_missing, found)
+        if not np.isfinite(median).all():
+            return MedianFound(median, np.full_like(median, np.nan))
+        if brackets.spared is not None:
+            return MedianFound(median, None)
+        return MedianFound(median, self._deviation(median, brackets, tally))
+
+    def more(self, brackets: Brackets, found: MedianFound) -> DeviationBrackets | None:
+        if found.deviation is not None:
+            return None
+        assert isinstance(brackets, DeviationBrackets)
+        assert brackets.spared is not None
+        return bracket_known(brackets.spared, found.median[0])
+
+    def finish(
+        self, found: MedianFound, more: Brackets | None, tally: Tally | None, sums: Moments | None
+    ) -> NDArray[Any]:
+        del sums
+        deviation = found.deviation
+        if deviation is None:
+            assert isinstance(more, DeviationBrackets)
+            assert tally is not None
+            deviation = self._deviation(found.median, more, tally)
+        answer: NDArray[Any] = self.scaled(deviation)
+        return answer
+
+    def scaled(self, deviation: Any) -> Any:
+        """Divided as SciPy does, in the type of the result."""
+        with np.errstate(all="ignore"):
+            return deviation / self.scale
+
+    def _deviation(
+        self, median: NDArray[Any], brackets: DeviationBrackets, tally: Tally
+    ) -> NDArray[Any]:
+        def found(wanted: IntArray) -> NDArray[Any]:
+            return distances_of_ranks(brackets, tally, median[0], wanted)
+
+        return self.distances.answer_by(tally.n_valid, 0, found)
+
+
+@dataclass(frozen=True)
+class LaneDeviationQuestion(LaneQuestion):
+    """The median absolute deviation of every lane.
+
+    Parameters
+    ----------
+    of_all : DeviationQuestion
+        What the same question is about all elements.
+    """
+
+    of_all: DeviationQuestion
+
+    @property
+    def order(self) -> Quantiles:
+        return self.of_all.median
+
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return self.of_all.dtype  # the distances': bytes become float64
+
+    def loads_in_passes(self, loads: int) -> int:
+        return 2 * loads
+
+    @quiet()
+    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
+        question = self.of_all
+        median = kernels.answer_lanes(chunks, dtype, axes, question.median)
+        first = chunks[0]
+        shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
+        centre = namespace(median).reshape(median, tuple(shape))
+        distances = [kernels.deviations(chunk, centre, question.dtype) for chunk in chunks]
+        found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
+        return _finished(found, median, question)
+
+    def composed(self, x: da.Array, label: str, shape: AnswerAxes) -> da.Array:
+        """The median of the distances from the medians, each in as many loads as it takes."""
+        question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
+        kept = replace(shape, keepdims=True)
+        median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
+        distances = da.blockwise(
+            partial(_distances_of_same, question=question, numblocks=x.numblocks, axes=shape.axes),
+            every,
+            x,
+            every,
+            median,
+            every,
+            places_of(x),
+            every,
+            name=f"{label}-distances-{tokenize(x.name, median.name)}",
+            align_arrays=False,
+            dtype=dtype,
+            meta=meta_from_array(x._meta, dtype=dtype),
+        )
+        found = ask_lanes(distances, question.distances, label, kept, dtype)
+        deviations: da.Array = da.map_blocks(
+            partial(_finished_seen, question=question),
+            found,
+            median,
+            name=f"{label}-scaled-{tokenize(found.name, median.name, question)}",
+            dtype=dtype,
+            meta=found._meta,
+        )
+        return deviations if shape.keepdims else deviations.squeeze(shape.axes)
+
+
+@quiet()
+def _distances_of_same(
+    chunk: Any,
+    median: Seen,
+    place: tuple[int, ...],
+    *,
+    question: DeviationQuestion,
+    numblocks: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Any:
+    """The distances from the medians, if they are the medians of this chunk and no other."""
+    number = InColumn(numblocks, axes, place).number()
+    if median.marks[number] != marks_of([chunk])[0]:
+        raise changed(place)
+    return kernels.deviations(chunk, median.value, question.dtype)
+
+
+def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any:
+    return _finished(found, median.value, question)
+
+
+@quiet()
+def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
+    """What was found is divided, and NaN where the median is not finite."""
+    xp = namespace(found)
+    nan = xp.full_like(found, float("nan"))
+    return xp.where(xp.isfinite(median), question.scaled(found), nan)

@@ -1,0 +1,280 @@
+"""What robust regression does in scikit-learn's conventions, whatever the criterion is."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from numbers import Real
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dask_gpuselect.arguments import check_real, check_table, public
+from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, is_cupy, like, namespace
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.maths.fits.concentration import Criterion
+from dask_gpuselect.maths.fits.designs import Design, solve
+from dask_gpuselect.maths.fits.scales import NORMAL, rows_covered
+from dask_gpuselect.maths.fits.starts import StartSettings
+from dask_gpuselect.quiet import outside, quiet
+from dask_gpuselect.robust import rows as passes
+from dask_gpuselect.robust.fitting import Fitted, fit
+from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
+
+REWEIGHTED = NORMAL.inv_cdf(0.9875)  # scales, up to which a residual is no outlier's
+
+
+class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """The part of an estimator that does not depend on its criterion."""
+
+    def __init__(
+        self,
+        *,
+        coverage: float | None = None,
+        fit_intercept: bool = True,
+        reweight: bool = False,
+        n_starts: int = 500,
+        n_best: int = 10,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        random_state: Any = None,
+    ) -> None:
+        self.coverage = coverage
+        self.fit_intercept = fit_intercept
+        self.reweight = reweight
+        self.n_starts = n_starts
+        self.n_best = n_best
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    @public("X", "y")
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the rows of X and y.
+
+        Parameters
+        ----------
+        X : dask array or array_like, shape (n, p)
+            Of real numbers. In chunks of rows, of sizes known or not, NumPy's or CuPy's.
+        y : dask array or array_like, shape (n,)
+            In chunks of the same rows.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For NaN and infinities, collinear columns, no more than two rows for each parameter, or
+            chunks that divide the columns, or rows otherwise than y's.
+        TypeError
+            For dtypes that are not real, and a lazy y for an X in memory.
+        ChunksChangedError
+            If a chunk differs between two loads.
+        """
+        self._check_parameters()
+        rows = self._rows(X, y)
+        n, p = sum(rows.sizes), self.n_features_in_ + bool(self.fit_intercept)
+        if n <= 2 * p:
+            raise ValueError(
+                f"n_samples={n} is not enough for {p} parameters, which take more than {2 * p}"
+            )
+        h = rows_covered(self.coverage, n, p)
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        found = fit(rows, h, self._search(), tol=self.tol, random=np.random.default_rng(seed))
+        if not found.is_settled and self._improves:
+            warnings.warn(
+                f"not settled after max_iter={self.max_iter} steps",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self._tell(found, n, p)
+        theta, limit = found.theta, found.half.t
+        if self.reweight:
+            limit = REWEIGHTED * self.scale_ * found.design.y_scale
+            theta = _reweighted(rows, found.design, theta, limit)
+            self.coef_, self.intercept_ = found.design.coefficients(theta)
+        how = {"design": found.design, "theta": found.theta, "limit": limit}
+        self.support_ = rows.mapped(_is_held, "support", **how)
+        self.n_passes_ = rows.n_passes
+        return self
+
+    @public("X")
+    def predict(self, X: Any) -> Any:
+        """The values that the fit gives to rows.
+
+        Parameters
+        ----------
+        X : dask array or array_like, shape (n, p)
+
+        Returns
+        -------
+        dask array or array, shape (n,)
+            Of float64; lazy for a lazy X.
+        """
+        check_is_fitted(self)
+        how: dict[str, Any] = {"coef": self.coef_, "intercept": self.intercept_}
+        if isinstance(X, da.Array):
+            X = _entered(X, "X")
+            check_table(X, "X")
+            self._check_columns(X)
+            meta = namespace(X._meta).zeros((0,), dtype=np.float64)
+            how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "token": "prediction"}
+            return da.map_blocks(_predicted, X, **how)
+        if is_cupy(X):
+            self._check_columns(X)
+        else:
+            X = validate_data(self, X, reset=False)
+        return _predicted(X, **how)
+
+    @public("X", "y", "sample_weight")
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The coefficient of determination, of lazy arrays by one load.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+        sample_weight : array_like, optional
+            Of arrays in memory only.
+
+        Returns
+        -------
+        float
+            What `sklearn.metrics.r2_score` is. Outliers spoil it.
+        """
+        if not isinstance(X, da.Array):
+            return float(super().score(X, y, sample_weight))
+        if sample_weight is not None:
+            raise ValueError("sample_weight is not supported for dask arrays")
+        residual = y - self.predict(X)
+        with outside():
+            return float(1 - (residual * residual).mean() / y.var())
+
+    # --- What is asked ----------------------------------------------------------------------------
+
+    @property
+    def _improves(self) -> bool:
+        return True
+
+    def _criterion(self) -> Criterion:
+        raise NotImplementedError
+
+    def _tell(self, found: Fitted, n: int, p: int) -> None:
+        design, self.n_covered_ = found.design, found.half.h
+        self.coef_, self.intercept_ = design.coefficients(found.theta)
+        # Not by the square of a scale, which may be beyond the largest float64.
+        self.objective_ = float(found.objective) / design.y_scale / design.y_scale
+        self.n_iter_ = max(found.n_iter, 1)
+
+    def _search(self) -> StartSettings:
+        return StartSettings(
+            self._criterion(),
+            bool(self.fit_intercept),
+            self.n_starts,
+            self.n_best,
+            self.max_iter if self._improves else 0,
+        )
+
+    # --- Checks -----------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        if self.coverage is not None and not _is_within(self.coverage, 0.5, 1):
+            raise ValueError(f"coverage must be None or in [0.5, 1], and is {self.coverage!r}")
+        for name, least in (("n_starts", 1), ("n_best", 1), ("max_iter", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} must be an integer from {least}, and is {value!r}")
+        if not _is_within(self.tol, 0, 1) or self.tol == 1:
+            raise ValueError(f"tol must be in [0, 1), and is {self.tol!r}")
+
+    def _rows(self, X: Any, y: Any) -> Rows:
+        if isinstance(X, da.Array):
+            X, y = _entered(X, "X"), _entered(y, "y")
+            check_table(X, "X")
+            check_real(X, "X")
+            check_real(y, "y")
+            self.n_features_in_ = X.shape[1]
+            return LazyRows(X, _aligned(X, y))
+        if is_dask_collection(y):
+            raise TypeError("y is lazy and X is not: make X a dask array, or compute y")
+        for array in (X, y):
+            check_not_masked(array, FILL_ROWS)
+        if is_cupy(X):
+            check_table(X, "X")
+            check_real(X, "X")
+            check_real(y, "y")
+            self.n_features_in_ = X.shape[1]
+            return PlainRows(X, y if is_cupy(y) else like(np.asarray(y), X))
+        checked = validate_data(
+            self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
+        )
+        return PlainRows(*checked)
+
+    def _check_columns(self, X: Any) -> None:
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+
+
+# --- Lazy arrays ----------------------------------------------------------------------------------
+
+
+def _entered(array: Any, name: str) -> Any:
+    """A lazy array whose chunks are what it says; a plain one, but a masked one, as it is."""
+    if isinstance(array, da.Array):
+        return entered(array, name, FILL_ROWS)
+    check_not_masked(array, FILL_ROWS)
+    return array
+
+
+def _is_within(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, Real | np.number) and bool(least <= float(value) <= most)
+
+
+def _aligned(X: da.Array, y: Any) -> da.Array:
+    """y with the chunks of X."""
+    if y.ndim != 1:
+        raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
+    known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
+    if known and of_y and X.shape[0] != y.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows, and y {y.shape[0]}")
+    if not isinstance(y, da.Array):
+        y = da.from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
+    if X.numblocks[0] != y.numblocks[0] or (known and of_y and X.chunks[0] != y.chunks[0]):
+        raise ValueError(
+            f"the rows of X are in chunks {X.chunks[0]}, those of y in {y.chunks[0]}: "
+            "y.rechunk((X.chunks[0],)) gives it the same"
+        )
+    aligned: da.Array = y
+    return aligned
+
+
+# --- What is told ---------------------------------------------------------------------------------
+
+
+@quiet()
+def _predicted(x: Any, coef: FloatArray, intercept: float) -> Any:
+    return as_type(x, "float64") @ like(coef, x) + intercept
+
+
+def _reweighted(rows: Rows, design: Design, theta: FloatArray, limit: float) -> FloatArray:
+    """Least squares of the rows whose absolute residual is at most so large, by one pass."""
+    ends = [np.array([limit])]
+    (tally,) = passes.tallies(rows, design, theta[None], ends, [0], with_sums=True)
+    return theta + solve(tally.gram.sum(axis=0), tally.moment.sum(axis=0))
+
+
+def _is_held(x: Any, y: Any, *, design: Design, theta: FloatArray, limit: float) -> Any:
+    return backend_for(x).residuals.absolute_residuals(x, y, design, theta) <= limit

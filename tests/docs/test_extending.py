@@ -1,0 +1,59 @@
+"""A statistic of a question of its own, as the documentation shows it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy.stats import trim_mean
+
+from dask_gpuselect.engine import pilot
+from examples.trimmed_mean import trimmed_mean
+from tests.data import make, uniform
+from tests.sources import Source
+
+NAMES = ("normal", "constant", "two values", "tied", "sorted", "lognormal", "outliers")
+
+
+def by_sorting(a: Any, cut: float) -> float:
+    kept = np.sort(a.ravel())[int(cut * a.size) : a.size - int(cut * a.size)].astype(float)
+    return math.fsum(kept) / kept.size
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+def test_trimmed_mean(name: str, dtype: str) -> None:
+    for n in (1, 2, 33, 10_000):
+        a = make(name, dtype, n)
+        for cut in (0, 0.1, 0.49):
+            wanted = by_sorting(a, cut)
+            found = {float(trimmed_mean(a, cut))}
+            for chunks in (n, -(-n // 7)):
+                x = da.from_array(a, chunks=chunks)
+                found |= {float(trimmed_mean(y, cut).compute()) for y in (x, x.map_blocks(np.copy))}
+            assert len(found) == 1  # under any chunking, lazily and at once
+            np.testing.assert_allclose(found.pop(), wanted, rtol=2e-15)
+
+
+def test_as_scipy_in_two_loads() -> None:
+    source = Source((40, 500))
+    x = source.lazy((10, 100))
+    lazy = trimmed_mean(x, 0.2)
+    assert not source.loads
+    wanted = trim_mean(source.values((slice(None),) * 2), 0.2, axis=None)
+    np.testing.assert_allclose(lazy.compute(), wanted)
+    assert set(source.loads.values()) == {2}
+    assert np.isnan(trimmed_mean(np.array([1.0, np.nan]), 0.1))
+
+
+def test_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data in memory are read once, and summed in the same read."""
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    a = uniform(60_000)
+    lazy = trimmed_mean(da.from_array(a, chunks=20_000), 0.25)
+    assert any("guess" in layer for layer in lazy.__dask_graph__().layers)
+    assert lazy.compute() == trimmed_mean(a, 0.25) == pytest.approx(by_sorting(a, 0.25))

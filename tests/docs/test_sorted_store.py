@@ -1,0 +1,57 @@
+"""The example that sorts a store into another: it runs within its limit, and sees mistakes."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import zarr
+
+pytestmark = pytest.mark.any_dask  # of an example
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("sorted_store")
+
+
+@pytest.mark.slow
+def test_a_store_is_sorted(tmp_path: Path) -> None:
+    """In a process of its own, whose memory is limited for good."""
+    store = tmp_path / "made.zarr"
+    command = [sys.executable, str(EXAMPLES / "sorted_store.py"), "--store", str(store), "--keep"]
+    command += ["--gigabytes", "0.002", "--chunk-mb", "0.3", "--distribution", "integers"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "loads per chunk    3" in done.stdout
+    assert "the sorted store is the other in ascending order" in done.stdout
+    made, found = (
+        zarr.open_array(tmp_path / name, mode="r") for name in ("made.zarr", "sorted-made.zarr")
+    )
+    assert found.chunks == made.chunks
+    np.testing.assert_array_equal(found[:], np.sort(made[:]))
+
+
+def test_a_mistake_is_seen(example: ModuleType) -> None:
+    values = np.random.default_rng(0).normal(size=100)
+    ordered = np.sort(values)
+    expected = example.summary(values)
+
+    def told(found: np.ndarray) -> tuple[bool, bool]:
+        parts = [example.summary(part) for part in np.array_split(found, 4)]
+        whole = example.joined(parts)
+        return whole.ascends, whole[:2] == expected[:2]
+
+    assert told(ordered) == (True, True)
+    assert told(values) == (False, True)
+    assert told(np.concatenate([ordered[25:50], ordered[:25], ordered[50:]])) == (False, True)
+    assert told(np.append(ordered[0], ordered[:-1])) == (True, False)
+    assert told(ordered[:-1]) == (True, False)

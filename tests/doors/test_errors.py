@@ -1,0 +1,409 @@
+"""Bad input is refused by name: at the call where it can be, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import array_api_strict as xp
+import dask
+import dask.array as da
+import dask.bag
+import numpy as np
+import pytest
+from dask.base import DaskMethodsMixin
+
+import dask_gpuselect
+from tests.backends import CUPY, NUMPY, Backend
+from tests.features.test_quantiles import untouchable
+from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
+
+QUANTILES = tuple(filter(takes_q, FUNCTIONS))
+
+every_function = pytest.mark.parametrize("function", FUNCTIONS)
+functions_of_q = pytest.mark.parametrize("function", QUANTILES)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def call(function: str, a: Any, *arguments: Any, **options: Any) -> Any:
+    """With a q of 0.5 if none is given and one is needed."""
+    if takes_q(function) and not arguments:
+        arguments = (0.5,)
+    return getattr(dask_gpuselect, function)(a, *arguments, **options)
+
+
+def arrays(backend: Backend, dtype: Any = "f8", shape: tuple[int, ...] = (4, 5)) -> list[Any]:
+    """A lazy array that must not be loaded, and one in memory."""
+    return [untouchable(backend, shape, dtype, 2), backend.asarray(np.zeros(shape, dtype))]
+
+
+# --------------------------------------------------------------------------------------------------
+# q
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("q", "named"),
+    [
+        (1.5, "1.5"),
+        (-0.25, "-0.25"),
+        (-5e-324, "-5e-324"),
+        (np.nextafter(1, 2), "1.0000000000000002"),
+        (np.nan, "nan"),
+        (np.inf, "inf"),
+        ([0.5, np.nan], "nan"),
+        ([0.5, 2, 3], "2.0"),
+        (np.array([0.1, -1]), "-1.0"),
+        (50, "50.0"),
+    ],
+)
+@pytest.mark.parametrize("function", ["quantile", "nanquantile"])
+def test_q_outside(backend: Backend, function: str, q: Any, named: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(ValueError, match=rf"q must lie in \[0, 1\], and {named} does not"):
+            call(function, a, q)
+
+
+@pytest.mark.parametrize(
+    ("q", "named"), [(100.5, "100.5"), (-1, "-1.0"), ([50, np.nan], "nan"), ([0, 101], "101.0")]
+)
+@pytest.mark.parametrize("function", ["percentile", "nanpercentile"])
+def test_percentage_outside(backend: Backend, function: str, q: Any, named: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(ValueError, match=rf"q must lie in \[0, 100\], and {named} does not"):
+            call(function, a, q)
+
+
+@pytest.mark.parametrize(
+    ("q", "shape"), [([[0.5]], "1, 1"), (np.zeros((2, 3)), "2, 3"), (np.zeros((0, 3)), "0, 3")]
+)
+@functions_of_q
+def test_q_of_many_dimensions(backend: Backend, function: str, q: Any, shape: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(ValueError, match=rf"scalar or one-dimensional, not of shape \({shape}"):
+            call(function, a, q)
+
+
+@pytest.mark.parametrize(
+    ("q", "named"),
+    [
+        (0.5j, "complex128"),
+        ([0.5, 0.5j], "complex128"),
+        ("0.5", "<U3"),
+        (["a", "b"], "<U1"),
+        (None, "object"),
+        ({0.5}, "object"),
+        (np.timedelta64(1, "s"), "timedelta64"),
+    ],
+)
+@functions_of_q
+def test_q_that_is_no_number(backend: Backend, function: str, q: Any, named: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(TypeError, match=f"q must be real, not {named}"):
+            call(function, a, q)
+
+
+@functions_of_q
+def test_lazy_q(backend: Backend, function: str) -> None:
+    for q in (untouchable(backend, (3,), "f8", 1), da.zeros(()), dask.delayed(0.5)):
+        for a in arrays(backend):
+            with pytest.raises(TypeError, match="q must be known when the graph is built"):
+                call(function, a, q)
+
+
+# --------------------------------------------------------------------------------------------------
+# axis, method, weights, and what is not offered
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("axis", "named"), [(2, 2), (-3, -3), ((0, 2), 2), ((0, 1, 2), 2), ([-4], -4)]
+)
+@every_function
+def test_axis_that_is_not_there(backend: Backend, function: str, axis: Any, named: int) -> None:
+    for a in arrays(backend):
+        with pytest.raises(
+            np.exceptions.AxisError, match=f"axis {named} is out of bounds for array of dimension 2"
+        ):
+            call(function, a, axis=axis)
+
+
+@every_function
+def test_axis_of_no_dimension(backend: Backend, function: str) -> None:
+    for a in (backend.mapped(da.zeros(())), backend.asarray(1.0), 1.0):
+        with pytest.raises(np.exceptions.AxisError, match="axis 0 is out of bounds"):
+            call(function, a, axis=0)
+
+
+@pytest.mark.parametrize("axis", [(0, 0), (0, 1, -1), (-1, -1)])
+@every_function
+def test_repeated_axis(backend: Backend, function: str, axis: Any) -> None:
+    for a in arrays(backend):
+        with pytest.raises(ValueError, match="repeated axis"):
+            call(function, a, axis=axis)
+
+
+@pytest.mark.parametrize("axis", ["0", 0.5, [0.0, 1.0]])
+@every_function
+def test_axis_that_is_no_integer(backend: Backend, function: str, axis: Any) -> None:
+    for a in arrays(backend):
+        with pytest.raises(TypeError):
+            call(function, a, axis=axis)
+
+
+@pytest.mark.parametrize(
+    "method", ["Linear", "median", "", "interpolate", None, 7, b"linear", ["linear"], {}]
+)
+@functions_of_q
+def test_unknown_method(backend: Backend, function: str, method: Any) -> None:
+    for a in arrays(backend):
+        with pytest.raises(ValueError, match="is not a valid method") as error:
+            call(function, a, method=method)
+        message, listed = str(error.value).split(". Use one of: ")
+        assert message.startswith(repr(method))
+        assert sorted(listed.split(", ")) == sorted(METHODS)
+
+
+@functions_of_q
+def test_weights(backend: Backend, function: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(
+            NotImplementedError, match=f"{function} with weights is not implemented"
+        ):
+            call(function, a, weights=np.ones((4, 5)))
+        ours = call(function, backend.mapped(da.ones(3)), weights=None).compute()
+        assert backend.to_numpy(ours) == 1
+
+
+@pytest.mark.parametrize("option", ["out", "overwrite_input", "interpolation", "dtype"])
+@every_function
+def test_options_that_are_not_offered(backend: Backend, function: str, option: str) -> None:
+    for a in arrays(backend):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+            call(function, a, **{option: None})
+
+
+@every_function
+def test_options_are_named(backend: Backend, function: str) -> None:
+    q = (0.5,) if takes_q(function) else ()
+    for a in arrays(backend):
+        with pytest.raises(TypeError, match="positional arguments? but"):
+            call(function, a, *q, None, True)
+
+
+# --------------------------------------------------------------------------------------------------
+# Data
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["c8", "c16", "O", "S3", "U3", "V3", "i4,f8", np.longdouble], ids=str
+)
+@every_function
+def test_dtype_of_no_real_numbers(backend: Backend, function: str, dtype: Any) -> None:
+    for a in arrays(backend, dtype):
+        for method in {"method": METHODS[0]}, {}:
+            options = method if takes_q(function) else {}
+            with pytest.raises(TypeError, match="need an array of real numbers, not ") as error:
+                call(function, a, **options)
+            assert str(np.dtype(dtype)) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "a",
+    [None, "abc", 1j, [1, "a"], {1, 2}, [None, 1.0], object(), b"x"],
+    ids=lambda a: type(a).__name__,
+)
+@every_function
+def test_what_is_no_array(function: str, a: Any) -> None:
+    with pytest.raises(TypeError, match="need an array of real numbers"):
+        call(function, a)
+
+
+def test_ragged_lists() -> None:
+    with pytest.raises(ValueError, match="inhomogeneous shape"):
+        dask_gpuselect.median([[1.0, 2.0], [3.0]])
+
+
+def test_complex_array_api() -> None:
+    with pytest.raises(TypeError, match="need an array of real numbers, not complex64"):
+        dask_gpuselect.median(xp.ones((2,), dtype=xp.complex64))
+
+
+@pytest.mark.parametrize("method", MIXED)
+@functions_of_q
+def test_bools_are_not_interpolated(backend: Backend, function: str, method: str) -> None:
+    for a in [*arrays(backend, "?"), [True, False], xp.asarray([True])]:
+        with pytest.raises(TypeError, match=f"^{method} would interpolate .* bool ones") as error:
+            call(function, a, method=method)
+        assert 'method="lower"' in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("method", MIXED)
+@functions_of_q
+def test_dates_are_not_interpolated(
+    backend: Backend, function: str, method: str, dtype: str
+) -> None:
+    for a in arrays(backend, dtype):
+        with pytest.raises(TypeError, match=f"^{method} would average .* can only be chosen") as e:
+            call(function, a, method=method)
+        assert str(np.dtype(dtype)) in str(e.value)
+        assert 'method="lower"' in str(e.value)
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("function", ["median", "nanmedian"])
+def test_median_of_dates(backend: Backend, function: str, dtype: str) -> None:
+    for a in arrays(backend, dtype):
+        with pytest.raises(TypeError, match='median would average .* use quantile with method="lo'):
+            call(function, a)
+
+
+MASKED: dict[str, Callable[[], Any]] = {
+    "in memory": lambda: np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
+    "nothing masked": lambda: np.ma.masked_array([1.0, 2.0, 3.0]),
+    "lazy": lambda: da.ma.masked_greater(untouchable(NUMPY, (5,), "f8", 2), 3),
+    "a constant": lambda: np.ma.masked,
+}
+
+
+@pytest.mark.parametrize("make", MASKED.values(), ids=MASKED.keys())
+@every_function
+def test_masked_arrays(function: str, make: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match="masked arrays are not supported: fill .* with NaN"):
+        call(function, make())
+
+
+class Frame(DaskMethodsMixin):
+    """Some other collection."""
+
+    def __dask_graph__(self) -> Any:
+        return {("frame", 0): 1.0}
+
+    def __dask_keys__(self) -> Any:
+        return [("frame", 0)]
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("computed")
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "Frame": Frame,
+    "Bag": lambda: dask.bag.from_sequence([1.0, 2.0]),
+    "Delayed": lambda: dask.delayed(np.zeros)(3),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@every_function
+def test_other_collections(function: str, kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"expected a dask array, not a {kind}\w*: pass its array"):
+        call(function, OTHERS[kind]())
+
+
+# --------------------------------------------------------------------------------------------------
+# Chunks, which only a worker sees
+# --------------------------------------------------------------------------------------------------
+
+
+def chunks_that_are(
+    make: Callable[[Any], Any], declared: str, backend: Backend = NUMPY
+) -> da.Array:
+    """A source that promises one thing and delivers another."""
+    source = backend.held(np.arange(20.0).reshape(4, 5) + 0.5, 3)
+    meta = backend.asarray(np.empty((0, 0), declared))
+    return source.map_blocks(make, dtype=declared, meta=meta)
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [
+        ("f8", "f4"),
+        ("f4", "f2"),
+        ("f8", "i8"),
+        ("i8", "i4"),
+        ("u8", "i8"),
+        ("i4", "u8"),
+        ("i4", "?"),
+        ("c16", "f8"),
+    ],
+)
+def test_chunks_of_another_dtype(backend: Backend, found: str, declared: str) -> None:
+    assert_dtype_is_refused(backend, found, declared)
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [("M8[ns]", "M8[s]"), ("m8[s]", "i8"), ("i8", "M8[s]"), ("O", "f8"), ("U8", "f8")],
+)
+def test_chunks_of_another_dtype_that_only_numpy_has(found: str, declared: str) -> None:
+    assert_dtype_is_refused(NUMPY, found, declared)
+
+
+def assert_dtype_is_refused(backend: Backend, found: str, declared: str) -> None:
+    a = chunks_that_are(lambda block: block.astype("i8").astype(found), declared, backend)
+    result = dask_gpuselect.quantile(a, 0.5, method=DISCRETE[0])
+    with pytest.raises(
+        TypeError, match=r"^chunk \(\d, \d\) has dtype .* but its array says "
+    ) as error:
+        result.compute()
+    assert str(np.dtype(found)) in str(error.value)
+    assert str(np.dtype(declared)) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [("f8", "f4"), ("f8", "i8"), ("i8", "i4"), ("u8", "i8"), ("i4", "?"), ("c16", "f8")],
+)
+def test_array_api_chunks_of_another_dtype(found: str, declared: str) -> None:
+    a = chunks_that_are(lambda block: xp.asarray(block.astype(found)), declared)
+    result = dask_gpuselect.quantile(a, 0.5, method=DISCRETE[0])
+    with pytest.raises(TypeError, match=r"^chunk \(\d, \d\) has dtype .* but its array says "):
+        result.compute()
+
+
+def test_chunks_that_turn_out_masked() -> None:
+    a = chunks_that_are(lambda block: np.ma.masked_greater(block, 3), "f8")
+    result = dask_gpuselect.median(a)
+    with pytest.raises(TypeError, match="masked arrays are not supported"):
+        result.compute()
+
+
+@pytest.mark.parametrize(
+    "make", [list, str, lambda block: None, set], ids=["list", "str", "None", "set"]
+)
+def test_chunks_that_are_no_arrays(make: Callable[[Any], Any]) -> None:
+    a = chunks_that_are(lambda block: make(block.ravel()), "f8")
+    result = dask_gpuselect.median(a)
+    with pytest.raises(TypeError, match="chunks of type .* are not supported"):
+        result.compute()
+
+
+def test_an_error_of_the_source_is_passed_on() -> None:
+    def fail(block: Any) -> Any:
+        raise OSError("the disk is gone")
+
+    result = dask_gpuselect.median(chunks_that_are(fail, "f8"))
+    with pytest.raises(OSError, match="the disk is gone"):
+        result.compute()
+
+
+@pytest.mark.gpu
+def test_too_little_memory_on_the_device() -> None:
+    """The error says what to do, and what was taken is given back."""
+    CUPY.free()
+    a = CUPY.asarray(np.zeros(10_000_000))
+    pool = CUPY.xp.get_default_memory_pool()
+    pool.set_limit(size=pool.total_bytes())
+    try:
+        with pytest.raises(MemoryError, match=r"Make the chunks smaller \(x\.rechunk\)"):
+            dask_gpuselect.median(a)
+    finally:
+        pool.set_limit(size=0)
+    assert CUPY.to_numpy(dask_gpuselect.median(a)) == 0

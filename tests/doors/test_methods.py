@@ -1,0 +1,391 @@
+"""The accessor, and dask's and NumPy's functions while ours are in their place."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dask_gpuselect
+from dask_gpuselect import disable, enable, methods
+from dask_gpuselect.methods import METHODS, OURS, Exact
+from tests.backends import Backend
+from tests.data import normal
+from tests.sources import Source
+
+NAMES = list(OURS)
+
+
+@pytest.fixture(autouse=True)
+def not_enabled() -> Iterator[None]:
+    disable()
+    yield
+    disable()
+
+
+def asked(name: str) -> tuple[Any, ...]:
+    """What the function wants beside the array."""
+    return () if "median" in name else ([25, 50.0] if "percentile" in name else [0.25, 0.5],)
+
+
+def data() -> NDArray[Any]:
+    return normal(600).reshape(20, 30)
+
+
+def dasks() -> dict[str, Any]:
+    """Dask's functions, as they are now."""
+    return {name: getattr(da, name) for name in NAMES}
+
+
+# --- The accessor ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("axis", [None, 0, (0, 1)])
+def test_the_accessor(name: str, axis: Any, backend: Backend) -> None:
+    x = backend.lazy(data(), (7, 11))
+    found = getattr(x.exact, name)(*asked(name), axis=axis, keepdims=True)
+    wanted = getattr(dask_gpuselect, name)(x, *asked(name), axis=axis, keepdims=True)
+    assert found.name == wanted.name
+    assert isinstance(found, da.Array)
+
+
+SORTING = ("sort", "argsort", "sort_by", "quantile_bins", "digitize")
+
+
+@pytest.mark.parametrize("name", [*METHODS, "explain", *SORTING])
+def test_methods_take_what_functions_take(name: str) -> None:
+    method = inspect.signature(getattr(Exact, name))
+    function = inspect.signature(getattr(dask_gpuselect, name))
+    mine, theirs = (list(each.parameters.values())[1:] for each in (method, function))
+    assert [(p.name, p.default, p.kind) for p in mine] == [
+        (p.name, p.default, p.kind) for p in theirs
+    ]
+    assert (inspect.getdoc(getattr(Exact, name)) or "").startswith(f"`dask_gpuselect.{name}`")
+
+
+def test_the_accessor_sorts() -> None:
+    x = da.from_array(data().ravel(), chunks=70)
+    order = np.argsort(data().ravel(), kind="stable")
+    np.testing.assert_array_equal(x.exact.sort(chunks=100), data().ravel()[order])
+    np.testing.assert_array_equal(x.exact.argsort(), order)
+    np.testing.assert_array_equal(x.exact.sort_by(-x)[1], -data().ravel()[order])
+    fifths = x.exact.digitize(x.exact.quantile_bins(5)[1:-1])
+    assert np.bincount(fifths.compute()).tolist() == [120] * 5
+
+
+def test_the_accessor_is_found() -> None:
+    x = da.ones(3)
+    assert da.Array.exact is Exact
+    assert "exact" in dir(x)
+    assert set(METHODS) <= set(dir(x.exact))
+    assert "exact order statistics of dask.array<ones" in repr(x.exact)
+    assert x.exact.describe_boxplot().compute()[0].med == 1
+    assert "lanes" in str((x[None] * x[:, None]).exact.explain(axis=0))
+
+
+def test_an_attribute_of_that_name_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods.register()  # which it has
+    monkeypatch.setattr(da.Array, "exactly", 3, raising=False)
+    with pytest.warns(UserWarning, match="already"):
+        methods.register("exactly")
+    assert da.Array.exactly == 3
+
+
+# --- Enabled --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_ways_lead_to_ours(name: str) -> None:
+    a = data()
+    source = Source((600, 50))
+    x, y = da.from_array(a, chunks=(7, 11)), source.lazy((100, 50))
+    with enable():
+        for axis in (None, 1):
+            wanted = getattr(dask_gpuselect, name)(x, *asked(name), axis)
+            for way in (
+                getattr(da, name)(x, *asked(name), axis),
+                getattr(np, name)(x, *asked(name), axis),
+                getattr(np, name)(x, *asked(name), axis=axis, keepdims=False),
+                getattr(x, name)(*asked(name), axis),
+            ):
+                assert way.name == wanted.name
+        getattr(np, name)(y, *asked(name)).compute()
+    assert set(source.loads.values()) == {2}
+
+
+def test_box_plots_are_a_method() -> None:
+    x = da.from_array(data(), chunks=7)
+    assert not hasattr(x, "describe_boxplot")
+    with enable():
+        assert x.describe_boxplot(0).shape == (30,)
+
+
+def test_disabling_restores_the_very_same_objects() -> None:
+    before, attributes = dasks(), set(vars(da.Array))
+    enable()
+    during = dasks()
+    assert not any(during[name] is before[name] for name in NAMES)
+    assert set(vars(da.Array)) - attributes == set(METHODS)
+    enable()
+    assert all(dasks()[name] is during[name] for name in NAMES)
+    disable()
+    assert all(dasks()[name] is before[name] for name in NAMES)
+    assert set(vars(da.Array)) == attributes
+    disable()
+    assert all(dasks()[name] is before[name] for name in NAMES)
+
+
+def is_on() -> bool:
+    return hasattr(da.Array, "median")
+
+
+def test_contexts_are_nested() -> None:
+    with enable():
+        with enable():
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+    enable()
+    with enable():
+        pass
+    assert is_on()  # as it was before
+    with enable():
+        disable()
+        assert not is_on()
+    assert not is_on()
+    with pytest.raises(KeyError), enable():
+        raise KeyError
+    assert not is_on()
+
+
+def test_contexts_of_threads_overlap() -> None:
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+    seen = []
+
+    def first() -> None:
+        with enable():
+            first_is_in.set()
+            second_is_in.wait(10)
+        first_is_out.set()
+
+    def second() -> None:
+        first_is_in.wait(10)
+        with enable():
+            second_is_in.set()
+            first_is_out.wait(10)
+            seen.append(is_on())
+        seen.append(is_on())
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert seen == [True, False]
+
+
+def test_a_context_does_not_end_what_others_have_enabled() -> None:
+    with enable():
+        enable()
+    assert is_on()  # by the call inside
+    disable()
+
+    first, second = enable(), enable()  # as two threads that have not entered their contexts yet
+    with first:
+        with second:
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+
+    early = enable()
+    enable()
+    with early:
+        pass
+    assert is_on()  # by the second call
+    disable()
+
+    early = enable()
+    with enable():
+        pass
+    with early:
+        assert is_on()
+    assert not is_on()
+
+    with enable() as outer:
+        with outer:
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+    with outer:
+        assert is_on()
+    assert not is_on()
+
+
+def test_disabling_ends_every_context() -> None:
+    with enable() as outer:
+        disable()
+        with enable():
+            assert is_on()
+        assert not is_on()
+        with outer:  # entered again
+            assert is_on()
+        assert is_on()
+    assert not is_on()
+    with enable():
+        disable()
+        enable()
+    assert is_on()  # the context has ended before, and so does not end the later call
+    disable()
+
+
+@pytest.mark.parametrize("is_permanent", [False, True])
+def test_many_threads_at_once(is_permanent: bool) -> None:
+    """Each in contexts of its own, or one that all share: dask's functions are there again, or ours
+    stay if somebody else has enabled them; and ours are there inside."""
+    before = dasks()
+    shared = enable()
+    disable()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    seen: list[bool] = []
+
+    def often() -> None:
+        for _ in range(50):
+            with enable():
+                seen.append(is_on())
+                with shared:
+                    seen.append(is_on())
+                seen.append(is_on())
+
+    try:
+        for _ in range(10):
+            if is_permanent:
+                enable()
+            threads = [threading.Thread(target=often) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert is_on() == is_permanent
+            disable()
+            assert all(dasks()[name] is before[name] for name in NAMES)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(seen) == 10 * 6 * 50 * 3
+    assert all(seen)
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which of dask's own functions have been called."""
+    called: list[str] = []
+
+    def noting(name: str, original: Any) -> Any:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            called.append(name)
+            return original(*args, **kwargs)
+
+        return function
+
+    for name, original in dasks().items():
+        monkeypatch.setattr(da, name, noting(name, original))
+    return called
+
+
+def test_positional_arguments_are_numpys_or_dasks(calls: list[str]) -> None:
+    a = data()
+    x = da.from_array(a, chunks=(7, 11))
+    with enable():
+        found = [
+            np.quantile(x, 0.3, 0, None, False, "lower", True),
+            np.median(x, 0, None, False, True),
+            da.median(x, 0, True),
+            da.percentile(x.ravel(), [30], "lower"),
+            np.nanpercentile(x, 30, 1, None),
+        ]
+    assert not calls
+    wanted = [
+        np.quantile(a, 0.3, 0, method="lower", keepdims=True),
+        np.median(a, 0, keepdims=True),
+        np.median(a, 0, keepdims=True),
+        np.percentile(a, [30], method="lower"),
+        np.nanpercentile(a, 30, 1),
+    ]
+    for mine, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine.compute(), other)
+
+
+def test_what_ours_does_not_know_is_dasks(calls: list[str]) -> None:
+    x = da.from_array(data(), chunks=(20, 11))
+    out = da.zeros(30)
+    with enable():
+        assert da.median(x, 0, out=out) is out
+        assert calls == ["median"]
+        da.percentile(x.ravel(), [50], internal_method="dask")
+        np.quantile(x, 0.5, axis=0, weights=np.ones(20), method="inverted_cdf")
+        with pytest.raises(NotImplementedError, match="overwrite_input"):
+            da.quantile(x, 0.5, axis=0, overwrite_input=True)
+        np.quantile(x, [[0.5], [0.3]], axis=0)
+        assert calls == ["median", "percentile", *["quantile"] * 3]
+        with pytest.raises(TypeError):
+            da.median(x, 0, out_of="nothing")
+        with pytest.raises(TypeError, match="positional"):
+            np.median(x, 0, None, False, True, 1)
+        calls.clear()
+        assert da.median(x.astype(complex), 0).dtype == complex
+        assert calls == ["median"]
+        with pytest.raises(ValueError, match="not a valid method"):
+            np.quantile(x, 0.5, method="best")
+        with pytest.raises(np.exceptions.AxisError):
+            np.median(x, 2)
+    np.testing.assert_array_equal(out.compute(), np.median(data(), 0))
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_lazy_quantiles_are_dasks(name: str, calls: list[str], monkeypatch: Any) -> None:
+    """Ours would have to compute them, and so does not look at them."""
+
+    def dasks_own(*args: Any, **kwargs: Any) -> str:
+        calls.append(name)
+        return "dask's"
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something was computed")
+
+    monkeypatch.setattr(da, name, dasks_own)
+    x = da.from_array(data(), chunks=(20, 11))
+    with enable(), dask.config.set(scheduler=refuse):
+        for q in (x.min(), [0.5, x.min()]):
+            assert getattr(da, name)(x, q) == "dask's"
+            assert getattr(da, name)(x, q=q, axis=0) == "dask's"
+    assert calls == [name] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.any_dask
+@pytest.mark.parametrize("tests", ["test_percentiles", "test_reductions"])
+def test_dasks_own_tests_pass(tests: str) -> None:
+    """But for those that `tests.enabled` names."""
+    pytest.importorskip(f"dask.array.tests.{tests}")
+    command = [sys.executable, "-m", "pytest", "--pyargs", f"dask.array.tests.{tests}", "-q"]
+    command += ["-p", "tests.enabled", "-p", "no:cacheprovider", "-o", "filterwarnings=error"]
+    command += ["-k", "median or quantile or percentile"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout

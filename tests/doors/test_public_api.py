@@ -1,0 +1,400 @@
+"""What a user sees: the names, their signatures and documentation, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dask_gpuselect
+from tests.oracle import FUNCTIONS, METHODS
+
+pytestmark = pytest.mark.any_dask  # of the package by itself
+
+PACKAGE = Path(dask_gpuselect.__file__).parent
+
+every_function = pytest.mark.parametrize("function", FUNCTIONS)
+
+
+# --------------------------------------------------------------------------------------------------
+# Names
+# --------------------------------------------------------------------------------------------------
+
+
+def test_all_is_complete_and_sorted() -> None:
+    assert dask_gpuselect.__all__ == sorted(
+        [
+            *FUNCTIONS,
+            "Box",
+            "Boxplot",
+            "ChunksChangedError",
+            "Plan",
+            "argsort",
+            "describe_boxplot",
+            "digitize",
+            "disable",
+            "enable",
+            "explain",
+            "order_statistic",
+            "quantile_bins",
+            "sort",
+            "sort_by",
+            "to_gpu",
+        ]
+    )
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == set(dask_gpuselect.__all__)
+
+
+def test_all_can_be_imported() -> None:
+    names: dict[str, Any] = {}
+    exec("from dask_gpuselect import *", names)
+    assert set(dask_gpuselect.__all__) <= set(names)
+
+
+def test_the_error_is_an_error() -> None:
+    assert issubclass(dask_gpuselect.ChunksChangedError, RuntimeError)
+
+
+def test_version() -> None:
+    """It is written once, and the build reads it."""
+    config = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
+    assert "version" in config["project"]["dynamic"]
+    assert config["tool"]["hatch"]["version"]["path"] == "dask_gpuselect/__init__.py"
+    assert [int(part) for part in dask_gpuselect.__version__.split(".")[:2]]
+
+
+# --------------------------------------------------------------------------------------------------
+# Signatures
+# --------------------------------------------------------------------------------------------------
+
+MEDIANS = "a, axis=None, *, keepdims=False"
+QUANTILES = "a, q, axis=None, *, method='linear', keepdims=False, weights=None"
+
+
+@every_function
+def test_signature(function: str) -> None:
+    signature = inspect.signature(getattr(dask_gpuselect, function))
+    plain = signature.replace(
+        parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()],
+        return_annotation=signature.empty,
+    )
+    wanted = MEDIANS if "median" in function else QUANTILES
+    wanted += ", strategy=None" if function == "quantile" else ""
+    assert str(plain) == f"({wanted})"
+    assert all(p.annotation is not p.empty for p in signature.parameters.values())
+    assert signature.return_annotation is not signature.empty
+
+
+@every_function
+def test_arguments_have_numpys_names(function: str) -> None:
+    theirs = inspect.signature(getattr(np, function)).parameters
+    ours = dict(inspect.signature(getattr(dask_gpuselect, function)).parameters)
+    ours.pop("strategy", None)
+    assert set(ours) <= set(theirs)
+    defaults = {name: parameter.default for name, parameter in theirs.items()}
+    changed = {name for name in ours if ours[name].default != defaults[name]}
+    assert changed <= {"keepdims"}  # theirs is a private object that means False
+
+
+# --------------------------------------------------------------------------------------------------
+# Documentation
+# --------------------------------------------------------------------------------------------------
+
+
+def sections(docstring: str) -> dict[str, str]:
+    """The sections of a numpydoc docstring; the text before them under ``""``."""
+    found = {"": ""}
+    lines = inspect.cleandoc(docstring).splitlines()
+    title = ""
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if below and set(below) == {"-"} and len(below) == len(line):
+            title = line
+            found[title] = ""
+        elif not (title and set(line) == {"-"}):
+            found[title] += line + "\n"
+    return found
+
+
+@every_function
+def test_docstring(function: str) -> None:
+    call = getattr(dask_gpuselect, function)
+    parts = sections(call.__doc__)
+    ordered = ["", "Parameters", "Returns", "Raises", "See Also", "Notes", "References", "Examples"]
+    assert set(parts) >= {"", "Parameters", "Returns", "Raises", "Notes"}
+    assert list(parts) == [title for title in ordered if title in parts]
+    assert all(text.strip() for text in parts.values())
+
+    summary = parts[""].strip().splitlines()[0]
+    assert summary.endswith(".")
+    described = [
+        name
+        for line in parts["Parameters"].splitlines()
+        if line and not line.startswith(" ")
+        for name in line.split(" : ")[0].split(", ")
+    ]
+    assert described == list(inspect.signature(call).parameters)
+    raised = {"TypeError", "AxisError", "ValueError", "ChunksChangedError"}
+    raised |= set() if "median" in function else {"NotImplementedError"}
+    assert not [error for error in raised if error not in parts["Raises"]]
+    notes = parts["Notes"].lower()
+    assert "load" in notes
+    assert "twice" in notes
+    assert "memory" in notes
+
+
+@pytest.mark.parametrize("function", ["quantile"])
+def test_methods_are_listed(function: str) -> None:
+    text = getattr(dask_gpuselect, function).__doc__
+    assert not [method for method in METHODS if method not in text]
+
+
+@pytest.mark.parametrize("error", ["ChunksChangedError"])
+def test_docstring_of_errors(error: str) -> None:
+    assert "persist" in inspect.getdoc(getattr(dask_gpuselect, error))
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for path in modules().values():
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+# --------------------------------------------------------------------------------------------------
+# Imports
+# --------------------------------------------------------------------------------------------------
+
+HEAVY = (
+    "numba",
+    "cupy",
+    "distributed",
+    "matplotlib",
+    "scipy",
+    "sklearn",
+    "xarray",
+    "pandas",
+    "zarr",
+)
+COMPILED = {
+    "xarray": {"xarray"},
+    "robust.regressor": {"sklearn"},
+    "neighbors.estimators": {"sklearn"},
+    **{
+        f"kernels.cpu.{name}": {"numba"}
+        for name in (
+            "cells",
+            "distances",
+            "draws",
+            "fingerprints",
+            "lane_ends",
+            "lane_passes",
+            "long_lanes",
+            "measures",
+            "moments",
+            "narrow",
+            "ordering",
+            "residuals",
+            "scalars",
+            "spans",
+            "tree",
+        )
+    },
+    "kernels.compiling": {"numba"},
+    **{
+        f"kernels.cuda.{name}": {"cupy"}
+        for name in (
+            "lanes",
+            "sampling",
+            "cells",
+            "spans",
+            "candidates",
+            "moments",
+            "measures",
+            "bitonic",
+            "residuals",
+            "lower_sets",
+            "launch",
+            "chunk",
+            "fingerprints",
+        )
+    },
+}
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has imported after some code."""
+    code += "\nimport json, sys\nprint(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=PACKAGE.parent, timeout=60
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_import_is_light() -> None:
+    before = modules_after("import dask.array")
+    after = modules_after("import dask_gpuselect")
+    assert "dask_gpuselect" in after
+    assert not {name for name in HEAVY if name in after - before}
+    assert not {"numba", "cupy", "distributed"} & after
+
+
+def test_a_lazy_call_is_light() -> None:
+    """Kernels are imported by the task that needs them."""
+    code = """
+import dask.array as da
+import dask_gpuselect
+x = da.ones((100, 100), chunks=30)
+dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), keepdims=True)
+"""
+    assert not {"numba", "cupy", "distributed"} & modules_after(code)
+    assert "numba" in modules_after(code + "dask_gpuselect.median(x).compute(scheduler='sync')")
+
+
+def test_neighbors_are_light() -> None:
+    """The estimators, and scikit-learn with them, come when they are asked for."""
+    code = """
+import dask.array as da
+from dask_gpuselect.neighbors import kneighbors
+kneighbors(da.ones((10, 2), chunks=5), da.ones((3, 2)), 1)
+"""
+    assert not {"numba", "cupy", "sklearn"} & modules_after(code)
+    assert "numba" in modules_after(code + "kneighbors([[1], [2]], [[3]], 1)")
+    assert "sklearn" in modules_after("from dask_gpuselect.neighbors import NearestNeighbors")
+
+
+def test_types_are_shipped() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+    config = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
+    assert config["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [PACKAGE.name]
+    assert "Typing :: Typed" in config["project"]["classifiers"]
+
+
+# Those that may know how dask writes a graph down.
+GRAPHS = (
+    "neighbors.graph",
+    "sorting.graph",
+    "sorting.sorted_boxes",
+    "sorting.radix_sort",
+    "engine.collection",
+    "engine.columns",
+    "engine.door",
+    "engine.exchange",
+    "engine.rounds",
+    "engine.loads",
+    "engine.pilot",
+    "engine.graphs",
+    "engine.reads",
+    "engine.source",
+)
+GRAPH_MACHINERY = (
+    "dask._task_spec",
+    "dask.blockwise",
+    "dask.core",
+    "dask.delayed",
+    "dask.graph_manipulation",
+    "dask.highlevelgraph",
+    "dask.layers",
+    "dask.optimization",
+)
+
+
+def modules() -> dict[str, Path]:
+    """The modules of the package, by the name within it; a subpackage by its own."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full names of all that a file imports, wherever it does; ``a.b`` for ``from a import b``.
+
+    Also modules that are named in a call of ``import_module``.
+    """
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                assert level == 0, f"{path}: a relative import"
+                yield from (f"{module}.{alias.name}" for alias in names)
+            case ast.Call(func=ast.Attribute(attr="import_module") | ast.Name(id="import_module")):
+                (name,) = node.args
+                assert isinstance(name, ast.Constant), f"{path}: an import of a computed name"
+                yield name.value
+
+
+def imports_within(path: Path) -> set[str]:
+    """The modules of the package that a file imports."""
+    known = modules()
+    found = set()
+    for name in imports(path):
+        package, _, inner = name.partition(".")
+        if package == PACKAGE.name:
+            # Of ``engine.lanes.ask_lanes`` the longest part that is a module.
+            parts = inner.split(".")
+            heads = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+            found.add(next((head for head in heads if head in known), "__init__"))
+    return found
+
+
+# Nothing but NumPy and the standard library. That folders are layers, that features are independent
+# and that kernels know nothing of dask is written in pyproject.toml, and `make lint` sees to it.
+PURE = [
+    name
+    for name in modules()
+    if name.startswith(("maths", "strategies")) or name in ("quiet", "units", "robust.deviations")
+]
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_the_mathematics_needs_numpy_alone(module: str) -> None:
+    outside = {name.split(".")[0] for name in imports(modules()[module])}
+    assert outside <= {*sys.stdlib_module_names, "numpy", PACKAGE.name}
+    assert imports_within(modules()[module]) <= set(PURE)
+
+
+def test_few_modules_stand_at_the_top() -> None:
+    assert len([name for name in modules() if (PACKAGE / f"{name}.py").is_file()]) <= 12
+
+
+@pytest.mark.parametrize("module", sorted({*modules()} - {*GRAPHS}))
+def test_only_few_modules_know_how_a_graph_is_written(module: str) -> None:
+    for name in imports(modules()[module]):
+        assert not name.startswith(GRAPH_MACHINERY), name
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if name.startswith("kernels")])
+def test_kernels_know_nothing_of_dask(module: str) -> None:
+    """Nor what they import by name, which `import-linter` does not see."""
+    assert not [name for name in imports(modules()[module]) if name.split(".")[0] == "dask"]
+
+
+def test_optional_packages_are_imported_lazily() -> None:
+    """At the top of a module only by the kernels that are compiled with them."""
+    for name, path in modules().items():
+        top = ast.Module(ast.parse(path.read_text()).body, [])
+        tops = [node for node in top.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        packages = {
+            (node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name).split(
+                "."
+            )[0]
+            for node in tops
+        }
+        assert packages & set(HEAVY) == COMPILED.get(name, set()), name

@@ -1,0 +1,897 @@
+"""Chunks arrive on the GPU whole, whatever their layout, and whatever goes wrong on the way.
+
+Pool and threads are tested on a link to a device that is none: its memory is NumPy's, and it copies
+late, as a GPU does, so that what is overwritten too early arrives wrong.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.system import CPU_COUNT
+from distributed import Client, LocalCluster
+from numpy.typing import NDArray
+
+from dask_gpuselect import devices, quantile, staging
+from dask_gpuselect.engine import door
+from dask_gpuselect.staging import BUFFER, Settings, Staging, to_gpu
+from tests.sources import Source
+
+PATIENCE = 30  # seconds that nothing takes unless it hangs
+Q = [0.0, 0.25, 0.5, 0.75, 1.0]
+DTYPES = "?bhilqBHILQefdFD"
+
+
+# --------------------------------------------------------------------------------------------------
+# A link that is none
+# --------------------------------------------------------------------------------------------------
+
+
+class FakeArray(np.ndarray):
+    """An array on the device."""
+
+
+class FakeEvent:
+    """Happens when its stream gets there; without a stream it has happened."""
+
+    def __init__(self) -> None:
+        self.happened = threading.Event()
+        self.happened.set()
+
+    def record(self, stream: FakeStream) -> None:
+        self.happened = threading.Event()
+        stream.put(self.happened.set)
+
+    def synchronize(self) -> None:
+        assert self.happened.wait(PATIENCE)
+
+
+class FakeStream:
+    """Does what it is given one after the other, and later."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        threading.Thread(target=_do_all, args=[self.queue], daemon=True).start()
+        weakref.finalize(self, self.queue.put, None)
+
+    def put(self, action: Callable[[], object]) -> None:
+        self.queue.put(action)
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self.put(event.happened.wait)
+
+    def synchronize(self) -> None:
+        event = FakeEvent()
+        event.record(self)
+        event.synchronize()
+
+
+def _do_all(queue: SimpleQueue[Callable[[], object] | None]) -> None:
+    while action := queue.get():
+        action()
+
+
+class FakeLink:
+    """See `staging.Link`."""
+
+    def __init__(self, *, delay: float = 0.0, most_pinned: float = np.inf) -> None:
+        self.delay = delay
+        self.most_pinned = most_pinned
+        self.pinned_sizes: list[int] = []
+        self.users: list[str] = []
+        self.sent = 0
+        self.targets: list[int] = []
+        self.copied = 0
+        self.drained = 0
+        self.before_send: Callable[[int], object] = lambda number: None
+        self.stream, self.consumer = FakeStream(), FakeStream()
+
+    def use(self) -> None:
+        self.users.append(threading.current_thread().name)
+
+    def pinned(self, size: int) -> NDArray[np.uint8]:
+        if len(self.pinned_sizes) >= self.most_pinned:
+            raise RuntimeError("cudaErrorMemoryAllocation: out of memory")
+        self.pinned_sizes.append(size)
+        return np.full(size, 0xAB, np.uint8)
+
+    def event(self) -> FakeEvent:
+        return FakeEvent()
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return np.full(shape, 1, dtype).view(FakeArray)
+
+    def consumed(self) -> FakeEvent:
+        event = FakeEvent()
+        event.record(self.consumer)
+        return event
+
+    def send(
+        self,
+        memory: NDArray[np.uint8],
+        target: Any,
+        offset: int,
+        after: Any,
+        sent: Any,
+    ) -> None:
+        self.sent += 1
+        self.targets.append(target.ctypes.data)
+        self.before_send(self.sent)
+        place = target.reshape(-1).view(np.uint8)[offset : offset + memory.size]
+        assert np.shares_memory(place, target)
+        assert place.size == memory.size
+
+        def arrive() -> None:
+            time.sleep(self.delay)
+            place[:] = memory  # as it is by then
+
+        self.stream.wait_event(after)
+        self.stream.put(arrive)
+        sent.record(self.stream)
+
+    def hand_over(self) -> None:
+        event = FakeEvent()
+        event.record(self.stream)
+        self.consumer.wait_event(event)
+
+    def copy(self, source: NDArray[Any], target: Any) -> None:
+        self.copied += 1
+        assert source.flags.c_contiguous
+        assert source.dtype == target.dtype
+        target.reshape(-1)[...] = source.reshape(-1)
+
+    def drain(self) -> None:
+        self.drained += 1
+        self.stream.synchronize()
+
+
+def stage(source: NDArray[Any], link: FakeLink, *, buffers: int = 3, size: int = 64) -> Any:
+    """A copy of an array as the consumer sees it."""
+    copy = Staging(link, Settings(buffers, n_threads=4), size).copy(source)
+    link.consumer.synchronize()
+    return copy
+
+
+def check(copy: Any, source: NDArray[Any]) -> None:
+    assert isinstance(copy, FakeArray)
+    assert copy.dtype == source.dtype.newbyteorder("=")
+    assert copy.dtype.isnative
+    np.testing.assert_array_equal(copy.view(np.ndarray), source, strict=False)
+    assert copy.shape == source.shape
+
+
+def some(shape: Any, dtype: Any = "f8") -> NDArray[Any]:
+    """Neighbours differ, and so do elements a whole number of buffers apart."""
+    numbers = np.arange(np.prod(shape, dtype=int)) * 7 + 3
+    return (numbers % 65_497).astype(dtype).reshape(shape)  # a prime that float16 holds
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
+
+
+# --------------------------------------------------------------------------------------------------
+# What arrives
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 15, 16, 17, 24, 1000])
+@pytest.mark.parametrize("buffers", [1, 3, 9])
+def test_sizes_around_buffers(n: int, buffers: int, link: FakeLink) -> None:
+    """A buffer takes eight of these elements."""
+    source = some(n)
+    check(stage(source, link, buffers=buffers), source)
+    assert link.sent == -(-n // 8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(dtype: str, link: FakeLink) -> None:
+    source = some((5, 9), dtype)
+    check(stage(source, link), source)
+    swapped = source.astype(source.dtype.newbyteorder())
+    check(stage(swapped, link), source)
+
+
+LAYOUTS = {
+    "C": lambda a: a,
+    "Fortran": np.asfortranarray,
+    "axes in another order": lambda a: a.transpose(1, 2, 0).copy().transpose(2, 0, 1),
+    "other axes in another order": lambda a: a.transpose(2, 0, 1),
+    "a slice of the first axis": lambda a: a[2:5],
+    "a slice of the last axis": lambda a: a[..., 1:4],
+    "steps": lambda a: a[::2, ::3, ::2],
+    "backwards": lambda a: a[::-1, :, ::-1],
+    "one element of an axis": lambda a: a[:, 3:4],
+    "an axis less": lambda a: a[:, 3],
+    "one row": lambda a: a[:1, :1],
+    "repeated": lambda a: np.broadcast_to(a[0], a.shape),
+    "repeated within": lambda a: np.broadcast_to(a[..., :1], a.shape),
+    "none": lambda a: a[:, :0],
+    "not aligned": lambda a: np.frombuffer(b"x" + a.tobytes(), a.dtype, a.size, 1).reshape(a.shape),
+    "0-d": lambda a: a[1, 2, 3],
+    "0-d array": lambda a: a[1, 2, 3, ...],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [16, 64, 144, 10_000])
+@pytest.mark.parametrize("dtype", ["f8", ">f8", "u1"])
+def test_layouts(layout: str, size: int, dtype: str, link: FakeLink) -> None:
+    """Rows that are smaller than a buffer, as large, and larger."""
+    source = np.asarray(LAYOUTS[layout](some((6, 7, 11), dtype)))
+    source.flags.writeable = False
+    before = source.copy()
+    copy = stage(source, link, size=size)
+    check(copy, source)
+    np.testing.assert_array_equal(source, before)
+    if dtype == "f8":
+        check(stage(source, link, size=size, buffers=0), source)
+
+
+def test_axes_keep_their_order_in_memory(link: FakeLink) -> None:
+    """So that Fortran order is copied as fast as C order, and is what it was."""
+    source = some((30, 40))
+    assert stage(source, link).flags.c_contiguous
+    assert link.sent == 150  # all buffers full
+    assert stage(np.asfortranarray(source), link).flags.f_contiguous
+    assert link.sent == 300
+
+
+def test_rows_are_not_divided_without_need(link: FakeLink) -> None:
+    stage(some((10, 8), "u1")[:, :3], link, size=12)
+    assert link.sent == 3
+
+
+# --------------------------------------------------------------------------------------------------
+# Buffers and threads
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 8])
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_a_buffer_is_not_used_before_it_is_sent(buffers: int, threads: int) -> None:
+    """The device reads buffers late: from one that was filled too early it would read wrong."""
+    link = FakeLink(delay=2e-4)
+    staging = Staging(link, Settings(buffers, threads), 64)
+    for n in (100, 333):
+        source = some(n)
+        copy = staging.copy(source)
+        link.consumer.synchronize()
+        check(copy, source)
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_many_tasks_at_once(buffers: int, threads: int) -> None:
+    link = FakeLink(delay=1e-5)
+    staging = Staging(link, Settings(buffers, threads), 64)
+    sources = [some(10 * i) + i for i in range(40)]
+    with ThreadPoolExecutor(12) as tasks:
+        copies = list(tasks.map(staging.copy, sources, timeout=PATIENCE))
+    link.consumer.synchronize()
+    for copy, source in zip(copies, sources, strict=True):
+        check(copy, source)
+    assert staging.buffers.qsize() == buffers
+
+
+def test_chunks_are_copied_one_after_the_other(link: FakeLink) -> None:
+    """So that one is computed on while the next is copied."""
+    staging = Staging(link, Settings(n_buffers=2, n_threads=1), 64)
+    together = threading.Barrier(4, timeout=PATIENCE)
+
+    def task(i: int) -> Any:
+        together.wait()
+        return staging.copy(some(20_000) + i)
+
+    with ThreadPoolExecutor(4) as tasks:
+        copies = list(tasks.map(task, range(4), timeout=PATIENCE))
+    order = [target for target, _ in itertools.groupby(link.targets)]
+    assert len(order) == len(copies)
+
+
+def test_all_threads_work_and_each_uses_the_device(link: FakeLink) -> None:
+    together = threading.Barrier(4, timeout=PATIENCE)
+    link.before_send = lambda number: together.wait()
+    stage(some(32), link, buffers=4)
+    assert len(link.users) == 4
+    assert len(set(link.users)) == 4
+
+
+def test_returns_when_all_is_on_its_way(link: FakeLink) -> None:
+    """The chunk may then be freed or changed; what comes after on the device waits."""
+    gate = threading.Event()
+    link.stream.put(lambda: gate.wait(PATIENCE))
+    source = some(32)
+    staging = Staging(link, Settings(4, 2), 64)
+    copy = staging.copy(source)
+    expected = source.copy()
+    source[:] = -1
+    seen: list[NDArray[Any]] = []
+    link.consumer.put(lambda: seen.append(copy.copy()))
+    time.sleep(0.05)
+    assert (copy == 1).all()
+    assert not seen
+    gate.set()
+    link.consumer.synchronize()
+    check(seen[0], expected)
+
+
+def test_memory_is_not_written_while_others_may_read_it(link: FakeLink) -> None:
+    """A pool hands memory on as soon as the host has done with it, not the device."""
+    gate = threading.Event()
+    link.consumer.put(lambda: gate.wait(PATIENCE))
+    source = some(32)
+    staging = Staging(link, Settings(4, 2), 64)
+    copy = staging.copy(source)
+    time.sleep(0.05)
+    assert (copy == 1).all()
+    gate.set()
+    link.consumer.synchronize()
+    check(copy, source)
+
+
+class BrokenError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("bad", [1, 5, 50])
+@pytest.mark.parametrize("buffers", [1, 3])
+def test_an_error_in_a_thread_reaches_the_caller(bad: int, buffers: int) -> None:
+    link = FakeLink(delay=1e-4)
+    staging = Staging(link, Settings(buffers, 4), 64)
+
+    def fail(number: int) -> None:
+        if number == bad:
+            raise BrokenError("the link broke")
+
+    link.before_send = fail
+    with pytest.raises(BrokenError, match="the link broke"):
+        staging.copy(some(400))
+    assert staging.buffers.qsize() == buffers
+    sent = link.sent
+    time.sleep(0.02)
+    assert link.sent == sent  # nothing goes on behind the caller's back
+    source = some(400) + 1
+    copy = staging.copy(source)
+    link.consumer.synchronize()
+    check(copy, source)
+
+
+def test_the_rest_is_not_sent_after_an_error(link: FakeLink) -> None:
+    staging = Staging(link, Settings(3, 2), 64)
+
+    def fail(number: int) -> None:
+        if number == 1:
+            raise BrokenError
+        time.sleep(0.01)
+
+    link.before_send = fail
+    with pytest.raises(BrokenError):
+        staging.copy(some(1000))
+    assert link.sent < 125
+
+
+def test_what_is_under_way_after_an_error_is_waited_for(link: FakeLink) -> None:
+    """The memory that it writes to goes back to the pool, for the consumer's next array."""
+    gate = threading.Event()
+    link.stream.put(lambda: gate.wait(PATIENCE))
+    staging = Staging(link, Settings(13, 1), 64)
+
+    def fail(number: int) -> None:
+        if number == 3:
+            raise BrokenError
+
+    link.before_send = fail
+    with pytest.raises(BrokenError):
+        staging.copy(some(100))
+    done = FakeEvent()
+    done.record(link.consumer)
+    assert not done.happened.wait(0.05)
+    gate.set()
+    done.synchronize()
+
+
+def test_no_room_on_the_device(link: FakeLink) -> None:
+    def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+        raise MemoryError("Out of memory allocating 800 bytes")
+
+    staging = Staging(link, Settings(3, 4), 64)
+    link.empty = empty  # type: ignore[method-assign]
+    with pytest.raises(
+        MemoryError,
+        match=r"chunk of 800 B: take smaller chunks, or fewer threads \(Out of memory allocating 8",
+    ):
+        staging.copy(some(100))
+    assert staging.buffers.qsize() == 3
+
+
+def test_buffers_are_not_freed_while_they_are_read(link: FakeLink) -> None:
+    others = set(threading.enumerate())
+    staging = Staging(link, Settings(3, 2), 64)
+    staging.copy(some(10))
+    mine = set(threading.enumerate()) - others
+    assert mine
+    del staging
+    gc.collect()
+    assert link.drained == 1
+    deadline = time.monotonic() + PATIENCE
+    while all(thread.is_alive() for thread in mine):  # the threads end with the buffers
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_without_pinned_memory(most: int) -> None:
+    """A part of it is of no use, and is given back."""
+    link = FakeLink(most_pinned=most)
+    staging = Staging(link, Settings(3, 2), 64)
+    assert staging.problem == "cudaErrorMemoryAllocation: out of memory"
+    assert staging.buffers.qsize() == 0
+    for layout in LAYOUTS.values():
+        for dtype in ("f4", ">i2"):
+            source = np.asarray(layout(some((6, 7, 11), dtype)))
+            check(staging.copy(source), source)
+    assert link.sent == 0
+
+
+# --------------------------------------------------------------------------------------------------
+# The lazy array
+# --------------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """Some devices, all of them fake."""
+
+    def __init__(self) -> None:
+        self.current = threading.local()
+        self.links: dict[int, list[FakeLink]] = {}
+        self.most_pinned = np.inf
+        self.cupy = SimpleNamespace(
+            ndarray=FakeArray,
+            empty=lambda shape, dtype: np.empty(shape, dtype).view(FakeArray),
+            cuda=SimpleNamespace(runtime=SimpleNamespace(getDevice=self.device)),
+        )
+
+    def device(self) -> int:
+        return getattr(self.current, "device", 0)
+
+    def link(self) -> FakeLink:
+        """What a consumer does that is no stream: wait."""
+        link = FakeLink(most_pinned=self.most_pinned)
+        link.hand_over = link.stream.synchronize  # type: ignore[method-assign]
+        self.links.setdefault(self.device(), []).append(link)
+        return link
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(staging, "import_cupy", lambda: machine.cupy)
+    monkeypatch.setattr(staging, "check_device", lambda: None)
+    monkeypatch.setattr(staging, "CudaLink", machine.link)
+    monkeypatch.setattr(staging, "_stagings", {})
+    return machine
+
+
+def moved(x: da.Array, **options: Any) -> Any:
+    return to_gpu(x).compute(scheduler="threads", num_workers=3, **options)
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">i8", "?"])
+@pytest.mark.parametrize("chunks", [(5, 20), (7, 30), (-1, -1)])
+@pytest.mark.usefixtures("machine")
+def test_lazy(dtype: str, chunks: Any) -> None:
+    whole = some((20, 30), dtype)
+    x = da.from_array(whole, chunks=chunks)
+    y = to_gpu(x)
+    assert isinstance(y._meta, FakeArray)
+    assert y.chunks == x.chunks
+    assert y.dtype == whole.dtype.newbyteorder("=")
+    assert y.dtype.isnative
+    blocks = dask.compute(*y.to_delayed().ravel(), scheduler="threads")
+    assert all(isinstance(block, FakeArray) for block in blocks)
+    np.testing.assert_array_equal(y.compute(), whole)
+
+
+@pytest.mark.usefixtures("machine")
+def test_deterministic_names() -> None:
+    x = da.ones((4, 5), chunks=2)
+    assert to_gpu(x).name == to_gpu(x).name
+    assert to_gpu(x).name != to_gpu(x + 1).name
+    assert to_gpu(x).name.startswith("to-gpu-")
+
+
+@pytest.mark.usefixtures("machine")
+def test_fuses_with_the_reader() -> None:
+    x = Source((40, 50)).lazy((20, 30), inline=True)
+    (y,) = dask.optimize(to_gpu(x))
+    assert len(y.dask) == 4
+    pickle.loads(pickle.dumps(dict(y.dask)))
+
+
+@pytest.mark.usefixtures("machine")
+def test_shapes() -> None:
+    for whole in (np.float32(3), np.ones((0, 3)), np.ones((3, 0)), np.array(2)):
+        x = da.from_array(np.asarray(whole), chunks=-1)
+        assert moved(x).shape == whole.shape
+        assert moved(x).dtype == whole.dtype
+        np.testing.assert_array_equal(moved(x), whole)
+    x = da.arange(10, chunks=5)
+    assert moved(x.sum()) == 45
+    unknown = to_gpu(x[x > 6])
+    assert np.isnan(unknown.shape[0])
+    np.testing.assert_array_equal(unknown.compute(), [7, 8, 9])
+
+
+def test_chunks_on_the_device_stay(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The door makes plain arrays of subclasses of NumPy's, which CuPy's are not, and ours are.
+    monkeypatch.setattr(door, "as_declared", lambda chunk, *_: chunk)
+    x = da.ones(10, chunks=5)
+    y = to_gpu(x)
+    assert to_gpu(y) is y
+    lying = y.map_blocks(lambda block: block, meta=np.empty(0))
+    blocks = dask.compute(*y.persist().to_delayed().ravel())
+    assert all(staging._stage(block) is block for block in blocks)
+    np.testing.assert_array_equal(moved(lying), np.ones(10))
+    assert sum(link.sent for link in machine.links[0]) == 4  # y, and y once more
+
+
+def test_quantiles(machine: Machine) -> None:
+    source = Source((300, 40))
+    x = to_gpu(source.lazy((70, 15)))
+    np.testing.assert_array_equal(
+        quantile(x, Q).compute(scheduler="threads", num_workers=4), np.quantile(source.whole(), Q)
+    )
+    assert set(source.loads.values()) == {2}
+    (link,) = machine.links[0]
+    assert link.sent == 2 * 15
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", "m8[s]", "O", "U3", "S3", "g", "G", "i4,f8"])
+@pytest.mark.usefixtures("machine")
+def test_dtypes_that_cupy_lacks(dtype: str) -> None:
+    whole = np.zeros(3, dtype)
+    with pytest.raises(TypeError, match="cannot be moved to the GPU, CuPy does not have it") as e:
+        to_gpu(da.from_array(whole, chunks=2))
+    assert ("as int64" in str(e.value)) == (dtype[0] in "Mm")
+    lying = da.ones(3, chunks=3).map_blocks(lambda _: whole, meta=np.empty(0))
+    with pytest.raises(TypeError, match=r"chunk \(0,\) has dtype .* but its array says float64"):
+        moved(lying)
+
+
+@pytest.mark.usefixtures("machine")
+def test_what_is_no_array() -> None:
+    with pytest.raises(TypeError, match=r"takes a dask array, not list: .* cupy.asarray"):
+        to_gpu([1, 2])  # type: ignore[arg-type]
+    masked = np.ma.masked_equal([1, 2], 2)
+    with pytest.raises(TypeError, match="masked arrays are not supported"):
+        to_gpu(da.from_array(masked, chunks=2))
+    for chunk, message in ((masked, "masked arrays"), ([1, 2], "chunks of type list are not")):
+        lying = da.ones(2, chunks=2).map_blocks(lambda _, c=chunk: c, meta=np.empty(0))
+        with pytest.raises(TypeError, match=message):
+            moved(lying)
+
+
+# --------------------------------------------------------------------------------------------------
+# Config, devices
+# --------------------------------------------------------------------------------------------------
+
+
+def settings(**config: Any) -> Settings:
+    names = {f"dask_gpuselect.staging-{name}": value for name, value in config.items()}
+    with dask.config.set(names):
+        return staging._settings()
+
+
+def test_config() -> None:
+    assert settings() == Settings(16, min(8, CPU_COUNT))
+    assert settings(pool="1 GiB", threads=3) == Settings(128, 3)
+    assert settings(pool=BUFFER).n_buffers == 1
+    assert settings(pool=BUFFER - 1).n_buffers == 0
+    assert settings(pool="0", threads="2") == Settings(0, 2)
+    with pytest.raises(ValueError, match=r"staging-pool must not be negative, and is -1"):
+        settings(pool=-1)
+    with pytest.raises(ValueError, match=r"staging-threads must be 1 or more, and is 0"):
+        settings(threads=0)
+
+
+def test_config_is_honoured(machine: Machine) -> None:
+    """Read by the tasks, so that it may change between two computations of one array."""
+    whole = np.arange(1000)
+    x = to_gpu(da.from_array(whole, chunks=100))
+    for config, buffers in (("40 MiB", 5), ("40 MiB", 5), ("9 MiB", 1), ("40 MiB", 5)):
+        with dask.config.set({"dask_gpuselect.staging_pool": config}):
+            np.testing.assert_array_equal(x.compute(scheduler="threads", num_workers=4), whole)
+        assert machine.links[0][-1].pinned_sizes == [BUFFER] * buffers
+    assert len(machine.links[0]) == 3
+    with dask.config.set({"dask_gpuselect.staging-pool": 0}):
+        np.testing.assert_array_equal(x.compute(), whole)
+    assert machine.links[0][-1].copied == 10
+
+
+def test_several_devices(machine: Machine) -> None:
+    """Each has its own, made where it is the current one."""
+    whole = np.arange(100)
+
+    def at(device: int) -> None:
+        machine.current.device = device
+        np.testing.assert_array_equal(staging._stage(whole), whole)
+
+    with ThreadPoolExecutor(4) as tasks:
+        list(tasks.map(at, [0, 1, 2, 1, 0, 2, 0, 0]))
+    assert {device: len(links) for device, links in machine.links.items()} == {0: 1, 1: 1, 2: 1}
+    assert [machine.links[device][0].sent for device in range(3)] == [4, 2, 2]
+
+
+def test_a_warning_once_without_pinned_memory(machine: Machine) -> None:
+    machine.most_pinned = 7
+    whole = np.arange(1000)
+    x = to_gpu(da.from_array(whole, chunks=100))
+    with pytest.warns(RuntimeWarning, match=r"no pinned memory for CUDA device 0, .* of 8.00 MiB"):
+        np.testing.assert_array_equal(x.compute(scheduler="threads", num_workers=4), whole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(x.compute(), whole)
+    assert machine.links[0][0].copied == 20
+
+
+# --------------------------------------------------------------------------------------------------
+# What is missing
+# --------------------------------------------------------------------------------------------------
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ImportError, match=r"pip install 'dask-gpuselect\[cuda13\]'"):
+        to_gpu(da.ones(3))
+
+
+def test_a_cupy_that_lacks_something(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (tmp_path / "cupy.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    with pytest.raises(ImportError, match="no_such_module"):
+        devices.import_cupy()
+
+
+def test_importing_needs_no_cupy() -> None:
+    program = "import sys; sys.modules['cupy'] = None; import dask_gpuselect.staging"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class CUDARuntimeError(RuntimeError):
+    """As CuPy's."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cudaError {status}")
+        self.status = status
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Let the driver find a number of devices, or fail with an error of some status."""
+
+    def set_up(count: int | None = None, status: int = 0, driver: int = 12040) -> None:
+        def get_count() -> int:
+            if count is None:
+                raise CUDARuntimeError(status)
+            return count
+
+        runtime = SimpleNamespace(
+            CUDARuntimeError=CUDARuntimeError,
+            getDeviceCount=get_count,
+            runtimeGetVersion=lambda: 13020,
+            driverGetVersion=lambda: driver,
+        )
+        cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+        monkeypatch.setattr(devices, "import_cupy", lambda: cupy)
+        devices.check_device.cache_clear()
+
+    yield set_up
+    devices.check_device.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"count": 0}, "no CUDA device can be seen: .* CUDA_VISIBLE_DEVICES"),
+        ({"status": 100}, "no CUDA device can be seen: .* CUDA_VISIBLE_DEVICES"),
+        ({"status": 35}, r"driver knows CUDA 12.4, and CuPy .* CUDA 13.2: update .*\[cuda12\]"),
+        ({"status": 35, "driver": 0}, "there is no NVIDIA driver"),
+        ({"status": 999}, "cudaError 999"),
+    ],
+)
+def test_no_device(found: dict[str, int], message: str, count: Callable[..., None]) -> None:
+    count(**found)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=message):
+            devices.check_device()
+
+
+def test_a_device_is_looked_for_until_it_is_found(count: Callable[..., None]) -> None:
+    count(0)
+    with pytest.raises(RuntimeError, match="no CUDA device"):
+        devices.check_device()
+    count(2)
+    devices.check_device()
+
+
+# --------------------------------------------------------------------------------------------------
+# On a GPU
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cupy() -> Any:
+    module = pytest.importorskip("cupy")
+    try:
+        devices.check_device()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    return module
+
+
+@pytest.fixture
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pinned buffers yet."""
+    monkeypatch.setattr(staging, "_stagings", {})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gpu_dtypes(dtype: str, cupy: Any) -> None:
+    source = some((300, 100), dtype)
+    for given in (source, source.astype(source.dtype.newbyteorder()), source[0, 0]):
+        copy = staging._stage(given)
+        assert isinstance(copy, cupy.ndarray)
+        assert copy.dtype == source.dtype
+        assert copy.shape == given.shape
+        np.testing.assert_array_equal(cupy.asnumpy(copy), given)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(6, 7, 11), (70, 60, 1100), (6, 7, 1_000_000)])
+def test_gpu_layouts(layout: str, shape: tuple[int, ...], cupy: Any) -> None:
+    """Less than a buffer, a few, and many with rows of about one."""
+    source = np.asarray(LAYOUTS[layout](some(shape, "i4")))
+    copy = staging._stage(source)
+    assert copy.shape == source.shape
+    np.testing.assert_array_equal(cupy.asnumpy(copy), source)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+@pytest.mark.parametrize("buffers", [0, 1, 2, 18])
+def test_gpu_sizes_around_buffers(extra: int, buffers: int, cupy: Any) -> None:
+    source = some(BUFFER * buffers + extra if buffers else 1, "u1")
+    np.testing.assert_array_equal(cupy.asnumpy(staging._stage(source)), source)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("pool", ["128 MiB", "8 MiB", "0"])
+def test_gpu_quantiles(scheduler: str, pool: str, cupy: Any) -> None:
+    source = Source((4000, 3000), "f8")
+    x = to_gpu(source.lazy((1100, 1600)))
+    assert isinstance(x._meta, cupy.ndarray)
+    answer = quantile(x, Q)
+    assert isinstance(answer._meta, cupy.ndarray)
+    with dask.config.set({"dask_gpuselect.staging-pool": pool}):
+        found = answer.compute(scheduler=scheduler, num_workers=4)
+    assert isinstance(found, cupy.ndarray)
+    np.testing.assert_array_equal(cupy.asnumpy(found), np.quantile(source.whole(), Q))
+    assert set(source.loads.values()) == {2}
+
+
+@pytest.mark.gpu
+def test_gpu_many_tasks_reuse_memory(cupy: Any) -> None:
+    """Kernels are still reading what the next chunk is about to overwrite, were it not to wait."""
+    chunks = [some(5_000_000, "f4") + i for i in range(6)]
+
+    def consume(i: int) -> tuple[int, Any]:
+        copy = staging._stage(chunks[i % 6])
+        for _ in range(20):
+            copy = cupy.sqrt(copy * copy)
+        return i % 6, abs(copy).sum(dtype="f8")
+
+    with ThreadPoolExecutor(4) as tasks:
+        sums = list(tasks.map(consume, range(60)))
+    expected: dict[int, float] = {}
+    for i, total in sums:
+        assert expected.setdefault(i, float(total)) == float(total)
+    for i, chunk in enumerate(chunks):
+        np.testing.assert_allclose(expected[i], abs(chunk).sum(dtype="f8"), rtol=1e-5)
+
+
+@pytest.mark.gpu
+def test_gpu_other_streams(cupy: Any) -> None:
+    """What one thread moved on a stream of its own, another uses on another."""
+    source = some(20_000_000, "i4")
+
+    def move(_: int) -> Any:
+        with cupy.cuda.Stream(non_blocking=True):
+            return staging._stage(source)
+
+    with ThreadPoolExecutor(3) as tasks:
+        for copy in tasks.map(move, range(6)):
+            with cupy.cuda.Stream(non_blocking=True):
+                assert int(copy.sum(dtype="i8")) == source.sum(dtype="i8")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_fresh")
+def test_gpu_without_pinned_memory(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> Any:
+        raise MemoryError("none of it")
+
+    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", refuse)
+    whole = some((2000, 3000), ">f4")
+    x = to_gpu(da.from_array(whole, chunks=(700, 1300)))
+    with pytest.warns(RuntimeWarning, match="no pinned memory for CUDA device 0.*none of it"):
+        found = x.compute(scheduler="threads", num_workers=3)
+    np.testing.assert_array_equal(cupy.asnumpy(found), whole)
+
+
+@pytest.mark.gpu
+def test_gpu_no_room(cupy: Any) -> None:
+    """It says what to do, and the next chunk that fits is moved."""
+    pool = cupy.cuda.MemoryPool()
+    pool.set_limit(64 << 20)
+    # An allocator is set for a thread.
+    with cupy.cuda.using_allocator(pool.malloc):
+        with pytest.raises(MemoryError, match="take smaller chunks, or fewer threads"):
+            staging._stage(np.zeros(65 << 20, "u1"))
+        source = some(1 << 20, "i4")
+        np.testing.assert_array_equal(cupy.asnumpy(staging._stage(source)), source)
+
+
+@pytest.mark.gpu
+def test_gpu_distributed(cupy: Any) -> None:
+    """A worker of several threads, in this process."""
+    source = Source((2000, 3000))
+    x = to_gpu(source.lazy((600, 1100)))
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0"
+        ) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        found = client.compute(quantile(x, Q)).result()
+    np.testing.assert_array_equal(cupy.asnumpy(found), np.quantile(source.whole(), Q))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_fresh")
+def test_gpu_several_devices(cupy: Any) -> None:
+    """Each thread on a device of its own; on a machine with one device, all on that."""
+    n_devices = cupy.cuda.runtime.getDeviceCount()
+
+    def move(i: int) -> None:
+        source = some(5_000_000, "i4") + i
+        with cupy.cuda.Device(i % n_devices):
+            copy = staging._stage(source)
+            assert copy.device.id == i % n_devices
+            np.testing.assert_array_equal(cupy.asnumpy(copy), source)
+
+    with ThreadPoolExecutor(4) as tasks:
+        list(tasks.map(move, range(12)))
+    assert set(staging._stagings) == set(range(n_devices))

@@ -1,0 +1,266 @@
+"""Every chunk comes through one door: what it is has to be what its array says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import array_api_strict as xp
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect import median, quantile, sort, sort_by
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.source import is_in_memory
+from dask_gpuselect.kernels import fingerprint
+from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
+from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
+from tests.backends import Backend
+from tests.data import hashed
+
+X = hashed(np.arange(60)).reshape(30, 2)
+Y = hashed(np.arange(30) + 100)
+
+
+def declared(chunk: Any, dtype: str = "f8", shape: tuple[int, ...] = (4,)) -> da.Array:
+    """Two chunks, the second of which is what is given."""
+
+    def read(block: NDArray[Any], block_id: tuple[int, ...]) -> Any:
+        return chunk if block_id[0] else block
+
+    zeros = da.zeros((2 * shape[0], *shape[1:]), chunks=shape, dtype=dtype)
+    return zeros.map_blocks(read, dtype=dtype, meta=zeros._meta)
+
+
+# --------------------------------------------------------------------------------------------------
+# What is declared, and what comes
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chunk", "dtype", "error", "message"),
+    [
+        (np.zeros(4, "c16"), "f8", TypeError, "has dtype complex128, but its array says float64"),
+        (np.zeros(4, "f8"), "f4", TypeError, "has dtype float64, but its array says float32"),
+        (np.zeros(3), "f8", ValueError, r"has shape \(3,\), but its array says \(4,\)"),
+        (np.zeros((4, 1)), "f8", ValueError, r"has shape \(4, 1\), but its array says \(4,\)"),
+        (np.ma.masked_equal([0, 1, 2, 3], 1), "i8", TypeError, "masked arrays are not supported"),
+        ([0, 0, 0, 0], "f8", TypeError, "chunks of type list are not supported"),
+    ],
+)
+def test_the_chunk_is_named(chunk: Any, dtype: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        entered(declared(chunk, dtype)).compute(scheduler="sync")
+    assert "chunk (1,)" in str(caught.value)
+
+
+def test_the_array_is_named() -> None:
+    with pytest.raises(ValueError, match=r"chunk \(1, 0\) of Q has shape \(3, 2\), .* \(4, 2\)"):
+        kneighbors(X, declared(np.zeros((3, 2)), shape=(4, 2)), 1)[0].compute(scheduler="sync")
+
+
+def test_sizes_that_are_not_known_are_not_compared(backend: Backend) -> None:
+    x = backend.mapped(da.from_array(np.arange(10.0), chunks=4))
+    few = x[x > 2]
+    # Dask takes what a mask selects of one dimension for NumPy's, whatever the chunks are.
+    assert float(median(few).compute(scheduler="sync")) == 6
+    table = declared(np.zeros((3, 5)), shape=(4, 5))
+    table._chunks = ((np.nan, np.nan), (5,))
+    assert entered(table).compute(scheduler="sync").shape == (7, 5)
+    wrong = declared(np.zeros((3, 6)), shape=(4, 5))
+    wrong._chunks = table.chunks
+    with pytest.raises(ValueError, match=r"has shape \(3, 6\), but its array says \(\?, 5\)"):
+        entered(wrong).compute(scheduler="sync")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.array([2**53 + 1, 1, 2, 3]), "f8"),
+        (np.array([2**63 - 1, 1, 2, 3]), "f8"),
+        (np.array([2**64 - 1, 1, 2, 3], "u8"), "f8"),
+        (np.array(["9999-01-01"] * 4, "M8[s]"), "M8[ns]"),
+    ],
+)
+def test_what_would_be_rounded_or_wrapped_is_refused(values: NDArray[Any], dtype: str) -> None:
+    """NumPy calls these casts safe."""
+    with pytest.raises(TypeError, match=rf"chunk \(1,\) has dtype {values.dtype.name[:3]}.* says"):
+        entered(declared(values, dtype)).compute(scheduler="sync")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.array([-(2**63), 2**53, 2, 3]), "f8"),
+        (np.array([2**63, 1, 2, 3], "u8"), "f8"),
+        (np.array([1, 2, 3, 4], "i2"), "f4"),
+        (np.array(["2000-01-01", "NaT"] * 2, "M8[s]"), "M8[ns]"),
+        (np.array([1, 2, 3, 4], ">f4"), "f8"),
+    ],
+)
+def test_what_stays_the_same_is_converted(values: NDArray[Any], dtype: str) -> None:
+    found = entered(declared(values, dtype)).blocks[1].compute(scheduler="sync")
+    assert type(found) is np.ndarray
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, values.astype(dtype))
+
+
+def test_strings_of_any_length_go_along() -> None:
+    x = declared(np.array(["a", "bcd", "ef", "g"]), "U1")
+    key = da.from_array(np.arange(8.0)[::-1], chunks=4)
+    names = sort_by(key, x)[1].compute(scheduler="sync")
+    assert names[:4].tolist() == ["g", "ef", "bcd", "a"]
+
+
+def test_once_is_enough() -> None:
+    x = da.zeros(10, chunks=5)
+    assert entered(entered(x)) is not x
+    assert entered(entered(x)).name == entered(x).name
+
+
+def test_data_in_memory_is_still_known_to_be(backend: Backend) -> None:
+    assert is_in_memory(entered(backend.held(np.arange(10.0), 5)))
+    assert not is_in_memory(entered(da.zeros(10, chunks=5)))
+
+
+# --------------------------------------------------------------------------------------------------
+# Kinds of arrays
+# --------------------------------------------------------------------------------------------------
+
+
+class COO:
+    """As arrays of `sparse` are: with a namespace, and without DLPack."""
+
+    shape, ndim, dtype, size = (4,), 1, np.dtype("f8"), 4
+
+    def __array_namespace__(self, *_: Any, **__: Any) -> Any:
+        return np
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Cannot convert a sparse array to dense automatically")
+
+
+@pytest.mark.parametrize("function", [median, sort, lambda a: kneighbors(a, a, 1)])
+def test_what_only_seems_to_be_an_array(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=rf"arrays of type {__name__}.COO are not supported"):
+        function(COO())
+
+
+def test_chunks_that_only_seem_to_be_arrays() -> None:
+    with pytest.raises(TypeError, match=rf"chunks of type {__name__}.COO .* chunk \(1,\) is"):
+        median(declared(COO())).compute(scheduler="sync")
+
+
+def test_chunks_of_the_array_api() -> None:
+    x = declared(xp.asarray([1.0, 2.0, 3.0, 4.0]))
+    assert float(quantile(x.blocks[1], 0.5).compute(scheduler="sync")) == 2.5
+
+
+# --------------------------------------------------------------------------------------------------
+# Masks
+# --------------------------------------------------------------------------------------------------
+
+
+def masked(a: NDArray[Any]) -> da.Array:
+    """An array that does not say that it is masked."""
+    chunks = (15, *a.shape[1:])
+    hidden = da.from_array(a, chunks=chunks)
+    return hidden.map_blocks(lambda b: np.ma.masked_greater(b, 0.5), dtype="f8", meta=a[:0])
+
+
+def fits(estimator: Any) -> list[Callable[[], Any]]:
+    return [
+        lambda: estimator().fit(masked(X), da.from_array(Y, chunks=15)),
+        lambda: estimator().fit(da.from_array(X, chunks=(15, 2)), masked(Y)),
+        lambda: estimator().fit(np.ma.masked_greater(X, 0.5), Y),
+        lambda: estimator().fit(X, np.ma.masked_greater(Y, 0.5)),
+        lambda: estimator().fit(da.ma.masked_greater(da.from_array(X), 0.5), Y),
+    ]
+
+
+ROWS: dict[str, Callable[[], Any]] = {
+    "rows": lambda: kneighbors(masked(X), X, 2)[0].compute(),
+    "queries": lambda: kneighbors(X, masked(X), 2)[0].compute(),
+    "plain": lambda: kneighbors(np.ma.masked_greater(X, 0.5), X, 2),
+    "declared": lambda: kneighbors(da.ma.masked_greater(da.from_array(X), 0.5), X, 2),
+    "targets": lambda: KNeighborsRegressor().fit(X, masked(Y)),
+    "plain targets": lambda: KNeighborsRegressor().fit(X, np.ma.masked_greater(Y, 0.5)),
+    "neighbours": lambda: NearestNeighbors(n_neighbors=2).fit(masked(X)).kneighbors()[0].compute(),
+    "plain neighbours": lambda: NearestNeighbors().fit(np.ma.masked_greater(X, 0.5)),
+}
+ROWS |= {
+    f"{estimator.__name__} {i}": call
+    for estimator in (LeastTrimmedSquares, LeastMedianOfSquares)
+    for i, call in enumerate(fits(estimator))
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_masked_rows(case: str) -> None:
+    """The advice is of rows: there is no nan function for them."""
+    with pytest.raises(
+        TypeError, match=r"masked arrays are not supported.* leave out th"
+    ) as caught:
+        ROWS[case]()
+    assert "nan function" not in str(caught.value)
+
+
+# --------------------------------------------------------------------------------------------------
+# Fingerprints
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_fingerprint_is_of_the_elements_and_not_of_their_memory(backend: Backend) -> None:
+    values = hashed(np.arange(5 * 7 * 3)).reshape(5, 7, 3)
+    known = fingerprint(backend.asarray(values))
+    other = backend.asarray(np.ascontiguousarray(values.transpose(2, 0, 1))).transpose(1, 2, 0)
+    assert fingerprint(other) == known
+    wide = backend.asarray(np.repeat(values, 2, axis=1))
+    assert fingerprint(wide[:, ::2]) == known
+    assert 0 <= known < 1 << 64
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i2", "f2", "f4", "f8", "i8"])
+def test_every_change_of_an_element_changes_the_fingerprint(backend: Backend, dtype: str) -> None:
+    values = (hashed(np.arange(75)) * 100).astype(dtype)
+    seen = {fingerprint(backend.asarray(values))}
+    for i in range(len(values)):
+        changed = values.copy()
+        word = changed.view(f"u{changed.itemsize}")
+        word[i] ^= word.dtype.type(1 if dtype == "?" else 1 << (8 * changed.itemsize - 1))
+        seen.add(fingerprint(backend.asarray(changed)))
+    assert len(seen) == len(values) + 1
+
+
+def test_what_a_sum_does_not_tell(backend: Backend) -> None:
+    a = np.arange(1.0, 65.0)
+    signs = a * np.where(np.arange(64) % 16, 1, -1)
+    others = [a, a[::-1], np.roll(a, 1), np.roll(a, 8), signs, -signs, a[:-1], a.reshape(8, 8)]
+    others += [
+        a.reshape(2, 32),
+        a.astype("f4"),
+        a.view("i8"),
+        a.reshape(8, 8).T,
+        a[:0],
+        a[:0, None],
+    ]
+    found = [fingerprint(backend.asarray(np.ascontiguousarray(each))) for each in others]
+    assert len(set(found)) == len(others)
+
+
+@given(st.lists(st.integers(0, 255), max_size=40), st.integers(0, 39), st.integers(1, 255))
+def test_any_bytes(values: list[int], place: int, difference: int) -> None:
+    a = np.array(values, np.uint8)
+    b = a.copy()
+    if len(b):
+        b[place % len(b)] ^= np.uint8(difference)
+    assert (fingerprint(a) == fingerprint(b)) == (not len(b))
+
+
+def test_datetimes_have_fingerprints() -> None:
+    a = np.array(["2000-01-01", "NaT"], "M8[s]")
+    assert fingerprint(a) != fingerprint(a[::-1])

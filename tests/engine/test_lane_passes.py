@@ -1,0 +1,420 @@
+"""Quantiles along axes of columns that do not fit: exact, in the loads that are told before."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import (
+    ChunksChangedError,
+    describe_boxplot,
+    explain,
+    median,
+    nanmedian,
+    nanquantile,
+    quantile,
+)
+from dask_gpuselect.engine import plans
+from dask_gpuselect.maths.sizes import plan_passes
+from dask_gpuselect.robust import mad
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGERS, MISSING
+from tests.features.test_lanes import call, scaled
+from tests.oracle import expected
+from tests.sources import Source
+
+N = 600
+LIMITS = {  # of columns of 600 elements: parts, passes and slabs
+    "passes": "50%",
+    "more passes": "28%",
+    "slabs": "9%",
+}
+
+
+@contextmanager
+def limited(to: int | str) -> Iterator[None]:
+    with dask.config.set({"dask_gpuselect.column-limit": to}):
+        yield
+
+
+def share(x: da.Array, axis: int, percent: str) -> int:
+    """That share of the largest column, in bytes."""
+    sizes = (size if i == axis else max(x.chunks[i]) for i, size in enumerate(x.shape))
+    return int(np.prod(list(sizes))) * x.dtype.itemsize * int(percent.rstrip("%")) // 100
+
+
+LANES: dict[str, Any] = {**FLOATS, **MISSING}
+
+
+def stack(dtype: str = "f8") -> NDArray[Any]:
+    """A lane of every kind of data, next to each other: time, y, x."""
+    with np.errstate(over="ignore", under="ignore"):
+        lanes = np.stack([make(N) for make in LANES.values()], axis=1).astype(dtype)
+    return lanes.reshape(N, 5, -1)
+
+
+def by_lane(function: str, a: NDArray[Any], q: Any, method: str) -> NDArray[Any]:
+    """The oracle's answers along the first axis."""
+    lanes = a.reshape(len(a), -1).T
+    table = np.stack([np.asarray(expected(function, lane, q, method)) for lane in lanes])
+    return np.moveaxis(table, 0, -1).reshape(*np.shape(q), *a.shape[1:])
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("function", ["median", "nanmedian", "quantile", "nanpercentile"])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_adversarial_lanes(backend: Backend, function: str, limit: str, dtype: str) -> None:
+    """All NaN in one lane, none in the next; tied, sorted, infinite."""
+    a = stack(dtype)
+    q = scaled(function, [0.5, 0.01, 0.9]) if "nti" in function else 0.5
+    method = "linear" if "nti" in function else "median"
+    wanted = by_lane(function, a, q, method)
+    small = (1,) * 40 + (5,) * 112  # of one row, or a few: 152 chunks one above the other
+    for chunks in ((25, 5, 3), (small, 2, 6), ((100, 0, 3, 497), (4, 1), 6)):
+        x = backend.lazy(a, chunks)
+        with limited(share(x, 0, LIMITS[limit])):
+            lazy = call(function, x, q, method, axis=0)
+        assert lazy.shape == wanted.shape
+        assert lazy.dtype == wanted.dtype
+        assert lazy.chunks[-2:] == x.chunks[1:]
+        found = np.asarray(backend.to_numpy(lazy.compute(scheduler="sync")))
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+        assert not np.signbit(found[found == 0]).any()
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize(
+    ("dtype", "limit"),
+    [*((dtype, limit) for dtype in ("i4", "i8", "u8") for limit in LIMITS), ("i1", "passes")],
+)
+def test_integers(backend: Backend, limit: str, dtype: str) -> None:
+    a = np.stack([make(N, dtype) for make in INTEGERS.values()], axis=1)
+    for method in ("higher", "linear"):
+        wanted = by_lane("quantile", a, [0.5, 0.1], method)
+        x = backend.lazy(a, (40, 3))
+        with limited(share(x, 0, LIMITS[limit])):
+            found = quantile(x, [0.5, 0.1], axis=0, method=method).compute(scheduler="sync")
+        np.testing.assert_array_equal(backend.to_numpy(found), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["?", "M8[s]", ">f8"])
+@pytest.mark.parametrize("limit", ["passes", "slabs"])
+def test_other_dtypes(backend: Backend, limit: str, dtype: str) -> None:
+    if not backend.supports(dtype):
+        pytest.skip("NumPy's alone")
+    a = (FLOATS["normal"](N * 4) * 50).astype("i8").reshape(N, 4).astype(dtype)
+    if dtype[0] == "M":
+        a[::7, 1] = "NaT"
+    wanted = by_lane("quantile", a, [0.2, 0.9], "lower")
+    x = backend.lazy(a, (30, 4))
+    with limited(share(x, 0, "30%")):
+        found = quantile(x, [0.2, 0.9], axis=0, method="lower").compute(scheduler="sync")
+    np.testing.assert_array_equal(backend.to_numpy(found), wanted)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("q", [0.4, [0.4, 0.1]])
+@pytest.mark.parametrize("axis", [1, -1, (0, 2), (1, 2)])
+@pytest.mark.parametrize(("plan_name", "percent"), [("column", 60), ("passes", 85)])
+def test_any_axes(
+    backend: Backend,
+    plan_name: str,
+    percent: int,
+    axis: Any,
+    q: Any,
+    keepdims: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of columns that are too large: in slabs that fit; in passes if slabs must not."""
+    if plan_name == "passes":
+        monkeypatch.setattr(plans, "_numbers_of_slabs", lambda *sizes: [1])
+    a = FLOATS["normal"](40 * 50 * 60).reshape(40, 50, 60)
+    wanted = np.quantile(a, q, axis=axis, keepdims=keepdims)
+    x = backend.lazy(a, (8, 10, 12))
+    with limited(explain(x, q, axis=axis).task_bytes * percent // 100):
+        lazy = quantile(x, q, axis=axis, keepdims=keepdims)
+        plan = explain(x, q, axis=axis)
+    assert plan.name == plan_name
+    assert plan.loads > 1
+    assert plan_name in lazy.name
+    assert lazy.shape == wanted.shape
+    np.testing.assert_array_equal(backend.to_numpy(lazy.compute(scheduler="sync")), wanted)
+
+
+def test_no_quantiles() -> None:
+    x = Source((N, 4)).lazy((60, 2))
+    with limited(2000):
+        none = quantile(x, [], axis=0)
+    assert none.shape == none.compute().shape == (0, 4)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_lanes_that_are_all_nan_are_told(limit: str) -> None:
+    a = np.random.default_rng(0).normal(size=(N, 6))
+    a[:, 2] = np.nan
+    x = da.from_array(a, chunks=(20, 6))
+    with limited(share(x, 0, LIMITS[limit])):
+        lazy = nanmedian(x, axis=0)
+    with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
+        found = lazy.compute(scheduler="sync")
+    np.testing.assert_array_equal(np.isnan(found), np.arange(6) == 2)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_schedulers(scheduler: str) -> None:
+    a = np.random.default_rng(0).normal(size=(N, 6))
+    x = da.from_array(a, chunks=(20, 3)).map_blocks(np.copy)
+    with limited("6 kB"):
+        found = quantile(x, [0.1, 0.5], axis=0).compute(scheduler=scheduler, num_workers=2)
+    np.testing.assert_array_equal(found, np.quantile(a, [0.1, 0.5], axis=0))
+
+
+# --- Plans ----------------------------------------------------------------------------------------
+
+
+def test_loads_are_as_told() -> None:
+    """In every plan; the answer has the column's chunks."""
+    names, all_loads = set(), set()
+    for limit in (10**6, 40_000, 20_000, 12_000, 9_000, 5_000, 2_500):
+        source = Source((N, 6, 5))
+        x = source.lazy((8, 3, 5))
+        with limited(limit):
+            plan = explain(x, [0.1, 0.9], axis=0)
+            lazy = quantile(x, [0.1, 0.9], axis=0)
+        assert source.loads == {}
+        assert lazy.chunks == ((2,), (3, 3), (5,))
+        assert plan.name in lazy.name
+        found = lazy.compute()
+        assert set(source.loads.values()) == {plan.loads}
+        np.testing.assert_array_equal(found, np.quantile(source.whole(), [0.1, 0.9], axis=0))
+        assert plan.task_bytes <= max(limit, 8 * 3 * 5 * 8)
+        names.add(plan.name)
+        all_loads.add(plan.loads)
+    assert names == {"column", "passes"}
+    assert {1, 2, 4} < all_loads
+
+
+def test_two_loads_are_enough_for_most() -> None:
+    """Of a column ten times the limit, if a lane has some thousands of elements in it; and three,
+    if some hundreds."""
+    x = da.zeros((20_000, 250, 250), chunks=(500, 250, 250), dtype="f4")
+    with limited("500 MB"):
+        assert explain(x, axis=0).loads == 2
+        assert explain(x, [0.25, 0.5, 0.75], axis=0).loads == 2
+    with limited("50 MB"):
+        assert explain(x, axis=0).loads == 6  # a chunk is 125 MB
+    x = da.zeros((2920, 2048, 1024), chunks=(73, 1024, 1024), dtype="f4")
+    assert explain(x, axis=0).loads == 3
+
+
+def test_columns_that_are_a_little_too_large_are_cut() -> None:
+    """In as many loads as passes would take, and no more than of a column; of boxes too."""
+    source = Source((N, 6, 5))
+    x = source.lazy((8, 3, 5))
+    a = source.whole()
+    with limited(share(x, 0, "70%")):
+        plan = explain(x, axis=0)
+        lazy, boxes, spread = median(x, axis=0), describe_boxplot(x, axis=0), mad(x, axis=0)
+    assert (plan.name, plan.loads) == ("column", 2)
+    for asked, wanted in ((lazy, np.median(a, axis=0)), (spread, mad(a, axis=0))):
+        before = dict(source.loads)
+        np.testing.assert_array_equal(asked.compute(), wanted)
+        assert {n - before.get(chunk, 0) for chunk, n in source.loads.items()} == {2}
+    before = source.loads
+    np.testing.assert_array_equal(boxes.compute().to_dict()["med"], np.median(a, axis=0))
+    assert {n - before[chunk] for chunk, n in source.loads.items()} == {2}
+
+
+def test_columns_in_memory_are_cut_however_large() -> None:
+    """Loads of what is held cost nothing: a look at each element is all."""
+    a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
+    x = da.from_array(a, chunks=(100, 10_000))
+    with limited(share(x, 0, "17%")):
+        plan, lazy = explain(x, axis=0), median(x, axis=0)
+        other = explain(x.map_blocks(np.copy), axis=0)
+    assert (plan.name, plan.loads, plan.task_bytes <= a.nbytes * 17 / 100) == ("column", 6, True)
+    assert other.name == "passes"
+    assert "rechunk" in str(other)
+    assert "rechunk" not in str(plan)
+    np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
+
+
+@pytest.mark.parametrize("n_q", [1, 3, 8])
+def test_no_more_loads_with_parts_that_are_small(n_q: int) -> None:
+    """Parts and reports are as small as they may be; the loads are those of the largest."""
+    for shape, chunks in (
+        ((3650, 300, 300), (365, 300, 300)),
+        ((3650, 200, 200), (1, 200, 200)),
+        ((4 * 10**7, 10), (2 * 10**6, 10)),
+    ):
+        x = da.zeros(shape, chunks=chunks, dtype="f4")
+        for ratio in (2.5, 4, 10):
+            limit = int(shape[0] * np.prod(chunks[1:]) * 4 / ratio)
+            with limited(limit):
+                plan = explain(x, np.linspace(0, 1, n_q), axis=0)
+            sizes = [sum(x.chunks[0][i:j]) for i, j in plans._parts(x.chunks[0], shape[0] / ratio)]
+            largest = plan_passes(sizes, n_q, limit // int(np.prod(chunks[1:])), 4)
+            assert largest is None or plan.loads <= len(largest.widths) + 1
+            assert plan.task_bytes <= limit
+            assert plan.gathered_bytes <= limit
+
+
+def test_plans_are_explained() -> None:
+    x = da.zeros((1000, 10, 10), chunks=(100, 5, 5))
+    assert str(explain(x, axis=0)) == (
+        "column: one load; chunks of 195.31 kiB a task; reports of 0 B in one place"
+    )
+    whole_lanes = explain(x.rechunk((1000, 5, 5)), axis=0)
+    assert (whole_lanes.name, whole_lanes.loads, whole_lanes.task_bytes) == ("lanes", 1, 200_000)
+    assert explain(x, axis=0) == explain(x, 0.1, axis=[0])
+    with limited("100 kB"):
+        assert str(explain(x, axis=0)) == (
+            "passes: 2 loads; chunks of 97.66 kiB a task; reports of 44.53 kiB in one place; "
+            "one load with a column-limit of 195.31 kiB, or of chunks that hold whole lanes, as of "
+            "rechunk({0: -1, 1: 'auto', 2: 'auto'})"
+        )
+    whole = explain(x, [0.1, 0.2])
+    assert (whole.name, whole.loads, whole.task_bytes) == ("bracket", 2, 20_000)
+    assert 40 * 50 * 40 <= whole.gathered_bytes <= 40 * 50 * 60
+    held = explain(da.zeros(10**7, chunks=5 * 10**6).persist())
+    assert (held.name, held.loads) == ("guess", 1)
+
+
+def test_unknown_sizes_are_explained() -> None:
+    x = da.zeros((1000, 10, 10), chunks=(100, 5, 5))
+    some = x[:, da.ones(10, chunks=5) > 0]
+    plan = explain(some, axis=0)
+    assert (plan.name, plan.loads, plan.task_bytes) == ("column", 1, -1)
+    assert "an unknown number of bytes" in str(plan)
+    plan = explain(some)
+    assert (plan.name, plan.loads, plan.task_bytes, plan.gathered_bytes) == ("bracket", 2, -1, -1)
+
+
+def test_what_cannot_be_explained() -> None:
+    with pytest.raises(TypeError, match="expected a dask array, not a ndarray"):
+        explain(np.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+        explain(da.ones(3), 25)
+    with pytest.raises(np.exceptions.AxisError):
+        explain(da.ones(3), axis=1)
+    assert explain(da.zeros(3, dtype="M8[s]")).loads == 2
+
+
+def test_a_limit_that_is_too_small() -> None:
+    x = da.ones((1000, 10, 10), chunks=(10, 1, 1))
+    with limited("200 B"), pytest.raises(ValueError, match="column-limit is 200 B, which is too"):
+        median(x, axis=0)
+    with limited("many"), pytest.raises(ValueError, match="many"):
+        median(x, axis=0)
+
+
+def test_chunks_that_hold_whole_lanes_may_be_of_any_size() -> None:
+    x = da.ones((1000, 10), chunks=(1000, 5))
+    with limited(100):
+        assert explain(x, axis=0).name == "lanes"
+        np.testing.assert_array_equal(median(x, axis=0).compute(), np.ones(10))
+
+
+def test_names_are_deterministic() -> None:
+    x = Source((N, 4)).lazy((20, 2))
+    with limited(5000):
+        names = [
+            median(x, axis=0).name,
+            nanmedian(x, axis=0).name,
+            quantile(x, 0.5, axis=0).name,
+            quantile(x, [0.5], axis=0).name,
+            median(x, axis=0, keepdims=True).name,
+        ]
+        assert median(x, axis=0).name == names[0]
+    with limited(4000):
+        names.append(median(x, axis=0).name)
+    assert len(set(names)) == 6
+
+
+def test_first_loads_are_shared() -> None:
+    """Several questions about one array, computed together: the first of each passes, every load of
+    slabs."""
+    for limit, name, loads in ((5000, "column", 2), (4000, "passes", 4)):
+        source = Source((N, 4))
+        x = source.lazy((20, 2))
+        with limited(limit):
+            lazy = [
+                median(x, axis=0),
+                quantile(x, [0.1, 0.2], axis=0),
+                nanquantile(x, 0.9, axis=0),
+            ]
+            plans = [explain(x, q, axis=0) for q in (0.5, [0.1, 0.2])]
+        assert [(plan.name, plan.loads) for plan in plans] == [(name, 2)] * 2
+        dask.compute(*lazy)
+        assert set(source.loads.values()) == {loads}
+
+
+def test_it_composes() -> None:
+    source = Source((N, 4))
+    x = source.lazy((20, 2))
+    a = source.whole()
+    with limited(5000):
+        found = median(abs(x - median(x, axis=0)), axis=0)
+    np.testing.assert_array_equal(found, np.median(abs(a - np.median(a, axis=0)), axis=0))
+    assert set(source.loads.values()) == {4}
+
+
+def test_data_in_memory_is_read_in_place() -> None:
+    source = Source((N, 4))
+    x = source.lazy((20, 2)).persist()
+    assert set(source.loads.values()) == {1}
+    with limited(5000):
+        found = median(x, axis=0)
+    np.testing.assert_array_equal(found.compute(), np.median(source.whole(), axis=0))
+    assert set(source.loads.values()) == {1}
+
+
+# --- Data that changed ----------------------------------------------------------------------------
+
+
+def test_a_source_that_is_not_reproducible(tmp_path: Path) -> None:
+    """Each load draws anew, and the same in every run: in two of a hundred runs of others, all four
+    medians would stay where the first load had them."""
+    rng = np.random.default_rng(0)
+
+    def read(block: NDArray[Any]) -> NDArray[Any]:
+        return rng.normal(size=block.shape)
+
+    x = da.zeros((N, 4), chunks=(20, 4)).map_blocks(read, dtype="f8", meta=np.empty((0, 0)))
+    with limited(5000):
+        lazy = median(x, axis=0)
+    with pytest.raises(ChunksChangedError, match="persist"):
+        lazy.compute(scheduler="sync")
+
+
+def test_another_number_of_nan_is_noticed() -> None:
+    n_loads = {"n": 0}
+
+    def read(block: NDArray[Any]) -> NDArray[Any]:
+        n_loads["n"] += 1
+        values = np.random.default_rng(0).normal(size=block.shape)
+        values[0] = np.nan if n_loads["n"] == 40 else values[0]
+        return values
+
+    x = da.zeros((N, 4), chunks=(20, 4)).map_blocks(read, dtype="f8", meta=np.empty((0, 0)))
+    with limited(9000), warnings.catch_warnings():
+        assert explain(x, axis=0).loads == 2
+        lazy = nanmedian(x, axis=0)
+        with pytest.raises(ChunksChangedError, match=r"chunk \(\d+, 0\) held other elements"):
+            lazy.compute(scheduler="sync")

@@ -1,0 +1,211 @@
+"""Lazy answers in daily life: progress, pictures, futures, and what is forgotten."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import graphviz
+import numpy as np
+import pytest
+from dask.callbacks import Callback
+from dask.diagnostics import ProgressBar
+from dask.utils import key_split
+from distributed import Client, fire_and_forget, progress
+
+from dask_gpuselect import describe_boxplot, median, nanquantile, quantile
+from tests.data import normal
+from tests.sources import Source
+
+
+def lazy() -> da.Array:
+    return Source((60_000,)).lazy(7000)
+
+
+def steps(collection: Any) -> set[str]:
+    """What a progress display calls the tasks."""
+    (optimized,) = dask.optimize(collection)
+    return {key_split(key) for key in dict(optimized.__dask_graph__())}
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        (median, {"quantile-cuts", "median-bracket", "median-candidates", "median"}),
+        (
+            lambda x: nanquantile(x, [0.1, 0.9]),
+            {"quantile-cuts", "nanquantile-bracket", "nanquantile-candidates", "nanquantile"},
+        ),
+        (
+            describe_boxplot,
+            {"quantile-cuts", "boxplot-bracket", "boxplot-candidates", "boxplot-fences", "boxplot"},
+        ),
+        (lambda x: median(x.reshape(100, -1), axis=0), {"median-column"}),
+    ],
+)
+def test_names_say_what_runs(question: Any, wanted: set[str]) -> None:
+    x = lazy()
+    assert steps(question(x)) >= wanted
+
+
+def test_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[Any] = []
+    with ProgressBar(), Callback(posttask=lambda key, *_: done.append(key)):
+        found = median(lazy()).compute(scheduler="threads")
+    assert found == np.median(Source((60_000,)).values((slice(None),)))
+    assert "100% Completed" in capsys.readouterr().out
+    assert len(done) > 10
+
+
+def test_progress_on_a_cluster(cluster_here: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    held = cluster_here.persist(quantile(lazy(), [0.25, 0.5]))
+    progress(held, notebook=False)
+    assert "100% Completed" in capsys.readouterr().out
+    np.testing.assert_array_equal(
+        held.compute(), np.quantile(Source((60_000,)).values((slice(None),)), [0.25, 0.5])
+    )
+
+
+def test_futures(cluster_here: Client) -> None:
+    x = lazy()
+    future = cluster_here.compute(median(x))
+    boxes = cluster_here.compute(describe_boxplot(x))
+    assert future.result() == np.median(Source((60_000,)).values((slice(None),)))
+    assert boxes.result()[0].med == future.result()
+    held = cluster_here.persist(describe_boxplot(x))
+    assert repr(held.compute()) == repr(boxes.result())
+
+
+def test_fire_and_forget(cluster_here: Client, tmp_path: Path) -> None:
+    def store(value: Any) -> None:
+        np.save(tmp_path / "median.npy", value)
+
+    fire_and_forget(cluster_here.submit(store, cluster_here.compute(median(lazy()))))
+    for _ in range(100):
+        if (tmp_path / "median.npy").exists():
+            break
+        time.sleep(0.1)
+    assert np.load(tmp_path / "median.npy") == np.median(Source((60_000,)).values((slice(None),)))
+
+
+def test_answers_compose_with_what_is_theirs(cluster_here: Client) -> None:
+    a = normal(5000)
+    x = da.from_array(a, chunks=700)
+    total, middle = cluster_here.gather(cluster_here.compute([(x - median(x)).sum(), median(x)]))
+    assert middle == np.median(a)
+    np.testing.assert_allclose(total, (a - np.median(a)).sum())
+
+
+# --- Pictures of the graph ------------------------------------------------------------------------
+
+
+def drawn(source: str) -> tuple[dict[str, str], dict[str, str], set[tuple[str, str]]]:
+    """Of a picture in Graphviz's language: the labels of circles and of boxes, and the arrows."""
+    arrows = set(re.findall(r"^\t(\S+) -> (\S+)$", source, re.M))
+    nodes = re.findall(r'^\t(\S+) \[label=("[^"]*"|\w+) ([^]]*)', source, re.M)
+    labels = {name: label.strip('"') for name, label, _ in nodes}
+    circles = {name for name, _, style in nodes if "shape=circle" in style}
+    return (
+        {name: label for name, label in labels.items() if name in circles},
+        {name: label for name, label in labels.items() if name not in circles},
+        arrows,
+    )
+
+
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files hold what Graphviz would be given, which need not be installed."""
+    monkeypatch.setattr(graphviz.Digraph, "pipe", lambda self, format: self.source.encode())
+
+
+PICTURES = [
+    (
+        median,
+        {
+            "original-array": 1,
+            "quantile-cuts": 9,
+            "median-bracket": 1,
+            "median-candidates": 9,
+            "median": 1,
+        },
+    ),
+    (
+        lambda x: nanquantile(x, [0.1, 0.9]),
+        {
+            "original-array": 1,
+            "quantile-cuts": 9,
+            "nanquantile-bracket": 1,
+            "nanquantile-candidates": 9,
+            "nanquantile": 1,
+        },
+    ),
+    (
+        describe_boxplot,
+        {
+            "original-array": 1,
+            "quantile-cuts": 9,
+            "boxplot-bracket": 1,
+            "boxplot-candidates": 9,
+            "boxplot-look": 1,
+            "boxplot-fences": 9,
+            "boxplot": 1,
+        },
+    ),
+    (
+        lambda x: median(da.stack([x, x]), axis=0),
+        {"array": 9, "stack-checked": 18, "checked": 18, "median-column": 9},
+    ),
+]
+
+
+@pytest.mark.usefixtures("_undrawn")
+@pytest.mark.parametrize(("question", "tasks"), PICTURES)
+def test_a_picture_of_the_tasks(question: Any, tasks: dict[str, int], tmp_path: Path) -> None:
+    """Nine chunks: a circle for each task, named as in a progress display, and a box with the
+    number of the chunk for what it gives."""
+    question(lazy()).visualize(filename=str(tmp_path / "graph.dot"), optimize_graph=True)
+    circles, boxes, arrows = drawn((tmp_path / "graph.dot").read_text())
+    assert Counter(circles.values()) == tasks
+    assert len(boxes) == len(circles) + 1  # the source, which no task makes
+    assert all(re.fullmatch(r"[\d, ()]*", label) for label in boxes.values())
+    ends = {end for arrow in arrows for end in arrow}
+    assert ends == circles.keys() | boxes.keys()
+
+
+@pytest.mark.usefixtures("_undrawn")
+def test_a_picture_of_the_layers(tmp_path: Path) -> None:
+    """From two loads to the answer: the second array is a copy that waits for the bracket."""
+    median(lazy()).dask.visualize(filename=str(tmp_path / "layers.dot"))
+    circles, boxes, arrows = drawn((tmp_path / "layers.dot").read_text())
+    assert not circles
+    assert all(re.fullmatch(r"[a-z-]{5,30}-#\d(-data)?", label) for label in boxes.values())
+    names = {node: re.sub(r"-#.*", "", label) for node, label in boxes.items()}
+    steps = Counter((names[start], names[end]) for start, end in arrows)
+    assert steps == {
+        ("original-array", "array"): 2,
+        ("original-array", "original-array"): 1,
+        ("array", "checked"): 2,
+        ("checked", "quantile-cuts"): 1,
+        ("quantile-cuts", "median-bracket"): 1,
+        ("median-bracket", "original-array"): 1,
+        ("checked", "median-candidates"): 1,
+        ("quantile-cuts", "median-candidates"): 1,
+        ("median-bracket", "median-candidates"): 1,
+        ("median-candidates", "median"): 1,
+        ("median-bracket", "median"): 1,
+    }
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
+@pytest.mark.parametrize("color", [None, "order"])
+def test_a_picture_is_drawn(color: str | None, tmp_path: Path) -> None:
+    median(lazy()).visualize(filename=str(tmp_path / "graph.svg"), color=color)
+    text = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "graph.svg").read_text())
+    assert len(text) > 40
+    assert max(map(len, text)) < 40

@@ -1,0 +1,307 @@
+"""How often chunks are loaded, and what a call does not do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import DataNode, convert_legacy_graph
+from dask.callbacks import Callback
+from dask.core import flatten, reverse_dict
+from dask.utils import key_split
+
+from dask_gpuselect import median, nanquantile, quantile
+from tests.backends import Backend, kind_of
+from tests.data import normal
+from tests.sources import Source
+
+SHAPE, CHUNKS = (60, 50), (25, 20)
+N_CHUNKS = 9
+
+
+def loads(source: Source, n_chunks: int = N_CHUNKS) -> set[int]:
+    """The different numbers of loads of its chunks."""
+    assert len(source.loads) == n_chunks
+    return set(source.loads.values())
+
+
+QUESTIONS: dict[str, Callable[[da.Array], da.Array]] = {
+    "median": median,
+    "quartiles": lambda x: quantile(x, [0.25, 0.5, 0.75]),
+    "1,001 quantiles": lambda x: quantile(x, np.linspace(0, 1, 1001)),
+    "nanquantile": lambda x: nanquantile(x, [0.1, 0.9], method="weibull"),
+}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_two_loads(backend: Backend, question: str, inline: bool) -> None:
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS, inline=inline))
+    backend.to_numpy(QUESTIONS[question](x).compute())
+    assert loads(source) == {2}
+
+
+DERIVED: dict[str, Callable[[da.Array], da.Array]] = {
+    "arithmetic": lambda x: abs(x * 2 - 1),
+    "rechunked": lambda x: x.rechunk((60, 10)),
+    "merged": lambda x: x.rechunk(-1),
+    "reshaped": lambda x: x.ravel(),
+    "sliced": lambda x: x[1:, ::2],
+    "unknown sizes": lambda x: x[x > 0.5],
+    "overlapping": lambda x: da.overlap.overlap(x, depth=1, boundary="reflect"),
+    "overlapping 1-d": lambda x: x.ravel().map_overlap(lambda b: b, depth=2, boundary=0),
+    "stacked": lambda x: da.stack([x, x + 1]),
+    "joined": lambda x: da.concatenate([x, x.T], axis=None),
+    "transposed": lambda x: x.T,
+    "float32": lambda x: x.astype("f4"),
+    "flattened graph": lambda x: dask.optimize(x + 1)[0],
+    "lazy argument": lambda x: x.map_blocks(
+        lambda b, k: b * k, k=dask.delayed(float)(3), dtype=float, meta=x._meta
+    ),
+    "no fusion": lambda x: x.map_blocks(np.sin).map_blocks(np.cos),
+}
+
+
+def test_two_loads_of_a_single_value(backend: Backend) -> None:
+    source = Source(())
+    ours = median(backend.mapped(source.lazy(()))).compute()
+    assert backend.to_numpy(ours) == source.whole()
+    assert source.loads == {"": 2}
+
+
+def test_only_what_is_needed_is_loaded(backend: Backend) -> None:
+    source = Source(SHAPE)
+    x = source.lazy(CHUNKS)
+    ours = median(backend.mapped(x[3, 7])).compute()
+    assert backend.to_numpy(ours) == source.whole()[3, 7]
+    median(backend.mapped(x[30:35, 2:12])).compute()
+    assert source.loads == {"3,7": 2, "30:35,2:12": 2}
+
+
+@pytest.mark.parametrize("derivation", DERIVED)
+def test_two_loads_of_what_an_array_derives_from(backend: Backend, derivation: str) -> None:
+    source = Source(SHAPE)
+    x = DERIVED[derivation](backend.mapped(source.lazy(CHUNKS)))
+    found = kind_of(x).to_numpy(median(x).compute())
+    assert loads(source) == {2}
+    assert found == np.median(backend.to_numpy(x.compute()))
+
+
+@pytest.mark.parametrize("derivation", DERIVED)
+def test_the_second_load_waits_for_the_bracket(backend: Backend, derivation: str) -> None:
+    """Every task comes before the bracket, or after it. A task of the second load that could run
+    at once would, in a scheduler with time to spare, and hold a chunk in memory till the end."""
+    answer = median(DERIVED[derivation](backend.mapped(Source(SHAPE).lazy(CHUNKS))))
+    tasks = convert_legacy_graph(dict(answer.dask.cull(set(flatten(answer.__dask_keys__())))))
+    needs = {key: task.dependencies for key, task in tasks.items()}
+    (bracket,) = (key for key in tasks if key_split(key) == "median-bracket")
+    before, after = reached(bracket, needs), reached(bracket, reverse_dict(needs))
+    data = {key for key, task in tasks.items() if isinstance(task, DataNode)}
+    assert tasks.keys() == before | after | data
+    assert len(after) > N_CHUNKS
+
+
+def reached(start: Any, edges: Mapping[Any, Iterable[Any]]) -> set[Any]:
+    """All that edges lead to, and where they start."""
+    found = set()
+    stack = [start]
+    while stack:
+        key = stack.pop()
+        if key not in found:
+            found.add(key)
+            stack = [*stack, *edges[key]]
+    return found
+
+
+def test_a_third_load_for_a_use_of_the_array_beside_its_median(backend: Backend) -> None:
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS))
+    centred = backend.to_numpy((x - median(x)).compute())
+    assert loads(source) == {3}
+    np.testing.assert_array_equal(centred, source.whole() - np.median(source.whole()))
+
+
+@pytest.mark.parametrize(("chunks", "expected"), [((5, 20), 2), ((20, 10), 1)])
+def test_a_use_of_the_array_beside_its_medians_along_an_axis(
+    backend: Backend, chunks: tuple[int, int], expected: int
+) -> None:
+    """A chunk that holds whole lanes is used for both; of several, none waits for the others."""
+    source = Source((20, 20))
+    x = backend.mapped(source.lazy(chunks))
+    centred = backend.to_numpy((x - median(x, axis=0)).compute())
+    assert set(source.loads.values()) == {expected}
+    whole = source.whole()
+    np.testing.assert_array_equal(centred, whole - np.median(whole, axis=0))
+
+
+def test_four_loads_for_the_median_absolute_deviation(backend: Backend) -> None:
+    """The inner median is computed once, not once for each load of the outer one."""
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS))
+    spread = backend.to_numpy(median(abs(x - median(x))).compute())
+    assert loads(source) == {4}
+    whole = source.whole()
+    assert spread == np.median(abs(whole - np.median(whole)))
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_results_of_reductions_are_computed_once(backend: Backend, axis: int | None) -> None:
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS))
+    median(x - x.mean(axis=axis)).compute()
+    assert loads(source) == {3}
+
+
+def test_a_question_more_is_a_load_more(backend: Backend) -> None:
+    """Several calls in one computation share the first load: k calls take k + 1, one takes 2."""
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS))
+    dask.compute(median(x), quantile(x, 0.9), nanquantile(x, [0.1, 0.2]))
+    assert loads(source) == {3 + 1}
+
+
+def test_calls_that_ask_the_same_are_one(backend: Backend) -> None:
+    source = Source(SHAPE)
+    x, again = (backend.mapped(source.lazy(CHUNKS)) for _ in range(2))
+    dask.compute(median(x), median(again) * 2)
+    assert loads(source) == {2}
+
+
+@pytest.mark.parametrize("optimize_graph", [False, True])
+def test_optimisation_switched_off(backend: Backend, optimize_graph: bool) -> None:
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS))
+    with dask.config.set({"optimization.fuse.active": False}):
+        median(x[::2] + 1).compute(optimize_graph=optimize_graph)
+    assert loads(source) == {2}
+
+
+# --- Data in memory -----------------------------------------------------------------------------
+
+
+def test_arrays_in_memory_are_read_in_place() -> None:
+    x = da.from_array(normal(1000), chunks=100)
+    graph = dict(median(x).dask)
+    assert {key for key in graph if key[0] == x.name} == set(x.dask)
+    held = [value for value in graph.values() if isinstance(value, np.ndarray)]
+    assert len(held) == 10
+    assert all(value is x.dask[key] for key, value in graph.items() if key in x.dask)
+
+
+def test_persisted_chunks_are_read_in_place(backend: Backend) -> None:
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS)).persist()
+    backend.to_numpy(median(x).compute())
+    backend.to_numpy((x - median(x)).compute())
+    assert loads(source) == {1}
+
+
+# --- Laziness -----------------------------------------------------------------------------------
+
+
+class Untouchable(Source):
+    def values(self, index: Any) -> Any:
+        raise AssertionError("a chunk was loaded")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_call_computes_nothing(backend: Backend, question: str) -> None:
+    started: list[Any] = []
+    with Callback(start=started.append):
+        answer = QUESTIONS[question](backend.mapped(Untouchable(SHAPE).lazy(CHUNKS)))
+        repr(answer), answer.dtype, answer.chunks, answer._meta
+    assert started == []
+    with pytest.raises(AssertionError, match="a chunk was loaded"):
+        answer.compute()
+
+
+def test_a_call_takes_no_scheduler(backend: Backend) -> None:
+    """Not even one that says nothing to callbacks."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("something was computed")
+
+    x = backend.mapped(Source(SHAPE).lazy(CHUNKS))
+    with dask.config.set(scheduler=refuse):
+        answer = median(abs(x[x > 0.5] - median(x)))
+        with pytest.raises(AssertionError, match="something was computed"):
+            answer.compute()
+
+
+def test_graphs_of_many_chunks_are_built_fast_and_small() -> None:
+    """About a second on an idle machine."""
+    x = Source((10_000,)).lazy(1)
+    begin = time.perf_counter()
+    answer = quantile(x, [0.25, 0.5, 0.75])
+    assert time.perf_counter() - begin < 5
+    (optimised,) = dask.optimize(answer)
+    # A task a chunk and load, a merge for sixteen of them, and a few more.
+    assert len(optimised.dask) < 2 * 10_000 * (1 + 1 / 15) + 50
+
+
+# --- Names --------------------------------------------------------------------------------------
+
+PROGRAM = """
+import dask.array as da
+from dask_gpuselect import median, quantile
+x = da.arange(1000, chunks=100) + 1
+for answer in (median(x), quantile(x, [0.1, 0.5]), quantile(x, [0.1, 0.5], method="lower")):
+    print(*sorted(map(str, answer.dask)), answer.name)
+"""
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_keys_follow_what_is_asked() -> None:
+    x = Source(SHAPE).lazy(CHUNKS)
+    y = Source(SHAPE, "f4").lazy(CHUNKS)
+    assert median(x).name == median(x).name
+    answers = [
+        median(x),
+        median(y),
+        median(x, keepdims=True),
+        quantile(x, 0.5),
+        quantile(x, [0.5]),
+        quantile(x, 0.6),
+        quantile(x, 0.5, method="lower"),
+        nanquantile(x, 0.5),
+    ]
+    assert len({answer.name for answer in answers}) == len(answers)
+    cuts = {name for a in answers for name in a.dask.layers if name.startswith("quantile-cuts-")}
+    assert len({name for name in cuts if "merge" not in name}) == 2  # one of x, one of y
+
+
+def test_progress_shows_what_runs(backend: Backend) -> None:
+    """Fused tasks are named after what we do with the chunk, not after what is read or computed."""
+    (optimised,) = dask.optimize(median(backend.mapped(Source((200,)).lazy(5)) + 1))
+    assert {key_split(key) for key in optimised.dask} == {
+        "original-array",  # the source itself, which the readers of the second load wait for
+        "quantile-cuts",
+        "quantile-cuts-merge",
+        "median-bracket",
+        "median-candidates",
+        "median-candidates-merge",
+        "median",
+    }

@@ -1,0 +1,319 @@
+"""Peak memory on sources many times larger, measured in processes of their own.
+
+Each is forked from one that has imported everything, and has answered every question on a little
+data: that takes as long as most of the questions (`tests/engine/warm.py`).
+
+Measured twice: by the system, which sees whatever the process holds, but on some machines takes
+pages back that have not been used for a while; and by tracemalloc, which knows each byte of every
+array that NumPy makes, but not of those made in compiled code. The larger of both counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import resource
+import subprocess
+import sys
+import tracemalloc
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import (  # noqa: F401 -- in questions
+    describe_boxplot,
+    median,
+    order_statistic,
+    quantile,
+    sort,
+)
+from dask_gpuselect.neighbors import kneighbors  # noqa: F401
+from dask_gpuselect.robust import LeastTrimmedSquares, fitting, mad  # noqa: F401
+from tests.data import hashed
+from tests.sources import Index, Source
+
+THREADS = 2
+CHUNK = 4_000_000  # bytes
+N_CHUNKS = 120
+MEGABYTE = 1_000_000
+# The root's work on 511 pivots of every chunk, at 210 bytes a pivot, is 13 MB; the graph, what the
+# source needs to make a chunk, and what the allocator keeps were 8 MB and less.
+SLACK = 24 * MEGABYTE
+
+
+DISTANCES = hashed(np.arange(CHUNK // 8))
+
+
+class Quick(Source):
+    """In [0, 1) too, and made faster than by a hash of each element: a chunk has those of every
+    other, each moved round a circle by a distance of the chunk's own."""
+
+    def values(self, index: Index) -> NDArray[Any]:
+        return self.circle(index)
+
+    def circle(self, index: Index) -> NDArray[Any]:
+        (rows,) = index
+        assert isinstance(rows, slice)
+        start, stop, _ = rows.indices(self.shape[0])
+        moved: NDArray[Any] = DISTANCES[: stop - start] + hashed(np.array([start]))
+        moved -= moved >= 1
+        return moved
+
+
+class Labels(Quick):
+    """Numbers from 0 to 29."""
+
+    def values(self, index: Index) -> NDArray[Any]:
+        labels = self.circle(index)
+        labels *= 30
+        return np.floor(labels, out=labels)
+
+
+def by_category(x: Any, n_boxes: int) -> Any:
+    """The pattern of `examples/flights.py`: a file of data and one of their categories."""
+    k = Labels(x.shape).lazy(x.chunks)
+    return describe_boxplot({i: x[k == i] for i in range(n_boxes)}, max_fliers=100)
+
+
+def peak() -> int:
+    """Bytes that this process has held at most."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def function_of(question: str) -> Any:
+    """Of the data and the number of elements in a chunk."""
+    return eval(f"lambda x, n: {question}")
+
+
+def answer_a_little(ask: Any) -> None:
+    """Compile everything, on chunks that are too small to be noticed."""
+    n = 30_000
+    ask(Quick((8 * n,)).lazy(n), n).compute()
+
+
+def measured(question: str, traced: bool) -> tuple[int, list[int]]:
+    """Bytes that answering takes at most, and the loads of the chunks; of a process just begun."""
+    ask = function_of(question)
+    dask.config.set(scheduler="threads", num_workers=THREADS)
+    answer_a_little(ask)
+    gc.collect()
+    before = peak()
+    if traced:
+        tracemalloc.start()
+    n = CHUNK // 8
+    source = Quick((N_CHUNKS * n,))
+    ask(source.lazy(n), n).compute()
+    grown = max(peak() - before, tracemalloc.get_traced_memory()[1])
+    return grown, sorted(set(source.loads.values()))
+
+
+def measure(question: str, *, traced: bool = True) -> tuple[int, list[int]]:
+    """The same, in a process of its own. What is traced holds the notes of the tracing, too."""
+    with ProcessPoolExecutor(1, mp_context=FORKED) as pool:
+        return pool.submit(measured, question, traced).result()
+
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(["tests.engine.warm"])
+
+
+# A kernel says that it takes 0.8 MB of scratch, beside the candidates.
+SLACK_ON_A_GPU = 2 * MEGABYTE
+
+PROGRAM_ON_A_GPU = """
+import json
+import cupy, dask
+from dask_gpuselect import median, quantile
+from tests.backends import CUPY
+from tests.sources import Source
+
+pool = cupy.cuda.MemoryPool()
+peak = 0
+
+def allocate(size):
+    global peak
+    memory = pool.malloc(size)
+    peak = max(peak, pool.used_bytes())
+    return memory
+
+cupy.cuda.set_allocator(allocate)
+dask.config.set(scheduler="threads", num_workers={threads})
+question = lambda x: {question}
+n = {chunk} // 8
+source = Source(({n_chunks} * n,))
+question(CUPY.mapped(source.lazy(n))).compute()
+print(json.dumps(dict(grown=peak, loads=sorted(set(source.loads.values())))))
+"""
+
+
+def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
+    """Bytes of the device, and loads."""
+    filled = PROGRAM_ON_A_GPU.format(
+        threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", filled],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return found["grown"], found["loads"]
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+A_TENTH = [
+    ("quantile(x, [0.25, 0.5, 0.75])", [2]),
+    ("abs(x - median(x)).max()", [3]),
+    slow("median(abs(x - median(x)))", [4]),
+    ("median(x[x > 0.5])", [2]),
+    slow("median(x.astype('f2'))", [2]),
+    slow("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+    slow("order_statistic(x, x.size // 2, strategy='sort_and_choose')", [3]),  # not all at once
+    ("describe_boxplot(x)", [2]),
+    ("mad(x)", [2]),
+    ("kneighbors(x.reshape(-1, 10), np.zeros((3, 10)), 5)[0]", [1]),
+    slow("describe_boxplot(x**-0.8)", [2]),  # an eighth are fliers
+    slow("describe_boxplot(x, whis=0)", [2]),  # half of them
+]
+
+
+@pytest.mark.parametrize(("question", "loads"), A_TENTH)
+def test_a_tenth_of_the_data_is_enough(question: str, loads: list[int]) -> None:
+    """A thread may hold a chunk, and scratch of two."""
+    limit = THREADS * CHUNK * 3 + SLACK
+    assert limit <= N_CHUNKS * CHUNK / 10
+    grown, counted = measure(question)
+    assert counted == loads
+    assert grown <= limit
+
+
+BOXES = "by_category(x, {})"
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("n_boxes", [slow(2), 3, slow(8), slow(30)])
+def test_boxes_of_categories(n_boxes: int) -> None:
+    """However many, a thread holds a chunk of both files, and what the boxes select of it. Beside
+    that is the graph, of which a box in a chunk has 28 kB in both loads."""
+    grown, counted = measure(BOXES.format(n_boxes), traced=False)
+    assert counted == [2]
+    assert grown <= THREADS * CHUNK * 5 + SLACK + n_boxes * N_CHUNKS * 40_000
+    assert grown <= N_CHUNKS * CHUNK / 2
+
+
+class Fit:
+    """Of the last of five columns by the others; as a question."""
+
+    def __init__(self, x: Any) -> None:
+        self.rows = x.reshape(-1, 5)
+
+    def compute(self) -> None:
+        # In this process, which is measured: few rows are more than a sample too, for all to be
+        # compiled, and brackets are those of cuts, so that little is gathered.
+        fitting.SAMPLED = min(1 << 16, self.rows.shape[0] // 2)
+        fitting.GATHERED_BYTES = 0
+        LeastTrimmedSquares(random_state=0, n_starts=50, n_best=2, max_iter=3, tol=0.5).fit(
+            self.rows[:, :4], self.rows[:, 4]
+        )
+
+
+SAMPLED = 48 * MEGABYTE  # sixteen times 65,536 rows of six numbers
+
+
+@pytest.mark.any_dask
+@pytest.mark.slow
+def test_a_regression_holds_its_sample_and_few_rows() -> None:
+    grown, (loads,) = measure("Fit(x)")
+    assert loads >= 3
+    assert grown <= THREADS * CHUNK * 3 + SLACK + SAMPLED
+
+
+SORTED = "sort(x[: x.size // 2], chunks=2 * n, spill=True).max()"
+
+
+def test_sorting_holds_no_more_than_a_chunk_of_the_result() -> None:
+    """Pieces on disk: of a chunk of the result, twice as large as those of the data, a thread holds
+    its pieces, which become the result, and scratch. For 29 splitters a chunk has 1,870 pivots."""
+    n_chunks = N_CHUNKS // 2  # there are tasks for each pair of a chunk and one of the result
+    grown, counted = measure(SORTED)
+    assert counted == [3]
+    assert grown <= THREADS * 2 * CHUNK * 3 + n_chunks * 1870 * 210 + SLACK
+    assert grown <= n_chunks * CHUNK / 2
+
+
+LIMIT = 12 * MEGABYTE
+# By the size of chunks: what is compiled before is the plan that is measured.
+LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': n * {LIMIT * 8 // CHUNK}}}) and "
+
+
+COLUMNS = [
+    ("median(x.reshape(-1, 1000), axis=0)", [3]),
+    slow("quantile(x.reshape(-1, 1000), [0.25, 0.5, 0.75], axis=0)", [4]),
+    slow("describe_boxplot(x.reshape(-1, 1000), axis=0, whis=0, max_fliers=20)", [6]),
+    # Sixty columns of two chunks each.
+    ("median(x.reshape(60, 1000, -1), axis=1)", [1]),
+]
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize(("question", "loads"), COLUMNS)
+def test_columns_that_do_not_fit(question: str, loads: list[int]) -> None:
+    """Data forty times the limit. Each thread may hold parts of that size, the reports of a column
+    may take as much, and reading ahead again."""
+    grown, counted = measure(LIMITED + question)
+    assert counted == loads
+    assert grown <= (THREADS + 2) * LIMIT + SLACK
+    assert grown <= N_CHUNKS * CHUNK / 6
+
+
+def test_chunks_that_are_made_of_several() -> None:
+    """Two chunks and the one made of them for each thread, and as much again because dask loads
+    ahead of the pieces that it needs next. There are twice as many chunks, so twice the pivots."""
+    grown, counted = measure("median(x.rechunk(n // 2 + 1))")
+    assert counted == [2]
+    assert grown <= THREADS * CHUNK * 6 + SLACK
+    assert grown <= N_CHUNKS * CHUNK / 6
+
+
+def test_the_measurement_sees_data_that_is_held() -> None:
+    """The same question, of an array that is kept, takes the whole array."""
+    grown, counted = measure("median(x.persist())")
+    assert counted == [1]
+    assert grown >= N_CHUNKS * CHUNK
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("question", "loads"),
+    [
+        ("quantile(x, [0.25, 0.5, 0.75])", [2]),
+        ("abs(x - median(x)).max()", [3]),
+        ("median(x[x > 0.5])", [2]),
+        ("median(x.astype('f2'))", [2]),
+        ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+    ],
+)
+def test_a_tenth_of_the_data_is_enough_on_a_gpu(question: str, loads: list[int]) -> None:
+    grown, counted = measure_on_a_gpu(question)
+    assert counted == loads
+    assert CHUNK <= grown <= THREADS * CHUNK * 3 + SLACK_ON_A_GPU
+
+
+@pytest.mark.gpu
+def test_the_measurement_on_a_gpu_sees_data_that_is_held() -> None:
+    grown, counted = measure_on_a_gpu("median(x.persist())")
+    assert counted == [1]
+    assert grown >= N_CHUNKS * CHUNK

@@ -1,0 +1,226 @@
+"""Answers about plain arrays in processes of all kinds: forked ones, those that are about to end,
+and where nothing can be written."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.any_dask  # of plain arrays
+
+ROOT = Path(__file__).parents[2]
+
+# All that threads have a share in, and an answer that can be compared.
+ANSWERS = """
+import numpy as np
+from dask_gpuselect import describe_boxplot, median, quantile, sort
+from dask_gpuselect.engine import threads
+from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.neighbors import KNeighborsRegressor, kneighbors
+from dask_gpuselect.robust import LeastTrimmedSquares, mad
+
+for kind in threads.WORTH:
+    threads.WORTH[kind] = 100
+a = np.random.default_rng(0).normal(size=4_000)
+table = a.reshape(-1, 4)
+
+def answers():
+    fit = LeastTrimmedSquares(n_starts=2, random_state=0).fit(table[:, 1:], table[:, 0])
+    found = [
+        median(a), quantile(table, [0.1, 0.5], axis=1), mad(a), mad(table, axis=0),
+        describe_boxplot(a).to_dict(), describe_boxplot(table, axis=0).to_dict(),
+        ecdf(a).cdf(0.3), ecdf(a, [0.0, 1.0]).upto, sort(a[:100]),
+        kneighbors(table, table[:9], 3), fit.coef_,
+        KNeighborsRegressor().fit(table[:, 1:], table[:, 0]).predict(table[:9, 1:]),
+    ]
+    return repr(found)
+"""
+
+
+def run(script: str, **environment: str) -> str:
+    """What a script of a fresh interpreter prints; it fails if that hangs."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "DASK_NUM_WORKERS": "3", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+
+
+@needs_fork
+def test_forked_children_answer() -> None:
+    """Of the main thread, of another, and of a pool."""
+    script = """
+import multiprocessing, os, signal, threading
+wanted = answers()
+def fork():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # a child that waits for ever is ended
+        os._exit(answers() != wanted)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+def same(i):
+    return answers() == wanted
+fork()
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map_async(same, range(3)).get(60))
+print(answers() == wanted)
+"""
+    assert run(ANSWERS + script).split("\n") == ["0", "0", "[True, True, True]", "True", ""]
+
+
+def test_functions_of_atexit_answer() -> None:
+    """The interpreter starts no more threads then."""
+    script = """
+import atexit
+wanted = answers()
+atexit.register(lambda: print(answers() == wanted))
+"""
+    assert run(ANSWERS + script) == "True\n"
+
+
+def test_without_threads() -> None:
+    """Where the system gives no more of them; and errors of tasks are theirs."""
+    script = """
+import threading
+def fail(i):
+    raise RuntimeError(f"item {i}")
+def refused(thread):
+    raise RuntimeError("can't start new thread")
+wanted, start = answers(), threading.Thread.start
+for threading.Thread.start in (start, refused):
+    print(answers() == wanted)
+    try:
+        threads.each(fail, [7, 8], 3)
+    except RuntimeError as error:
+        print(error)
+"""
+    assert run(ANSWERS + script) == "True\nitem 7\n" * 2
+
+
+# --- Where compiled kernels cannot be kept --------------------------------------------------------
+
+
+def test_nothing_else_keeps_what_it_compiles() -> None:
+    for path in (ROOT / "dask_gpuselect").rglob("*.py"):
+        calls = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ]
+        keeps = any(keyword.arg == "cache" for call in calls for keyword in call.keywords)
+        assert not keeps or path.name == "compiling.py", path
+
+
+# A superuser may write anywhere, unless it gives up that right before another program starts.
+AS_OTHERS = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
+def test_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
+    """As in a container: nothing is written, and all is answered."""
+    package, home = tmp_path / "site" / "dask_gpuselect", tmp_path / "home"
+    unkept = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "dask_gpuselect", package, ignore=unkept)
+    home.mkdir()
+    for path in (home, package, *package.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    script = f"""
+import os, sys
+sys.path[:0] = [{str(package.parent)!r}]
+for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+    os.environ.pop(name, None)
+os.environ["HOME"] = {str(home)!r}
+if os.access({str(home)!r}, os.W_OK):
+    print("writable")
+    sys.exit()
+import numpy as np, dask.array as da, dask_gpuselect
+from dask_gpuselect.kernels.cuda import buckets
+assert dask_gpuselect.__file__.startswith({str(home.parent)!r})
+a = np.random.default_rng(0).normal(size=20_000)
+assert dask_gpuselect.median(a) == np.median(a)
+assert dask_gpuselect.median(da.from_array(a, chunks=10_000)).compute() == np.median(a)
+print(dask_gpuselect.median(a.reshape(2, -1), axis=1).shape)
+"""
+    found = run(f"import sys\nsys.argv = ['', {script!r}]\n{AS_OTHERS}", PYTHONPATH="")
+    if found == "writable\n":
+        pytest.skip("everything is writable here")
+    assert found == "(2,)\n"
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_written_or_read(tmp_path: Path) -> None:
+    """A disk that is full, files that are broken, a folder that has gone."""
+    script = f"""
+import resource, shutil
+from pathlib import Path
+import numpy as np
+from dask_gpuselect.kernels import compiling
+folder = Path({str(tmp_path)!r})
+
+def sums(values, out):
+    for value in values:
+        out[0] += value
+
+def add(a):
+    return a + 1
+
+def signatures(values, out):
+    return {{sums: (values, out)}}
+
+def check():
+    compiling.compiled.cache_clear()
+    for kind in ("f8", "f4", "i8"):
+        values, out = np.arange(5, dtype=kind), np.zeros(1, kind)
+        compiling.compiled(sums, values.dtype, signatures)(values, out)
+        assert out[0] == 10
+    found = compiling.jit_when_called(add)
+    assert found(1) == 2
+    assert found(1.5) == 2.5
+    return {{path.suffix for path in folder.rglob("*.nb*")}}
+
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))  # bytes of a file
+print(sorted(check()))
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+print(sorted(check()))
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+print(sorted(check()))
+for path in folder.rglob("*.nbi"):
+    path.write_bytes(b"nothing")
+check()
+for path in folder.rglob("*.nbc"):
+    path.write_bytes(b"nothing")
+check()
+shutil.rmtree(folder)
+folder.write_text("a file")
+check()
+"""
+    (tmp_path / "kernels.py").write_text(script)
+    code = f"import runpy; runpy.run_path({str(tmp_path / 'kernels.py')!r})"
+    cache = tmp_path / "cache"
+    (tmp_path / "kernels.py").write_text(script.replace(str(tmp_path), str(cache)))
+    found = run(code, NUMBA_CACHE_DIR=str(cache)).splitlines()
+    assert found == ["[]", "['.nbi']", "['.nbc', '.nbi']"]

@@ -1,0 +1,34 @@
+"""Imported in the process that those of `test_memory.py` are forked from: it does what each of them
+would have to do first, once. No thread may be there when it forks, so the scheduler has none."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from contextlib import suppress
+from typing import Any
+
+import dask
+
+from tests.engine import test_memory as memory
+
+
+def question_of(case: Any) -> str:
+    question: str = getattr(case, "values", case)[0]
+    return question
+
+
+def warm_up() -> None:
+    tenth = [question_of(case) for case in memory.A_TENTH]
+    columns = [memory.LIMITED + question_of(case) for case in memory.COLUMNS]
+    # The limit is set anew by questions, and is here for what it was to come back.
+    with dask.config.set({"scheduler": "sync", "dask_gpuselect.column-limit": "1 GiB"}):
+        for question in (*tenth, *columns, memory.BOXES.format(3), memory.SORTED):
+            memory.answer_a_little(memory.function_of(question))
+    gc.collect()
+    # A child must not find memory that is free already: what it takes would not be noticed.
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+warm_up()

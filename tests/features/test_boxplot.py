@@ -1,0 +1,577 @@
+"""`describe_boxplot` against matplotlib's statistics, and what it promises of loads and chunks."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.base import is_dask_collection, tokenize
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.cbook import boxplot_stats
+from numpy.typing import NDArray
+
+from dask_gpuselect import (
+    Box,
+    Boxplot,
+    ChunksChangedError,
+    describe_boxplot,
+    explain,
+    kernels,
+    quantile,
+)
+from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect.maths import boxes
+from dask_gpuselect.maths.boxes import QUARTILES, largest_to, smallest_from
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGERS, MISSING, make, normal
+from tests.engine.test_lane_passes import limited, share
+from tests.kernels.test_moments import HOSTILE, root_of
+from tests.sources import Source, changing
+
+# NumPy interpolates these with an overflow, or to NaN.
+BEYOND_NUMPY = ("huge", "every binade", "infinite", "all inf", "nan and inf", "whole range", "ends")
+WHISKERS: tuple[Any, ...] = (1.5, 0.3, 0, (5, 95), (0, 100))
+# Percentiles inside the box, or of one side of it.
+INSIDE = ((0, 50), (50, 50), (0, 0), (100, 100), (25, 75), (30, 40), (80, 100), (0, 10), (26, 99))
+RULES = [(whis, autorange) for whis in WHISKERS for autorange in (False, True)]
+KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
+
+
+def valid(a: NDArray[Any]) -> NDArray[Any]:
+    return a[~np.isnan(a)] if a.dtype.kind == "f" else a
+
+
+def stats_of(v: NDArray[Any], whis: Any, *, autorange: bool) -> dict[str, Any]:
+    """Matplotlib's statistics by our quartiles, for data that NumPy's are wrong of."""
+    q1, med, q3 = np.asarray(quantile(v, [0.25, 0.5, 0.75]), np.float64)
+    iqr = q3 - q1
+    whis = (0, 100) if iqr == 0 and autorange else whis
+    if np.ndim(whis):
+        low, high = np.asarray(quantile(v, np.array(whis) / 100), np.float64)
+    else:
+        low, high = q1 - whis * iqr, q3 + whis * iqr
+    # Integers and floats are compared exactly, as NumPy's arrays of both are not.
+    whislo = min((x for x in v.tolist() if float(x) >= low), default=q1)
+    whishi = max((x for x in v.tolist() if float(x) <= high), default=q3)
+    whislo, whishi = q1 if whislo > q1 else whislo, q3 if whishi < q3 else whishi
+    fliers = np.concatenate([v[v < whislo], v[v > whishi]])
+    return {"q1": q1, "med": med, "q3": q3, "whislo": whislo, "whishi": whishi, "fliers": fliers}
+
+
+def assert_box(
+    box: Box, a: NDArray[Any], whis: Any, *, autorange: bool, kept: int, name: str
+) -> None:
+    v = valid(a)
+    wide = v.astype(np.float64)
+    is_plain = name not in BEYOND_NUMPY and np.isfinite(wide).all()
+    is_plain &= v.dtype.kind == "f" or np.abs(wide).max() < 2.0**53
+    if is_plain:
+        (expected,) = boxplot_stats(wide, whis=whis, autorange=autorange)
+    else:
+        expected = stats_of(v, whis, autorange=autorange)
+    assert (box.n, box.n_nan) == (v.size, a.size - v.size)
+    for key in KEYS if is_plain else KEYS[4:]:
+        found = getattr(box, key)
+        if key == "mean":
+            np.testing.assert_allclose(found, expected[key], rtol=1e-12, atol=1e-300)
+        else:
+            np.testing.assert_array_equal(float(found), float(expected[key]), err_msg=key)
+    fliers = expected["fliers"]
+    low = np.sort(fliers[fliers < expected["whislo"]])
+    high = np.sort(fliers[fliers > expected["whishi"]])[::-1]
+    assert (box.n_low, box.n_high) == (len(low), len(high))
+    np.testing.assert_array_equal(box.fliers, np.concatenate([low[:kept], high[:kept]]))
+    assert box.fliers.dtype == a.dtype
+    assert (box.min, box.max) == (v.min(), v.max())
+
+
+@pytest.mark.any_dask
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i2", "u1"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 40, 3000])
+def test_as_matplotlib(n: int, dtype: str) -> None:
+    """Plain arrays and lazy ones, key by key."""
+    for name in (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS:
+        a = make(name, dtype, n)
+        if not len(valid(a)):
+            continue
+        for i, (whis, autorange) in enumerate(RULES):
+            asked = {"whis": whis, "autorange": autorange, "max_fliers": 7}
+            (box,) = describe_boxplot(a, **asked)
+            assert_box(box, a, whis, autorange=autorange, kept=7, name=name)
+            if i == len(name) % len(RULES):
+                x = da.from_array(a, chunks=-(-n // 3))
+                (same,) = describe_boxplot(x, **asked).compute(scheduler="sync")
+                assert_box(same, a, whis, autorange=autorange, kept=7, name=name)
+                for key, value in box.to_dict().items():
+                    np.testing.assert_array_equal(getattr(same, key), value)
+
+
+def lanes_of(a: NDArray[Any]) -> list[Any]:
+    """Ways to ask for the box of one array: plain, lazy, and as lanes of both kinds."""
+    column = np.stack([a, a], axis=1)
+    return [
+        describe_boxplot,
+        lambda _, **asked: describe_boxplot(da.from_array(a, chunks=-(-len(a) // 3)), **asked),
+        lambda _, **asked: describe_boxplot(column, axis=0, **asked),
+        lambda _, **asked: describe_boxplot(
+            da.from_array(column, chunks=(-(-len(a) // 3), 1)), axis=0, **asked
+        ),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 101])
+def test_percentiles_inside_the_box(n: int, dtype: str) -> None:
+    """No whisker ends inside the box, and what is beyond its end is a flier."""
+    for name in FLOATS if dtype[0] == "f" else INTEGERS:
+        a = make(name, dtype, n)
+        for i, ask in enumerate(lanes_of(a)):
+            whis = INSIDE[(len(name) + n + 2 * i) % len(INSIDE)]
+            asked: Any = {"whis": whis, "autorange": i % 2 == 0, "max_fliers": 7}
+            box = ask(a, **asked).computed()[0]
+            assert_box(box, a, whis, autorange=asked["autorange"], kept=7, name=name)
+
+
+def test_percentiles_inside_the_box_of_lanes_in_passes() -> None:
+    a = np.stack([normal(999), np.arange(999.0), np.floor(4 * normal(999))], axis=1)
+    x = da.from_array(a, chunks=(100, 3))
+    for whis in INSIDE[::3]:
+        with limited(share(x, 0, "28%")):
+            assert explain(x, QUARTILES, 0).name == "passes"
+            found = describe_boxplot(x, axis=0, whis=whis)
+        for box, lane in zip(found.compute(scheduler="sync"), a.T, strict=True):
+            assert_box(box, lane, whis, autorange=False, kept=1000, name="")
+
+
+PERCENTILES = st.one_of(st.sampled_from([0, 25, 50, 75, 100]), st.floats(0, 100))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1),
+    pair=st.tuples(PERCENTILES, PERCENTILES).map(sorted),
+    autorange=st.booleans(),
+)
+def test_any_percentiles_as_matplotlib(
+    values: list[float], pair: list[float], autorange: bool
+) -> None:
+    """Every field, whatever the two percentiles."""
+    a = np.array(values)
+    asked: Any = {"whis": tuple(pair), "autorange": autorange}
+    lazy = describe_boxplot(da.from_array(a, chunks=7), **asked).compute(scheduler="sync")
+    for box in (*describe_boxplot(a, **asked), *lazy, *describe_boxplot(a[:, None], 0, **asked)):
+        assert_box(box, a, asked["whis"], autorange=autorange, kept=1000, name="")
+
+
+def test_any_kind_of_array(backend: Backend) -> None:
+    a = np.random.default_rng(0).lognormal(size=(300, 40)).astype("f4")
+    a[::7, 3] = np.nan
+    (plain,) = describe_boxplot(backend.asarray(a))
+    assert_box(plain, a.ravel(), 1.5, autorange=False, kept=1000, name="lognormal")
+    (lazy,) = describe_boxplot(backend.lazy(a, (70, 40))).compute(scheduler="sync")
+    assert_box(lazy, a.ravel(), 1.5, autorange=False, kept=1000, name="lognormal")
+
+
+# --- Moments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
+def test_mean_and_deviation_do_not_depend_on_chunks(dtype: str) -> None:
+    """Rounded once from the exact values, whatever the chunks, their order, and the way."""
+    names = (*FLOATS, *MISSING, *HOSTILE) if dtype[0] == "f" else INTEGERS
+    for name in names:
+        with np.errstate(all="ignore"):
+            a = HOSTILE[name](700).astype(dtype) if name in HOSTILE else make(name, dtype, 700)
+        v = valid(a)
+        if not len(v):
+            continue
+        column = np.stack([a[::-1], a], axis=1)
+        lazy = [
+            *(describe_boxplot(da.from_array(a, chunks=chunk)) for chunk in (700, 50, 17)),
+            describe_boxplot(da.from_array(a[::-1], chunks=333)),
+            describe_boxplot(da.from_array(column, chunks=(70, 2)), axis=0),
+        ]
+        computed = dask.compute(*lazy, scheduler="sync")
+        boxes = [box for found in (*computed, describe_boxplot(column, 0)) for box in found]
+        boxes += describe_boxplot(a)
+        found = {(repr(box.mean), repr(box.std)) for box in boxes}
+        assert len(found) == 1, name
+        with np.errstate(all="ignore"):
+            is_finite = np.isfinite(v.astype(np.float64)).all()
+            if not is_finite:
+                np.testing.assert_equal([boxes[0].mean, boxes[0].std], [v.mean(), v.std()])
+                continue
+        exact = [Fraction(x) for x in v.tolist()]
+        mean = sum(exact) / len(exact)
+        variance = sum((x - mean) ** 2 for x in exact) / len(exact)
+        assert boxes[0].mean == float(mean), name
+        assert boxes[0].std == root_of(variance), name
+
+
+def test_the_mean_where_all_else_cancels() -> None:
+    a = np.array([1e60, -1e60, 1e-5])
+    for chunks in (1, 2, 3):
+        (box,) = describe_boxplot(da.from_array(a, chunks=chunks)).compute()
+        assert box.mean == 1e-5 / 3
+
+
+# --- Missing and nothing --------------------------------------------------------------------------
+
+
+def test_nan_is_left_out_or_propagates() -> None:
+    a = np.array([1.0, np.nan, 2.0, 3.0, 100.0, 4.0])
+    (box,) = describe_boxplot(a)
+    assert (box.n, box.n_nan, box.med, box.max) == (5, 1, 3.0, 100.0)
+    for b in (a, da.from_array(a, chunks=2)):
+        (box,) = describe_boxplot(b, nan_policy="propagate").boxes
+        assert (box.n, box.n_nan, box.n_low, box.n_high, len(box.fliers)) == (5, 1, 0, 0, 0)
+        assert all(np.isnan(getattr(box, key)) for key in (*KEYS, "min", "max", "std"))
+
+
+@pytest.mark.parametrize("a", [np.empty(0), np.full(5, np.nan), np.empty((0, 3), "i4")])
+def test_without_elements(a: NDArray[Any]) -> None:
+    for b in (a, da.from_array(a, chunks=2)):
+        (box,) = describe_boxplot(b).boxes
+        assert (box.n, box.n_nan) == (0, a.size)
+        assert all(np.isnan(getattr(box, key)) for key in (*KEYS, "min", "max", "std"))
+
+
+# --- Loads ----------------------------------------------------------------------------------------
+
+
+class Shaped(Source):
+    """Elements by a function of their hashes."""
+
+    def __init__(self, n: int, shape: Any) -> None:
+        super().__init__((n,))
+        self.of = shape
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return *super().__dask_tokenize__(), tokenize(self.of)
+
+    def values(self, index: Any) -> NDArray[Any]:
+        return np.asarray(self.of(super().values(index)))
+
+
+def cluster_at_the_fence(u: NDArray[Any]) -> NDArray[Any]:
+    """The third quartile lies just behind a gap, so that until it is known the fence may lie
+    anywhere among the many elements further up."""
+    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
+
+
+SHAPES = {
+    "ordinary": lambda u: np.exp(u),
+    "no range": lambda u: np.where(u < 0.2, u, 0.5),
+    "fliers below": lambda u: np.where(u < 0.1, -1000 * u - 5, u),
+    "all fliers above": lambda u: np.where(u < 0.76, 1.0, 10 + u),
+    "infinite": lambda u: np.where(u < 0.1, -np.inf, np.where(u > 0.7, np.inf, u)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_two_loads(name: str) -> None:
+    source = Shaped(60_000, SHAPES[name])
+    x = source.lazy(7000)
+    (box,) = describe_boxplot(x, max_fliers=100).compute()
+    assert set(source.loads.values()) == {2}
+    a = source.values((slice(None),))
+    assert_box(
+        box, a, 1.5, autorange=False, kept=100, name="infinite" if name == "infinite" else ""
+    )
+
+
+def test_a_third_load_where_it_is_needed() -> None:
+    """By the array alone whose fence lies in a cluster."""
+    near, far = Shaped(200_000, np.exp), Shaped(200_000, cluster_at_the_fence)
+    arrays = {name: s.lazy(17_000) for name, s in (("n", near), ("f", far))}
+    both = describe_boxplot(arrays, max_fliers=10).compute()
+    assert set(near.loads.values()) == {2}
+    assert set(far.loads.values()) == {3}
+    for box, source in zip(both, (near, far), strict=True):
+        a = source.values((slice(None),))
+        assert_box(box, a, 1.5, autorange=False, kept=10, name="")
+
+
+def test_boxes_share_loads() -> None:
+    source = Source((60_000,))
+    x = source.lazy(7000)
+    lazy = describe_boxplot({"x": x, "double": 2 * x, "far": x + 1e9})
+    assert not source.loads
+    boxes = lazy.compute()
+    assert set(source.loads.values()) == {2}
+    assert boxes["double"].med == 2 * boxes["x"].med
+    assert boxes["x"].std == pytest.approx(boxes["far"].std)
+    again = Source((60_000,))
+    x = again.lazy(7000)
+    dask.compute(describe_boxplot(x), describe_boxplot([x, x]))
+    assert set(again.loads.values()) == {2}
+
+
+def test_on_a_cluster(cluster: Client) -> None:
+    """A third load too, of data that is made on the workers, and of persisted data."""
+    x = Shaped(200_000, np.exp).lazy(17_000)
+    y = x.map_blocks(cluster_at_the_fence_of)
+    held = cluster.persist(y)
+    (box,), (same,) = dask.compute(describe_boxplot(y), describe_boxplot(held))
+    a = y.compute()
+    for found in (box, same):
+        assert_box(found, a, 1.5, autorange=False, kept=1000, name="")
+
+
+def cluster_at_the_fence_of(block: NDArray[Any]) -> NDArray[Any]:
+    return cluster_at_the_fence((block - 1) / (np.e - 1))
+
+
+def test_a_changing_source(tmp_path: Path) -> None:
+    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
+        return values[2:] if load == 2 else values
+
+    x = changing(change, directory=tmp_path)
+    with pytest.raises(ChunksChangedError, match="chunk"):
+        describe_boxplot(x).compute(scheduler="sync")
+
+
+# --- Data in memory -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guess that is proven by the counts, or a miss: then the way of lazy data."""
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    n_missed = 0
+    original = kernels.cuts
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal n_missed
+        n_missed += 1
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(kernels, "cuts", noted)
+    names = (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS
+    for name in names:
+        a = make(name, dtype, 40_000)
+        if not len(valid(a)):
+            continue
+        for whis, autorange in ((1.5, False), ((5, 95), True)):
+            asked = {"whis": whis, "autorange": autorange, "max_fliers": 30}
+            held = describe_boxplot(da.from_array(a, chunks=10_000), **asked)
+            assert any("boxplot-guess" in layer for layer in held.__dask_graph__().layers)
+            for (box,) in (describe_boxplot(a, **asked), held.compute(scheduler="sync")):
+                assert_box(box, a, whis, autorange=autorange, kept=30, name=name)
+    assert n_missed < 4 * len(names)
+
+
+def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the main thread, without a copy of what is contiguous in any order; others are alone."""
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    monkeypatch.setitem(threads.WORTH, "elements", 10_000)
+    chunks: list[Any] = []
+    original = kernels.moments
+
+    def noted(chunk: Any, *args: Any) -> Any:
+        chunks.append(chunk)
+        return original(chunk, *args)
+
+    monkeypatch.setattr(kernels, "moments", noted)
+    a = normal(40_000).reshape(200, 200).T
+    (box,) = describe_boxplot(a)
+    assert len(chunks) > 1
+    assert all(np.may_share_memory(chunk, a) for chunk in chunks)
+    chunks.clear()
+    with ThreadPoolExecutor(1) as pool:
+        (same,) = pool.submit(describe_boxplot, a).result()
+    assert [chunk.size for chunk in chunks] == [a.size]
+    assert repr(same) == repr(box)
+    assert_box(box, a.ravel(), 1.5, autorange=False, kept=1000, name="normal")
+
+
+def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    monkeypatch.setattr(boxes, "PILOT_SIGMA", -3)  # brackets that hold nothing
+    a = normal(40_000)
+    for x in (a, da.from_array(a, chunks=10_000)):
+        (box,) = describe_boxplot(x).boxes
+        assert_box(box, a, 1.5, autorange=False, kept=1000, name="normal")
+
+
+# --- The result -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lazy() -> Boxplot:
+    x = da.from_array(normal(3000), chunks=700)
+    return describe_boxplot({"a": x, "b": x**3})
+
+
+def test_it_is_a_collection(lazy: Boxplot) -> None:
+    assert is_dask_collection(lazy)
+    assert "of a, b, not computed" in repr(lazy)
+    boxes = lazy.compute()
+    assert not is_dask_collection(boxes)
+    total, same, _ = dask.compute(da.ones(5).sum(), lazy, 3)
+    assert (total, repr(same)) == (5, repr(boxes))
+    held = lazy.persist()
+    assert is_dask_collection(held)
+    assert repr(held.compute()) == repr(boxes) == repr(pickle.loads(pickle.dumps(lazy)).compute())
+    assert tokenize(lazy) == tokenize(pickle.loads(pickle.dumps(lazy))) != tokenize(boxes)
+    assert [box.label for box in boxes] == ["a", "b"]
+    assert repr(boxes["b"]) == repr(boxes[1])
+    with pytest.raises(KeyError):
+        boxes["c"]
+
+
+def test_it_can_be_read(lazy: Boxplot) -> None:
+    boxes = lazy.compute()
+    head, first, second = repr(boxes).splitlines()
+    assert head.split()[:4] == ["n", "n_nan", "min", "whislo"]
+    assert first.split()[:3] == ["a", "3,000", "0"]
+    assert second.split()[0] == "b"
+    html = boxes._repr_html_()
+    assert html.count("<tr>") == 3
+    assert "<td>3,000</td>" in html
+    assert "not computed" in lazy._repr_html_()
+    columns = boxes.to_dict()
+    assert columns["n"].tolist() == [3000, 3000]
+    assert columns["label"].tolist() == ["a", "b"]
+    assert len(columns["fliers"][1]) == boxes[1].n_low + boxes[1].n_high
+
+
+def test_it_is_drawn_as_by_matplotlib(lazy: Boxplot, tmp_path: Any) -> None:
+    from matplotlib import image
+    from matplotlib.figure import Figure
+
+    a = normal(3000)
+    ours, theirs = Figure().subplots(), Figure().subplots()
+    lazy.plot(ours, showmeans=True, shownotches=True)
+    theirs.boxplot([a, a**3], showmeans=True, notch=True, tick_labels=["a", "b"])
+    assert len(ours.lines) == len(theirs.lines) > 10
+    for mine, other in zip(ours.lines, theirs.lines, strict=True):
+        for found, wanted in zip(mine.get_data(), other.get_data(), strict=True):
+            np.testing.assert_allclose(np.sort(found), np.sort(wanted), rtol=1e-12)
+    ticks = [[tick.get_text() for tick in ax.get_xticklabels()] for ax in (ours, theirs)]
+    assert ticks[0] == ticks[1]
+    pictures = []
+    for name, ax in (("ours", ours), ("theirs", theirs)):
+        ax.figure.savefig(tmp_path / f"{name}.png")
+        pictures.append(image.imread(tmp_path / f"{name}.png"))
+    assert np.abs(pictures[0] - pictures[1]).mean() < 0.002
+
+
+def test_fliers_left_out_are_counted_in_the_picture() -> None:
+    from matplotlib.figure import Figure
+
+    a = np.concatenate([normal(3000), np.arange(50) + 1000.0])
+    boxes = describe_boxplot(a, max_fliers=5)
+    ax = boxes.plot(Figure().subplots())
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == [f"{count:,} fliers" for count in (boxes[0].n_low, boxes[0].n_high)]
+    assert [text.xy for text in ax.texts] == [(1.0, boxes[0].min), (1.0, boxes[0].max)]
+    across = boxes.plot(Figure().subplots(), orientation="horizontal")
+    assert [text.xy for text in across.texts] == [(boxes[0].min, 1.0), (boxes[0].max, 1.0)]
+    assert not boxes.plot(Figure().subplots(), showfliers=False).texts
+
+
+def test_plotly(lazy: Boxplot) -> None:
+    arguments = lazy.to_plotly()
+    assert arguments.pop("quartilemethod") == "inclusive"
+    assert "quartilemethod" not in describe_boxplot(normal(9), method="lower").to_plotly()
+    assert arguments["x"] == ["a", "b"]
+    assert arguments["median"] == [box.med for box in lazy.compute()]
+    assert all(len(values) == 2 for values in arguments.values())
+
+
+def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        describe_boxplot(normal(10)).plot()
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"whis": -1}, ValueError, "not negative"),
+        ({"whis": "far"}, TypeError, "whis must be a real number, or two, not <U3"),
+        ({"whis": "1.5"}, TypeError, "whis must be a real number, or two, not <U3"),
+        ({"whis": 1j}, TypeError, "whis must be a real number, or two, not complex128"),
+        ({"whis": {}}, TypeError, "whis must be a real number, or two, not object"),
+        ({"max_fliers": "3"}, TypeError, "max_fliers must be an integer, not '3'"),
+        ({"max_fliers": None}, TypeError, "max_fliers must be an integer, not None"),
+        ({"max_fliers": 1.5}, TypeError, "max_fliers must be an integer, not 1.5"),
+        ({"max_fliers": np.nan}, TypeError, "max_fliers must be an integer, not nan"),
+        ({"labels": 5}, TypeError, "labels must be a sequence of str, not 5"),
+        ({"method": ["linear"]}, ValueError, "is not a valid method"),
+        ({"whis": (5, 95, 99)}, ValueError, "two"),
+        ({"whis": (95, 5)}, ValueError, "ascending"),
+        ({"whis": (0, 101)}, ValueError, "percentiles"),
+        ({"max_fliers": -1}, ValueError, "max_fliers"),
+        ({"nan_policy": "raise"}, ValueError, "nan_policy"),
+        ({"method": "best"}, ValueError, "not a valid method"),
+        ({"labels": ["a", "b"]}, ValueError, "2 labels for 1 boxes"),
+        ({"axis": 1}, np.exceptions.AxisError, "axis"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        describe_boxplot(np.arange(5.0), **arguments)
+
+
+@pytest.mark.parametrize(
+    "a", [np.array([True]), np.array(["a"]), np.array([1j]), np.array([0], "M8[s]")]
+)
+def test_bad_arrays(a: NDArray[Any]) -> None:
+    with pytest.raises(TypeError):
+        describe_boxplot(a)
+
+
+@pytest.mark.parametrize("dtype", [">u4", ">f4", "i2"])
+def test_fliers_are_in_native_byte_order(dtype: str) -> None:
+    """Also of boxes without any element."""
+    a = np.array([1, 2, 3, 100], dtype)
+    for some in (a, a[:0], a[:2]):
+        for x in (some, da.from_array(some, chunks=3)):
+            assert describe_boxplot(x).compute()[0].fliers.dtype == a.dtype.newbyteorder("=")
+
+
+def test_labels() -> None:
+    boxes = describe_boxplot([np.arange(5), np.arange(9.0)], labels=["five", "nine"])
+    assert [box.label for box in boxes] == ["five", "nine"]
+    assert [box.n for box in describe_boxplot([1, 2, 3])] == [3]
+    assert len(describe_boxplot([[1, 2, 3], [4, 5]])) == 2
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "u8", "f4", "f8"])
+def test_fences_among_the_values_of_a_dtype(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    fences = (-np.inf, -1e300, -(2.0**63), -129.5, -0.5, 0.0, 0.1, 127.0, 255.5, 2.0**63, 2.0**64)
+    for fence in (*fences, np.inf):
+        low, high = smallest_from(fence, kind), largest_to(fence, kind)
+        if low is not None:
+            assert float(low) >= fence
+        if high is not None:
+            assert float(high) <= fence
+        if low is None or high is None or low <= high:
+            continue
+        next_one = np.nextafter(high, kind.type(np.inf)) if kind.kind == "f" else int(high) + 1
+        assert next_one == (low if kind.kind == "f" else int(low))
+    assert smallest_from(np.nan, kind) is largest_to(np.nan, kind) is None

@@ -1,0 +1,819 @@
+"""`ecdf`: exact counts at its points, bounds that hold between them, and what fills them in."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import array_api_strict
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.base import is_dask_collection, tokenize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays, from_dtype
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from dask_gpuselect import ChunksChangedError, kernels, quantile
+from dask_gpuselect.distribution import EmpiricalDistribution, EstimatedDistribution, ecdf
+from dask_gpuselect.distribution.cdf import places_among
+from dask_gpuselect.distribution.counts import even_ranks
+from dask_gpuselect.distribution.empirical import LazyDistribution
+from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect.kernels.reference.selection import places_of
+from tests.backends import Backend
+from tests.data import FLOATS, make, names_of, normal, uniform
+from tests.sources import Source, changing
+
+DTYPES = ("f8", "f4", "f2", "?", "i1", "u4", "i8", "u8")
+
+
+def valid(a: NDArray[Any]) -> NDArray[Any]:
+    """Ascending, without NaN."""
+    ordered = np.sort(a, axis=None)
+    return ordered[~np.isnan(ordered)] if a.dtype.kind == "f" else ordered
+
+
+def lazy_of(a: NDArray[Any], chunks: Any) -> da.Array:
+    """Of an array that dask takes for a file."""
+    x = da.from_array(a, chunks=chunks)
+    return x.map_blocks(np.copy, dtype=a.dtype, meta=np.empty((0,) * a.ndim, a.dtype))
+
+
+def computed(lazy: Any) -> EmpiricalDistribution:
+    assert isinstance(lazy, LazyDistribution)
+    found: EmpiricalDistribution = lazy.compute(scheduler="sync")
+    return found
+
+
+def assert_counts(found: EmpiricalDistribution, a: NDArray[Any], points: Any, told: Any) -> None:
+    """That counts are exact, at the points that were asked for."""
+    v = valid(a)
+    n = len(v)
+    assert isinstance(found, EmpiricalDistribution)
+    assert (found.n_valid, found.n_missing) == (n, a.size - n), told
+    assert found.dtype == found.points.dtype == a.dtype
+    if np.ndim(points):
+        wanted = np.unique(np.concatenate([np.array(points).astype(a.dtype), v[:1], v[-1:]]))
+    else:
+        wanted = v[sorted({j * (n - 1) // (points - 1) for j in range(points)})] if n else v
+    np.testing.assert_array_equal(found.points, np.unique(wanted), str(told))
+    np.testing.assert_array_equal(found.below, v.searchsorted(found.points, "left"), str(told))
+    np.testing.assert_array_equal(found.upto, v.searchsorted(found.points, "right"), str(told))
+    assert found.below.dtype == found.upto.dtype == np.int64
+    if found.points.dtype.kind == "f":
+        assert not np.signbit(found.points[found.points == 0]).any()
+
+
+def assert_same(one: EmpiricalDistribution, other: EmpiricalDistribution) -> None:
+    assert (one.n_valid, one.n_missing) == (other.n_valid, other.n_missing)
+    for name in ("points", "below", "upto"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert getattr(one, name).dtype == getattr(other, name).dtype
+
+
+def looked_at(a: NDArray[Any]) -> NDArray[Any]:
+    """Values to ask for: elements, and some that are between or beside them."""
+    v = valid(a)[:: max(len(a) // 200, 1)]
+    if a.dtype.kind == "b":
+        return np.array([0, 1])
+    if a.dtype.kind in "iu":
+        info = np.iinfo(a.dtype)
+        beside = [np.where(v > info.min, v - (v > info.min), v), v + (v < info.max)]
+        ends = np.array([info.min, info.max], a.dtype)
+        return np.sort(np.concatenate([v, *beside, ends]).astype(a.dtype))
+    with np.errstate(all="ignore"):
+        between = v[:-1] / 2 + v[1:] / 2
+        beside = [np.nextafter(v, -np.inf, dtype=a.dtype), np.nextafter(v, np.inf, dtype=a.dtype)]
+    ends = np.array([-np.inf, 0, np.inf], a.dtype)
+    every = np.sort(np.concatenate([v, between, *beside, ends]))
+    return every[~np.isnan(every)]
+
+
+SHARES = np.concatenate([uniform(60), np.arange(17) / 16])
+
+
+def assert_bounds(found: EmpiricalDistribution, a: NDArray[Any], told: Any) -> None:
+    """That all it says is proven by its counts, and true."""
+    v, z = valid(a), looked_at(a)
+    n = len(v)
+    exact = v.searchsorted(z, "right") / n
+    cdf, (lower, upper) = found.cdf(z), found.cdf_bounds(z)
+    assert cdf.dtype == lower.dtype == np.float64
+    assert (lower <= exact).all(), told
+    assert (exact <= upper).all(), told
+    assert (lower <= cdf).all(), told
+    assert (cdf <= upper).all(), told
+    assert (np.diff(cdf) >= 0).all(), told
+    assert (upper - lower).max() <= found.max_error + 2**-52, told
+    assert np.abs(cdf - exact).max() <= found.max_error + 2**-52, told
+    np.testing.assert_array_equal(found.cdf(found.points), found.upto / n)
+    q, (low, high) = found.quantile(SHARES), found.quantile_bounds(SHARES)
+    with np.errstate(all="ignore"):
+        wanted = quantile(v, SHARES, method="inverted_cdf")
+    assert low.dtype == high.dtype == a.dtype
+    assert (low <= wanted).all(), told
+    assert (wanted <= high).all(), told
+    assert (low.astype(float) <= q).all(), told
+    assert (q <= high.astype(float)).all(), told
+    ascending = q[np.argsort(SHARES)]
+    assert (ascending[1:] >= ascending[:-1]).all(), told
+    pdf = found.pdf(z)
+    assert (pdf >= 0).all(), told
+
+
+# --- Exact counts, and what they prove ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exact_counts(dtype: str) -> None:
+    """Of any data, plain and in chunks, some of them empty; at ranks and at values."""
+    numbers = itertools.cycle([2, 3, 9, 40, 101])
+    for name, n in itertools.product(names_of(dtype), (1, 2, 40, 1501)):
+        a, points = make(name, dtype, n), next(numbers)
+        found = ecdf(a, points)
+        assert_counts(found, a, points, (name, n, points))
+        if n == 40:
+            cuts = ((0, n - n // 5, 0, n // 5),)
+            assert_same(computed(ecdf(lazy_of(a, cuts), points)), found)
+        values = looked_at(a)[:: max(n // 9, 1)]
+        found = ecdf(a, values)
+        assert_counts(found, a, values, (name, n, "values"))
+        if n > 40:
+            assert_same(computed(ecdf(lazy_of(a, -(-n // 3)), values)), found)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bounds(dtype: str) -> None:
+    """They hold of any data, and so does the largest error that is stated."""
+    numbers = itertools.cycle([2, 3, 9, 40])
+    for name, n in itertools.product(names_of(dtype), (1, 2, 30, 1501)):
+        a = make(name, dtype, n)
+        if len(valid(a)):
+            assert_bounds(ecdf(a, next(numbers)), a, (name, n))
+            assert_bounds(ecdf(a, looked_at(a)[::50]), a, (name, n, "values"))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_property(data: st.DataObject) -> None:
+    """Few different elements or any, in chunks or not, at few ranks or any values."""
+    dtype = data.draw(st.sampled_from(["f8", "f4", "f2", "i1", "i8", "u8"]))
+    some: Any = {"allow_nan": False} if dtype[0] == "f" else {}
+    any_of = from_dtype(np.dtype(dtype), **some)
+    elements = any_of if data.draw(st.booleans()) else st.integers(0, 9)
+    a = data.draw(arrays(dtype, st.integers(1, 60), elements=elements))
+    points: Any = data.draw(st.integers(2, 20))
+    if data.draw(st.booleans()):
+        points = np.array(data.draw(st.lists(any_of, max_size=9)), dtype)
+    found = ecdf(a, points)
+    assert_counts(found, a, points, (a, points))
+    assert_bounds(found, a, (a, points))
+    size = data.draw(st.integers(1, 60))
+    assert_same(computed(ecdf(lazy_of(a, size), points)), found)
+
+
+def test_any_chunking() -> None:
+    """The same bits, of what the spline says too."""
+    a = np.where(uniform(3000) < 0.1, 0.5, normal(3000)).astype("f4")
+    wanted = ecdf(a, 101)
+    z = np.linspace(-4, 4, 333)
+    for shape, chunks in (
+        ((3000,), 3000),
+        ((3000,), 17 * 3),
+        ((3000,), ((0, 1, 2000, 0, 999),)),
+        ((30, 100), (7, 33)),
+        ((5, 6, 100), (2, 6, 41)),
+    ):
+        for points in (101, wanted.points[1:-1]):
+            found = computed(ecdf(lazy_of(a.reshape(shape), chunks), points))
+            assert_same(found, wanted)
+        for method in ("cdf", "pdf", "cdf_bounds"):
+            np.testing.assert_array_equal(getattr(found, method)(z), getattr(wanted, method)(z))
+        np.testing.assert_array_equal(found.quantile(SHARES), wanted.quantile(SHARES))
+
+
+def test_unknown_sizes() -> None:
+    a = normal(2000)
+    for points in (50, [0.0, 1.0]):
+        x = lazy_of(a, 300)
+        found = computed(ecdf(x[x > -0.5], points))
+        assert_counts(found, a[a > -0.5], points, points)
+
+
+def test_even_ranks() -> None:
+    """Exactly, where a product of int64 would overflow; and never further apart than promised."""
+    for n, k in ((0, 5), (1, 5), (3, 5), (1000, 7), (2**53, 100_003), (10**12 + 1, 12_345)):
+        found = even_ranks(n, k)
+        some = range(k) if k < 100 else (0, 1, 2, k // 3, k - 2, k - 1)
+        assert (
+            set(found.tolist()) >= {j * (n - 1) // (k - 1) for j in some} if n else not len(found)
+        )
+        if n > 1:
+            assert (found[0], found[-1]) == (0, n - 1)
+            assert np.diff(found).max() <= -(-(n - 1) // (k - 1))
+
+
+@pytest.mark.parametrize("n", [1001, 5000, 99_999])
+def test_the_stated_error(n: int) -> None:
+    """Less than one in k - 1, whatever the data, and no less than what it can be."""
+    for name in ("normal", "zipf", "outliers", "every binade"):
+        assert ecdf(FLOATS[name](n), 101).max_error < 0.01
+    # All elements between two points lie next to the first one, or to the second.
+    for side in (0.0, 1.0):
+        a = np.concatenate([[0, 1], side + (0.5 - side) * 1e-9 * (1 + uniform(n))])
+        found = ecdf(a, 2)
+        assert found.max_error == n / (n + 2)
+        z = np.sort(a)[1:-1][[0, -1]]
+        exact = np.searchsorted(np.sort(a), z, "right") / len(a)
+        assert np.abs(found.cdf(z) - exact).max() > 0.9 * found.max_error
+
+
+# --- Missing, infinite, nothing -------------------------------------------------------------------
+
+
+def test_nothing() -> None:
+    nan = np.full(7, np.nan)
+    for a in (np.empty(0), nan, np.empty(0, "i4")):
+        for points in (5, [1, 2]):
+            for found in (ecdf(a, points), computed(ecdf(lazy_of(a, 3), points))):
+                assert_counts(found, a, points, points)
+                assert np.isnan(found.max_error)
+                assert np.isnan([found.cdf(1), found.pdf(1), *found.cdf_bounds(1)]).all()
+                assert np.isnan(found.quantile([0.0, 0.5])).all()
+                with pytest.raises(ValueError, match="no elements"):
+                    found.quantile_bounds(0.5)
+                assert "nan" in repr(found)
+    x = lazy_of(normal(100), 30)
+    found = computed(ecdf(x[x > 100], 5))
+    assert found.n_valid == 0
+
+
+def test_missing() -> None:
+    a = normal(500)
+    a[::7] = np.nan
+    found = computed(ecdf(lazy_of(a, 90), 11))
+    assert found.n_missing == 72
+    assert "72 NaN" in repr(found)
+    assert found.cdf(np.nan) != found.cdf(np.nan)
+    assert np.isnan(found.pdf([np.nan, 0.0])).tolist() == [True, False]
+    assert np.isnan(found.cdf_bounds([np.nan])).all()
+
+
+def test_infinite() -> None:
+    """No spline leads to an infinite point, and no element is taken to be next to it."""
+    a = np.concatenate([[-np.inf] * 10, np.arange(80.0), [np.inf] * 10])
+    found = ecdf(a, 5)  # ranks 0, 24, 49, 74, 99
+    assert found.points.tolist() == [-np.inf, 14, 39, 64, np.inf]
+    assert found.cdf([-np.inf, -1e300, 0, 13.9]).tolist() == [0.1] * 4
+    assert found.cdf([14, 39, 64, 65, 1e300, np.inf]).tolist() == [0.25, 0.5, 0.75, 0.75, 0.75, 1]
+    assert found.pdf([-np.inf, 0, 65, np.inf]).tolist() == [0] * 4
+    assert found.pdf(20) > 0
+    assert found.quantile([0.05, 0.2, 0.25, 0.8, 0.95]).tolist() == [
+        -np.inf,
+        14,
+        14,
+        np.inf,
+        np.inf,
+    ]
+    assert np.isfinite(found.plot().lines[0].get_data()).all()
+
+
+# --- Comparing with points ------------------------------------------------------------------------
+
+
+def test_integers_beyond_float64() -> None:
+    """They are counted and compared as integers."""
+    for dtype, base in (("i8", 2**62), ("i8", -(2**63)), ("u8", 2**64 - 101)):
+        a = np.array([base + i for i in range(101)], dtype)
+        found = ecdf(a, 101)
+        np.testing.assert_array_equal(found.points, a)
+        np.testing.assert_array_equal(found.cdf(a), np.arange(1, 102) / 101)
+        assert found.quantile_bounds(0.5)[0] == a[50]
+        few = ecdf(a, [int(a[7])])
+        assert few.points.tolist() == [a[0], a[7], a[-1]]
+        assert few.cdf(a[7]) == 8 / 101
+        assert_bounds(few, a, dtype)
+    whole = np.array([0, 2**63, 2**64 - 1], "u8")
+    found = ecdf(whole, 3)
+    z = np.array([-1, 0, 2**63 - 1], "i8")
+    assert found.cdf(z).tolist() == [0, 1 / 3, 1 / 3]
+    assert found.cdf([-0.5, 0.5, 2.0**63, 2.0**64]).tolist() == [0, 1 / 3, 2 / 3, 1]
+    found = ecdf(np.array([-(2**63), 2**63 - 1], "i8"), 2)
+    assert found.cdf(np.array([2**63 - 2, 2**63 - 1, 2**64 - 1], "u8")).tolist() == [0.5, 1, 1]
+    assert found.cdf([-np.inf, -(2.0**63), 2.0**63, np.inf, np.nan])[:4].tolist() == [0, 0.5, 1, 1]
+
+
+def test_places_among() -> None:
+    points = np.array([-3, 0, 4], "i4")
+    before, upto = places_among(points, np.array([-4, -3, -2.5, 0.5, 3.99, 4, 4.01]))
+    assert before.tolist() == [0, 0, 1, 2, 2, 2, 3]
+    assert upto.tolist() == [0, 1, 1, 2, 2, 3, 3]
+    before, upto = places_among(np.array([False, True]), np.array([False, True]))
+    assert (before.tolist(), upto.tolist()) == ([0, 1], [1, 2])
+    before, upto = places_among(np.array([0.1], "f4"), np.array([0.1, np.float32(0.1)]))
+    assert (before.tolist(), upto.tolist()) == ([0, 0], [0, 1])
+
+
+def test_ordered_places_on_any_device() -> None:
+    """By steps of its own, for arrays that NumPy does not search."""
+    a = np.sort(np.concatenate([FLOATS["denormal float32"](500), FLOATS["tied"](500)])).astype("f4")
+    wanted = np.unique(np.concatenate([a[::7], np.float32([-1, 1e-45, 3, 99])]))
+    ordered = array_api_strict.asarray(a)
+    for side in ("left", "right"):
+        np.testing.assert_array_equal(
+            places_of(ordered, wanted, side), a.searchsorted(wanted, side)
+        )
+    assert places_of(ordered[:0], wanted, "left").tolist() == [0] * len(wanted)
+
+
+def test_shapes_and_kinds() -> None:
+    found = ecdf(normal(500), 20)
+    assert isinstance(found.cdf(0), np.float64)
+    assert isinstance(found.quantile(0.5), np.float64)
+    assert [type(one) for one in found.cdf_bounds(0)] == [np.float64] * 2
+    assert [type(one) for one in found.quantile_bounds(0.5)] == [np.float64] * 2
+    assert found.cdf([]).shape == found.quantile([]).shape == (0,)
+    for shape in ((3, 4), (0, 2), (1,)):
+        z = np.zeros(shape)
+        assert found.cdf(z).shape == found.pdf(z).shape == found.cdf_bounds(z)[1].shape == shape
+        assert found.quantile(z).shape == found.quantile_bounds(z)[0].shape == shape
+    z = array_api_strict.asarray([[0.0, 1.0]])
+    for one in (found.cdf(z), found.pdf(z), found.quantile(z), *found.cdf_bounds(z)):
+        assert type(one) is type(z)
+        assert one.shape == (1, 2)
+    lazy = da.from_array(normal(50), chunks=20).map_blocks(found.cdf, dtype=float)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), found.cdf(normal(50)))
+
+
+# --- The spline between ---------------------------------------------------------------------------
+
+
+def test_all_elements_are_points() -> None:
+    """Then it is the step function that counts them, and nothing has a density."""
+    a = normal(50)
+    found = ecdf(a, 1000)
+    assert found.max_error == 0
+    assert found.is_jump.all()
+    z = looked_at(a)
+    np.testing.assert_array_equal(found.cdf(z), np.searchsorted(np.sort(a), z, "right") / 50)
+    assert (found.pdf(z) == 0).all()
+    p = (np.arange(50) + 0.5) / 50
+    np.testing.assert_array_equal(found.quantile(p), np.sort(a))
+
+
+def test_continuous_data_do_not_jump() -> None:
+    for name in ("normal", "lognormal", "offset", "every binade"):
+        assert not ecdf(FLOATS[name](20_000), 1001).is_jump.any()
+
+
+def test_a_jump_is_more_than_chance() -> None:
+    """More elements than the square root of those beside it, whatever the distances."""
+    for ties, beside, jumps in ((3, 9, False), (3, 8, True), (1, 1, False), (1, 0, True)):
+        left, n = beside // 2, ties + beside + 2
+        below, upto = np.array([0, 1 + left, n - 1]), np.array([1, 1 + left + ties, n])
+        for points in ([0.0, 1.0, 2.0], [-1e9, 0.0, 1e-9]):
+            found = EmpiricalDistribution(np.array(points), below, upto, n, 0)
+            assert found.is_jump[1] == jumps
+            before, at = found.cdf([np.nextafter(points[1], -1), points[1]])
+            assert at == upto[1] / n
+            assert before <= below[1] / n
+
+
+def test_the_density_of_continuous_data_with_atoms() -> None:
+    """At a point of many elements the cdf steps, and beside it the spline is as if they were not
+    there: of uniform data a line."""
+    n = 100_000
+    even = np.arange(n) / n
+    a = np.concatenate([even, np.full(n // 2, 0.25), np.full(30_000, even[-1]), np.zeros(n // 5)])
+    found = ecdf(a, 101)
+    assert found.points[found.is_jump].tolist() == [0.0, 0.25, even[-1]]
+    z = (np.arange(1, 3000) + 0.5) / 3001
+    exact = np.searchsorted(np.sort(a), z, "right") / len(a)
+    assert np.abs(found.cdf(z) - exact).max() < 3 / n
+    inner = z[(z > 0.001) & (z < 0.999)]
+    np.testing.assert_allclose(found.pdf(inner), n / len(a), rtol=0.02)
+    # Left of the step, and at it.
+    left, at = found.cdf([np.nextafter(0.25, 0), 0.25])
+    assert at - left == pytest.approx((n // 2 + 1) / len(a), abs=1e-9)
+    p = np.sort(uniform(500))
+    wanted = quantile(a, p, method="inverted_cdf")
+    np.testing.assert_allclose(found.quantile(p), wanted, atol=3 / n)
+
+
+@pytest.mark.any_dask
+def test_pdf() -> None:
+    """It is the derivative of the cdf, and near the density that the data have."""
+    n = 200_000
+    found = ecdf(ndtri((np.arange(n) + 0.5) / n), 201)
+    z = np.linspace(-2, 2, 777)
+    np.testing.assert_allclose(found.pdf(z), np.exp(-z * z / 2) / np.sqrt(2 * np.pi), rtol=0.02)
+    step = 1e-6
+    slope = (found.cdf(z + step) - found.cdf(z - step)) / (2 * step)
+    # Next to a point the cdf stays below what is certainly not more.
+    is_free = found.cdf(z + step) < found.cdf_bounds(z)[1]
+    assert is_free.mean() > 0.99
+    np.testing.assert_allclose(found.pdf(z)[is_free], slope[is_free], rtol=1e-3)
+    assert found.pdf([-9, 9]).tolist() == [0, 0]
+    # Nothing is between two values that were both asked for.
+    gap = ecdf(np.concatenate([uniform(100), 5 + uniform(100)]), [1.5, 4.5])
+    assert gap.pdf(3) == 0
+    assert gap.pdf(0.5) > 0
+
+
+def test_cdf_and_quantile_are_inverse() -> None:
+    found = ecdf(FLOATS["lognormal"](50_000), 101)
+    p = 0.01 + 0.98 * uniform(1000)
+    # Where p is that of a point, all that has its rank is.
+    np.testing.assert_allclose(found.cdf(found.quantile(p)), p, rtol=0, atol=1 / 50_000)
+    is_between = np.not_equal(*found.quantile_bounds(p))
+    assert is_between.mean() > 0.9
+    p = p[is_between]
+    np.testing.assert_allclose(found.cdf(found.quantile(p)), p, rtol=0, atol=1e-12)
+
+
+def test_better_than_a_line() -> None:
+    """Of a smooth distribution the spline is nearer to the truth than lines between the points."""
+    n = 100_000
+    a = ndtri((np.arange(n) + 0.5) / n)
+    found = ecdf(a, np.linspace(-3, 3, 25))
+    z = np.linspace(-2.7, 2.7, 1001)
+    of_lines = np.interp(z, found.points, found.upto / n)
+    spline, line = (np.abs(y - ndtr(z)).max() for y in (found.cdf(z), of_lines))
+    assert spline < line / 4
+
+
+# --- Noisy estimates ------------------------------------------------------------------------------
+
+
+@pytest.mark.any_dask
+def test_noisy_estimates() -> None:
+    """The shares of samples do not ascend; made to, they are nearer to the truth."""
+    x = np.linspace(-2.5, 2.5, 101)
+    sizes = np.where(np.arange(101) % 3, 100, 400)
+    noisy = np.random.default_rng(0).binomial(sizes, ndtr(x)) / sizes
+    assert (np.diff(noisy) < 0).any()
+    found = EstimatedDistribution.from_noisy(x, noisy, sizes)
+    assert (np.diff(found.shares) >= 0).all()
+    for z in (x, np.linspace(-2.5, 2.5, 777)):
+        assert (np.diff(found.cdf(z)) >= 0).all()
+    np.testing.assert_allclose(found.cdf(x), found.shares, atol=1e-15)
+    of_ours, of_noise = (np.mean((y - ndtr(x)) ** 2) for y in (found.shares, noisy))
+    assert of_ours < of_noise / 2
+    even = EstimatedDistribution.from_noisy(x, noisy)
+    assert not np.array_equal(even.shares, found.shares)
+    p = np.linspace(found.shares[0], found.shares[-1], 50)
+    np.testing.assert_allclose(found.cdf(found.quantile(p)), p, atol=1e-12)
+    assert np.isnan(found.cdf([-3, 3, np.nan])).all()
+    assert np.isnan(found.quantile([0.0, 1.0])).tolist() == [
+        found.shares[0] > 0,
+        found.shares[-1] < 1,
+    ]
+    assert (found.pdf(x) >= 0).all()
+    assert len(found.plot().lines) == 1
+    same = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(same.cdf(x), found.cdf(x))
+
+
+@pytest.mark.any_dask
+def test_estimates_are_shares() -> None:
+    found = EstimatedDistribution.from_noisy([0, 1, 2], [-0.1, 0.5, 1.1])
+    assert found.shares.tolist() == [0, 0.5, 1]
+    assert found.quantile([0, 1]).tolist() == [0, 2]
+    constant = EstimatedDistribution.from_noisy([0, 1], [0.5, 0.5])
+    assert constant.cdf(0.3) == 0.5
+    assert constant.quantile(0.5) == 0
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        constant.quantile(1.5)
+
+
+@pytest.mark.any_dask
+def test_nothing_is_proven_of_estimates() -> None:
+    found = EstimatedDistribution.from_noisy([0, 1], [0.2, 0.7])
+    for ask in (
+        lambda: found.max_error,
+        lambda: found.cdf_bounds(0.5),
+        lambda: found.quantile_bounds(0.5),
+    ):
+        with pytest.raises(TypeError, match="estimates"):
+            ask()
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize(
+    ("points", "proportions"),
+    [
+        ([0], [0.5]),
+        ([0, 1], [0.5, 0.5, 0.5]),
+        ([[0, 1]], [[0.1, 0.5]]),
+        ([1, 0], [0.1, 0.5]),
+        ([0, 0], [0.1, 0.5]),
+        ([0, np.inf], [0.1, 0.5]),
+        ([0, 1], [0.1, np.nan]),
+    ],
+)
+def test_clear_errors_of_estimates(points: Any, proportions: Any) -> None:
+    with pytest.raises(ValueError, match="points"):
+        EstimatedDistribution.from_noisy(points, proportions)
+
+
+# --- Loads, laziness, schedulers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("points", "loads"), [(101, 2), (5, 2), ([0.1, 0.5], 1), ([], 1)])
+def test_loads(backend: Backend, points: Any, loads: int) -> None:
+    source = Source((60, 50))
+    lazy = ecdf(backend.mapped(source.lazy((25, 20))), points)
+    assert not source.loads
+    found = lazy.compute()
+    assert len(source.loads) == 9
+    assert set(source.loads.values()) == {loads}
+    assert_counts(found, source.whole(), points, points)
+
+
+def test_several_together_share_loads() -> None:
+    source = Source((300,))
+    x = source.lazy(70)
+    one, other, many = dask.compute(ecdf(x, [0.5]), ecdf(x, [0.1, 0.7]), ecdf(x, 30))
+    assert set(source.loads.values()) == {2}
+    assert [len(each.points) for each in (one, other, many)] == [3, 4, 30]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is done to every chunk, by the names of the kernels."""
+    found: list[str] = []
+    for name in ("cuts", "tally"):
+        original = getattr(kernels, name)
+
+        def noted(*args: Any, name: str = name, original: Any = original, **kwargs: Any) -> Any:
+            found.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(kernels, name, noted)
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    return found
+
+
+def test_data_in_memory(reads: list[str]) -> None:
+    """Few points are guessed, and counted in one read; many take two, in place."""
+    a = normal(40_000)
+    x = da.from_array(a, chunks=10_000)
+    found = computed(ecdf(x, 8))
+    assert reads == ["tally"] * 4
+    assert_counts(found, a, 8, "guess")
+    assert_same(ecdf(a, 8), found)
+    reads.clear()
+    found = computed(ecdf(x, 9))
+    assert sorted(reads) == ["cuts"] * 4 + ["tally"] * 4
+    assert_counts(found, a, 9, "in place")
+    reads.clear()
+    assert_counts(computed(ecdf(x, [0.0, 1])), a, [0.0, 1], "values")
+    assert reads == ["tally"] * 4
+
+
+def test_a_guess_that_misses(reads: list[str]) -> None:
+    """A sample of other data, and then the way of lazy data."""
+    a = normal(40_000)
+    other = np.concatenate([np.full(100, -99.0), 3 + uniform(1000), np.full(100, 99.0)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "sample", lambda *args, **how: other)
+        found = computed(ecdf(da.from_array(a, chunks=10_000), 5))
+    assert "cuts" in reads
+    assert_counts(found, a, 5, "miss")
+
+
+def test_large_plain_arrays_are_shared_out_among_threads(
+    reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(threads.WORTH, "elements", 10_000)
+    a = normal(40_000).reshape(200, 200)
+    with dask.config.set(num_workers=2):
+        for points in (5, 101, [0.5]):
+            reads.clear()
+            assert_counts(ecdf(a, points), a, points, points)
+            assert reads.count("tally") == 8
+
+
+def test_it_is_a_collection() -> None:
+    a = normal(3000)
+    x = lazy_of(a, 700)
+    for points in (31, [0.0]):
+        lazy = ecdf(x, points)
+        assert is_dask_collection(lazy)
+        assert "not computed" in repr(lazy)
+        wanted = ecdf(a, points)
+        total, found = dask.compute(da.ones(5).sum(), lazy)
+        assert total == 5
+        assert_same(found, wanted)
+        kept = lazy.persist()
+        assert is_dask_collection(kept)
+        assert_same(kept.compute(), wanted)
+        assert_same(pickle.loads(pickle.dumps(lazy)).compute(), wanted)
+        (optimized,) = dask.optimize(lazy)
+        assert_same(optimized.compute(), wanted)
+        assert tokenize(lazy) == tokenize(ecdf(x, points)) != tokenize(ecdf(x, 7))
+    assert tokenize(ecdf(x, [0.0])) != tokenize(ecdf(x, [0.5]))
+    assert not is_dask_collection(wanted)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "distributed"])
+def test_schedulers(scheduler: str, request: pytest.FixtureRequest) -> None:
+    a = normal(5000)
+    lazy = [ecdf(lazy_of(a, 600), points) for points in (101, [0.0, 2.0])]
+    if scheduler == "distributed":
+        request.getfixturevalue("cluster_here")
+        found = dask.compute(*lazy)
+    else:
+        found = dask.compute(*lazy, scheduler=scheduler)
+    for one, points in zip(found, (101, [0.0, 2.0]), strict=True):
+        assert_same(one, ecdf(a, points))
+
+
+def test_a_changing_source(tmp_path: Path) -> None:
+    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
+        return values[2:] if load == 2 else values
+
+    with pytest.raises(ChunksChangedError, match="chunk"):
+        ecdf(changing(change, directory=tmp_path), 11).compute(scheduler="sync")
+
+
+# --- As an object ---------------------------------------------------------------------------------
+
+
+def test_it_is_frozen_and_checked() -> None:
+    found = ecdf(normal(300), 11)
+    before = found.cdf(0.3)
+    same = pickle.loads(pickle.dumps(found))
+    assert_same(same, found)
+    assert same.cdf(0.3) == before
+    found.pdf(0.3)
+    assert len(pickle.dumps(found)) < 24 * 11 + 1000
+    with pytest.raises(AttributeError):
+        found.n_valid = 3  # type: ignore[misc]
+    points, one, two = np.array([1.0, 2.0]), np.array([0, 1]), np.array([1, 2])
+    assert EmpiricalDistribution(points, one, two, 2, 0).cdf(1.5) == 0.5
+    for wrong in (
+        (points[::-1], one, two, 2, 0),
+        (points, two, one, 2, 0),
+        (points, one, two, 3, 0),
+        (points, one[:1], two, 2, 0),
+        (points, two, two, 2, 0),
+    ):
+        with pytest.raises(ValueError, match="ascending"):
+            EmpiricalDistribution(*wrong)
+
+
+def test_plot() -> None:
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
+    a = np.concatenate([normal(900), np.zeros(100)])
+    found = ecdf(a, 21)
+    ax = Figure().subplots()
+    assert found.plot(ax, color="red", label="data") is ax
+    (line,) = ax.lines
+    x, y = line.get_data()
+    assert line.get_color() == "red"
+    assert (np.diff(x) >= 0).all()
+    assert (np.diff(y) >= 0).all()
+    # Its ends, the points, and both ends of the step.
+    assert (x[0], x[-1], y[0], y[-1]) == (a.min(), a.max(), 0, 1)
+    drawn = set(zip(x.tolist(), y.tolist(), strict=True))
+    assert drawn >= set(zip(found.points.tolist(), (found.upto / 1000).tolist(), strict=True))
+    assert drawn >= set(zip(found.points.tolist(), (found.below / 1000).tolist(), strict=True))
+    assert len(ax.collections) == 1
+    ax.figure.canvas.draw()
+    for data in (np.ones(5), np.full(5, np.inf), np.empty(0), np.arange(5000), uniform(5000)):
+        ecdf(data, 3000).plot().figure.canvas.draw()
+    pyplot.close("all")
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("error", "dtype", "points", "match"),
+    [
+        (TypeError, "c16", 5, "complex"),
+        (TypeError, "O", 5, "object"),
+        (TypeError, "M8[s]", 5, "int64"),
+        (TypeError, "m8[s]", 5, "int64"),
+        (TypeError, "f8", 5.0, "integer"),
+        (TypeError, "f8", None, "integer"),
+        (TypeError, "f8", "few", "integer"),
+        (ValueError, "f8", 1, "2 at least"),
+        (ValueError, "f8", -3, "2 at least"),
+        (ValueError, "f8", [np.nan], "NaN"),
+        (ValueError, "f8", [[1.0]], "one-dimensional"),
+        (TypeError, "f8", ["a"], "real"),
+        (TypeError, "f8", [1j], "real"),
+        (TypeError, "f8", da.ones(3), "known when"),
+        (ValueError, "f4", [1e300], "float32"),
+        (ValueError, "f2", [7e4], "float16"),
+        (ValueError, "i4", [0.5], "fractions"),
+        (ValueError, "i4", [2.0**31], "beyond"),
+        (ValueError, "i4", [np.inf], "beyond"),
+        (ValueError, "u8", [2.0**64], "beyond"),
+        (ValueError, "u8", [-1], "beyond"),
+        (ValueError, "i8", np.array([2**63], "u8"), "beyond"),
+        (ValueError, "?", [2], "beyond"),
+    ],
+)
+def test_clear_errors(error: Any, dtype: str, points: Any, match: str, *, lazy: bool) -> None:
+    a = np.zeros(4, dtype)
+    x = da.from_array(a, chunks=2) if lazy else a
+    with pytest.raises(error, match=match):
+        ecdf(x, points)
+
+
+def test_clear_errors_of_methods() -> None:
+    found = ecdf(normal(100), 5)
+    for ask in (found.cdf, found.pdf, found.cdf_bounds, found.quantile, found.quantile_bounds):
+        with pytest.raises(TypeError, match="real"):
+            ask("a")
+        with pytest.raises(TypeError, match="map_blocks"):
+            ask(da.ones(3))
+    for ask in (found.quantile, found.quantile_bounds):
+        for p in (-0.1, 1.1, np.nan):
+            with pytest.raises(ValueError, match=r"\[0, 1\]"):
+                ask([0.5, p])
+
+
+def test_points_are_rounded_to_the_type() -> None:
+    a = np.float32([0.1, 0.2, 0.3])
+    found = ecdf(a, [0.2])
+    assert found.points.dtype == np.float32
+    assert found.points.tolist() == a.tolist()
+    assert ecdf(np.array([1, 2, 3]), [2.0, 2]).upto.tolist() == [1, 2, 3]
+    assert ecdf(np.array([True, False]), [True]).points.tolist() == [False, True]
+
+
+# --- Chunks of other kinds ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1"])
+def test_array_api(dtype: str) -> None:
+    a = make("tied", dtype, 300)
+    for points in (2, 11, a[:3]):
+        found = ecdf(array_api_strict.asarray(a), points)
+        assert_same(found, ecdf(a, points))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
+def test_backends(backend: Backend, dtype: str) -> None:
+    """Lazy, in memory and plain: the counts of NumPy."""
+    names = ["normal", "tied", "denormal float32", "infinite", "some nan", "huge"]
+    for name in names if dtype[0] == "f" else names_of(dtype)[:3]:
+        a = make(name, dtype, 9000)
+        for points in (5, 201, looked_at(a)[::100]):
+            wanted = ecdf(a, points)
+            assert_counts(wanted, a, points, (name, points))
+            assert_same(computed(ecdf(backend.lazy(a, 2500), points)), wanted)
+            assert_same(computed(ecdf(backend.held(a, 2500), points)), wanted)
+            assert_same(ecdf(backend.asarray(a), points), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_large_chunks(backend: Backend, dtype: str) -> None:
+    """Large enough for the kernels of devices, and for candidates that are selected there."""
+    n = 3_000_000 if backend.name == "cupy" else 300_000
+    a = np.where(uniform(n) < 0.2, 0.25, normal(n)).astype(dtype)
+    x = backend.asarray(a)
+    for points in (5, 1001, np.linspace(-3, 3, 1500).astype(dtype)):
+        assert_counts(ecdf(x, points), a, points, points)
+        assert_counts(computed(ecdf(backend.lazy(a, n // 3), points)), a, points, points)
+
+
+def test_values_of_the_same_kind(backend: Backend) -> None:
+    found = ecdf(backend.asarray(normal(5000)), backend.asarray([0.0, 0.5]))
+    z = backend.asarray([[0.0, 0.2, 9.0]])
+    assert_counts(found, normal(5000), [0.0, 0.5], "values")
+    for one, wanted in (
+        (found.cdf(z), found.cdf([[0.0, 0.2, 9.0]])),
+        (found.pdf(z), found.pdf([[0.0, 0.2, 9.0]])),
+        (found.quantile(z / 9), found.quantile([[0.0, 0.2 / 9, 1.0]])),
+        (found.cdf_bounds(z)[0], found.cdf_bounds([[0.0, 0.2, 9.0]])[0]),
+    ):
+        np.testing.assert_array_equal(backend.to_numpy(one), wanted)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_points_beyond_int64(kind: Any) -> None:
+    """Of such a list NumPy makes float64, which rounds."""
+    a = np.array([1, 2**63, 2**63 + 1, 2**64 - 1], "u8")
+    for x in (a, da.from_array(a, chunks=2)):
+        (d,) = dask.compute(ecdf(x, kind([1, 2**63 + 1, 2**64 - 2])))
+        assert d.points.tolist() == [1, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+        assert d.upto.tolist() == [1, 3, 3, 4]
+    with pytest.raises(ValueError, match="points must be numbers of uint64"):
+        ecdf(a, kind([1, -1]))

@@ -1,0 +1,352 @@
+"""Isotonic regression: pooled violators, lower sets and medians against exact arithmetic."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from dask_gpuselect.distribution import isotonic_regression
+from dask_gpuselect.kernels.reference import lower_sets
+from dask_gpuselect.optional import needs
+from tests.backends import CUPY, NUMPY, Backend, param
+
+pytestmark = pytest.mark.any_dask  # of no dask arrays
+
+Floats = NDArray[np.float64]
+EPS = 2.0**-52
+
+
+class Strict(Backend):
+    def __init__(self) -> None:
+        super().__init__("array_api_strict")
+
+    def to_numpy(self, answer: Any) -> Any:
+        assert isinstance(answer, self.array_type)
+        return np.asarray(answer)
+
+    @property
+    def array_type(self) -> type[Any]:
+        return type(array_api_strict.zeros(1))
+
+
+def noisy(kind: str, n: int = 600) -> Floats:
+    rng = np.random.default_rng(n)
+    x = np.linspace(0, 1, n)
+    kinds = {
+        "increasing": np.sqrt(x) + 0.3 * rng.normal(size=n),
+        "offset": 1e8 + x + rng.normal(size=n),
+        "trend": 1e6 * x + rng.normal(size=n),
+        "constant": np.full(n, 1 / 3),
+        "decreasing": -x,
+        "increasing already": x**3,
+        "outliers": rng.standard_cauchy(n) ** 3,
+        "ties": np.round(4 * x + rng.normal(size=n)),
+        "huge": 1.7e308 * np.tanh(5 * x - 2.5 + rng.normal(size=n)),
+        "denormal": 2.0**-1070 * np.round(9 * x + rng.normal(size=n)),
+    }
+    return kinds[kind]
+
+
+KINDS = ("increasing", "offset", "trend", "constant", "decreasing", "increasing already")
+KINDS += ("outliers", "ties", "huge", "denormal")
+
+
+def exact(y: Floats, weights: Floats | None = None) -> list[Fraction]:
+    """Least squares by pooling adjacent violators, in rational numbers."""
+    given_weights = np.ones(len(y)) if weights is None else weights
+    blocks: list[tuple[Fraction, Fraction, int]] = []  # weighted sum, weight, elements
+    for value, weight in zip(y.tolist(), given_weights.tolist(), strict=True):
+        w = Fraction(weight)
+        block = (Fraction(value) * w, w, 1)
+        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
+            before = blocks.pop()
+            block = (before[0] + block[0], before[1] + block[1], before[2] + block[2])
+        blocks.append(block)
+    return [total / weight for total, weight, size in blocks for _ in range(size)]
+
+
+def largest_error(found: Floats, wanted: list[Fraction]) -> Fraction:
+    return max(abs(Fraction(a) - b) for a, b in zip(found.tolist(), wanted, strict=True))
+
+
+def rounding(y: Floats, weights: Floats | None, n_roundings: float) -> Fraction:
+    """So many, of the largest y, and what sums of two float64 lack; see `kernels.lower_sets`."""
+    spread = len(y) if weights is None else weights.sum() / weights.min()
+    lacking = 4 * len(y).bit_length() * 2.0**-103 * spread
+    return Fraction(n_roundings * EPS + lacking) * Fraction(np.abs(y).max()) + Fraction(2) ** -1074
+
+
+# --- Least squares --------------------------------------------------------------------------------
+
+LOWER_SETS = [
+    param(NUMPY, lower_sets, NUMPY, id="numpy"),
+    param(NUMPY, lower_sets, Strict(), id="strict"),
+    param(CUPY, "cuda", CUPY, id="cuda"),
+]
+every_kernel = pytest.mark.parametrize(("kernel", "kind_of_array"), LOWER_SETS)
+
+
+def regression(kernel: ModuleType | str, kind_of_array: Backend, *given_arrays: Any) -> Floats:
+    """By lower sets."""
+    if isinstance(kernel, str):
+        kernel = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
+    arrays = [a if a is None else kind_of_array.asarray(a) for a in given_arrays]
+    found: Floats = kind_of_array.to_numpy(kernel.lower_sets(*arrays))
+    return found
+
+
+def weights_of(name: str, n: int) -> Floats | None:
+    rng = np.random.default_rng(1)
+    return {
+        "none": None,
+        "integers": rng.integers(1, 9, n).astype(float),
+        "wide": 2.0 ** rng.uniform(-30, 30, n),
+        "tiny": 1e-300 * rng.uniform(1, 2, n),
+    }[name]
+
+
+@every_kernel
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", ["none", "wide"])
+def test_lower_sets(kernel: Any, kind_of_array: Backend, kind: str, weights: str) -> None:
+    """To the rounding of one quotient of sums, whatever cancels in them."""
+    y = noisy(kind, 560)
+    w = weights_of(weights, len(y))
+    found = regression(kernel, kind_of_array, y, w)
+    assert (np.diff(found) >= 0).all()
+    assert largest_error(found, exact(y, w)) <= rounding(y, w, 3)
+
+
+@every_kernel
+def test_lower_sets_of_many_tiles(kernel: Any, kind_of_array: Backend) -> None:
+    """More than a tile of starts, and more than a segment of ends."""
+    n = 4700 if isinstance(kernel, str) else 1100
+    y = noisy("trend", n)
+    for sizes in (n, n - 1, n - n % 256):
+        found = regression(kernel, kind_of_array, y[:sizes])
+        assert largest_error(found, exact(y[:sizes])) <= rounding(y, None, 3)
+    found = regression(kernel, kind_of_array, y[::-1].copy())
+    assert largest_error(found, exact(y[::-1])) <= rounding(y, None, 3)
+    for few in (0, 1, 2):
+        found = regression(kernel, kind_of_array, y[:few])
+        assert found.shape == (few,)
+
+
+def test_plain_sums_would_not_do() -> None:
+    """Differences of prefix sums in single float64 lose what two keep."""
+    y = noisy("trend", 20_000)
+    sums = np.append(0, np.cumsum(y - y.mean()))
+    single = np.diff(sums) + y.mean()  # averages of one element each
+    assert np.abs(single - y).max() > 100 * float(rounding(y, None, 3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", ["none", "integers", "wide", "tiny"])
+def test_squared(kind: str, weights: str, backend: Backend) -> None:
+    """SciPy adds a number at a time to its blocks: as many roundings as there are elements."""
+    y = noisy(kind)
+    w = weights_of(weights, len(y))
+    given_arrays = [a if a is None else backend.asarray(a) for a in (y, w)]
+    found = backend.to_numpy(isotonic_regression(*given_arrays))
+    assert found.dtype == np.float64
+    bound = rounding(y, w, len(y) if backend is NUMPY else 3)
+    assert largest_error(found, exact(y, w)) <= bound
+    descending = backend.to_numpy(isotonic_regression(*given_arrays, increasing=False))
+    turned = exact(y[::-1], None if w is None else w[::-1])[::-1]
+    assert largest_error(descending, turned) <= bound
+
+
+@pytest.mark.gpu
+def test_large_arrays_go_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = CUPY.asarray(noisy("increasing"))
+    w = CUPY.asarray(weights_of("integers", y.size))
+    on_device = [isotonic_regression(y).get(), isotonic_regression(y, w).get()]
+    kernel = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
+    monkeypatch.setattr(kernel, "BEST_UPTO", 0)
+    on_host = [isotonic_regression(y), isotonic_regression(y, w)]
+    assert all(type(found) is CUPY.array_type for found in on_host)
+    for here, there in zip(on_device, on_host, strict=True):
+        np.testing.assert_allclose(there.get(), here, rtol=0, atol=1e-12)
+
+
+numbers = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3), st.floats(-1e300, 1e300))
+
+
+@given(st.lists(st.tuples(numbers, st.integers(1, 5)), min_size=1, max_size=12), st.booleans())
+@settings(max_examples=60)
+def test_small_cases(pairs: list[tuple[float, int]], increasing: bool) -> None:
+    """Both are the max-min formula, of averages and of lower medians."""
+    y, w = (np.array(column, float) for column in zip(*pairs, strict=True))
+    if not increasing:
+        y, w = y[::-1], w[::-1]
+    n = len(y)
+    averages = [
+        [sum(map(Fraction, (w * 1.0)[k : l + 1])) for l in range(n)]  # noqa: E741
+        for k in range(n)
+    ]
+    totals = [Fraction(a) * Fraction(b) for a, b in zip(y, w, strict=True)]
+    means = [
+        [sum(totals[k : l + 1]) / averages[k][l] if l >= k else None for l in range(n)]  # noqa: E741
+        for k in range(n)
+    ]
+    medians = [[lower_median(y[k : l + 1], w[k : l + 1]) for l in range(n)] for k in range(n)]  # noqa: E741
+    wanted = [max(min(means[k][i:]) for k in range(i + 1)) for i in range(n)]  # type: ignore[type-var]
+    assert wanted == exact(y, w)
+    given_order = slice(None) if increasing else slice(None, None, -1)
+    options: dict[str, Any] = {"increasing": increasing}
+    found = isotonic_regression(y[given_order], w[given_order], **options)[given_order]
+    assert largest_error(found, wanted) <= rounding(y, w, n)
+    assert largest_error(lower_sets.lower_sets(y, w), wanted) <= rounding(y, w, 3)
+    least = [max(min(medians[k][i:]) for k in range(i + 1)) for i in range(n)]
+    absolute = isotonic_regression(y[given_order], w[given_order], loss="absolute", **options)
+    np.testing.assert_array_equal(absolute[given_order], least)
+
+
+def lower_median(values: Floats, weights: Floats) -> float:
+    """The smallest that at least half of the weight is not above."""
+    if len(values) == 0:
+        return np.nan
+    order = np.argsort(values)
+    reached = 2 * np.cumsum(weights[order]) >= weights.sum()
+    return float(values[order][np.argmax(reached)])
+
+
+# --- Least absolute deviations --------------------------------------------------------------------
+
+
+def least_deviation(y: Floats, weights: Floats) -> float:
+    """The objective's minimum, by linear programming: x, and how far each is from y."""
+    n = len(y)
+    one, step = np.eye(n), np.eye(n)[:-1] - np.eye(n)[1:]
+    above, below = np.hstack([one, -one]), np.hstack([-one, -one])
+    rows = np.vstack([above, below, np.hstack([step, 0 * step])])
+    limits = np.concatenate([y, -y, np.zeros(n - 1)])
+    costs = np.concatenate([np.zeros(n), weights])
+    bounds = [(None, None)] * n + [(0, None)] * n
+    return float(linprog(costs, A_ub=rows, b_ub=limits, bounds=bounds).fun)
+
+
+@pytest.mark.parametrize("kind", ["increasing", "offset", "outliers", "ties", "decreasing"])
+@pytest.mark.parametrize("weights", ["none", "integers", "wide"])
+def test_absolute_is_optimal(kind: str, weights: str, backend: Backend) -> None:
+    y = noisy(kind, 40)
+    w = weights_of(weights, len(y))
+    given_arrays = [a if a is None else backend.asarray(a) for a in (y, w)]
+    found = backend.to_numpy(isotonic_regression(*given_arrays, loss="absolute"))
+    assert (np.diff(found) >= 0).all()
+    assert set(found.tolist()) <= set(y.tolist())
+    of_each = np.ones(len(y)) if w is None else w / w.max()
+    reached = float((of_each * np.abs(found - y)).sum())
+    assert reached <= least_deviation(y - y[0], of_each) * (1 + 1e-7) + 1e-9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", ["none", "integers"])
+def test_absolute_beside_slopes(kind: str, weights: str, backend: Backend) -> None:
+    """Bit for bit what the slopes of the objective give, one element after the other."""
+    y = noisy(kind, 3000)
+    w = weights_of(weights, len(y))
+    given_arrays = [a if a is None else backend.asarray(a) for a in (y, w)]
+    found = backend.to_numpy(isotonic_regression(*given_arrays, loss="absolute"))
+    repeats = np.ones(len(y), int) if w is None else w.astype(int)
+    np.testing.assert_array_equal(found, by_slopes(y, repeats))
+    again = isotonic_regression(backend.asarray(found), loss="absolute")
+    np.testing.assert_array_equal(backend.to_numpy(again), found)
+
+
+def by_slopes(y: Floats, repeats: NDArray[Any]) -> Floats:
+    """The least objective of the first i elements as a function of the last one's bound is convex:
+    a heap holds where its slope changes, and its top is the smallest best bound."""
+    import heapq
+
+    heap: list[float] = []
+    tops = []
+    for value, times in zip(y.tolist(), repeats.tolist(), strict=True):
+        for _ in range(times):
+            heapq.heappush(heap, -value)
+            heapq.heappushpop(heap, -value) if -heap[0] > value else None
+        tops.append(-heap[0])
+    return np.minimum.accumulate(np.array(tops)[::-1])[::-1]
+
+
+# --- Conventions ----------------------------------------------------------------------------------
+
+
+def test_integers_and_single_floats(backend: Backend) -> None:
+    y = [3, 1, 2]
+    for dtype in ("i4", "u1", "f4", "f8"):
+        for loss, wanted in (("squared", [2.0, 2.0, 2.0]), ("absolute", [1.0, 1.0, 2.0])):
+            found = isotonic_regression(backend.asarray(np.array(y, dtype)), loss=loss)
+            assert type(found) is backend.array_type
+            assert found.dtype == np.float64
+            assert backend.to_numpy(found).tolist() == wanted
+    for loss in ("squared", "absolute"):
+        assert isotonic_regression(backend.asarray(np.empty(0)), loss=loss).shape == (0,)
+        one = backend.asarray([5.0])
+        assert backend.to_numpy(isotonic_regression(one, one, loss=loss)).tolist() == [5]
+
+
+def test_weights_of_all_sizes() -> None:
+    weights = [1e300, 1e-300, 1.0]
+    for loss in ("squared", "absolute"):
+        assert isotonic_regression([3.0, 1, 2], weights, loss=loss).tolist() == [3, 3, 3]
+    assert isotonic_regression([3.0, 1, 2], [1e308] * 3).tolist() == [2, 2, 2]
+
+
+def test_y_is_not_changed() -> None:
+    y, w = noisy("increasing"), weights_of("wide", 600)
+    copies = y.copy(), None if w is None else w.copy()
+    for loss in ("squared", "absolute"):
+        isotonic_regression(y, w, loss=loss)
+        np.testing.assert_array_equal(y, copies[0])
+        np.testing.assert_array_equal(w, copies[1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (([1, np.nan],), ValueError, "y must be finite"),
+        (([1, np.inf],), ValueError, "y must be finite"),
+        (([[1, 2]],), ValueError, "one-dimensional"),
+        ((["a"],), TypeError, "y must be real"),
+        (([1, 2], [1]), ValueError, r"not \(1,\) for \(2,\)"),
+        (([1, 2], [1, 0]), ValueError, "positive and finite"),
+        (([1, 2], [1, np.inf]), ValueError, "positive and finite"),
+        (([1, 2], [1j, 1]), TypeError, "weights must be real"),
+    ],
+)
+def test_clear_errors(arguments: Any, error: type[Exception], match: str) -> None:
+    for loss in ("squared", "absolute"):
+        with pytest.raises(error, match=match):
+            isotonic_regression(*arguments, loss=loss)
+
+
+@pytest.mark.parametrize("loss", ["huber", None, 5, [], {}])
+def test_an_unknown_loss(loss: Any) -> None:
+    with pytest.raises(ValueError, match=f"squared, absolute, not {re.escape(repr(loss))}"):
+        isotonic_regression([1, 2], loss=loss)
+
+
+def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(ImportError, match=r"SciPy: pip install 'dask-gpuselect\[distribution\]'"):
+        isotonic_regression([1, 2])
+    assert isotonic_regression([2, 1], loss="absolute").tolist() == [1, 1]
+
+
+def test_what_a_package_itself_lacks_is_told_as_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError) as caught, needs("scipy", "this"):
+        raise ModuleNotFoundError("No module named 'other'", name="other")
+    assert caught.value.name == "other"

@@ -1,0 +1,263 @@
+"""Box plots along axes: every lane's box is that of the lane by itself, in the loads told."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from dask_gpuselect import Box, Boxplot, ChunksChangedError, describe_boxplot, explain
+from dask_gpuselect.boxplot.questions import LaneBoxQuestion
+from dask_gpuselect.engine.plans import LanePlan, plan_lanes
+from dask_gpuselect.kernels.cpu import lanes as cpu
+from dask_gpuselect.kernels.reference import lanes as reference
+from dask_gpuselect.maths.boxes import QUARTILES, Rule
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from tests.backends import Backend
+from tests.data import INTEGERS, normal
+from tests.engine.test_lane_passes import LIMITS, limited, share, stack
+from tests.sources import Source, changing
+
+pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
+
+N = 600
+RULE = Rule(1.5, autorange=False, max_fliers=1000, method="linear")
+RULES: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "narrow": {"whis": 0.3, "max_fliers": 7},
+    "none inside": {"whis": 0, "autorange": True, "max_fliers": 3},
+    "percentiles": {"whis": (5, 95), "max_fliers": 0, "method": "hazen"},
+    "discrete": {"method": "lower", "nan_policy": "propagate"},
+}
+
+
+def plan_boxes(x: da.Array) -> LanePlan:
+    """The plan for quartiles and ends along the first axis."""
+    return plan_lanes(x, (0,), LaneBoxQuestion.of(RULE, x.dtype, omits_nan=True))
+
+
+def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
+    """The box of each lane along the first axis, of all its elements: another plan."""
+    lanes = np.ascontiguousarray(a.reshape(len(a), -1).T)
+    return [describe_boxplot(lane, **asked)[0] for lane in lanes]
+
+
+def assert_same(found: Boxplot, wanted: list[Box]) -> None:
+    assert len(found) == len(wanted)
+    for i, (mine, other) in enumerate(zip(found, wanted, strict=True)):
+        for name, value in other.to_dict().items():
+            if name != "label":
+                np.testing.assert_array_equal(getattr(mine, name), value, err_msg=f"{i} {name}")
+        assert mine.fliers.dtype == other.fliers.dtype
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("name", RULES)
+def test_adversarial_lanes(backend: Backend, name: str, dtype: str) -> None:
+    """Of plain arrays, whole lanes a chunk, columns, passes and slabs."""
+    a = stack(dtype)
+    asked = RULES[name]
+    wanted = alone(a, **asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(describe_boxplot(backend.asarray(a), 0, **asked), wanted)
+        for chunks in ((N, 2, 3), (25, 5, 3), ((100, 0, 3, 497), (4, 1), 6)):
+            x = backend.lazy(a, chunks)
+            assert_same(describe_boxplot(x, 0, **asked).compute(scheduler="sync"), wanted)
+        for limit in LIMITS.values():
+            with limited(share(x, 0, limit)):
+                lazy = describe_boxplot(x, 0, **asked)
+            assert_same(lazy.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i2", "u1"])
+def test_integers(backend: Backend, dtype: str) -> None:
+    a = np.stack([make(N, dtype) for make in INTEGERS.values()], axis=1)
+    for name in ("usual", "none inside", "percentiles"):
+        asked = RULES[name]
+        wanted = alone(a, **asked)
+        assert_same(describe_boxplot(backend.asarray(a), 0, **asked), wanted)
+        x = backend.lazy(a, (50, 3))
+        assert_same(describe_boxplot(x, 0, **asked).compute(scheduler="sync"), wanted)
+        with limited(share(x, 0, "28%")):
+            lazy = describe_boxplot(x, 0, **asked)
+        assert_same(lazy.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, (0, 1), (0, 2), (1, 2), (), (2, 0, 1)])
+def test_every_axis(backend: Backend, axis: Any) -> None:
+    a = normal(7 * 9 * 11).reshape(7, 9, 11)
+    a[3, 4, 5] = np.nan
+    axes = (axis,) if isinstance(axis, int) else axis
+    lanes = np.moveaxis(a, axes, range(len(axes)))
+    kept = lanes.shape[len(axes) :]
+    wanted = alone(lanes.reshape(-1, *kept))
+    for b in (backend.asarray(a), backend.lazy(a, (3, 4, 5)), backend.held(a, (7, 4, 11))):
+        found = describe_boxplot(b, axis)
+        assert found.shape == (kept or (1,))
+        assert_same(found.computed(), wanted)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 4)])
+def test_without_elements(shape: tuple[int, int]) -> None:
+    for dtype in ("f4", "i2"):
+        a = np.ones(shape, dtype)
+        for b in (a, da.from_array(a, chunks=2)):
+            found = describe_boxplot(b, 0)
+            assert found.shape == shape[1:]
+            assert [box.n for box in found] == [shape[0]] * shape[1]
+            for box in found:
+                assert np.isnan([box.min, box.med, box.std]).all() == (shape[0] == 0)
+                assert len(box.fliers) == box.n_low == 0
+
+
+def test_large_plain_arrays_by_threads() -> None:
+    a = normal(2**21).reshape(2**10, 2**11)
+    found = describe_boxplot(a, 0)
+    assert_same(found, alone(a))
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
+def test_ends_as_in_the_reference(dtype: str) -> None:
+    """Also in parts."""
+    if dtype[0] == "f":
+        a = stack(dtype).reshape(N, -1).T
+    else:
+        a = np.stack([make(N, dtype) for make in INTEGERS.values()])
+    rows = np.ascontiguousarray(a, selection_dtype(np.dtype(dtype)))
+    rule = Rule(0.7, autorange=False, max_fliers=9, method="linear")
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        q = np.nanquantile(rows.astype("f8"), QUARTILES, axis=1)
+    bounds = Bounds(*rule.fences(q), rows.dtype)
+    wanted = reference.lane_ends([rows], bounds, 9)
+    parts = [rows[:, :100], rows[:, 100:100], rows[:, 100:]]
+    merged = LaneEnds.merge([cpu.lane_ends([part], bounds, 9) for part in parts], 9)
+    for found in (cpu.lane_ends([rows], bounds, 9), cpu.lane_ends(parts, bounds, 9), merged):
+        for name in ("n_valid", "n_missing", "least", "most", "low", "high"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        for side in ("beyond_low", "beyond_high"):
+            for name in ("n", "kept", "elements"):
+                mine, other = (getattr(getattr(ends, side), name) for ends in (found, wanted))
+                np.testing.assert_array_equal(mine, other)
+        mine, other = (ends.moments.mean_and_std() for ends in (found, wanted))
+        np.testing.assert_array_equal(mine, other)
+
+
+# --- Loads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [None, "50%", "9%"])
+def test_loads(limit: str | None) -> None:
+    """Those of quantiles; in passes one more, of each slab."""
+    source = Source((400, 20, 30))
+    x = source.lazy((50, 20, 10))
+    with limited("1 GiB" if limit is None else share(x, 0, limit)):
+        lazy = describe_boxplot(x, 0)
+        plan = plan_boxes(x)
+        of_quantiles = explain(x, QUARTILES, 0)
+    assert not source.loads
+    found = lazy.compute()
+    more = plan.slabs if plan.name == "passes" else 0
+    assert set(source.loads.values()) == {plan.loads + more}
+    assert plan.loads + more <= of_quantiles.loads + getattr(of_quantiles, "slabs", 1)
+    assert_same(found, alone(source.values((slice(None),) * 3)))
+
+
+def test_a_changing_source(tmp_path: Path) -> None:
+    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
+        return np.where(values > 0.5, np.nan, values) if load == 3 else values
+
+    x = changing(change, directory=tmp_path)
+    x._chunks = ((1000,) * 6,)  # they are of known sizes
+    x = x[:, None]
+    with limited(share(x, 0, "50%")):
+        lazy = describe_boxplot(x, 0)
+    with pytest.raises(ChunksChangedError, match=r"chunk \(\d, 0\) held other elements"):
+        lazy.compute(scheduler="sync")
+
+
+# --- The result -----------------------------------------------------------------------------------
+
+
+def test_shapes_labels_and_columns() -> None:
+    a = normal(50 * 3 * 4).reshape(50, 3, 4)
+    a[:, 0, 0] = 1e6
+    lazy = describe_boxplot(da.from_array(a, chunks=(20, 2, 4)), 0)
+    assert "3 x 4 boxes" in repr(lazy)
+    assert (lazy.shape, len(lazy)) == ((3, 4), 12)
+    found = lazy.compute()
+    assert not isinstance(found.tables, list)
+    columns = found.to_dict()
+    np.testing.assert_array_equal(columns["med"], np.quantile(a, 0.5, axis=0))
+    np.testing.assert_array_equal(columns["min"], a.min(axis=0))
+    np.testing.assert_allclose(columns["iqr"], np.ptp(np.quantile(a, [0.25, 0.75], 0), axis=0))
+    assert all(column.shape == (3, 4) for column in columns.values())
+    assert columns["whishi"][1, 2] == found[1, 2].whishi == found[6].whishi
+    np.testing.assert_array_equal(columns["fliers"][2, 3], found[-1].fliers)
+    assert found[1, 2].label is None
+    assert "1, 2" in repr(found)
+    assert tokenize(lazy) == tokenize(pickle.loads(pickle.dumps(lazy)))
+    assert repr(pickle.loads(pickle.dumps(lazy)).compute()) == repr(found)
+    assert repr(lazy.persist().compute()) == repr(found)
+    assert repr(dask.compute(1, lazy)[1]) == repr(found)
+    with pytest.raises(ValueError, match="invalid entry"):
+        found[3, 0]
+    with pytest.raises(IndexError):
+        found[12]
+
+
+def test_several_arrays() -> None:
+    a, b = normal(60).reshape(20, 3), normal(40).reshape(20, 2) + 5
+    found = describe_boxplot({"a": da.from_array(a, chunks=(7, 2)), "b": b}, axis=0).compute()
+    assert found.labels == ("a[0]", "a[1]", "a[2]", "b[0]", "b[1]")
+    assert found.shape == (5,)
+    assert_same(found, alone(a) + alone(b))
+    assert repr(found["b[1]"]) == repr(found[4])
+    assert found.to_dict()["label"].tolist() == list(found.labels)
+    named = describe_boxplot(a, 0, labels=["x", "y", "z"])
+    assert [box.label for box in named] == ["x", "y", "z"]
+    for array in (a, da.from_array(a, chunks=5)):
+        with pytest.raises(ValueError, match="2 labels for 3 boxes"):
+            describe_boxplot(array, 0, labels=["x", "y"])
+
+
+def test_unknown_sizes() -> None:
+    """Along a lane, and how many lanes there are."""
+    a = normal(300).reshape(100, 3)
+    x = da.from_array(a, chunks=(30, 2))
+    some = x[x[:, 0] > 0]
+    assert_same(describe_boxplot(some, 0).compute(), alone(a[a[:, 0] > 0]))
+    lazy = describe_boxplot(some, 1)
+    assert "unknown boxes" in repr(lazy)
+    with pytest.raises(ValueError, match="not known"):
+        len(lazy)
+    assert_same(lazy.compute(), alone(a[a[:, 0] > 0].T))
+    with pytest.raises(ValueError, match="1 labels"):
+        describe_boxplot(some, 1, labels=["a"]).compute()
+
+
+def test_many_boxes_are_not_all_printed() -> None:
+    found = describe_boxplot(normal(5000).reshape(5, 1000), 0)
+    lines = repr(found).splitlines()
+    assert len(lines) == 12
+    assert lines[6] == "... (1,000 boxes)"
+    assert lines[-1].split()[0] == "999"
+    html = found._repr_html_()
+    assert html.count("<tr>") == 12
+    assert "1,000 boxes" in html

@@ -1,0 +1,434 @@
+"""Quantiles along some axes: of every lane what the functions give for it alone."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dask_gpuselect
+from dask_gpuselect import kernels, median, nanmedian, nanquantile, quantile
+from dask_gpuselect.engine import threads
+from dask_gpuselect.kernels.cpu import lanes as cpu
+from dask_gpuselect.kernels.cpu.long_lanes import is_selected_faster
+from dask_gpuselect.kernels.reference import lanes as reference
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING
+from tests.oracle import FUNCTIONS, expected, methods_for, takes_q
+from tests.sources import Source
+
+SHAPE = (11, 4, 6)
+AXES: tuple[Any, ...] = (0, 1, -1, (0, 2), (1, 2), (-1, 0), [1], np.int64(0))
+CHUNKS: tuple[Any, ...] = (
+    SHAPE,
+    (3, 2, 6),
+    ((5, 0, 6), (1, 3), (4, 2)),
+    ((1, 1, 1, 8), 1, (1, 1, 4)),  # some of one element
+)
+QS: tuple[Any, ...] = (0.3, [0.0, 0.25, 0.5, 1.0])
+
+
+def as_tuple(axis: Any) -> tuple[int, ...]:
+    return tuple(np.arange(3)[list(axis) if isinstance(axis, tuple | list) else [axis]].tolist())
+
+
+def by_lanes(function: str, a: NDArray[Any], axis: Any, q: Any, method: str) -> NDArray[Any]:
+    """The oracle's answer for each lane, the axis of q first."""
+    axes = as_tuple(axis)
+    kept = [i for i in range(a.ndim) if i not in axes]
+    lanes = a.transpose([*kept, *axes]).reshape(*(a.shape[i] for i in kept), -1)
+    shape = lanes.shape[:-1]
+    answers = [
+        expected(function, lanes[place], q, method)
+        for place in itertools.product(*map(range, shape))
+    ]
+    table = np.stack([np.asarray(answer) for answer in answers]).reshape(*shape, *np.shape(q))
+    return np.moveaxis(table, -1, 0) if np.ndim(q) else table
+
+
+def call(function: str, a: Any, q: Any, method: str, **how: Any) -> Any:
+    f = getattr(dask_gpuselect, function)
+    return f(a, q, method=method, **how) if takes_q(function) else f(a, **how)
+
+
+def scaled(function: str, q: Any) -> Any:
+    """Shares as the function takes them."""
+    if "percentile" not in function:
+        return q
+    return [100 * share for share in q] if isinstance(q, list) else 100 * q
+
+
+def stack(name: str, dtype: str) -> NDArray[Any]:
+    """Some of the adversarial data, its order such that lanes differ."""
+    n = int(np.prod(SHAPE))
+    if name in INTEGERS:
+        return INTEGERS[name](n, dtype).reshape(SHAPE)
+    with np.errstate(over="ignore", under="ignore"):
+        return (FLOATS | MISSING)[name](n).astype(dtype).reshape(SHAPE)
+
+
+def assert_same(backend: Backend, found: Any, wanted: NDArray[Any]) -> None:
+    found = np.asarray(backend.to_numpy(found))
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("axis", AXES, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_every_function_along_every_axis(backend: Backend, function: str, axis: Any) -> None:
+    for name, dtype in (("normal", "f8"), ("some nan", "f4"), ("few", "i4")):
+        a = stack(name, dtype)
+        for share in QS if takes_q(function) else (0.5,):
+            q = scaled(function, share)
+            method = "linear" if takes_q(function) else "median"
+            wanted = by_lanes(function, a, axis, q, method)
+            for chunks in CHUNKS:
+                lazy = call(function, backend.lazy(a, chunks), q, method, axis=axis)
+                assert lazy.shape == wanted.shape
+                assert lazy.dtype == wanted.dtype
+                assert_same(backend, lazy.compute(scheduler="sync"), wanted)
+            plain = call(function, backend.asarray(a), q, method, axis=axis)
+            assert_same(backend, plain, wanted)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_floats(backend: Backend, name: str) -> None:
+    for dtype in ("f8", "f4"):
+        a = stack(name, dtype)
+        for function in ("quantile", "nanquantile"):
+            for method in ("lower", "nearest", "linear"):
+                wanted = by_lanes(function, a, 0, [0.1, 0.5, 1.0], method)
+                found = call(function, backend.lazy(a, (4, 2, 3)), [0.1, 0.5, 1.0], method, axis=0)
+                assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers(backend: Backend, name: str, dtype: str) -> None:
+    a = stack(name, dtype)
+    for method in ("higher", "linear"):
+        wanted = by_lanes("quantile", a, (1, 2), [0.1, 0.5], method)
+        found = quantile(backend.lazy(a, (4, 2, 3)), [0.1, 0.5], axis=(1, 2), method=method)
+        assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2", "M8[s]", "m8[ms]", ">f8"])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_other_dtypes(backend: Backend, dtype: str) -> None:
+    a = (stack("normal", "f8") * 50).astype("i8").astype(dtype)
+    if dtype[0] in "Mm":
+        a[0, 1] = "NaT"
+    for function in ("quantile", "nanquantile"):
+        for method in methods_for(function, a.dtype)[:2]:
+            wanted = by_lanes(function, a, -1, [0.2, 0.9], method)
+            found = call(function, backend.lazy(a, (4, 2, 3)), [0.2, 0.9], method, axis=-1)
+            assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("function", ["quantile", "nanquantile"])
+def test_every_method(backend: Backend, function: str) -> None:
+    a = stack("some nan", "f8")
+    for method in methods_for(function, a.dtype):
+        wanted = by_lanes(function, a, 1, [0.1, 0.5, 0.77], method)
+        found = call(function, backend.lazy(a, (4, 2, 3)), [0.1, 0.5, 0.77], method, axis=1)
+        assert_same(backend, found.compute(scheduler="sync"), wanted)
+
+
+@pytest.mark.parametrize("q", [0.5, [0.25, 0.5]])
+@pytest.mark.parametrize("axis", [0, (0, 2), ()])
+def test_keepdims(backend: Backend, axis: Any, q: Any) -> None:
+    a = stack("normal", "f8")
+    wanted = np.quantile(a, q, axis=axis, keepdims=True)
+    for given in (backend.lazy(a, (4, 2, 3)), backend.asarray(a)):
+        found = quantile(given, q, axis=axis, keepdims=True)
+        assert found.shape == wanted.shape
+        if isinstance(found, da.Array):
+            found = found.compute(scheduler="sync")
+        assert_same(backend, found, wanted)
+
+
+def test_no_axes_and_no_quantiles() -> None:
+    a = stack("normal", "f4")
+    x = da.from_array(a, chunks=(4, 2, 3))
+    np.testing.assert_array_equal(median(x, axis=()), np.median(a, axis=()))
+    none = quantile(x, [], axis=0)
+    assert none.shape == none.compute().shape == (0, 4, 6)
+
+
+# --- What is missing ----------------------------------------------------------------------------
+
+
+def test_lanes_that_are_all_nan_are_told() -> None:
+    a = stack("normal", "f8")
+    a[:, 1, 2] = np.nan
+    a[3, 0, 0] = np.nan
+    x = da.from_array(a, chunks=(4, 2, 3))
+    with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
+        found = nanmedian(x, axis=0).compute(scheduler="sync")
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(found, np.nanmedian(a, axis=0))
+    found = median(x, axis=0).compute(scheduler="sync")  # without a warning
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(a).any(axis=0))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 0), 1), ((0, 3), 0), ((2, 0, 3), 1)])
+def test_lanes_of_nothing(backend: Backend, shape: tuple[int, ...], axis: int) -> None:
+    a = np.empty(shape)
+    for given in (backend.lazy(a, shape), backend.asarray(a)):
+        for function in (median, nanmedian):
+            with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+                found = dask.compute(function(given, axis=axis), scheduler="sync")[0]
+            assert_same(backend, found, np.full(np.delete(shape, axis), np.nan))
+        with pytest.raises(IndexError, match="an empty array has no quantiles"):
+            quantile(given, 0.5, axis=axis)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((0, 3), 1), ((3, 0), 0), ((2, 0, 3), 2)])
+def test_no_lanes(backend: Backend, shape: tuple[int, ...], axis: int) -> None:
+    a = np.empty(shape, "i4")
+    for given in (backend.lazy(a, shape), backend.asarray(a)):
+        for function in (median, lambda x, axis: nanquantile(x, 0.5, axis=axis)):
+            found = dask.compute(function(given, axis=axis), scheduler="sync")[0]
+            assert_same(backend, found, np.empty(np.delete(shape, axis)))
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_selected", [False, True])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u8", "M8[s]"])
+def test_kernels_agree_with_the_reference(
+    dtype: str, is_selected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorted or selected, in tiles of some lanes or of a part of one, with NaN in some lanes."""
+    monkeypatch.setattr(cpu.long_lanes, "is_selected_faster", lambda *_: is_selected)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        a = np.stack([make(700) for make in (FLOATS | MISSING).values()])
+        a = a.astype(dtype) if dtype[0] == "f" else np.nan_to_num(a, posinf=1e9).astype("i8")
+    a = a.astype(dtype)
+    if dtype[0] == "M":
+        a[3::4, ::5] = "NaT"
+
+    def ranks(n: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        lower = np.stack([(n - 1) // 4, np.zeros_like(n), n - 1])
+        return lower, np.minimum(lower + 1, n - 1)
+
+    for tile in (1 << 19, 3 * 700 * 8, 100):
+        monkeypatch.setattr(cpu, "TILE", tile)
+        for parts in ([a], [a[:, :1], a[:, 1:300], a[:, 300:300], a[:, 300:]], [a[:, :2]]):
+            parts = [part.reshape(5, len(a) // 5, part.shape[1]) for part in parts]
+            found, wanted = cpu.lanes(parts, ranks), reference.lanes(parts, ranks)
+            np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
+            np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
+            some = wanted.n_valid > 0
+            np.testing.assert_array_equal(found.lower[some], wanted.lower[some])
+            np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 49, 130, 1000, 2500, 20_000])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u8"])
+def test_selected_lanes_of_any_length(dtype: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu.long_lanes, "is_selected_faster", lambda *_: True)
+    with np.errstate(over="ignore", under="ignore"):
+        if dtype[0] == "f":
+            a = np.stack([make(n) for make in (FLOATS | MISSING).values()]).astype(dtype)
+        else:
+            a = np.stack([make(n, dtype) for make in INTEGERS.values()])
+    ordered = np.sort(a, axis=1)
+    q = np.array([0.5, 0.0, 0.3, 1.0, 0.99])
+
+    def ranks(n: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        lower = np.floor(q[:, None] * (n - 1)).astype(np.int64)
+        return lower, np.minimum(lower + np.arange(5)[:, None] % 2, n - 1)
+
+    found = cpu.lanes([a[:, : n // 3], a[:, n // 3 :]], ranks)
+    np.testing.assert_array_equal(found.n_missing, (a != a).sum(axis=1))
+    np.testing.assert_array_equal(found.n_valid, (a == a).sum(axis=1))
+    some = found.n_valid > 0
+    for values, wanted in zip((found.lower, found.upper), ranks(found.n_valid), strict=True):
+        true = np.take_along_axis(ordered, np.maximum(wanted.T, 0), axis=1)
+        np.testing.assert_array_equal(values[some], true[some])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i2", "u8"])
+@pytest.mark.parametrize("n", [24, 33, 200, 700, 2500, 9000, 17_000, 60_000])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_lanes_of_any_length(backend: Backend, n: int, dtype: str) -> None:
+    """On a GPU: sorted by a thread, selected by a few, by warps, by a block, and digit by digit."""
+    with np.errstate(over="ignore", under="ignore"):
+        if dtype[0] == "f":
+            a = np.stack([make(n) for make in (FLOATS | MISSING).values()]).astype(dtype)
+        else:
+            a = np.stack([make(n, dtype) for make in INTEGERS.values()])
+    q = [0.5, 0.0, 0.3, 1.0, 0.01, 0.99, 0.7]
+    methods = ("linear", "lower") if n < 300 else ("lower",)
+    for function, method in itertools.product(("quantile", "nanquantile"), methods):
+        answers = [np.asarray(expected(function, lane, q, method)) for lane in a]
+        wanted = np.stack(answers, axis=1)
+        cut = [n // 3, n // 3 + 1]
+        for stack, axis in ((a, 1), (a.T.copy(), 0), (np.stack([a.T, a.T], axis=2), 0)):
+            parts = [backend.asarray(part) for part in np.split(stack, cut, axis)]
+            x = da.concatenate([da.from_array(part, asarray=False) for part in parts], axis)
+            lazy = call(function, x, q, method, axis=axis)
+            assert lazy.name.startswith(f"{function}-column")
+            found = np.asarray(backend.to_numpy(lazy.compute(scheduler="sync")))
+            for lanes_found in (found, *([found[..., 0]] if found.ndim == 3 else [])):
+                if lanes_found.ndim == 2:
+                    np.testing.assert_array_equal(lanes_found, wanted)
+
+
+def test_chunks_of_any_layout(backend: Backend) -> None:
+    """Strided, reversed, transposed; the reduced axes apart; more chunks than a kernel takes."""
+    a = np.random.default_rng(0).normal(size=(90, 6, 8, 5))
+    views: tuple[Callable[[Any], Any], ...] = (
+        lambda x: x,
+        lambda x: x[::-1],
+        lambda x: x[:, ::2, :, ::-1],
+        lambda x: x.transpose(3, 1, 0, 2),
+        lambda x: x[..., ::3],
+        lambda x: x[5:, 1:, 2:],
+    )
+    for view in views:
+        array = view(backend.asarray(a))
+        for axis in (0, 1, 2, 3, (0, 1), (1, 2), (0, 3), (1, 3), (0, 2, 3)):
+            assert_same(backend, median(array, axis=axis), np.median(view(a), axis=axis))
+    x = backend.lazy(a, (1, 3, 8, 5))
+    for axis in (0, (0, 1)):
+        found = median(x, axis=axis).compute(scheduler="sync")
+        assert_same(backend, found, np.median(a, axis=axis))
+
+
+def test_wide_integers(backend: Backend) -> None:
+    """Beyond 2**53 they are mixed exactly, and in some lanes only."""
+    a = np.arange(120).reshape(40, 3) * np.array([1, 2**53 + 1, -(2**54) - 3])
+    for method in ("linear", "averaged_inverted_cdf", "lower"):
+        wanted = by_lanes("quantile", a.reshape(40, 3, 1), 0, [0.3, 0.5], method)[..., 0]
+        found = quantile(backend.asarray(a), [0.3, 0.5], axis=0, method=method)
+        assert_same(backend, found, wanted)
+
+
+def test_long_lanes_are_selected() -> None:
+    assert is_selected_faster(3650, 4, 1)
+    assert is_selected_faster(100_000, 8, 3)
+    assert not is_selected_faster(3650, 4, 101)
+    assert not is_selected_faster(365, 4, 1)
+    assert not is_selected_faster(1, 8, 1)
+    a = stack("normal", "f8").reshape(-1, 2)
+    a = np.tile(a, (400, 1)) * np.arange(1, 1 + 400 * len(a))[:, None]
+    np.testing.assert_array_equal(median(a, axis=0), np.median(a, axis=0))
+
+
+def test_large_plain_arrays_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among threads, if the caller is not one of several."""
+    found_in = set()
+    original = kernels.answer_lanes
+
+    def noted(*args: Any) -> Any:
+        found_in.add(threading.current_thread())
+        return original(*args)
+
+    monkeypatch.setattr(kernels, "answer_lanes", noted)
+    monkeypatch.setitem(threads.WORTH, "bytes of lanes", 1000)
+    a = np.random.default_rng(0).normal(size=(50, 4, 60))
+    for axis in (0, -1, (0, 1)):
+        found = quantile(a, [0.1, 0.5], axis=axis)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_array_equal(found, np.quantile(a, [0.1, 0.5], axis=axis))
+    assert threading.main_thread() not in found_in
+    found_in.clear()
+    worker = threading.Thread(target=median, args=(a, 0))
+    worker.start()
+    worker.join()
+    assert found_in == {worker}
+
+
+def test_large_plain_arrays_are_not_copied() -> None:
+    """Beside the answer there are the threads' tiles."""
+    a = np.random.default_rng(0).normal(size=(100, 200, 400))
+    median(a[:, :2], axis=0)  # imports are no part of it
+    tracemalloc.start()
+    median(a, axis=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < a.nbytes / 4
+
+
+# --- Graphs -------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_visible_and_chunks_stay() -> None:
+    x = Source((40, 6, 10)).lazy((8, 3, 5))
+    column = median(x, axis=0)
+    assert column.name.startswith("median-column-")
+    assert column.chunks == ((3, 3), (5, 5))
+    lanes = quantile(x.rechunk((40, 3, 5)), [0.1, 0.9], axis=0)
+    assert lanes.name.startswith("quantile-lanes-")
+    assert lanes.chunks == ((2,), (3, 3), (5, 5))
+    assert median(x, axis=(0, 2)).chunks == ((3, 3),)
+    assert median(x, axis=0, keepdims=True).chunks == ((1,), (3, 3), (5, 5))
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2)])
+def test_every_chunk_is_loaded_once(axis: Any) -> None:
+    source = Source((40, 6, 10))
+    x = source.lazy((8, 3, 5))
+    found = quantile(x, [0.1, 0.5, 0.9], axis=axis).compute()
+    assert set(source.loads.values()) == {1}
+    np.testing.assert_array_equal(found, np.quantile(source.whole(), [0.1, 0.5, 0.9], axis=axis))
+
+
+def test_names_are_deterministic() -> None:
+    x = da.ones((4, 6), chunks=3)
+    assert median(x, axis=0).name == median(x, axis=0).name
+    names = {
+        median(x, axis=0).name,
+        median(x, axis=1).name,
+        nanmedian(x, axis=0).name,
+        quantile(x, 0.5, axis=0).name,
+        quantile(x, [0.5], axis=0).name,
+        median(x, axis=0, keepdims=True).name,
+    }
+    assert len(names) == 6
+
+
+def test_unknown_sizes_along_other_axes() -> None:
+    a = stack("normal", "f8")
+    x = da.from_array(a, chunks=(4, 2, 3))
+    found = median(x[:, a[0, :, 0] > 0], axis=0)
+    np.testing.assert_array_equal(found.compute(), np.median(a[:, a[0, :, 0] > 0], axis=0))
+    found = median(x[a[:, 0, 0] > 0], axis=0)  # and along this one
+    np.testing.assert_array_equal(found.compute(), np.median(a[a[:, 0, 0] > 0], axis=0))
+
+
+def test_columns_are_limited() -> None:
+    x = da.ones((1000, 10, 10), chunks=(100, 5, 5))
+    with dask.config.set({"dask_gpuselect.column-limit": 1000 * 25 * 8}):
+        median(x, axis=0)
+
+
+def test_it_composes() -> None:
+    a = stack("normal", "f8")
+    x = da.from_array(a, chunks=(4, 2, 3))
+    found = abs(x - median(x, axis=0)).max(axis=0)
+    np.testing.assert_array_equal(found.compute(), abs(a - np.median(a, axis=0)).max(axis=0))
+
+
+def test_no_quantiles_of_no_integers() -> None:
+    x = da.zeros((0, 3), dtype="u4", chunks=(1, 2))
+    with pytest.warns(RuntimeWarning, match="empty|All-NaN"):
+        found = nanquantile(x, [], axis=0, method="lower").compute(scheduler="sync")
+    assert found.shape == (0, 3)

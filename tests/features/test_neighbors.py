@@ -1,0 +1,793 @@
+"""Nearest neighbours: exact, whatever the data, the chunks, the kernel and the scheduler."""
+
+from __future__ import annotations
+
+import decimal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import array_api_strict
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn import neighbors as theirs
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.engine import threads
+from dask_gpuselect.kernels.cpu import distances as cpu_distances
+from dask_gpuselect.kernels.reference import distances
+from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.neighbors import (
+    KNeighborsClassifier,
+    KNeighborsRegressor,
+    NearestNeighbors,
+    kneighbors,
+)
+from tests.backends import CUPY, NUMPY, Backend, param
+from tests.data import normal
+from tests.sources import Source
+
+pytestmark = pytest.mark.any_dask  # the graph is that of a pass over rows
+
+Array = NDArray[Any]
+Found = tuple[Array, Array]
+
+
+# --------------------------------------------------------------------------------------------------
+# Oracles
+# --------------------------------------------------------------------------------------------------
+
+
+def keys(X: Array, Q: Array, before: float = 1.0, after: float = 1.0) -> Array:
+    """Of all queries and rows: sums of squares in float64, feature after feature."""
+    squared = np.zeros((len(Q), len(X)))
+    with np.errstate(over="ignore", under="ignore"):
+        for x, q in zip(X.T.astype(np.float64), Q.T.astype(np.float64), strict=True):
+            squared = squared + ((x[None, :] * before - q[:, None] * before) * after) ** 2
+    return squared
+
+
+def by_definition(X: Array, Q: Array, k: int) -> Found:
+    """Of data whose squares neither overflow nor underflow."""
+    squared = keys(X, Q)
+    places = np.broadcast_to(np.arange(len(X)), squared.shape)
+    order = np.lexsort((places, squared), axis=1)[:, :k]
+    return np.sqrt(np.take_along_axis(squared, order, 1)), order
+
+
+def nearest_by_definition(X: Array, Q: Array, k: int) -> Nearest:
+    """Of any data."""
+    squared = keys(X, Q)
+    level = (np.isinf(squared) * 1 - (squared < 2.0**-900)).astype(np.int8)
+    squared = np.where(level < 0, keys(X, Q, after=2.0**600), squared)
+    squared = np.where(level > 0, keys(X, Q, before=2.0**-600), squared)
+    places = np.broadcast_to(np.arange(len(X)), squared.shape)
+    order = np.lexsort((places, squared, level), axis=1)[:, :k]
+    taken = (np.take_along_axis(a, order, 1) for a in (level, squared))
+    return Nearest(*taken, order, len(X))
+
+
+def assert_equal(found: Nearest, wanted: Nearest) -> None:
+    for name in ("level", "squared", "index"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+
+
+def in_rationals(X: Array, Q: Array) -> Found:
+    """Without any rounding but that of the distances."""
+    rows = [[Fraction(float(v)) for v in row] for row in X]
+    found, indices = [], []
+    for query in Q:
+        point = [Fraction(float(v)) for v in query]
+        squared = [sum((a - b) ** 2 for a, b in zip(row, point, strict=True)) for row in rows]
+        order = sorted(range(len(rows)), key=lambda i: (squared[i], i))
+        indices.append(order)
+        found.append([root(Fraction(squared[i])) for i in order])
+    return np.array(found), np.array(indices)
+
+
+def root(value: Fraction) -> float:
+    with decimal.localcontext(decimal.Context(prec=60, Emin=-9999, Emax=9999)):
+        quotient = decimal.Decimal(value.numerator) / decimal.Decimal(value.denominator)
+        return float(quotient.sqrt())
+
+
+def random(n: int, p: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((n, p))
+
+
+def whole(n: int, p: int, most: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(0, most, (n, p))
+
+
+def descending(n: int) -> Array:
+    """Every row is nearer than those before it."""
+    return random(n, 3) * 1e-3 + np.arange(n, 0, -1.0)[:, None]
+
+
+def clusters(n: int, apart: float, seed: int = 0, spread: float = 1.0) -> Array:
+    """About two points, between which the middle of all lies."""
+    sides = apart * (2.0 * whole(n, 1, 2, seed) - 1)
+    return np.asarray(sides + spread * random(n, 3, seed))
+
+
+# Of rows and queries whose distances are in no danger.
+DATA: Mapping[str, Callable[[], tuple[Array, Array]]] = {
+    "normal": lambda: (random(900, 5), random(33, 5, 1)),
+    "one feature": lambda: (random(700, 1), random(9, 1, 1)),
+    "many features": lambda: (random(700, 70), random(8, 70, 1)),
+    "queries are rows": lambda: (random(600, 4), random(600, 4)[5:40]),
+    "a grid": lambda: (whole(900, 3, 4), whole(40, 3, 4, 1)),
+    "a grid of floats": lambda: (whole(900, 2, 5) * 0.1, whole(40, 2, 5, 1) * 0.1),
+    "constant": lambda: (np.full((800, 3), 1.7), np.array([[1.7] * 3, [2.0] * 3, [0.0] * 3])),
+    "every row twice": lambda: (np.repeat(random(400, 3), 2, axis=0), random(11, 3, 1)),
+    "far from the origin": lambda: (random(900, 5) + 1e8, random(20, 5, 1) + 1e8),
+    "very far": lambda: (np.round(random(900, 5)) + 1e15, np.round(random(20, 5, 1)) + 1e15),
+    "queries and rows in two clusters": lambda: (clusters(900, 1e8), clusters(20, 1e8, 1)),
+    "closer clusters": lambda: (clusters(900, 1e5, 0, 1e-3), clusters(20, 1e5, 1, 1e-3)),
+    "queries apart": lambda: (random(900, 3) + 1e8, random(20, 3, 1)),
+    "two clusters": lambda: (random(900, 3) + 1e7 * whole(900, 1, 2), random(20, 3, 1)),
+    "an outlier": lambda: (np.vstack([random(300, 3), [[1e18] * 3], random(400, 3)]), random(9, 3)),
+    "descending": lambda: (descending(900), random(7, 3, 1)),
+    "ascending": lambda: (descending(900)[::-1].copy(), random(7, 3, 1)),
+    "float32": lambda: (random(800, 6).astype("f4"), random(21, 6, 1).astype("f4")),
+    "float16": lambda: (random(800, 2).astype("f2"), random(21, 2, 1)),
+    "int8": lambda: (whole(800, 3, 100).astype("i1"), whole(10, 3, 100, 1).astype("u2")),
+    "bool": lambda: (whole(300, 8, 2).astype("?"), whole(5, 8, 2, 1).astype("?")),
+    "large int64": lambda: (whole(500, 2, 2**62), whole(5, 2, 2**62, 1)),
+    "few rows": lambda: (random(3, 2), random(5, 2, 1)),
+    "one row": lambda: (random(1, 2), random(5, 2, 1)),
+    "one query": lambda: (random(900, 3), random(1, 3, 1)),
+    "no query": lambda: (random(90, 3), random(0, 3)),
+    "fortran": lambda: (np.asfortranarray(random(500, 3)), np.asfortranarray(random(9, 3, 1))),
+    "strides": lambda: (random(1500, 6)[::2, ::2], random(9, 6, 1)[:, ::2]),
+}
+
+# Of those whose squares, or differences, are not.
+EXTREME: Mapping[str, Callable[[], tuple[Array, Array]]] = {
+    "1e200": lambda: (1e200 * random(300, 3), 1e200 * random(4, 3, 1)),
+    "1e154": lambda: (1e154 * random(300, 3), 1e154 * random(4, 3, 1)),
+    "the largest": lambda: (
+        1.7e308 * np.sign(random(30, 2)) * 0.9 ** whole(30, 2, 30),
+        -1.7e308 * np.eye(2),
+    ),
+    "clusters far apart": lambda: (clusters(300, 3e154, 0, 1e150), clusters(4, 3e154, 1, 1e150)),
+    "squares that overflow, of near rows": lambda: (
+        (1.36e154 + 1e151 * random(300, 1)) * np.sign(random(300, 1, 1)),
+        np.array([[6e153], [-6e153]]),
+    ),
+    "1e-200": lambda: (1e-200 * random(300, 3), 1e-200 * random(4, 3, 1)),
+    "1e-150": lambda: (1e-150 * random(300, 3), 1e-150 * random(4, 3, 1)),
+    "1e-136": lambda: (1e-136 * random(300, 2), 1e-136 * random(4, 2, 1)),
+    "denormal": lambda: (5e-324 * whole(300, 2, 1000), 5e-324 * whole(4, 2, 1000, 1)),
+    "all scales": lambda: (10.0 ** (whole(80, 1, 600) - 300) * random(80, 2), np.zeros((1, 2))),
+    "two scales": lambda: (
+        np.vstack([1e200 * random(300, 2), 1e-200 * random(5, 2)]),
+        np.zeros((1, 2)),
+    ),
+    "close and large": lambda: (
+        1e200 * (1 + 2.0**-50 * whole(50, 2, 64)),
+        np.full((2, 2), 1e200),
+    ),
+    "equal and tiny": lambda: (1e-200 * np.repeat(whole(20, 2, 3), 3, axis=0), np.zeros((1, 2))),
+}
+
+
+@cache
+def all_in_rationals(data: str) -> Found:
+    return in_rationals(*EXTREME[data]())
+
+
+def at_the_edge() -> tuple[Array, Array]:
+    """Sums of squares that are, or would be, within a few units of the largest number."""
+    steps = np.arange(-9, 10)
+    side = np.sqrt(np.finfo(np.float64).max / 2) * (1 + 2.0**-52 * steps)
+    rows = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    return np.random.default_rng(0).permutation(rows), np.zeros((2, 2))
+
+
+# --------------------------------------------------------------------------------------------------
+# Kernels
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, and how it is given its rows."""
+
+    name: str
+    search: Callable[[Array, Array, int], Nearest]
+
+    def __call__(self, X: Array, Q: Array, k: int) -> Found:
+        found = self.search(X, Q.astype(np.float64), k)
+        assert found.n_rows == len(X)
+        return found.distances, found.index
+
+
+def reference(xp: Any, tile_elements: int) -> Callable[[Array, Array, int], Nearest]:
+    return lambda X, Q, k: distances.nearest(xp(X), Q, k, tile_elements)
+
+
+def on_device(tile_elements: int) -> Callable[[Array, Array, int], Nearest]:
+    return lambda X, Q, k: distances.nearest(CUPY.asarray(X), Q, k, tile_elements)
+
+
+def strict(X: Array) -> Any:
+    # It has no float16.
+    return array_api_strict.asarray(X.astype("f4") if X.dtype == np.float16 else X)
+
+
+KERNELS = [
+    param(backend, Kernel(name, search), id=name)
+    for name, backend, search in (
+        ("cpu", NUMPY, cpu_distances.nearest),
+        ("numpy", NUMPY, reference(np.asarray, 1 << 20)),
+        ("numpy in tiles", NUMPY, reference(np.asarray, 1000)),
+        ("numpy in single rows", NUMPY, reference(np.asarray, 1)),
+        ("array API", NUMPY, reference(strict, 1 << 20)),
+        ("cupy", CUPY, on_device(1 << 20)),
+        ("cupy in tiles", CUPY, on_device(1000)),
+    )
+]
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+fast_kernels = pytest.mark.parametrize("kernel", [k for k in KERNELS if "single" not in str(k.id)])
+
+
+@every_kernel
+@pytest.mark.parametrize("data", DATA)
+def test_every_kernel_is_exact(kernel: Kernel, data: str) -> None:
+    X, Q = DATA[data]()
+    if kernel.name == "numpy in single rows":
+        X, Q = X[:60], Q[:3]
+    for k in {1, min(7, len(X)), len(X)} if len(X) < 200 else (1, 7, 40):
+        found, wanted = kernel(X, Q, k), by_definition(X, Q, k)
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_array_equal(found[0], wanted[0])
+
+
+@fast_kernels
+@pytest.mark.parametrize("data", EXTREME)
+def test_every_kernel_knows_extreme_distances(kernel: Kernel, data: str) -> None:
+    X, Q = EXTREME[data]()
+    for k in (1, 5, len(X)):
+        found, wanted = kernel(X, Q, k), [a[:, :k] for a in all_in_rationals(data)]
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-15, atol=5e-324)
+
+
+@fast_kernels
+@pytest.mark.parametrize("data", [*EXTREME, "at the edge"])
+def test_every_kernel_is_exact_on_extreme_distances(kernel: Kernel, data: str) -> None:
+    X, Q = at_the_edge() if data == "at the edge" else EXTREME[data]()
+    for k in (1, 9, 25):
+        assert_equal(kernel.search(X, Q, k), nearest_by_definition(X, Q, k))
+
+
+@every_kernel
+def test_all_distances_far_from_the_origin(kernel: Kernel) -> None:
+    """What a product of matrices alone gives is wrong in the first digit."""
+    X, Q = random(400, 4) + 1e8, random(10, 4, 1) + 1e8
+    wanted = by_definition(X, Q, 400)
+    naive = (X**2).sum(1) + (Q**2).sum(1)[:, None] - 2 * Q @ X.T
+    error = abs(np.sqrt(np.maximum(np.sort(naive, axis=1), 0)) - wanted[0])
+    assert error.max() > 1
+    np.testing.assert_array_equal(kernel(X, Q, 400)[0], wanted[0])
+
+
+coordinates = st.sampled_from(
+    [0.0, 1.0, -1.0, 0.1, 3.0, 1e8, 1e8 + 1, 1e-9, 1e160, -1e200, 1e-170, 5e-324, 1.7e308]
+) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=80)
+@given(
+    data=st.data(), p=st.integers(1, 6), n=st.integers(1, 40), tile=st.sampled_from([1, 50, 400])
+)
+def test_any_data(data: st.DataObject, p: int, n: int, tile: int) -> None:
+    values = data.draw(st.lists(coordinates, min_size=(n + 2) * p, max_size=(n + 2) * p))
+    X, Q = np.split(np.array(values).reshape(n + 2, p), [n])
+    k = data.draw(st.integers(1, n))
+    wanted = nearest_by_definition(X, Q, k)
+    assert_equal(distances.nearest(X, Q, k, tile), wanted)
+    assert_equal(cpu_distances.nearest(X, Q, k), wanted)
+    cut = data.draw(st.integers(0, n))
+    parts = [cpu_distances.nearest(part, Q, k) for part in (X[:cut], X[cut:])]
+    assert_equal(Nearest.merge(parts, k), wanted)
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """The sizes of the first result of a function of the reference."""
+    sizes: list[int] = []
+    function = getattr(distances, name)
+
+    def noting(*arguments: Any) -> Any:
+        result = function(*arguments)
+        sizes.append(int(np.prod(result[0].shape)))
+        return result
+
+    monkeypatch.setattr(distances, name, noting)
+    return sizes
+
+
+@pytest.mark.parametrize("data", ["normal", "constant", "far from the origin", "descending"])
+@pytest.mark.parametrize("limit", ["8 B", "1 kB", "16 kB", "1 MB"])
+def test_no_tile_is_larger_than_the_limit(
+    data: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_product, by_differences = (noted(monkeypatch, name) for name in ("_lower_bounds", "_keys"))
+    X, Q = (a[: 60 if limit == "8 B" else 600] for a in DATA[data]())
+    Q = Q[:5]
+    with dask.config.set({"dask_gpuselect.distance-limit": limit}):
+        found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 3)
+    wanted = by_definition(X, Q, 3)
+    np.testing.assert_array_equal(to_host(found[1]), wanted[1])
+    assert by_differences
+    assert by_product or data == "constant"
+    assert 8 * max(by_product + by_differences) <= dask.utils.parse_bytes(limit)
+
+
+@pytest.mark.parametrize("data", ["normal", "a grid", "far from the origin", "descending"])
+def test_most_rows_are_left_out_by_the_product(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_product, by_differences = (noted(monkeypatch, name) for name in ("_lower_bounds", "_keys"))
+    X, Q = DATA[data]()
+    distances.nearest(np.concatenate([X] * 20), Q, 5, 1 << 16)
+    assert sum(by_differences) < sum(by_product) / 4
+
+
+def test_scratch_has_a_bound() -> None:
+    X, Q, limit = random(20_000, 6), random(500, 6), 1 << 20
+    cpu_distances.nearest(X[:10], Q, 3)  # compiles
+    for search, most in (
+        (cpu_distances.nearest, 1 << 20),
+        (reference(np.asarray, limit // 8), 8 * limit),
+    ):
+        tracemalloc.start()
+        search(X, Q, 3)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < most
+
+
+# --------------------------------------------------------------------------------------------------
+# The function
+# --------------------------------------------------------------------------------------------------
+
+
+def computed(found: tuple[da.Array, da.Array], backend: Backend = NUMPY, **how: Any) -> Found:
+    found = dask.compute(*found, **how)
+    return backend.to_numpy(found[0]), backend.to_numpy(found[1])
+
+
+def assert_same(found: Found, wanted: Found) -> None:
+    np.testing.assert_array_equal(found[1], wanted[1])
+    np.testing.assert_array_equal(found[0], wanted[0])
+    assert (found[0].dtype, found[1].dtype) == (np.float64, np.int64)
+
+
+CHUNKS = {"one": -1, "even": 100, "single rows": 1, "irregular": (1, 0, 399, 7, 0, 93)}
+
+
+@pytest.mark.parametrize("data", ["normal", "a grid", "far from the origin", "float32"])
+@pytest.mark.parametrize("chunks", CHUNKS)
+def test_chunks_make_no_difference(backend: Backend, chunks: str, data: str) -> None:
+    X, Q = (a[:500] for a in DATA[data]())
+    rows = backend.lazy(X, (CHUNKS[chunks], -1))
+    for queries in (Q, da.from_array(Q, chunks=(4, -1))):
+        found = kneighbors(rows, queries, 6)
+        assert_same(computed(found, backend), by_definition(X, Q, 6))
+
+
+def test_plain_arrays_are_answered_at_once_in_kind(backend: Backend) -> None:
+    X, Q = DATA["normal"]()
+    for queries in (Q, backend.asarray(Q), Q.tolist()):
+        found = kneighbors(backend.asarray(X), queries, 4)
+        assert_same(
+            (backend.to_numpy(found[0]), backend.to_numpy(found[1])), by_definition(X, Q, 4)
+        )
+
+
+def test_plain_rows_and_lazy_queries(backend: Backend) -> None:
+    X, Q = DATA["normal"]()
+    found = kneighbors(backend.asarray(X), backend.lazy(Q, (7, -1)), 4)
+    assert_same(computed(found, backend), by_definition(X, Q, 4))
+
+
+def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Q = DATA["a grid"]()
+    monkeypatch.setitem(threads.WORTH, "products", 1)
+    for n in (1, 3):
+        with dask.config.set(num_workers=n):
+            assert_same(kneighbors(X, Q, 9), by_definition(X, Q, 9))
+            assert_same(kneighbors(X, X, 9), by_definition(X, X, 9))
+
+
+def test_array_api_arrays() -> None:
+    X, Q = DATA["normal"]()
+    found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 4)
+    assert all(isinstance(a, type(array_api_strict.asarray(X))) for a in found)
+    assert_same((to_host(found[0]), to_host(found[1])), by_definition(X, Q, 4))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8"])
+def test_foreign_byte_order(dtype: str) -> None:
+    X, Q = whole(300, 3, 50).astype(dtype), whole(7, 3, 50, 1).astype(dtype)
+    wanted = by_definition(X, Q, 4)
+    X, Q = X.astype(X.dtype.newbyteorder(">")), Q.astype(Q.dtype.newbyteorder(">"))
+    for rows in (X, da.from_array(X, chunks=(70, -1))):
+        for found, its in zip(dask.compute(*kneighbors(rows, Q, 4)), wanted, strict=True):
+            np.testing.assert_array_equal(found, its)
+
+
+def test_unknown_chunk_sizes(backend: Backend) -> None:
+    X, Q = DATA["normal"]()
+    x, q = backend.lazy(X, (100, -1)), backend.lazy(Q, (10, -1))
+    found = kneighbors(x[x[:, 0] > 0], q[q[:, 0] > 0], 4)
+    assert np.isnan(found[0].shape[0])
+    assert found[0].shape[1] == 4
+    assert_same(computed(found, backend), by_definition(X[X[:, 0] > 0], Q[Q[:, 0] > 0], 4))
+
+
+@pytest.mark.parametrize("k", [1, 100, 300])
+def test_more_neighbors_than_a_chunk_has(k: int) -> None:
+    X, Q = random(300, 3), random(5, 3, 1)
+    assert_same(
+        computed(kneighbors(da.from_array(X, chunks=(7, -1)), Q, k)), by_definition(X, Q, k)
+    )
+
+
+def test_nothing_is_computed_at_the_call() -> None:
+    source = Source((90, 5))
+    d, i = kneighbors(source.lazy((20, 5)), Source((9, 5)).lazy((4, 5)), 3)
+    assert source.loads == {}
+    for found, dtype in ((d, np.float64), (i, np.int64)):
+        assert isinstance(found, da.Array)
+        assert (found.shape, found.dtype, found.chunks) == ((9, 3), dtype, ((9,), (3,)))
+        assert isinstance(found._meta, np.ndarray)
+
+
+def test_the_kind_is_known_before(backend: Backend) -> None:
+    X, Q = DATA["normal"]()
+    for found in kneighbors(backend.lazy(X, (100, -1)), Q, 3):
+        assert isinstance(found._meta, backend.array_type)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("n_queries", [1, 40])
+def test_one_load(backend: Backend, n_queries: int, inline: bool) -> None:
+    source, queries = Source((90, 5)), Source((n_queries, 5))
+    x = backend.mapped(source.lazy((20, 5), inline=inline))
+    q = backend.mapped(queries.lazy((7, 5), inline=inline))
+    assert_same(
+        computed(kneighbors(x, q, 3), backend), by_definition(source.whole(), queries.whole(), 3)
+    )
+    assert set(source.loads.values()) == {1} == set(queries.loads.values())
+    assert len(source.loads) == 5
+
+
+def test_one_load_for_several_calls() -> None:
+    source = Source((90, 5))
+    x = source.lazy((20, 5))
+    dask.compute(*kneighbors(x, random(4, 5), 3), *kneighbors(x, random(6, 5, 1), 7))
+    assert set(source.loads.values()) == {1}
+
+
+def test_names_are_repeated() -> None:
+    X, Q = DATA["normal"]()
+    x = da.from_array(X, chunks=(100, -1))
+    names = {kneighbors(x, Q, 3)[0].name for _ in range(2)}
+    assert len(names) == 1
+    others = [kneighbors(x, Q, 4), kneighbors(x, Q[1:], 3), kneighbors(x + 1, Q, 3)]
+    assert len(names | {found[0].name for found in others}) == 4
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_schedulers(scheduler: str) -> None:
+    source = Source((400, 4))
+    found = kneighbors(source.lazy((50, 4)), random(9, 4), 6)
+    wanted = by_definition(source.whole(), random(9, 4), 6)
+    assert_same(computed(found, scheduler=scheduler, num_workers=2), wanted)
+
+
+def test_rows_are_not_held() -> None:
+    """Of 40 MB in chunks of 1 MB, a few at a time."""
+    x = da.random.default_rng(0).random((500_000, 10), chunks=(12_500, 10))
+    found = kneighbors(x, random(3, 10), 5)
+    dask.compute(*kneighbors(x[:100], random(3, 10), 5), scheduler="sync")  # compiles, imports
+    tracemalloc.start()
+    dask.compute(*found, scheduler="sync")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8e6
+
+
+plain: Any = kneighbors  # with arguments that no type checker lets pass
+
+ERRORS: Mapping[str, tuple[type[Exception], str, Callable[[], Any]]] = {
+    "one dimension": (ValueError, "Expected 2D array, got 1D", lambda: plain([1.0], [[1]], 1)),
+    "queries of one": (
+        ValueError,
+        "Q must be .*: Expected 2D array, got 1D",
+        lambda: plain([[1.0]], [1], 1),
+    ),
+    "features": (ValueError, "Q has 1 features, and X has 2", lambda: plain([[1, 2]], [[1]], 1)),
+    "no features": (ValueError, r"0 feature\(s\)", lambda: plain(np.ones((3, 0)), [[1]], 1)),
+    "too many": (
+        ValueError,
+        "n_neighbors <= n_samples_fit, but n_neighbors = 3, n_samples_fit = 2, n_samples = 1",
+        lambda: plain([[1], [2]], [[1]], 3),
+    ),
+    "none": (ValueError, "k must be at least 1", lambda: plain([[1], [2]], [[1]], 0)),
+    "no integer": (TypeError, "k must be an integer, not 1.5", lambda: plain([[1]], [[1]], 1.5)),
+    "complex": (TypeError, "X must be of real numbers", lambda: plain([[1j]], [[1]], 1)),
+    "object": (TypeError, "Q must be of real numbers", lambda: plain([[1]], [[None]], 1)),
+    "string": (TypeError, "X must be of real numbers", lambda: plain([["a"]], [[1]], 1)),
+    "masked": (TypeError, "masked", lambda: plain(np.ma.ones((3, 1)), [[1]], 1)),
+    "NaN": (ValueError, "Input X contains NaN", lambda: plain([[np.nan]], [[1]], 1)),
+    "infinity": (ValueError, "Input Q contains infinity", lambda: plain([[1]], [[np.inf]], 1)),
+    "chunks of features": (
+        ValueError,
+        r"X has 2 chunks along the features, and needs one: x.rechunk\(\{1: -1\}\)",
+        lambda: plain(da.ones((4, 4), chunks=2), np.ones((1, 4)), 1),
+    ),
+    "lazy, too many": (
+        ValueError,
+        "n_neighbors = 5, n_samples_fit = 4",
+        lambda: plain(da.ones((4, 4), chunks=(2, 4)), np.ones((1, 4)), 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_at_the_call(error: str) -> None:
+    kind, message, call = ERRORS[error]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "NaN"), (-np.inf, "infinity")])
+def test_what_is_not_finite_is_found_while_computing(
+    backend: Backend, value: float, message: str
+) -> None:
+    X = random(90, 3)
+    X[55, 1] = value
+    found = kneighbors(backend.lazy(X, (20, -1)), random(3, 3), 2)
+    with pytest.raises(ValueError, match=rf"Input X contains {message}.*, in chunk \(2, 0\)"):
+        found[1].compute()
+    found = kneighbors(random(9, 3), backend.lazy(X, (20, -1)), 2)
+    with pytest.raises(ValueError, match=f"Input Q contains {message}"):
+        found[1].compute()
+
+
+def test_large_numbers_are_finite() -> None:
+    X = np.full((10, 2), 1.5e308)
+    assert_same(kneighbors(X, X[:1], 2), (np.zeros((1, 2)), np.array([[0, 1]])))
+
+
+def test_too_many_of_an_unknown_number() -> None:
+    x = da.from_array(random(20, 3), chunks=(5, -1))
+    found = kneighbors(x[x[:, 0] > 0], random(3, 3), 20)
+    with pytest.raises(ValueError, match="n_neighbors = 20, n_samples_fit = "):
+        found[0].compute()
+
+
+def test_chunks_that_are_not_as_promised() -> None:
+    x = da.ones((6, 3), chunks=(2, 3)).map_blocks(
+        lambda b: b[:, :2], dtype=float, meta=np.ones((0, 0))
+    )
+    with pytest.raises(ValueError, match=r"chunk \(\d, 0\) of X has shape \(2, 2\)"):
+        kneighbors(x, random(2, 3), 1)[0].compute()
+
+
+# --------------------------------------------------------------------------------------------------
+# The estimators
+# --------------------------------------------------------------------------------------------------
+
+ESTIMATORS = [NearestNeighbors(), KNeighborsRegressor(), KNeighborsClassifier()]
+
+
+@pytest.mark.filterwarnings("ignore:.*column-vector y was passed")
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("data", ["normal", "one feature", "many features", "queries are rows"])
+@pytest.mark.parametrize("k", [1, 6])
+def test_neighbors_are_scikit_learns(data: str, k: int) -> None:
+    X, Q = DATA[data]()
+    wanted = theirs.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors(Q)
+    for rows in (X, da.from_array(X, chunks=(100, -1))):
+        found = dask.compute(*NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(Q))
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9, atol=1e-6)  # theirs cancel
+
+
+def test_neighbors_of_the_fitted_rows(backend: Backend) -> None:
+    X = random(120, 3)
+    wanted = theirs.NearestNeighbors(algorithm="brute").fit(X).kneighbors()
+    model = NearestNeighbors().fit(backend.lazy(X, (50, -1)))
+    found = computed(model.kneighbors(), backend)
+    np.testing.assert_array_equal(found[1], wanted[1])
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
+    np.testing.assert_array_equal(
+        backend.to_numpy(model.kneighbors(n_neighbors=2, return_distance=False).compute()),
+        wanted[1][:, :2],
+    )
+
+
+def test_equal_rows_are_neighbors_but_none_its_own() -> None:
+    X = np.zeros((6, 2))
+    found = NearestNeighbors(n_neighbors=2).fit(X).kneighbors()
+    np.testing.assert_array_equal(found[1], [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]])
+    np.testing.assert_array_equal(found[0], 0)
+
+
+def test_all_others_are_not_enough() -> None:
+    model = NearestNeighbors(n_neighbors=4).fit(random(4, 2))
+    with pytest.raises(ValueError, match="Expected n_neighbors < n_samples_fit"):
+        model.kneighbors()
+    x = da.from_array(random(4, 2), chunks=(2, -1))
+    found = NearestNeighbors(n_neighbors=4).fit(x[x[:, 0] < 9]).kneighbors()
+    with pytest.raises(ValueError, match="Expected n_neighbors < n_samples_fit"):
+        found[0].compute()
+
+
+def gaussian(d: Array) -> Array:
+    return np.exp(-(d**2))
+
+
+WEIGHTS = pytest.mark.parametrize("weights", ["uniform", "distance", None, gaussian])
+
+
+@WEIGHTS
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4"])
+def test_regression(backend: Backend, weights: Any, shape: tuple[int, ...], dtype: str) -> None:
+    X, Q = random(200, 3), np.vstack([random(20, 3, 1), random(200, 3)[:5]])  # some at distance 0
+    y = (100 * np.random.default_rng(2).standard_normal((200, *shape))).astype(dtype)
+    how: dict[str, Any] = {"n_neighbors": 4, "weights": weights}
+    wanted = theirs.KNeighborsRegressor(algorithm="brute", **how).fit(X, y).predict(Q)
+    lazy = KNeighborsRegressor(**how).fit(backend.lazy(X, (30, -1)), da.from_array(y)).predict(Q)
+    assert (lazy.shape, lazy.dtype) == (wanted.shape, wanted.dtype)
+    now = KNeighborsRegressor(**how).fit(X, y)
+    for found in (backend.to_numpy(lazy.compute()), now.predict(Q)):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-5 if dtype == "f4" else 1e-7)
+    assert now.score(X, y) > 0.2
+
+
+@WEIGHTS
+@pytest.mark.parametrize("labels", ["int", "str", "two outputs"])
+def test_classification(backend: Backend, weights: Any, labels: str) -> None:
+    X, Q = random(200, 3), np.vstack([random(40, 3, 1), random(200, 3)[:5]])
+    y: Array = np.digitize(X[:, 0] + X[:, 1], [-1, 0, 1.0])
+    if labels == "str":
+        y = np.array(["a", "bb", "c", "d"])[y]
+    if labels == "two outputs":
+        y = np.stack([y, X[:, 2] > 0], axis=1)
+    rows = backend.lazy(X, (30, -1))
+    how: dict[str, Any] = {"n_neighbors": 6, "weights": weights}
+    wanted = theirs.KNeighborsClassifier(algorithm="brute", **how).fit(X, y)
+    now = KNeighborsClassifier(**how).fit(X, y)
+    np.testing.assert_array_equal(now.predict(Q), wanted.predict(Q))
+    for one, other in zip(now.classes_, wanted.classes_, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(now.predict_proba(Q), wanted.predict_proba(Q), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
+    if labels == "str":
+        backend = NUMPY  # the only kind that has them
+    lazy = KNeighborsClassifier(**how).fit(rows, da.from_array(y))
+    answer = lazy.predict(Q)
+    assert (answer.shape, answer.dtype) == (wanted.predict(Q).shape, y.dtype)
+    np.testing.assert_array_equal(backend.to_numpy(answer.compute()), wanted.predict(Q))
+
+
+def test_the_first_of_equal_votes_wins() -> None:
+    model = KNeighborsClassifier(n_neighbors=2).fit([[0], [1]], ["b", "a"])
+    assert model.predict([[0]]) == "a"
+    np.testing.assert_array_equal(model.predict_proba([[0]]), [[0.5, 0.5]])
+
+
+def test_ties_beyond_the_last_are_decided_by_number() -> None:
+    X, y = [[1], [-1], [1], [0]], [10.0, 20.0, 40.0, 0.0]
+    assert KNeighborsRegressor(n_neighbors=3).fit(X, y).predict([[0]]) == 10
+
+
+def test_predictions_are_one_load() -> None:
+    source = Source((90, 5))
+    y = np.arange(90) % 4
+    targets = np.stack([y, y > 1], axis=1)
+    model = KNeighborsClassifier().fit(source.lazy((20, 5)), targets)
+    assert source.loads == {}
+    Q = random(9, 5)
+    dask.compute(model.predict(Q), *model.predict_proba(Q), *model.kneighbors(Q))
+    assert set(source.loads.values()) == {1}
+
+
+def test_no_weight_at_all() -> None:
+    model = KNeighborsClassifier(weights=np.zeros_like).fit(random(9, 2), np.arange(9) % 2)
+    with pytest.raises(ValueError, match="zero weights"):
+        model.predict(random(3, 2))
+
+
+Regressor: Any = KNeighborsRegressor
+Classifier: Any = KNeighborsClassifier
+ONE = NearestNeighbors(1)
+
+BAD: Mapping[str, tuple[str, Callable[[], Any]]] = {
+    "metric": ("metric is 'cosine'", lambda: NearestNeighbors(metric="cosine").fit([[1], [2]])),
+    "weights": ("weights is 'x'", lambda: Regressor(weights="x").fit([[1], [2]], [1, 2])),
+    "number": ("n_neighbors must be at least 1", lambda: NearestNeighbors(0).fit([[1], [2]])),
+    "lengths": (r"of samples: \[2, 1\]", lambda: Regressor().fit([[1], [2]], [1])),
+    "lazy lengths": (r"samples: \[2, 1\]", lambda: Classifier().fit(da.ones((2, 1)), [1])),
+    "NaN": ("Input X contains NaN", lambda: NearestNeighbors().fit([[np.nan]])),
+    "NaN of y": ("Input y contains NaN", lambda: Regressor().fit([[1.0]], [np.nan])),
+    "features": ("has 2 features", lambda: ONE.fit([[1]]).kneighbors([[1, 2]])),
+    "lazy features": (
+        "has 2 features",
+        lambda: ONE.fit(da.ones((3, 1))).kneighbors(da.ones((1, 2))),
+    ),
+}
+
+
+@pytest.mark.parametrize("error", BAD)
+def test_errors_of_estimators(error: str) -> None:
+    message, call = BAD[error]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_lengths_that_are_found_late() -> None:
+    x = da.from_array(random(20, 3), chunks=(5, -1))
+    model = KNeighborsRegressor(n_neighbors=2).fit(x[x[:, 0] < 9], np.arange(19.0))
+    with pytest.raises(ValueError, match=r"samples: \[20, 19\]"):
+        model.predict(random(3, 3)).compute()
+
+
+def test_not_fitted() -> None:
+    with pytest.raises(NotFittedError):
+        KNeighborsRegressor().predict([[1]])
+
+
+def test_without_scikit_learn(tmp_path: Path) -> None:
+    """The function works; the estimators say what to install."""
+    (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError('none', name='sklearn')")
+    code = """
+from dask_gpuselect import neighbors
+assert neighbors.kneighbors([[1], [5]], [[4]], 1)[1] == 1
+for name in ("NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"):
+    try:
+        getattr(neighbors, name)
+    except ImportError as error:
+        assert f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'" in str(error)
+    else:
+        raise AssertionError(name)
+assert not hasattr(neighbors, "others")
+"""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
+    subprocess.run(command, check=True, timeout=60, cwd=Path(kernels.__file__).parents[2])
+
+
+def test_neighbours_of_its_own_rows_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain array is divided, and its queries are not."""
+    monkeypatch.setitem(threads.WORTH, "products", 1)
+    X = normal(300).reshape(-1, 3)
+    with dask.config.set(num_workers=3):
+        distances, indices = NearestNeighbors(n_neighbors=4).fit(X).kneighbors()
+    everything = np.linalg.norm(X[:, None] - X[None], axis=2)
+    np.fill_diagonal(everything, np.inf)
+    np.testing.assert_array_equal(indices, np.argsort(everything, axis=1, kind="stable")[:, :4])
+    np.testing.assert_allclose(distances, np.sort(everything, axis=1)[:, :4], rtol=1e-12)

@@ -1,0 +1,348 @@
+"""`order_statistic`, and strategies by name, on arrays of all kinds: against a sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import array_api_strict
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import median, nanquantile, order_statistic, quantile
+from dask_gpuselect.engine.search import Trace, select_now
+from dask_gpuselect.strategies import STRATEGIES, Bisection, BitonicMerge, Radix, SortAndChoose
+from tests.backends import Backend
+from tests.data import FLOATS, MISSING, normal, uniform
+from tests.features.test_quantiles import some, untouchable
+from tests.oracle import check
+from tests.selecting import VARIANTS
+
+ALL = (None, *STRATEGIES)
+every_strategy = pytest.mark.parametrize("strategy", ALL)
+
+# Of floats, two are compiled, and one of each other kind that elements are compared in.
+DTYPES = ("f8", "f4", "f2", "?", "u1", "i8", "M8[s]", "m8[ns]")
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def right(x: Any, k: Any) -> Any:
+    """NaN and NaT come last."""
+    x = np.asarray(x)
+    return np.sort(x.astype(x.dtype.newbyteorder("=")), axis=None)[k]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@every_strategy
+def test_a_plain_array(backend: Backend, strategy: str | None, dtype: str) -> None:
+    x = some(dtype, 300)
+    a = backend.asarray(x)
+    before = x.tobytes()
+    n_valid = int((x == x).sum())
+    for k in (0, 1, 149, n_valid - 1, -1, -300, [7, -7, 7, n_valid // 2], []):
+        k = k if isinstance(k, int) else np.array(k, int)
+        ours = order_statistic(a, k, strategy=strategy)
+        check(backend.to_numpy(ours), right(x, k), k)
+    assert backend.to_numpy(a).tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dtype"),
+    [
+        *((strategy, "f4") for strategy in ALL),
+        *((strategy, dtype) for strategy in (None, "kelley", "radix") for dtype in DTYPES),
+    ],
+)
+def test_a_dask_array(backend: Backend, strategy: str | None, dtype: str) -> None:
+    x = some(dtype, 300)
+    source = backend.lazy(x, ((100, 0, 1, 199),))
+    wanted: list[Any] = [0, 150, -1, [1, 150, 151, -2]]
+    answers = [order_statistic(source, k, strategy=strategy) for k in wanted]
+    assert {answer.dtype for answer in answers} == {x.dtype}
+    for k, answer, ours in zip(wanted, answers, dask.compute(*answers), strict=True):
+        assert answer.shape == np.shape(k)
+        assert type(answer._meta) is backend.array_type
+        check(backend.to_numpy(ours), right(x, k), k)
+
+
+@pytest.mark.some(5)
+@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+@every_strategy
+def test_adversarial_data(backend: Backend, strategy: str | None, name: str) -> None:
+    x = (FLOATS | MISSING)[name](3000)
+    k = [0, 1, 1499, 1500, 2998, 2999]
+    ours = order_statistic(backend.asarray(x), k, strategy=strategy)
+    check(backend.to_numpy(ours), right(x, k), name)
+
+
+@pytest.mark.parametrize("name", ["scales", "infinite", "huge", "tied", "some nan", "all nan"])
+@every_strategy
+def test_adversarial_chunks(backend: Backend, strategy: str | None, name: str) -> None:
+    x = (FLOATS | MISSING)[name](3000)
+    k = [1, 1499, 1500, 2998]
+    ours = order_statistic(backend.lazy(x, 1001), k, strategy=strategy).compute()
+    check(backend.to_numpy(ours), right(x, k), name)
+
+
+@pytest.mark.parametrize("label", VARIANTS)
+def test_variants(backend: Backend, label: str) -> None:
+    x = np.where(uniform(5000) < 0.3, np.floor(normal(5000)), normal(5000))
+    k = [1, 2500, 4998]
+    for given in (backend.asarray(x), backend.lazy(x, 2000)):
+        ours = order_statistic(given, k, strategy=VARIANTS[label])
+        ours = ours.compute() if isinstance(ours, da.Array) else ours
+        check(backend.to_numpy(ours), right(x, k), label)
+
+
+def layouts() -> dict[str, NDArray[Any]]:
+    x = normal(600)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    return {
+        "strided": x[::3],
+        "transposed": x.reshape(20, 30).T,
+        "reversed": x[::-1],
+        "big-endian": x.astype(">f8"),
+        "big-endian integers": (x * 1000).astype(">i8"),
+        "read-only": read_only,
+        "three dimensions": x.reshape(2, 30, 10),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts())
+@pytest.mark.parametrize("strategy", [None, "kelley", "radix", "bitonic_merge"])
+def test_any_layout(strategy: str | None, layout: str) -> None:
+    x = layouts()[layout]
+    for k in (0, x.size // 2, -1):
+        check(order_statistic(x, k, strategy=strategy), right(x, k))
+        lazy = da.from_array(x, chunks=7 if x.ndim > 1 else 100)
+        check(order_statistic(lazy, k, strategy=strategy).compute(), right(x, k))
+
+
+@every_strategy
+def test_a_single_element(backend: Backend, strategy: str | None) -> None:
+    for value in (3.5, np.inf, -0.0, np.nan):
+        for x in (np.array(value), np.array([value])):
+            for k in (0, -1):
+                ours = order_statistic(backend.asarray(x), k, strategy=strategy)
+                check(backend.to_numpy(ours), right(x, k))
+        lazy = backend.held(np.array(value), ())
+        answer = order_statistic(lazy, [0], strategy=strategy).compute()
+        check(backend.to_numpy(answer), np.array([value]))
+
+
+@every_strategy
+def test_zeros_have_no_sign(strategy: str | None) -> None:
+    x = np.where(np.arange(100) % 2, 0.0, -0.0)
+    for given in (x, da.from_array(x, chunks=30)):
+        answer = np.asarray(order_statistic(given, [0, 50, 99], strategy=strategy))
+        assert not np.signbit(answer).any()
+
+
+@every_strategy
+def test_other_arrays_are_answered_in_kind(strategy: str | None) -> None:
+    x = some("f8", 100)
+    strict = array_api_strict.asarray(x.reshape(10, 10))
+    answer = order_statistic(strict, [0, 50, 99], strategy=strategy)
+    assert type(answer) is type(strict)
+    np.testing.assert_array_equal(np.asarray(answer), right(x, [0, 50, 99]))
+    assert order_statistic([3, 1, 2], 1, strategy=strategy) == 2
+
+
+@every_strategy
+def test_no_element_and_none_wanted(strategy: str | None) -> None:
+    for x in (np.empty(0), da.empty(0, chunks=1), np.full(3, np.nan)):
+        answer = np.asarray(order_statistic(x, np.array([], int), strategy=strategy))
+        assert (answer.shape, answer.dtype) == ((0,), np.dtype("f8"))
+
+
+# --------------------------------------------------------------------------------------------------
+# What a search in memory costs
+# --------------------------------------------------------------------------------------------------
+
+
+def cost(x: NDArray[Any], k: int, label: str) -> Trace:
+    rank = np.array([k])
+    selected = select_now(x, x.dtype, lambda n: (rank[rank < n],) * 2, VARIANTS[label])
+    assert selected.elements[k] == np.sort(x)[k]
+    return selected.trace
+
+
+@pytest.mark.parametrize("label", VARIANTS)
+def test_what_is_read_and_gathered(label: str) -> None:
+    """A read a round at most, and one for what is gathered; never more than all elements."""
+    trace = cost(normal(5000), 2500, label)
+    assert trace.rounds <= VARIANTS[label].rounds
+    assert trace.reads <= trace.rounds + 1
+    assert trace.gathered <= 5000
+
+
+def test_copies_shrink_what_is_read() -> None:
+    copied, whole = (cost(normal(5000), 2500, name) for name in ("Radix 4 copies", "radix"))
+    assert copied.rounds > whole.rounds
+    assert copied.reads < whole.reads
+    assert cost(normal(5000), 2500, "quickselect").reads < 8
+
+
+@pytest.mark.parametrize("label", ["sort_and_choose", "bitonic_merge"])
+def test_sorting_is_one_read_of_all(label: str) -> None:
+    trace = cost(normal(5000), 2500, label)
+    assert (trace.rounds, trace.reads, trace.gathered) == (0, 1, 5000)
+
+
+@every_strategy
+def test_an_array_with_nan_is_searched_again(strategy: str | None) -> None:
+    """Their number is not known before, to a strategy that has no opening."""
+    x = MISSING["some nan"](1000)
+    valid = np.sort(x[x == x])
+    for k in (0, 450, len(valid) - 1):
+        assert order_statistic(x, k, strategy=strategy) == valid[k]
+    assert np.isnan(order_statistic(x, len(valid), strategy=strategy))
+
+
+# --------------------------------------------------------------------------------------------------
+# Quantiles
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_quantiles_are_the_same_to_the_last_bit(backend: Backend, strategy: str) -> None:
+    q = (0.9, 0.25, 0.5, 0.0, 1.0, 1 / 3)
+    for x in (normal(1001), some("u1"), FLOATS["infinite"](500)):
+        for given in (backend.asarray(x), backend.lazy(x, 300)):
+            for method in ("linear", "lower")[: 1 + (x.dtype.kind == "u")]:
+                asked = [
+                    quantile(given, q, method=method, **how) for how in ({}, {"strategy": strategy})
+                ]
+                if isinstance(given, da.Array):
+                    assert asked[0].dtype == asked[1].dtype
+                    asked = list(dask.compute(*asked))
+                theirs, ours = map(backend.to_numpy, asked)
+                assert ours.dtype == theirs.dtype
+                assert ours.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("strategy", ["kelley", "radix"])
+def test_all_axes_are_all_elements(strategy: str) -> None:
+    x = normal(60).reshape(3, 4, 5)
+    for given in (x, da.from_array(x, chunks=2)):
+        answer = quantile(given, 0.5, axis=(0, 1, 2), keepdims=True, strategy=strategy)
+        np.testing.assert_array_equal(np.asarray(answer), np.median(x, keepdims=True))
+
+
+# --------------------------------------------------------------------------------------------------
+# Errors, and what a call does not do
+# --------------------------------------------------------------------------------------------------
+
+
+@every_strategy
+def test_nothing_is_computed_at_the_call(backend: Backend, strategy: str | None) -> None:
+    x = untouchable(backend, (40, 30), "f8", 10)
+    order_statistic(x, [3, -1], strategy=strategy)
+    quantile(x, 0.5, strategy=strategy)
+    x._chunks = ((np.nan,) * 4, (10,) * 3)
+    order_statistic(x, 3, strategy=strategy)
+
+
+def both(shape: tuple[int, ...] = (10,)) -> list[Any]:
+    return [np.zeros(shape), da.zeros(shape, chunks=3)]
+
+
+@pytest.mark.parametrize(
+    ("k", "error", "message"),
+    [
+        (1.0, TypeError, "k must be an integer, not float64"),
+        ([True], TypeError, "k must be an integer, not bool"),
+        ("1", TypeError, "k must be an integer, not <U1"),
+        (None, TypeError, "k must be an integer, not object"),
+        ([[1]], ValueError, r"k must be a scalar or one-dimensional, not of shape \(1, 1\)"),
+        (10, IndexError, "k is 10, and there are 10 elements"),
+        ([0, -11], IndexError, "k is -11, and there are 10 elements"),
+    ],
+)
+@pytest.mark.parametrize("strategy", [None, "radix"])
+def test_k_is_refused(strategy: str | None, k: Any, error: type[Exception], message: str) -> None:
+    for a in both():
+        with pytest.raises(error, match=message):
+            order_statistic(a, k, strategy=strategy)
+
+
+def unknown(x: NDArray[Any]) -> da.Array:
+    lazy = da.from_array(x, chunks=30)
+    return lazy[lazy == lazy]
+
+
+@every_strategy
+def test_k_of_an_array_of_unknown_size(strategy: str | None) -> None:
+    x = unknown(normal(100))
+    with pytest.raises(
+        ValueError, match="a negative k .* the array's size is unknown: x.compute_c"
+    ):
+        order_statistic(x, [3, -1], strategy=strategy)
+    beyond = order_statistic(x, [3, 100], strategy=strategy)
+    with pytest.raises(IndexError, match="k is 100, and there are 100 elements"):
+        beyond.compute()
+    assert order_statistic(x, 99, strategy=strategy).compute() == normal(100).max()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda a, s: order_statistic(a, 1, strategy=s), lambda a, s: quantile(a, 0.5, strategy=s)],
+)
+def test_strategies_that_are_none(ask: Callable[[Any, Any], Any]) -> None:
+    for a in both():
+        with pytest.raises(
+            ValueError, match="no strategy 'quick': there are kelley, bisection, .*mer"
+        ):
+            ask(a, "quick")
+        for wrong in (3, Radix, object()):
+            if wrong is not Radix:
+                with pytest.raises(
+                    TypeError, match="a strategy, or the name of one, is wanted, not "
+                ):
+                    ask(a, wrong)
+
+
+def test_a_strategy_along_an_axis() -> None:
+    for a in both((4, 5)):
+        with pytest.raises(
+            ValueError, match="a strategy selects among all elements: leave out axis"
+        ):
+            quantile(a, 0.5, axis=0, strategy="kelley")
+
+
+def test_masked_and_complex_arrays() -> None:
+    for strategy in (None, "kelley"):
+        with pytest.raises(TypeError, match="masked arrays are not supported"):
+            order_statistic(np.ma.zeros(3), 1, strategy=strategy)
+        with pytest.raises(TypeError, match="complex"):
+            order_statistic(np.zeros(3, complex), 1, strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", [Bisection(), SortAndChoose(), BitonicMerge()])
+def test_a_strategy_is_not_changed_by_its_use(strategy: Any) -> None:
+    before = repr(strategy)
+    order_statistic(normal(100), 3, strategy=strategy)
+    assert repr(strategy) == before
+
+
+def test_medians_have_no_strategy() -> None:
+    for function in (median, nanquantile):
+        with pytest.raises(TypeError, match="strategy"):
+            function(normal(10), strategy="kelley")
+
+
+@pytest.mark.parametrize("sub_array", [0, 32, 100, 8192])
+def test_sub_arrays_of_the_network(sub_array: int) -> None:
+    with pytest.raises(ValueError, match="power of two from 64 to 4096"):
+        BitonicMerge(sub_array)
+    a = np.arange(1000.0)[::-1]
+    assert order_statistic(a, 10, strategy=BitonicMerge(64)) == 10

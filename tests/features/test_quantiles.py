@@ -1,0 +1,852 @@
+"""The six functions against NumPy: answers, types and shapes, for all data and kinds of array."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import array_api_strict as xp
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dask_gpuselect
+from tests.backends import CUPY, NUMPY, Backend, kind_of
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
+from tests.oracle import (
+    DISCRETE,
+    FUNCTIONS,
+    METHODS,
+    check,
+    expected,
+    expected_dtype,
+    methods_for,
+    skips_missing,
+    takes_q,
+)
+
+DATES = ("M8[s]", "M8[ns]", "m8[D]", "m8[us]")
+DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8", *DATES)
+CASES = (
+    [(name, dtype) for name in (*FLOATS, *MISSING) for dtype in ("f2", "f4", "f8")]
+    + [(name, dtype) for name in INTEGERS for dtype in (*INTEGER_DTYPES, *DATES[::2])]
+    + [("bools", "?")]
+)
+Q = (0.9, 0.25, 0.5, 0.5, 0.0, 1.0, 1 / 3, 0.999, 0.1)  # neither ascending nor distinct
+CHUNKS = (300, 0, 1, 299, 400)
+
+every_case = pytest.mark.parametrize(
+    ("name", "dtype"), CASES, ids=[f"{name} {dtype}" for name, dtype in CASES]
+)
+every_function = pytest.mark.parametrize("function", FUNCTIONS)
+functions_of_q = pytest.mark.parametrize("function", list(filter(takes_q, FUNCTIONS)))
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread() -> Iterator[None]:
+    """Warnings of tasks reach the test, and small graphs need no pool."""
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def some(dtype: str, n: int = 1000) -> NDArray[Any]:
+    """Ordinary data of any dtype, with a few NaN or NaT where there are such."""
+    if dtype == "?":
+        return make("bools", dtype, n)
+    if dtype in INTEGER_DTYPES:
+        return make("whole range", dtype, n)
+    if dtype in DATES:
+        return np.where(uniform(n) < 0.05, np.iinfo("i8").min, make("few", "i8", n)).view(dtype)
+    return make("some nan", dtype, n)
+
+
+def untouchable(backend: Backend, shape: Any, dtype: str, chunks: Any) -> da.Array:
+    """A source that no test can load."""
+
+    def load(block: Any) -> Any:
+        raise AssertionError("loaded")
+
+    return da.zeros(shape, dtype=dtype, chunks=chunks).map_blocks(
+        load, dtype=dtype, meta=backend.asarray(np.empty((0,) * len(shape), dtype))
+    )
+
+
+def call(function: str, a: Any, q: Any = Q, method: str = "median", **options: Any) -> Any:
+    """Our function, with what it takes of q (as a share of 1) and the method."""
+    ours = getattr(dask_gpuselect, function)
+    if not takes_q(function):
+        return ours(a, **options)
+    return ours(a, scaled(function, q), method=method, **options)
+
+
+def scaled(function: str, q: Any) -> Any:
+    """A q in [0, 1] as the function wants it, of the same type."""
+    if "percentile" not in function:
+        return q
+    return type(q)(100 * share for share in q) if isinstance(q, tuple | list) else 100 * q
+
+
+def right(function: str, a: Any, q: Any = Q, method: str = "median") -> Any:
+    if not takes_q(function):
+        return expected(function, a)
+    return expected(function, a, scaled(function, q), method)
+
+
+@contextlib.contextmanager
+def warns_if_all_missing(function: str, x: NDArray[Any]) -> Iterator[None]:
+    if skips_missing(function) and bool(np.all(x != x)) and methods_for(function, x.dtype):
+        with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
+            yield
+    else:
+        yield
+
+
+# --------------------------------------------------------------------------------------------------
+# All data
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.some(6)
+@pytest.mark.any_dask
+@every_function
+@every_case
+def test_in_memory(backend: Backend, function: str, name: str, dtype: str) -> None:
+    x = make(name, dtype, 101)
+    a = backend.asarray(x)
+    before = x.tobytes()
+    with warns_if_all_missing(function, x):
+        for method in methods_for(function, x.dtype):
+            ours = backend.to_numpy(call(function, a, Q, method))
+            check(ours, right(function, x, Q, method), method)
+        for method in methods_for(function, x.dtype)[::5]:
+            ours = backend.to_numpy(call(function, a, 0.25, method))
+            check(ours, right(function, x, 0.25, method), method)
+    assert backend.to_numpy(a).tobytes() == before
+
+
+@pytest.mark.some(6)
+@every_case
+def test_in_chunks(backend: Backend, name: str, dtype: str) -> None:
+    x = make(name, dtype, 1000)
+    source = backend.lazy(x, (CHUNKS,))
+    asked, answers = [], []
+    for function in FUNCTIONS:
+        if skips_missing(function) and not np.any(x != x):
+            continue
+        methods = methods_for(function, x.dtype)
+        for method in methods if function == "quantile" else methods[::4]:
+            asked.append((function, method))
+            answers.append(call(function, source, Q, method))
+    with warns_if_all_missing("nanquantile", x):
+        answers = dask.compute(*answers)
+    for (function, method), answer in zip(asked, answers, strict=True):
+        check(backend.to_numpy(answer), right(function, x, Q, method), (function, method))
+
+
+LARGE = [
+    *((name, dtype) for name in (*FLOATS, *MISSING) for dtype in ("f4", "f8")),
+    *((name, dtype) for name in INTEGERS for dtype in ("i8", "u1")),
+    *(("whole range", dtype) for dtype in ("i1", "i2", "i4", "u2", "u4", "u8")),
+    ("normal", "f2"),
+    ("some nan", "f2"),
+    ("bools", "?"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), LARGE, ids=[f"{name} {dtype}" for name, dtype in LARGE])
+def test_in_large_chunks(backend: Backend, name: str, dtype: str) -> None:
+    """Chunks that are classified by sampled pivots, and not sorted."""
+    x = make(name, dtype, 40_003)
+    a, source = backend.asarray(x), backend.lazy(x, 20_001)
+    asked = [
+        ("quantile", "lower" if dtype == "?" else "linear"),
+        ("nanquantile", "inverted_cdf"),
+        ("nanmedian", "median"),
+    ]
+    with warns_if_all_missing("nanmedian", x):
+        answers = dask.compute(*(call(function, source, Q, method) for function, method in asked))
+        at_once = [call(function, a, Q, method) for function, method in asked]
+    for (function, method), *found in zip(asked, answers, at_once, strict=True):
+        theirs = right(function, x, Q, method)
+        for ours in found:
+            check(backend.to_numpy(ours), theirs, (function, method))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("normal", "f8"), ("tied", "f4"), ("some nan", "f8"), ("few", "i8")]
+)
+def test_a_thousand_quantiles(backend: Backend, name: str, dtype: str, method: str) -> None:
+    x = make(name, dtype, 4000)
+    q = hashed(np.arange(1001))
+    theirs = right("nanquantile", x, q, method)
+    ours = call("nanquantile", backend.lazy(x, 1700), q, method).compute()
+    check(backend.to_numpy(ours), theirs)
+    check(backend.to_numpy(call("nanquantile", backend.asarray(x), q, method)), theirs)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u2"])
+def test_a_thousand_quantiles_of_large_chunks(backend: Backend, dtype: str) -> None:
+    x, q = some(dtype, 40_003), np.linspace(0, 100, 1001)
+    source = backend.lazy(x, 20_001)
+    ours = dask_gpuselect.nanpercentile(source, q, method="hazen").compute()
+    check(backend.to_numpy(ours), expected("nanpercentile", x, q, "hazen"))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_more_elements_on_a_gpu_than_32_bits_count() -> None:
+    a = CUPY.xp.zeros(2**32 + 1000, np.uint8)
+    a[-2000:] = 7
+    for function in ("median", "nanmedian"):
+        check(CUPY.to_numpy(call(function, a)), np.float64(0))
+    ours = CUPY.to_numpy(call("quantile", a, [0.5, 1 - 2**-22, 1.0], "higher"))
+    check(ours, np.array([0, 7, 7], "u1"))
+    del a
+    CUPY.free()
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", ["i8", "u8", "M8[ns]", "m8[ns]"])
+@pytest.mark.parametrize("method", DISCRETE)
+def test_integers_past_2_53_are_chosen_exactly(backend: Backend, dtype: str, method: str) -> None:
+    x = (2**62 + (uniform(999) * 999).astype("i8")).view(dtype)
+    ordered = np.sort(x)
+    ours = dask_gpuselect.quantile(backend.lazy(x, 200), [0, 0.5, 1], method=method).compute()
+    ours = backend.to_numpy(ours)
+    assert ours.dtype == x.dtype
+    median = 498 if method == "closest_observation" else 499  # 499.5 - 1/2 of 999, the even rank
+    np.testing.assert_array_equal(ours, ordered[[0, median, 998]])
+
+
+def test_zeros_are_equal(backend: Backend) -> None:
+    x = np.tile([-0.0, 0.0], 500)
+    q = np.linspace(0, 1, 11)
+    for method in METHODS:
+        ours = dask_gpuselect.quantile(backend.lazy(x, 300), q, method=method).compute()
+        assert np.all(backend.to_numpy(ours) == 0)
+    # And no zero is less than another: what lies beside them is found at its rank.
+    x[:300], x[300:400] = -1.0, 1.0
+    ours = dask_gpuselect.quantile(backend.lazy(x, 70), q, method="inverted_cdf").compute()
+    check(backend.to_numpy(ours), expected("quantile", x, q, "inverted_cdf"))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("name", ["signed zeros", "zero and denormal"])
+@pytest.mark.parametrize("method", ["inverted_cdf", "linear"])
+def test_the_sign_of_zero_does_not_depend_on_chunks(
+    backend: Backend, name: str, dtype: str, method: str
+) -> None:
+    x = make(name, dtype, 1000)
+    forms = (backend.asarray(x), *(backend.lazy(x, chunks) for chunks in (1000, 300, 77)))
+    answers = dask.compute(*(call("quantile", form, Q, method) for form in forms))
+    ours = [backend.to_numpy(answer).tobytes() for answer in answers]
+    assert ours == ours[:1] * len(ours)
+
+
+# --------------------------------------------------------------------------------------------------
+# Types and shapes, also before anything is computed
+# --------------------------------------------------------------------------------------------------
+
+WEAK = (0.25, 1.0)
+STRONG = (np.float64(0.25), np.array(0.25), [0.25], (0.9, 0.25, 0.9), np.array([]), [])
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@every_function
+@every_dtype
+def test_dtype(backend: Backend, function: str, dtype: str) -> None:
+    x = some(dtype, 50)
+    a, source = backend.asarray(x), untouchable(backend, (50,), dtype, 20)
+    for method in methods_for(function, x.dtype):
+        for q in (*WEAK, *STRONG):
+            theirs = right(function, x, q, method)
+            check(backend.to_numpy(call(function, a, q, method)), theirs, (method, q))
+            if np.size(q) > 1 or type(q) is np.ndarray:
+                continue
+            ours = call(function, source, q, method)
+            assert ours.dtype == theirs.dtype, (method, q)
+            assert ours.shape == theirs.shape, (method, q)
+            assert type(ours._meta) is backend.array_type
+            assert ours._meta.dtype == theirs.dtype
+            assert ours._meta.ndim == theirs.ndim
+
+
+@pytest.mark.parametrize(
+    "q", [0, 1, True, np.int64(1), np.float32(0.25), np.float16(0.25), np.array([0.25], "f4"), [0]]
+)
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_dtype_for_q_of_other_types(backend: Backend, dtype: str, q: Any) -> None:
+    """Every q but a Python number, and a float of NumPy's, is float64 to us."""
+    x = some(dtype, 50)
+    for method in METHODS:
+        ours = backend.to_numpy(call("nanquantile", backend.asarray(x), q, method))
+        check(ours, expected("nanquantile", x, q, method), method)
+
+
+@pytest.mark.parametrize("q", [50, 0, 100, 33.3, [25, 75], np.array([25, 75]), range(0, 101, 20)])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+def test_percentages(backend: Backend, dtype: str, q: Any) -> None:
+    x = some(dtype, 50)
+    theirs = expected("nanpercentile", x, q, "linear")
+    check(backend.to_numpy(dask_gpuselect.nanpercentile(backend.asarray(x), q)), theirs)
+    ours = dask_gpuselect.nanpercentile(backend.lazy(x, 20), q).compute()
+    check(backend.to_numpy(ours), theirs)
+
+
+@every_function
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [None, (0, 1, 2), [2, 0, 1], (-1, 0, -2), np.array([0, 1, 2])])
+def test_shape_and_axis(backend: Backend, function: str, axis: Any, keepdims: bool) -> None:
+    x = normal(60).reshape(3, 4, 5)
+    a, source = backend.asarray(x), backend.lazy(x, (2, 2, 3))
+    theirs: Any = getattr(np, function)
+    for q in (0.3, [0.3], (0.9, 0.1, 0.9, 0.5), []):
+        arguments = (scaled(function, q),) if takes_q(function) else ()
+        options = {"axis": None if axis is None else tuple(axis), "keepdims": keepdims}
+        answer = theirs(x, *arguments, **options)
+        ours: Any = getattr(dask_gpuselect, function)
+        result = ours(a, *arguments, axis=axis, keepdims=keepdims)
+        check(backend.to_numpy(result), answer)
+        result = ours(source, *arguments, axis=axis, keepdims=keepdims)
+        assert result.chunks == tuple((size,) for size in answer.shape)
+        assert result.shape == answer.shape
+        assert result.ndim == result._meta.ndim == answer.ndim
+        check(backend.to_numpy(result.compute()), answer)
+
+
+@pytest.mark.parametrize("axis", [None, ()])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_no_axes_at_all(backend: Backend, axis: Any, keepdims: bool) -> None:
+    x = np.array(2.5)
+    for a in (
+        backend.asarray(x),
+        backend.held(x, "auto"),
+        backend.lazy(np.arange(6.0), 2).mean(),
+    ):
+        options = {"axis": axis, "keepdims": keepdims}
+        (ours,) = dask.compute(dask_gpuselect.median(a, **options))
+        check(backend.to_numpy(ours), np.float64(2.5))
+        (ours,) = dask.compute(dask_gpuselect.quantile(a, [0.1, 1], **options))
+        check(backend.to_numpy(ours), np.array([2.5, 2.5]))
+
+
+@pytest.mark.parametrize("n_q", [0, 1, 3, 1001])
+@functions_of_q
+def test_all_quantiles_are_one_chunk(backend: Backend, function: str, n_q: int) -> None:
+    source = untouchable(backend, (6, 8), "f8", (2, 3))
+    ours: Any = getattr(dask_gpuselect, function)
+    assert ours(source, np.zeros(n_q)).chunks == ((n_q,),)
+    assert ours(source, np.zeros(n_q), keepdims=True).chunks == ((n_q,), (1,), (1,))
+    assert ours(source, 0.5, keepdims=True).chunks == ((1,), (1,))
+    assert ours(source, 0.5).chunks == ()
+
+
+@every_function
+def test_a_call_computes_nothing(backend: Backend, function: str) -> None:
+    source = untouchable(backend, (20, 30), "f8", 7)
+    unknown = source[source > 0]
+    for a in (source, unknown, abs(source - call(function, source, 0.5, "linear"))):
+        assert isinstance(call(function, a, 0.5, "linear"), da.Array)
+    with pytest.raises(AssertionError, match="loaded"):
+        call(function, source, 0.5, "linear").compute()
+
+
+# --------------------------------------------------------------------------------------------------
+# NaN, NaT, and nothing
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.some(4)
+@every_function
+@pytest.mark.parametrize("at", [0, 499, 999])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "M8[s]", "m8[us]"])
+def test_a_single_missing_element(backend: Backend, function: str, dtype: str, at: int) -> None:
+    if dtype in DATES:
+        x = make("few", "i8", 1000).view(dtype)
+        x.view("i8")[at] = np.iinfo("i8").min
+    else:
+        x = normal(1000).astype(dtype)
+        x[at] = np.nan
+    for method in methods_for(function, x.dtype):
+        (ours,) = dask.compute(call(function, backend.lazy(x, (CHUNKS,)), Q, method))
+        ours = backend.to_numpy(ours)
+        assert np.all(ours != ours) == (not skips_missing(function))
+        check(ours, right(function, x, Q, method), method)
+
+
+@every_function
+@pytest.mark.parametrize("value", ["nan", "-nan", "payload"])
+def test_every_nan_is_missing(backend: Backend, function: str, value: str) -> None:
+    x = normal(100)
+    x.view("u8")[7] = {"nan": 0x7FF8 << 48, "-nan": 0xFFF8 << 48, "payload": (0x7FF0 << 48) + 5}[
+        value
+    ]
+    (ours,) = dask.compute(call(function, backend.lazy(x, 30), Q, "lower"))
+    check(backend.to_numpy(ours), right(function, x, Q, "lower"))
+
+
+def numpys_warning(function: str, dtype: str) -> str:
+    """What NumPy warns of when asked about an empty array."""
+    theirs: Any = getattr(np, function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        theirs(np.empty(0, dtype), *((0.5,) if takes_q(function) else ()))
+    return str(caught[0].message)
+
+
+def nothing(backend: Backend, kind: str, dtype: str) -> Any:
+    """An empty array: in memory, lazy and known to be empty, lazy and not known to be."""
+    if kind == "in memory":
+        return backend.asarray(np.empty((0, 3), dtype))
+    source = backend.lazy(some(dtype, 12).reshape(4, 3), 2)
+    return source[:0] if kind == "lazy" else source[(source == source) & (source != source)]
+
+
+KINDS_OF_NOTHING = ("in memory", "lazy", "unknown size")
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
+@pytest.mark.parametrize("dtype", ["?", "i4", "u8", "f2", "f4", "f8"])
+@pytest.mark.parametrize("function", ["median", "nanmedian"])
+def test_median_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
+    theirs: Any = getattr(np, function)
+    message = numpys_warning(function, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = theirs(np.empty(0, dtype))
+    a = nothing(backend, kind, dtype)
+    with pytest.warns(RuntimeWarning, match=message):
+        (ours,) = dask.compute(getattr(dask_gpuselect, function)(a))
+    check(kind_of(a).to_numpy(ours), answer)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
+@pytest.mark.parametrize("dtype", ["?", "i4", "f4", "f8", "M8[s]"])
+@pytest.mark.parametrize("function", ["quantile", "percentile"])
+def test_quantile_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
+    theirs, ours = getattr(np, function), getattr(dask_gpuselect, function)
+    a = nothing(backend, kind, dtype)
+    for method in methods_for(function, np.dtype(dtype)):
+        with pytest.raises(IndexError):
+            theirs(np.empty(0, dtype), 0.5, method=method)
+        for q in (0.5, [0.1, 0.5]):
+            if kind == "unknown size":
+                result = ours(a, q, method=method)
+                with pytest.raises(IndexError, match="an empty array has no quantiles"):
+                    result.compute()
+            else:
+                with pytest.raises(IndexError, match="an empty array has no quantiles"):
+                    ours(a, q, method=method)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8"])
+@pytest.mark.parametrize("function", ["nanquantile", "nanpercentile"])
+def test_nanquantile_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
+    ours: Any = getattr(dask_gpuselect, function)
+    a = nothing(backend, kind, dtype)
+    for method in ("linear", "hazen"):
+        for q in (0.5, [0.1, 0.5], [0.5] * 3):
+            with pytest.warns(RuntimeWarning, match=numpys_warning(function, dtype)):
+                (answer,) = dask.compute(ours(a, q, method=method))
+            dtype_ = expected_dtype(function, np.dtype(dtype), q, method)
+            check(kind_of(a).to_numpy(answer), np.full(np.shape(q), np.nan, dtype_)[()])
+
+
+@pytest.mark.parametrize("dtype", ["?", "i8", "u1"])
+@pytest.mark.parametrize("method", DISCRETE)
+def test_nanquantile_of_no_integers(backend: Backend, method: str, dtype: str) -> None:
+    """NaN as NumPy's float64 while it is known in time, as the type is; an error after that."""
+
+    def ask(kind: str) -> Any:
+        return dask_gpuselect.nanquantile(nothing(backend, kind, dtype), [0.5], method=method)
+
+    for kind in ("in memory", "lazy"):
+        with pytest.warns(RuntimeWarning, match=numpys_warning("nanquantile", dtype)):
+            (answer,) = dask.compute(ask(kind))
+        check(backend.to_numpy(answer), np.array([np.nan]))
+    assert ask("lazy").dtype == "f8"
+    result = ask("unknown size")
+    assert result.dtype == np.dtype(dtype)
+    with pytest.raises(IndexError, match=f"no quantiles, and {np.dtype(dtype)} has no NaN"):
+        result.compute()
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+def test_nanquantile_of_no_dates(dtype: str, kind: str) -> None:
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        (ours,) = dask.compute(
+            dask_gpuselect.nanquantile(nothing(NUMPY, kind, dtype), [0.5], method="lower")
+        )
+    check(ours, np.array(["NaT"], dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
+@pytest.mark.parametrize("dtype", ["i4", "f4", "M8[s]"])
+@functions_of_q
+def test_no_quantile_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
+    a = nothing(backend, kind, dtype)
+    (ours,) = dask.compute(call(function, a, [], "lower"))
+    check(kind_of(a).to_numpy(ours), np.empty(0, dtype))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 0), (2, 0, 3)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_shape_of_nothing(backend: Backend, shape: tuple[int, ...], keepdims: bool) -> None:
+    left = (1,) * len(shape) if keepdims else ()
+    empty = da.empty(shape, chunks=1 if 0 in shape[:1] else -1)
+    for a in (backend.asarray(np.empty(shape)), backend.mapped(empty)):
+        with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+            (ours,) = dask.compute(dask_gpuselect.nanquantile(a, [0.1, 0.2], keepdims=keepdims))
+        check(backend.to_numpy(ours), np.full((2, *left), np.nan))
+        with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+            (ours,) = dask.compute(dask_gpuselect.median(a, keepdims=keepdims))
+        check(backend.to_numpy(ours), np.full(left, np.nan)[()])
+
+
+# --------------------------------------------------------------------------------------------------
+# Chunks of any size
+# --------------------------------------------------------------------------------------------------
+
+SOURCES: dict[str, Callable[[Backend, NDArray[Any]], da.Array]] = {
+    "one chunk": lambda b, x: b.lazy(x, -1),
+    "an element a chunk": lambda b, x: b.lazy(x[:3, :2, :2], 1),
+    "irregular": lambda b, x: b.lazy(x, ((1, 7, 2), (5, 3), (4, 1, 1))),
+    "empty ones among them": lambda b, x: b.lazy(x, ((0, 3, 0, 7, 0), (8,), (0, 6))),
+    "in memory": lambda b, x: b.held(x, (4, 3, 6)),
+    "sliced by dask": lambda b, x: da.from_array(b.asarray(x), chunks=(4, 3, 6), asarray=False),
+    "mapped": lambda b, x: b.mapped(NUMPY.lazy(x, (4, 3, 6))),
+    "rechunked": lambda b, x: b.lazy(x, (10, 1, 6)).rechunk((3, 8, 2)),
+    "sliced": lambda b, x: b.lazy(x, (4, 4, 4))[1::2, ::-1, 2],
+    "transposed": lambda b, x: b.lazy(x, (4, 4, 4)).T,
+    "flat": lambda b, x: b.lazy(x, (4, 8, 6)).ravel(),
+    "stacked": lambda b, x: da.stack([b.lazy(x, 4), b.lazy(-x, (3, 8, 6))]),
+    "concatenated": lambda b, x: da.concatenate([b.lazy(x, 4), b.lazy(x * 2, 3)], axis=1),
+    "no dimension": lambda b, x: b.lazy(x, 4)[0, 0, 0],
+    "reduced": lambda b, x: b.lazy(x, 4).sum(axis=1),
+    "reduced to a scalar": lambda b, x: b.lazy(x, 4).max(),
+    "of unknown size": lambda b, x: b.lazy(x, 4)[b.lazy(x, 4) > x.dtype.type(1)],
+    "of unknown size, mostly empty": lambda b, x: b.lazy(x, 5)[b.lazy(x, 5) == x.max()],
+    "rows of unknown number": lambda b, x: b.lazy(x, 4)[b.lazy(x, 4)[:, 0, 0] > x.dtype.type(0)],
+}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_sources(
+    backend: Backend, source: Callable[[Backend, NDArray[Any]], da.Array], dtype: str
+) -> None:
+    a = source(backend, (normal(480) * 1000).round(1).astype(dtype).reshape(10, 8, 6))
+    x = np.asarray(backend.to_numpy(a.compute()))
+    kind = kind_of(a)
+    assert kind is backend or np.isnan(a.size)
+    for function, method in [("median", "median"), ("quantile", "hazen"), ("quantile", "nearest")]:
+        ours = kind.to_numpy(call(function, a, Q, method).compute())
+        check(ours, right(function, x, Q, method), method)
+    result = dask_gpuselect.quantile(a, [0.5], keepdims=True)
+    assert result.shape == (1,) * (a.ndim + 1)
+    theirs = np.quantile(x.astype("f8"), [0.5], keepdims=True)
+    check(kind.to_numpy(result.compute()), theirs)
+
+
+def test_unknown_sizes_with_nan(backend: Backend) -> None:
+    source = backend.lazy(make("nan and inf", "f8", 1000), 70)
+    a = source[~(source > 0)]
+    x = backend.to_numpy(a.compute())
+    ours = kind_of(a).to_numpy(dask_gpuselect.nanmedian(a).compute())
+    check(ours, expected("nanmedian", x))
+    assert np.isnan(kind_of(a).to_numpy(dask_gpuselect.median(a).compute()))
+
+
+@pytest.mark.gpu
+def test_the_array_says_of_what_kind_the_answer_is() -> None:
+    """Chunks of several kinds, NumPy's by what the array says, or CuPy's."""
+    x = normal(40_000)
+
+    def alternating(block: Any, block_id: tuple[int, ...]) -> Any:
+        return CUPY.asarray(block) if block_id[0] % 2 else block
+
+    for kind in (NUMPY, CUPY):
+        a = da.from_array(x, chunks=9000).map_blocks(
+            alternating, dtype=x.dtype, meta=kind.asarray(x[:0])
+        )
+        ours = kind.to_numpy(dask_gpuselect.quantile(a, Q).compute())
+        check(ours, expected("quantile", x, Q, "linear"))
+
+
+# --------------------------------------------------------------------------------------------------
+# Chunks of any layout
+# --------------------------------------------------------------------------------------------------
+
+
+def unaligned(x: NDArray[Any]) -> NDArray[Any]:
+    shifted: NDArray[Any] = np.frombuffer(b"." + x.tobytes(), x.dtype, offset=1).reshape(x.shape)
+    return shifted
+
+
+def read_only(x: NDArray[Any]) -> NDArray[Any]:
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    return frozen
+
+
+def in_a_record(x: NDArray[Any]) -> NDArray[Any]:
+    """Each element 3 bytes after the one before ends."""
+    table = np.zeros(x.shape, [("pad", "V3"), ("value", x.dtype)])
+    table["value"] = x
+    return table["value"]
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "Fortran": lambda x: x.copy(order="F"),
+    "every other": lambda x: x.repeat(2, axis=0).repeat(3, axis=1)[::2, ::3],
+    "backward": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "transposed": lambda x: x.T.copy().T,
+}
+
+LAYOUTS_OF_NUMPY: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder("S")),
+    "read-only": read_only,
+    "unaligned": unaligned,
+    "in a record": in_a_record,
+    "byte-swapped and strided": lambda x: in_a_record(x.astype(x.dtype.newbyteorder("S"))),
+}
+
+dtypes_in_any_layout = pytest.mark.parametrize(
+    "dtype", ["?", "i1", "u2", "i8", "f2", "f4", "f8", "M8[s]"]
+)
+
+
+@dtypes_in_any_layout
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_layouts(backend: Backend, layout: Callable[[Any], Any], dtype: str) -> None:
+    assert_layout_is_read(backend, layout, dtype)
+
+
+@dtypes_in_any_layout
+@pytest.mark.parametrize("layout", LAYOUTS_OF_NUMPY.values(), ids=LAYOUTS_OF_NUMPY.keys())
+def test_layouts_of_numpy(layout: Callable[[Any], Any], dtype: str) -> None:
+    assert_layout_is_read(NUMPY, layout, dtype)
+
+
+def assert_layout_is_read(backend: Backend, layout: Callable[[Any], Any], dtype: str) -> None:
+    plain = some(dtype, 1040).reshape(26, 40)
+    x = layout(backend.asarray(plain))
+    np.testing.assert_array_equal(backend.to_numpy(x), plain)
+    before = backend.to_numpy(x).tobytes()
+    held = backend.held(plain, (10, 15))
+    source = held.map_blocks(layout, dtype=x.dtype, meta=x[:0])
+    for function, method in [("quantile", "higher"), ("nanquantile", "inverted_cdf")]:
+        theirs = right(function, plain, Q, method)
+        check(backend.to_numpy(call(function, x, Q, method)), theirs)
+        result = call(function, source, Q, method)
+        assert result.dtype == theirs.dtype
+        assert result.dtype.isnative
+        check(backend.to_numpy(result.compute()), theirs)
+    if dtype not in DATES:
+        theirs = expected("nanmedian", plain)
+        check(backend.to_numpy(dask_gpuselect.nanmedian(x)), theirs)
+        check(backend.to_numpy(dask_gpuselect.nanmedian(source).compute()), theirs)
+    assert backend.to_numpy(x).tobytes() == before
+
+
+def test_broadcast_chunks(backend: Backend) -> None:
+    """An array without strides: many elements in the memory of few."""
+    few = normal(50)
+    x = np.broadcast_to(few[:, None], (50, 20))
+    theirs = expected("quantile", x, Q, "linear")
+    plain = np.broadcast_to(backend.asarray(few)[:, None], (50, 20))
+    check(backend.to_numpy(dask_gpuselect.quantile(plain, Q)), theirs)
+    a = da.broadcast_to(backend.lazy(few, 20), (20, 50))
+    check(backend.to_numpy(dask_gpuselect.quantile(a, Q).compute()), theirs)
+
+
+@pytest.mark.parametrize("other", [np.matrix, np.recarray, np.memmap])
+def test_subclasses_of_ndarray(other: type[np.ndarray[Any, Any]]) -> None:
+    plain = normal(12).reshape(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        x = plain.view(other)
+        source = da.from_array(plain, chunks=2).map_blocks(lambda b: b.view(other), dtype="f8")
+        for a in (x, source):
+            (ours,) = dask.compute(dask_gpuselect.quantile(a, Q))
+            assert np.array_equal(ours, np.quantile(plain, Q))
+
+
+@pytest.mark.parametrize("n", [100, 50_000])
+def test_chunks_of_a_narrower_dtype_are_widened(backend: Backend, n: int) -> None:
+    """As NumPy's own functions would: the array says what its elements are."""
+    x = (normal(n) * 10).astype("f4")
+    a = backend.held(x, n * 2 // 5).map_blocks(lambda b: b.astype("i2"), dtype="f8")
+    theirs = expected("quantile", x.astype("i2").astype("f8"), Q, "linear")
+    check(backend.to_numpy(dask_gpuselect.quantile(a, Q).compute()), theirs)
+
+
+# --------------------------------------------------------------------------------------------------
+# Arrays that are not lazy
+# --------------------------------------------------------------------------------------------------
+
+
+@every_function
+@pytest.mark.parametrize(
+    "a",
+    [
+        [3, 1, 2],
+        (3.5, 1, 2, 8),
+        [[1, 2], [3, 5]],
+        range(7),
+        5,
+        2.5,
+        True,
+        [True, False, False],
+        np.float32(1.5),
+        np.float64(1.5),
+        np.int8(3),
+        np.bool_(True),
+        np.array(1.5),
+        [1.0, float("nan"), 3],
+    ],
+    ids=repr,
+)
+def test_array_likes(function: str, a: Any) -> None:
+    for method in methods_for(function, np.asarray(a).dtype):
+        for q in (0.3, [0.3, 0.5]):
+            check(call(function, a, q, method), right(function, a, q, method), (method, q))
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        np.datetime64("2020-02-03"),
+        np.timedelta64(7, "s"),
+        [np.datetime64("2020-02-03"), np.datetime64("2020-02-01")],
+    ],
+    ids=repr,
+)
+def test_dates(a: Any) -> None:
+    for q in (0.3, [0.3, 0.5]):
+        check(dask_gpuselect.quantile(a, q, method="lower"), expected("quantile", a, q, "lower"))
+
+
+STRICT = ("?", *INTEGER_DTYPES, "f4", "f8")
+
+
+def strict(x: Any) -> Any:
+    return xp.asarray(np.array(x))
+
+
+def check_strict(ours: Any, theirs: Any) -> None:
+    """The same as `check`, for an answer in kind."""
+    assert type(ours) is type(strict(0))
+    assert ours.dtype == strict(theirs).dtype
+    check(np.asarray(ours), np.asarray(theirs))
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@every_function
+@pytest.mark.parametrize("dtype", STRICT)
+def test_array_api(function: str, dtype: str) -> None:
+    x = some(dtype, 102).reshape(6, 17)
+    for method in methods_for(function, x.dtype):
+        for q in (0.3, Q):
+            check_strict(call(function, strict(x), q, method), right(function, x, q, method))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_array_api_shapes(keepdims: bool) -> None:
+    for shape in ((), (1,), (4,), (2, 3, 2)):
+        left = (1,) * len(shape) if keepdims else ()
+        x = xp.ones(shape)
+        assert dask_gpuselect.median(x, keepdims=keepdims).shape == left
+        assert dask_gpuselect.quantile(x, [0.1, 0.5], keepdims=keepdims).shape == (2, *left)
+        assert dask_gpuselect.quantile(x, [], keepdims=keepdims).shape == (0, *left)
+    device = xp.Device("device1")
+    assert dask_gpuselect.median(xp.ones((3,), device=device)).device == device
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_array_api_missing(dtype: str) -> None:
+    for name in ("all nan", "nan and inf", "infinite"):
+        x = make(name, dtype, 100)
+        for function in ("quantile", "nanquantile"):
+            with warns_if_all_missing(function, x):
+                ours = call(function, strict(x), Q, "linear")
+            check_strict(ours, right(function, x, Q, "linear"))
+
+
+@pytest.mark.parametrize("dtype", STRICT)
+def test_array_api_nothing(dtype: str) -> None:
+    empty = strict(np.empty((0, 2), dtype))
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        ours = dask_gpuselect.median(empty)
+    check_strict(ours, np.full((), np.nan, "f4" if dtype == "f4" else "f8"))
+    with pytest.raises(IndexError, match="an empty array has no quantiles"):
+        dask_gpuselect.quantile(empty, 0.5, method="lower")
+
+
+@pytest.mark.parametrize("dtype", STRICT)
+def test_array_api_chunks(dtype: str) -> None:
+    """Dask cannot hold an array whose meta is neither NumPy's nor like it, but such chunks."""
+    x = some(dtype, 1000)
+    parts = (300, 0, 699, 1)
+    source = da.from_array(x, chunks=(parts,)).map_blocks(strict, dtype=dtype, meta=x[:0])
+    for function, method in [("nanquantile", "lower"), ("quantile", "higher")]:
+        check(call(function, source, Q, method).compute(), right(function, x, Q, method))
+    check(dask_gpuselect.nanmedian(source).compute(), expected("nanmedian", x))
+
+
+# --------------------------------------------------------------------------------------------------
+# Composition
+# --------------------------------------------------------------------------------------------------
+
+median, quantile = dask_gpuselect.median, dask_gpuselect.quantile
+
+EXPRESSIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "centred": lambda x, median, quantile: x - median(x),
+    "scaled": lambda x, median, quantile: (x - median(x)) / (quantile(x, 0.75) - quantile(x, 0.25)),
+    "deviation": lambda x, median, quantile: median(abs(x - median(x))),
+    "largest deviation": lambda x, median, quantile: abs(x - median(x)).max(),
+    "selected": lambda x, median, quantile: x[x > quantile(x, 0.9)],
+    "median of those selected": lambda x, median, quantile: median(x[x > median(x)]),
+    "range": lambda x, median, quantile: quantile(x, [0.1, 0.9])[1] - quantile(x, [0.1, 0.9])[0],
+    "differences": lambda x, median, quantile: quantile(x, [0.9, 0.1, 0.5])[::-1] * 2,
+    "broadcast": lambda x, median, quantile: (
+        x[None] <= quantile(x, [0.25, 0.75], keepdims=True)
+    ).sum(axis=(1, 2)),
+    "clipped": lambda x, median, quantile: x.clip(quantile(x, 0.05), quantile(x, 0.95)),
+    "median of a mean": lambda x, median, quantile: median(x - x.mean()),
+    "quantile of quantiles": lambda x, median, quantile: median(quantile(x, [0.1, 0.2, 0.7])),
+}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
+def test_composition(backend: Backend, expression: Callable[[Any, Any, Any], Any]) -> None:
+    x = np.arange(600.0)[::-1].reshape(20, 30) ** 2  # sums of which are exact in any order
+    theirs = expression(x, np.median, np.quantile)
+    for source in (backend.lazy(x, (7, 11)), backend.held(x, (20, 7))):
+        result = expression(source, median, quantile)
+        assert isinstance(result, da.Array)
+        assert result.dtype == theirs.dtype
+        (computed,) = dask.compute(result)
+        ours = kind_of(computed).to_numpy(computed)
+        np.testing.assert_array_equal(np.sort(ours, axis=None), np.sort(theirs, axis=None))
+        if not np.isnan(result.size):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_persisted_answers(backend: Backend) -> None:
+    x = normal(1000)
+    source = backend.lazy(x, 300)
+    middle = median(source).persist()
+    check(backend.to_numpy(middle.compute()), np.median(x))
+    ours = backend.to_numpy((source - middle).compute())
+    np.testing.assert_array_equal(ours, x - np.median(x))

@@ -1,0 +1,492 @@
+"""The distributed radix sort: the scans, the keys, the sorted array and its box plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect import describe_boxplot
+from dask_gpuselect.kernels import radix
+from dask_gpuselect.maths.keys import selection_dtype, to_keys
+from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
+from dask_gpuselect.sorting import sorted_boxes
+from dask_gpuselect.sorting.radix_sort import radix_sort
+from dask_gpuselect.sorting.sorted_boxes import describe_sorted
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
+from tests.sources import Source
+
+ALL_FLOATS = {**FLOATS, **MISSING}
+# Irregular, with an empty chunk at either end, at two places within, and one of one element.
+UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
+N = sum(UNEVEN)
+
+every_kind_of_float = pytest.mark.parametrize("kind", ALL_FLOATS)
+every_width = pytest.mark.parametrize("bits", [1, 8, 11, 16])
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    """Thousands of small tasks; the schedulers have tests of their own."""
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def floats(kind: str, n: int, dtype: str) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        return ALL_FLOATS[kind](n).astype(dtype)
+
+
+def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> None:
+    computed = found.compute()
+    assert type(computed) is backend.array_type
+    assert computed.dtype == found.dtype
+    expected = np.sort(values, axis=None)
+    host = backend.to_numpy(computed)
+    np.testing.assert_array_equal(host, expected, strict=False)
+    if values.dtype.kind == "f":
+        assert not np.signbit(host[host == 0]).any()
+
+
+# --- The scans ------------------------------------------------------------------------------------
+
+
+def moves(parts: list[NDArray[np.int64]]) -> list[list[list[int]]]:
+    """For each chunk and each destination, the numbers of its keys that go there, in the order of
+    their digits: each position computed as Algorithm 1 has it, for every key by itself."""
+    counts = np.array([np.bincount(part, minlength=8) for part in parts])
+    prior_rank = np.cumsum(counts, axis=0) - counts
+    prior_digit = np.cumsum(counts.sum(axis=0)) - counts.sum(axis=0)
+    starts = np.append(0, np.cumsum([len(part) for part in parts]))
+    found: list[list[list[int]]] = [[[] for _ in parts] for _ in parts]
+    for rank, part in enumerate(parts):
+        for digit in range(8):
+            for c, key in enumerate(np.flatnonzero(part == digit)):
+                position = prior_rank[rank, digit] + prior_digit[digit] + c
+                to = int(np.searchsorted(starts, position, side="right")) - 1
+                found[rank][to].append(int(key))
+    return found
+
+
+@given(st.lists(st.lists(st.integers(0, 7), max_size=6), min_size=1, max_size=6))
+@settings(max_examples=150)
+def test_pieces_are_those_of_algorithm_1(lists: list[list[int]]) -> None:
+    parts = [np.array(each, np.int64) for each in lists]
+    counts = np.array([np.bincount(part, minlength=8) for part in parts])
+    cuts = cut_positions(counts)
+    if len(np.unique(np.concatenate(parts))) <= 1:
+        assert cuts is None
+        return
+    assert cuts is not None
+    assert cuts.dtype == np.int64
+    for part, row, expected in zip(parts, cuts.tolist(), moves(parts), strict=True):
+        order = np.argsort(part, kind="stable").tolist()
+        assert [order[a:b] for a, b in pairwise(row)] == expected
+
+
+def test_positions_beyond_32_bits() -> None:
+    half = 3 << 40
+    cuts = cut_positions(np.array([[half, half], [half, half]]))
+    assert cuts is not None
+    # All of the first value go to the first chunk.
+    assert cuts.tolist() == [[0, half, 2 * half]] * 2
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([], Run(None, None, True)),
+        ([Run(None, None, True), Run(1, 4, True), Run(4, 6, True)], Run(1, 6, True)),
+        ([Run(1, 4, True), Run(None, None, True), Run(3, 6, True)], Run(1, 6, False)),
+        ([Run(1, 4, False), Run(4, 6, True)], Run(1, 6, False)),
+    ],
+)
+def test_runs_are_joined(runs: list[Run], expected: Run) -> None:
+    assert joined_runs(runs) == expected
+
+
+# --- One chunk ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", *INTEGER_DTYPES])
+def test_keys_are_those_of_the_selection(backend: Backend, dtype: str) -> None:
+    if np.dtype(dtype).kind == "f":
+        values = np.concatenate([floats(kind, 200, dtype) for kind in FLOATS])
+    else:
+        values = np.concatenate([make(200, dtype) for make in INTEGERS.values()])
+    keys = radix.keys_of(backend.asarray(values), values.dtype)
+    assert keys.dtype == f"u{values.dtype.itemsize}"
+    np.testing.assert_array_equal(backend.to_numpy(keys), to_keys(values))
+    back = backend.to_numpy(radix.elements_of(keys, values.dtype))
+    np.testing.assert_array_equal(back, values, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["M8[us]", "m8[s]", "?"])
+def test_keys_of_what_is_compared_as_integers(dtype: str) -> None:
+    values = INTEGERS["ends"](100, "i8").astype(bool if dtype == "?" else dtype)
+    keys = radix.keys_of(values, values.dtype)
+    assert keys.dtype.itemsize == selection_dtype(values.dtype).itemsize
+    order = np.argsort(keys, kind="stable")
+    np.testing.assert_array_equal(values[order], np.sort(values))
+    np.testing.assert_array_equal(radix.elements_of(keys, values.dtype), values, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
+    infinity = np.array(np.inf, dtype).view(f"u{np.dtype(dtype).itemsize}")
+    sign = infinity.dtype.type(1 << (8 * infinity.itemsize - 1))
+    missing = np.array([infinity + 1, infinity | sign | 1, ~sign, ~(sign & 0)]).astype(sign.dtype)
+    values = missing.view(dtype)
+    assert np.isnan(values).all()
+    keys = backend.to_numpy(radix.keys_of(backend.asarray(values), values.dtype))
+    assert (keys == np.iinfo(keys.dtype).max).all()
+
+
+@pytest.mark.parametrize(("bits", "shift"), [(8, 0), (8, 8), (11, 22), (16, 16)])
+def test_a_digit_keeps_the_order_of_equal_ones(backend: Backend, bits: int, shift: int) -> None:
+    keys = INTEGERS["whole range"](5000, "u4") & np.uint32(0x07FF_0703)
+    digit = (keys >> np.uint32(shift)) & np.uint32((1 << bits) - 1)
+    expected = keys[np.argsort(digit, kind="stable")]
+    held = backend.asarray(keys)
+    np.testing.assert_array_equal(backend.to_numpy(radix.by_digit(held, shift, bits)), expected)
+    counts = radix.count_digit(held, shift, bits)
+    assert counts.dtype == np.int64
+    np.testing.assert_array_equal(counts, np.bincount(digit, minlength=1 << min(bits, 32 - shift)))
+
+
+# --- The sort -------------------------------------------------------------------------------------
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@every_kind_of_float
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+def test_adversarial_floats(backend: Backend, kind: str, dtype: str) -> None:
+    values = floats(kind, N, dtype)
+    check_sorted(radix_sort(backend.held(values, (UNEVEN,))), values, backend)
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+def test_adversarial_integers(backend: Backend, kind: str, dtype: str) -> None:
+    values = INTEGERS[kind](N, dtype)
+    check_sorted(radix_sort(backend.held(values, 400)), values, backend)
+
+
+@every_width
+@pytest.mark.parametrize("dtype", ["f4", "i2", "u8", "?"])
+def test_every_width_of_digits(backend: Backend, bits: int, dtype: str) -> None:
+    values = (normal(200) * 100).astype(dtype)
+    found = radix_sort(backend.held(values, 70), bits=bits)
+    check_sorted(found, values, backend)
+    n_bits = 1 if dtype == "?" else 8 * values.itemsize
+    scans = [name for name in found.dask.layers if name.startswith("radix-sort-scan-")]
+    assert len(scans) == -(-n_bits // bits)
+
+
+@pytest.mark.parametrize("dtype", ["M8[us]", "m8[s]"])
+def test_dates_with_nat_last(dtype: str) -> None:
+    values = np.where(uniform(N) < 0.1, np.int64(np.iinfo("i8").min), INTEGERS["ends"](N, "i8"))
+    values = np.where(uniform(N) < 0.5, values, (normal(N) * 1e9).astype("i8")).view(dtype)
+    found = radix_sort(da.from_array(values, chunks=300)).compute()
+    np.testing.assert_array_equal(found, np.sort(values), strict=True)
+
+
+def test_a_foreign_byte_order_becomes_native() -> None:
+    values = normal(100).astype(">f4")
+    found = radix_sort(da.from_array(values, chunks=30))
+    assert found.dtype == np.dtype("=f4")
+    np.testing.assert_array_equal(found.compute(), np.sort(values).astype("=f4"), strict=True)
+
+
+CHUNKS: dict[str, Any] = {
+    "one": N,
+    "uneven": (UNEVEN,),
+    "many": 25,  # more than a merge takes
+    "ascending": ((1, 2, 4, 8, 16, 970),),
+}
+
+
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+def test_any_chunks(backend: Backend, chunks: Any) -> None:
+    """Digits of both bytes: the second pass is right only if it keeps the order of the first."""
+    values = INTEGERS["whole range"](N, "u2") & np.uint16(0x0303)
+    x = backend.held(values, chunks)
+    found = radix_sort(x, bits=8)
+    assert found.chunks == x.chunks
+    check_sorted(found, values, backend)
+    sizes = [len(block) for block in dask.compute(*found.to_delayed())]
+    assert tuple(sizes) == x.chunks[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"), [((), ()), ((0,), (5,)), ((0, 3), (2, 2)), ((6, 7), (4, 3))]
+)
+def test_any_shape(backend: Backend, shape: tuple[int, ...], chunks: Any) -> None:
+    values = normal(int(np.prod(shape))).reshape(shape)
+    x = backend.held(values, chunks) if shape else da.from_array(backend.asarray(values))
+    found = radix_sort(x)
+    assert found.shape == (values.size,)
+    sizes = [block.size for block in dask.compute(*x.to_delayed().ravel())]
+    assert list(found.chunks[0]) == sizes
+    check_sorted(found, values, backend)
+
+
+def test_a_chunk_that_is_a_scalar() -> None:
+    """Reductions of dask's make them."""
+    assert radix_sort(da.ones(10, chunks=3).sum()).compute().tolist() == [10.0]
+
+
+def test_unknown_sizes(backend: Backend) -> None:
+    values = normal(N)
+    x = backend.held(values, 300)
+    x = x[x > 0.5]
+    assert np.isnan(x.chunks[0]).all()
+    found = radix_sort(x)
+    assert np.isnan(found.chunks[0]).all()
+    assert len(found.chunks[0]) == x.npartitions
+    np.testing.assert_array_equal(
+        backend.to_numpy(found.compute()), np.sort(values[values > 0.5]), strict=True
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(-(2**15), 2**15 - 1), max_size=8), min_size=1, max_size=5),
+    st.integers(1, 16),
+)
+@settings(max_examples=40)
+def test_any_chunks_of_any_integers(parts: list[list[int]], bits: int) -> None:
+    values = np.array(sum(parts, []), np.int16)
+    x = da.from_array(values, chunks=(tuple(map(len, parts)),))
+    with dask.config.set(scheduler="sync"):
+        np.testing.assert_array_equal(radix_sort(x, bits=bits).compute(), np.sort(values))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
+def test_what_is_known_before_computing(backend: Backend, dtype: str) -> None:
+    x = backend.held(np.zeros((5, 4), dtype), (2, 3))
+    found = radix_sort(x)
+    assert found.shape == (20,)
+    assert found.chunks == ((6, 2, 6, 2, 3, 1),)
+    assert found.dtype == dtype
+    assert type(found._meta) is backend.array_type
+    assert found._meta.shape == (0,)
+    assert found.name == radix_sort(x).name
+    assert found.name != radix_sort(x, bits=8).name
+
+
+def test_calling_computes_nothing_and_each_chunk_is_loaded_once() -> None:
+    source = Source((N,))
+    x = source.lazy(300)
+    found = radix_sort(x)
+    box = describe_sorted(found)
+    assert source.loads == {}
+    ordered, (described,) = dask.compute(found, [box])
+    np.testing.assert_array_equal(ordered, np.sort(source.whole()))
+    assert described.med == np.median(source.whole())
+    assert set(source.loads.values()) == {1}
+    assert len(source.loads) == x.npartitions
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """A list that grows with each call of a function, by its first argument."""
+    calls: list[Any] = []
+    function: Callable[..., Any] = getattr(module, name)
+
+    def counting(first: Any, *others: Any) -> Any:
+        calls.append(first)
+        return function(first, *others)
+
+    monkeypatch.setattr(module, name, counting)
+    return calls
+
+
+def test_what_is_sorted_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [counted(monkeypatch, radix, name) for name in ("by_digit", "joined", "count_digit")]
+    values = np.sort(normal(N))
+    x = da.from_array(values, chunks=(UNEVEN,))
+    np.testing.assert_array_equal(radix_sort(x).compute(), values)
+    assert calls == [[], [], []]
+    values[0] = 5.0
+    np.testing.assert_array_equal(
+        radix_sort(da.from_array(values, chunks=(UNEVEN,))).compute(), np.sort(values)
+    )
+    assert all(calls)
+
+
+def test_a_digit_that_all_have_in_common_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = (uniform(N) * 100).astype("u8") + np.uint64(7 << 32)
+    calls = counted(monkeypatch, radix, "joined")
+    found = radix_sort(da.from_array(values, chunks=300), bits=8)
+    np.testing.assert_array_equal(found.compute(), np.sort(values))
+    assert len(calls) == found.npartitions  # of eight passes, that of the first digit
+
+
+def test_distributed(cluster_here: Client) -> None:
+    values = normal(3000)
+    x = cluster_here.persist(da.from_array(values, chunks=700))
+    found = cluster_here.persist(radix_sort(x))
+    (box,) = cluster_here.compute([describe_sorted(found).fliers_high], sync=True)
+    ordered = cluster_here.compute(found, sync=True)
+    np.testing.assert_array_equal(ordered, np.sort(values))
+    np.testing.assert_array_equal(np.sort(box), np.sort(flier_side(values, high=True)))
+
+
+@pytest.mark.parametrize("bits", ["8", None, 8.0])
+def test_bits_that_are_no_integer(bits: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        radix_sort(da.zeros(3), bits=bits)
+
+
+@pytest.mark.parametrize("bits", [0, 17, -8])
+def test_bits_out_of_range(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"bits must be from 1 to 16, and {bits} is not"):
+        radix_sort(da.ones(3), bits=bits)
+
+
+def test_what_cannot_be_sorted() -> None:
+    with pytest.raises(TypeError, match="needs a dask array, not ndarray"):
+        radix_sort(np.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="real numbers, not complex128"):
+        radix_sort(da.ones(3, dtype=complex))
+    masked = da.ones(3).map_blocks(np.ma.masked_array, meta=np.ma.masked_array([]))
+    with pytest.raises(TypeError, match="masked arrays are not supported"):
+        radix_sort(masked).compute()
+    wrong = da.ones(3, dtype="f4").map_blocks(lambda block: block.astype("f8"), dtype="f4")
+    with pytest.raises(
+        TypeError, match=r"chunk \(0,\) has dtype float64, but its array says float32"
+    ):
+        radix_sort(wrong).compute()
+
+
+def test_chunks_of_another_kind() -> None:
+    strict = pytest.importorskip("array_api_strict")
+    known = da.ones(3).map_blocks(strict.asarray, meta=strict.asarray(np.empty(0)))
+    with pytest.raises(TypeError, match="needs chunks of NumPy or CuPy, not of array_api_strict"):
+        radix_sort(known)
+    unknown = da.ones(3).map_blocks(strict.asarray, meta=np.empty(0))
+    with pytest.raises(TypeError, match="needs chunks of NumPy or CuPy, not of array_api_strict"):
+        radix_sort(unknown).compute()
+
+
+# --- Box plots of what is sorted ------------------------------------------------------------------
+
+SHARED = ("n", "n_nan", "q1", "med", "q3", "iqr", "whislo", "whishi", "n_low", "n_high")
+
+
+def flier_side(values: NDArray[Any], *, high: bool) -> NDArray[Any]:
+    """The fliers of one side, ascending, as `describe_boxplot` has them."""
+    box = describe_boxplot(values, max_fliers=values.size)[0]
+    return np.sort(box.fliers[box.n_low :] if high else box.fliers[: box.n_low])
+
+
+def check_box(ordered: da.Array, values: NDArray[Any], backend: Backend, whis: float = 1.5) -> None:
+    # Of few types, for its kernels are compiled for each; the statistics are those of float64.
+    wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+    expected = describe_boxplot(wide, whis=whis, max_fliers=values.size)[0]
+    lazy = describe_sorted(ordered, whis)
+    (found,) = dask.compute(lazy)
+    for name in SHARED:
+        ours = getattr(found, name)
+        assert ours.dtype == getattr(lazy, name).dtype
+        np.testing.assert_array_equal(ours, np.float64(getattr(expected, name)), err_msg=name)
+        assert not (ours == 0 and np.signbit(ours)), name
+    fliers = [backend.to_numpy(side) for side in (found.fliers_low, found.fliers_high[::-1])]
+    np.testing.assert_array_equal(
+        np.concatenate(fliers), expected.fliers.astype(values.dtype), strict=True
+    )
+    assert lazy.fliers_low.dtype == lazy.fliers_high.dtype == ordered.dtype
+
+
+def ordered_array(values: NDArray[Any], chunks: Any, backend: Backend) -> da.Array:
+    return backend.held(np.sort(values), chunks)
+
+
+@pytest.mark.any_dask
+@every_kind_of_float
+@pytest.mark.parametrize("dtype", ["f8", "f2"])
+def test_boxes_of_floats(backend: Backend, kind: str, dtype: str) -> None:
+    values = floats(kind, N, dtype)
+    check_box(ordered_array(values, (UNEVEN,), backend), values, backend)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("dtype", ["i1", "u4", "i8"])
+def test_boxes_of_integers(backend: Backend, kind: str, dtype: str) -> None:
+    values = INTEGERS[kind](N, dtype)
+    check_box(ordered_array(values, 400, backend), values, backend)
+
+
+@pytest.mark.parametrize("whis", [0.0, 0.5, 3.0, np.inf])
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+def test_boxes_of_any_chunks(backend: Backend, whis: float, chunks: Any) -> None:
+    values = MISSING["some nan"](N)
+    check_box(ordered_array(values, chunks, backend), values, backend, whis)
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_boxes_of_few_elements(backend: Backend, n: int) -> None:
+    values = normal(n)
+    check_box(ordered_array(values, 2, backend), values, backend)
+
+
+def test_boxes_of_what_was_sorted(backend: Backend) -> None:
+    """Unknown sizes on the way, and fliers at both ends that are more than a chunk."""
+    values = np.where(hashed(np.arange(N)) < 0.1, -1e9, normal(N))
+    x = backend.held(values, 60)
+    check_box(radix_sort(x[x < 1.0]), values[values < 1.0], backend)
+
+
+def test_few_elements_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 chunks of 10,000: the ends of all, two for each quartile, and two searches."""
+    values = np.where(uniform(160_000) < 0.03, np.nan, normal(160_000))
+    lazy = describe_sorted(da.from_array(np.sort(values), chunks=10_000))
+    places: list[int] = []
+    read = sorted_boxes.elements_at
+
+    def noted(array: Any, where: NDArray[np.int64]) -> NDArray[Any]:
+        places.extend(where.tolist())
+        return read(array, where)
+
+    monkeypatch.setattr(sorted_boxes, "elements_at", noted)
+    (box,) = dask.compute(lazy)
+    assert box.n_low > 0
+    assert box.n_high > 0
+    steps = 14  # of a search in 10,000
+    # The last element of a chunk twice, to see whether it is NaN; a third search for the first NaN.
+    # Beside each search, the two elements at the fence, of every chunk.
+    assert len(places) <= 5 * 16 + 6 + 3 * steps
+
+
+def test_what_is_not_sorted_is_noticed() -> None:
+    values = np.array([1.0, 2.0, 0.0, 3.0])
+    with pytest.raises(ValueError, match="the ends of its chunks do not ascend"):
+        dask.compute(describe_sorted(da.from_array(values, chunks=2)))
+    with pytest.raises(ValueError, match="the ends of its chunks do not ascend"):
+        dask.compute(describe_sorted(da.from_array([np.nan, 1.0], chunks=1)))
+
+
+def test_what_cannot_be_described() -> None:
+    with pytest.raises(ValueError, match="has one dimension, not 2"):
+        describe_sorted(da.ones((2, 2)))
+    with pytest.raises(ValueError, match="whis must not be negative, and nan is"):
+        describe_sorted(da.ones(2), np.nan)
+    with pytest.raises(TypeError, match="a box plot needs numbers, not bool"):
+        describe_sorted(da.ones(2, dtype=bool))
+    with pytest.raises(TypeError, match="real numbers, not complex128"):
+        describe_sorted(da.ones(2, dtype=complex))
+    with pytest.raises(TypeError, match="a sorted dask array is needed, not ndarray"):
+        describe_sorted(np.ones(2))  # type: ignore[arg-type]

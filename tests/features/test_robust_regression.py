@@ -1,0 +1,648 @@
+"""Robust regression: published fits, equivariance, contamination, passes, scikit-learn's rules."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import r2_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dask_gpuselect import ChunksChangedError
+from dask_gpuselect.maths.fits import starts
+from dask_gpuselect.maths.fits.concentration import TrimmedSquares
+from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
+from tests.backends import Backend
+from tests.published import STACK_LOSS, STARS
+
+Floats = NDArray[np.float64]
+ESTIMATORS = [LeastTrimmedSquares, LeastMedianOfSquares]
+FEW: dict[str, Any] = {"random_state": 0, "n_starts": 100}
+
+both = pytest.mark.parametrize("estimator", ESTIMATORS)
+
+
+def contaminated(n: int, p: int = 3, share: float = 0.45, seed: int = 0) -> tuple[Floats, Floats]:
+    """Rows of a plane, 1 + x_1 + 2 x_2 ..., and a cluster of bad leverage points."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(n, p))
+    y = x @ np.arange(1, p + 1) + 1 + 0.1 * random.normal(size=n)
+    is_bad = random.random(n) < share
+    x[is_bad] += 8
+    y[is_bad] = -60 + random.normal(size=is_bad.sum())
+    return x, y
+
+
+def lazy(x: Floats, y: Floats, chunks: Any) -> tuple[da.Array, da.Array]:
+    return da.from_array(x, chunks=(chunks, -1)), da.from_array(y, chunks=chunks)
+
+
+@pytest.fixture
+def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few thousand rows are more than a sample."""
+    monkeypatch.setattr(fitting, "SAMPLED", 1000)
+
+
+# --------------------------------------------------------------------------------------------------
+# Published fits
+# --------------------------------------------------------------------------------------------------
+
+
+def one_based(mask: NDArray[np.bool_]) -> list[int]:
+    return (np.flatnonzero(mask) + 1).tolist()
+
+
+@pytest.mark.any_dask
+def test_stack_loss_by_trimmed_squares() -> None:
+    """R's robustbase 0.99, ltsReg: the best subset; reweighted coefficients and outliers."""
+    x, y = STACK_LOSS[:, :3], STACK_LOSS[:, 3]
+    raw = LeastTrimmedSquares(n_starts=1000, random_state=0).fit(x, y)
+    assert raw.n_covered_ == 13
+    assert one_based(raw.support_) == [5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 18, 19]
+    table = np.column_stack([x, np.ones(21)])[raw.support_]
+    wanted = np.linalg.lstsq(table, y[raw.support_], rcond=None)[0]
+    np.testing.assert_allclose([*raw.coef_, raw.intercept_], wanted, rtol=1e-8)
+    np.testing.assert_allclose(raw.coef_, [0.7409, 0.3915, 0.0111], atol=5e-5)
+    found = LeastTrimmedSquares(reweight=True, random_state=0).fit(x, y)
+    np.testing.assert_allclose(found.coef_, [0.7977, 0.5773, -0.0671], atol=5e-5)
+    assert found.intercept_ == pytest.approx(-37.6525, abs=5e-5)
+    assert one_based(~found.support_) == [1, 3, 4, 21]
+    assert found.scale_ == raw.scale_
+
+
+@pytest.mark.any_dask
+def test_stars_by_trimmed_squares() -> None:
+    """The same of the star cluster, of which least squares sees only the giants."""
+    x, y = STARS[:, :1], STARS[:, 1]
+    raw = LeastTrimmedSquares(random_state=0).fit(x, y)
+    best = "2 4 6 10 13 15 17 19 21 22 25 27 28 29 33 35 36 38 39 41 42 43 44 45 46"
+    assert one_based(raw.support_) == [int(i) for i in best.split()]
+    found = LeastTrimmedSquares(reweight=True, random_state=0).fit(x, y)
+    assert found.coef_[0] == pytest.approx(3.046, abs=5e-4)
+    assert found.intercept_ == pytest.approx(-8.500, abs=5e-4)
+    assert one_based(~found.support_) == [7, 9, 11, 20, 30, 34]
+    assert np.polyfit(x[:, 0], y, 1)[0] < 0
+
+
+@pytest.mark.any_dask
+def test_stack_loss_by_median_of_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rousseeuw & Leroy 1987, chapter 3: 0.714, 0.357, 0.000; with the best intercept, as R's lqs
+    has it, -34.25. There the median is the 11th of 21 residuals."""
+    x, y = STACK_LOSS[:, :3], STACK_LOSS[:, 3]
+    monkeypatch.setattr("dask_gpuselect.robust.regressor.rows_covered", lambda *about: 11)
+    how = {"n_starts": 5985, "random_state": 0}  # all sets of four rows
+    book = LeastMedianOfSquares(refine=False, **how).fit(x, y)
+    np.testing.assert_allclose(book.coef_, [5 / 7, 5 / 14, 0], atol=1e-9)
+    assert book.intercept_ == pytest.approx(-34.25)
+    better = LeastMedianOfSquares(random_state=0).fit(x, y)
+    assert better.objective_ < 0.94 * book.objective_
+
+
+@pytest.mark.any_dask
+def test_stars_by_median_of_squares() -> None:
+    """Rousseeuw & Leroy 1987, chapter 2: y = 3.898 x - 12.298 by searching at random. All pairs of
+    stars and the minimax fits of their halves give a smaller median."""
+    x, y = STARS[:, :1], STARS[:, 1]
+    found = LeastMedianOfSquares(n_starts=1081, random_state=0).fit(x, y)
+    of_book = np.sort((y - 3.898 * x[:, 0] + 12.298) ** 2)[found.n_covered_ - 1]
+    assert found.objective_ < of_book
+    assert found.coef_[0] == pytest.approx(3.9, abs=0.15)
+    giants = [11, 20, 30, 34]
+    assert not {*giants} & {*one_based(found.support_)}
+
+
+# --------------------------------------------------------------------------------------------------
+# What an estimate has to be
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize(
+    ("estimator", "n", "p", "chunks"),
+    [
+        (LeastTrimmedSquares, 3000, 3, 700),
+        (LeastTrimmedSquares, 3000, 3, None),
+        (LeastMedianOfSquares, 30, 1, None),  # of all starts: rounding leads other ways
+    ],
+)
+def test_equivariance(
+    estimator: Any, n: int, p: int, chunks: int | None, small_samples: None
+) -> None:
+    """Regression, scale and affine: a change of the data changes the fit alike."""
+    x, y = contaminated(n, p)
+    how = {"random_state": 0, "n_starts": 500 if n < 100 else 100, "max_iter": 200, "tol": 0}
+    random = np.random.default_rng(1)
+    shift, mix = np.array([3.0, -2.0, 0.5])[:p], random.normal(size=(p, p))
+
+    def fitted(x: Floats, y: Floats) -> Any:
+        rows = (x, y) if chunks is None else lazy(x, y, chunks)
+        return estimator(**how).fit(*rows)
+
+    plain = fitted(x, y)
+    moved = fitted(x, y + x @ shift + 5)
+    np.testing.assert_allclose(moved.coef_, plain.coef_ + shift, rtol=1e-6)
+    assert moved.intercept_ == pytest.approx(plain.intercept_ + 5, rel=1e-6)
+    scaled = fitted(x, -1000 * y)
+    np.testing.assert_allclose(scaled.coef_, -1000 * plain.coef_, rtol=1e-6)
+    assert scaled.scale_ == pytest.approx(1000 * plain.scale_, rel=1e-6)
+    mixed = fitted(x @ mix + np.arange(p), y)
+    np.testing.assert_allclose(mix @ mixed.coef_, plain.coef_, rtol=1e-6)
+    assert mixed.objective_ == pytest.approx(plain.objective_, rel=1e-6)
+
+
+@both
+def test_almost_half_of_the_rows_may_be_wrong(estimator: Any) -> None:
+    x, y = contaminated(20_000)
+    least_squares = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), y, rcond=None)[0]
+    assert np.abs(least_squares[:3] - [1, 2, 3]).max() > 2
+    found = estimator(**FEW).fit(x, y)
+    np.testing.assert_allclose(found.coef_, [1, 2, 3], atol=0.05)
+    assert found.intercept_ == pytest.approx(1, abs=0.05)
+    assert 0.1 < found.scale_ < 0.3  # of errors of 0.1, of which it takes all for the inner half
+    assert not found.support_[y < -50].any()
+
+
+@pytest.mark.any_dask
+@pytest.mark.slow
+def test_ten_million_rows() -> None:
+    """That are nowhere at once: 45 % of them wrong, in chunks that are made when they are read."""
+
+    def rows(_: Floats, block_info: Any = None) -> Floats:
+        x, y = contaminated(500_000, 2, seed=block_info[None]["chunk-location"][0])
+        return np.column_stack([x, y])
+
+    of_chunks = (500_000,) * 20
+    table = da.zeros((10_000_000, 3), chunks=(500_000, 3)).map_blocks(
+        rows, dtype=float, chunks=(of_chunks, (3,))
+    )
+    found = LeastTrimmedSquares(**FEW, tol=1e-6).fit(table[:, :2], table[:, 2])
+    np.testing.assert_allclose(found.coef_, [1, 2], atol=1e-3)
+    assert found.intercept_ == pytest.approx(1, abs=1e-3)
+
+
+@both
+@pytest.mark.parametrize("size", [1e17, 1e100, 1e200, 1e300])
+@pytest.mark.parametrize("n", [500, 3000])
+def test_outliers_of_any_size(estimator: Any, n: int, size: float, small_samples: None) -> None:
+    """Rows far out make columns look collinear, and sums overflow."""
+    x, y = contaminated(n, share=0.0)
+    x[: n // 50], y[n // 4 : n // 3] = size, -size
+    found = estimator(**FEW).fit(*lazy(x, y, 700))
+    np.testing.assert_allclose(found.coef_, [1, 2, 3], atol=0.2)
+    assert found.scale_ < 1
+
+
+@both
+@pytest.mark.parametrize("n", [60, 5000])
+def test_exact_fit(estimator: Any, n: int, small_samples: None) -> None:
+    """Where more than half of the rows lie in a plane it is found, and the scale is nothing."""
+    x, y = contaminated(n)
+    is_good = np.random.default_rng(3).random(n) < 0.6
+    y[is_good] = x[is_good] @ [1, 2, 3] + 1
+    found = estimator(**FEW).fit(*lazy(x, y, 999))
+    np.testing.assert_allclose([*found.coef_, found.intercept_], [1, 2, 3, 1], rtol=1e-9)
+    assert found.scale_ < 1e-10
+
+
+@both
+def test_tied_residuals(estimator: Any, small_samples: None) -> None:
+    """Of few different rows, each many times: ties are counted, and shared."""
+    random = np.random.default_rng(0)
+    x = random.integers(0, 3, (6000, 1)).astype(float)
+    y = 2 * x[:, 0] + random.integers(-1, 2, 6000)
+    found = estimator(**FEW).fit(*lazy(x, y, 1000))
+    error = np.sort(np.abs(y - x @ found.coef_ - found.intercept_))
+    h = found.n_covered_
+    wanted = (error[:h] ** 2).sum() if estimator is LeastTrimmedSquares else error[h - 1] ** 2
+    assert found.objective_ == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+    assert found.support_.compute().sum() >= h
+
+
+@both
+@pytest.mark.parametrize("coverage", [0.5, 0.75, 1.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_objective_is_what_it_says(
+    estimator: Any, coverage: float, fit_intercept: bool, small_samples: None
+) -> None:
+    """Of all rows, to the h-th residual."""
+    x, y = contaminated(4000, share=0.2)
+    how = {"coverage": coverage, "fit_intercept": fit_intercept, **FEW}
+    found = estimator(**how).fit(*lazy(x, y, 900))
+    error = np.sort(np.abs(y - x @ found.coef_ - found.intercept_))
+    h, p = found.n_covered_, 3 + fit_intercept
+    least = (4000 + p + 1) // 2
+    assert (
+        h == {0.5: least, 0.75: 2 * least - 4000 + int(1.5 * (4000 - least)), 1.0: 4000}[coverage]
+    )
+    wanted = (error[:h] ** 2).sum() if estimator is LeastTrimmedSquares else error[h - 1] ** 2
+    assert found.objective_ == pytest.approx(wanted, rel=1e-9)
+    assert found.support_.compute().sum() == h
+    assert (found.intercept_ == 0) == (not fit_intercept)
+    if coverage == 1 and estimator is LeastTrimmedSquares:
+        table = np.column_stack([x, np.ones(4000)]) if fit_intercept else x
+        wanted = np.linalg.lstsq(table, y, rcond=None)[0][:3]
+        np.testing.assert_allclose(found.coef_, wanted, rtol=1e-7)
+
+
+def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step in memory lowers its objective."""
+    x, y = contaminated(3000, share=0.3)
+    monkeypatch.setattr(fitting, "SAMPLED", 500)
+    found = LeastTrimmedSquares(**FEW, tol=0, max_iter=300).fit(*lazy(x, y, 250))
+    theta, table = np.append(found.intercept_, found.coef_), np.column_stack([np.ones(3000), x])
+    about = (found.n_covered_, TrimmedSquares(), 100, 0.0)
+    assert starts.concentrated(table, y, theta, *about).objective > found.objective_ * (1 - 1e-12)
+
+
+# --------------------------------------------------------------------------------------------------
+# Chunks and passes
+# --------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """Rows that are read anew in every pass, and how often."""
+
+    def __init__(self, x: Floats, y: Floats, chunk: int, *, known: bool = True) -> None:
+        self.loads = [0] * -(-len(x) // chunk)
+        sizes = (np.nan,) * len(self.loads) if not known else None
+        table = da.from_array(np.column_stack([x, y]), chunks=(chunk, -1))
+        how: dict[str, Any] = {"dtype": float, "name": f"counted-{id(self)}"}
+        if sizes:
+            how["chunks"] = (sizes, table.chunks[1])
+        table = table.map_blocks(self._read, meta=np.empty((0, 0)), **how)
+        self.x, self.y = table[:, :-1], table[:, -1]
+
+    def _read(self, block: Floats, block_info: Any = None) -> Floats:
+        if block_info:
+            self.loads[block_info[0]["chunk-location"][0]] += 1
+        return block
+
+
+@both
+def test_every_step_of_all_fits_is_one_load(
+    estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for the sample, and one for each step, which all fits that are left share."""
+    source = Counted(*contaminated(5000, share=0.1), 600)
+    fits: list[int] = []
+    tallies = fitting.passes.tallies
+
+    def noted(rows: Any, design: Any, thetas: Floats, *about: Any, **how: Any) -> Any:
+        fits.append(len(thetas))
+        return tallies(rows, design, thetas, *about, **how)
+
+    monkeypatch.setattr(fitting.passes, "tallies", noted)
+    found = estimator(**FEW).fit(source.x, source.y)
+    assert set(source.loads) == {found.n_passes_} == {1 + len(fits)}
+    assert fits[0] > 1
+    # Then the best alone goes on, by a step or by many at once.
+    assert all(n <= 2 for n in fits[1 + starts.FIRST_STEPS :])
+    assert 2 <= found.n_iter_ <= len(fits)
+    found.support_.compute()
+    assert set(source.loads) == {found.n_passes_ + 1}
+
+
+def test_many_steps_at_once(small_samples: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clean data single steps are short; the fit is the same, in fewer passes."""
+    rows = lazy(*contaminated(20_000, share=0.0), 5_000)
+    how: dict[str, Any] = {**FEW, "tol": 1e-12, "max_iter": 300}
+    leaping = LeastTrimmedSquares(**how).fit(*rows)
+    for module in (fitting, starts):
+        monkeypatch.setattr(module, "leap", lambda moved, changed: 1.0)
+    walking = LeastTrimmedSquares(**how).fit(*rows)
+    assert leaping.n_passes_ < 0.7 * walking.n_passes_
+    assert leaping.objective_ <= walking.objective_ * (1 + 1e-6)
+
+
+def test_other_passes(small_samples: None) -> None:
+    x, y = contaminated(5000)
+    plain, counts, weights = (Counted(x, y, 600, known=i != 1) for i in range(3))
+    passes = LeastTrimmedSquares(**FEW).fit(plain.x, plain.y).n_passes_
+    of_unknown = LeastTrimmedSquares(**FEW).fit(counts.x, counts.y)
+    assert of_unknown.n_passes_ == passes + 1
+    assert set(counts.loads) == {passes + 1}
+    reweighted = LeastTrimmedSquares(reweight=True, random_state=0).fit(weights.x, weights.y)
+    assert reweighted.n_passes_ == passes + 1
+    assert set(weights.loads) == {passes + 1}
+
+
+def test_few_rows_are_loaded_once() -> None:
+    source = Counted(*contaminated(500), 60)
+    found = LeastTrimmedSquares(**FEW).fit(source.x, source.y)
+    assert found.n_passes_ == 1
+    assert set(source.loads) == {1}
+    assert found.n_iter_ >= 1
+
+
+@both
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_wrong_guesses_cost_passes_alone(
+    estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = contaminated(5000)
+    right = estimator(**FEW, max_iter=3, tol=0).fit(*lazy(x, y, 600))
+    n_steps = right.n_passes_ - 1
+    monkeypatch.setattr(fitting, "SIGMA", 0.0)
+    missed = estimator(**FEW, max_iter=3, tol=0).fit(*lazy(x, y, 600))
+    if estimator is LeastTrimmedSquares:  # the other's steps depend on what is gathered
+        assert missed.n_passes_ > right.n_passes_
+        assert missed.n_passes_ <= 1 + 3 * n_steps
+        np.testing.assert_allclose(missed.coef_, right.coef_, rtol=1e-9)
+    error = np.sort(np.abs(y - x @ missed.coef_ - missed.intercept_))[: missed.n_covered_]
+    wanted = (error**2).sum() if estimator is LeastTrimmedSquares else error[-1] ** 2
+    assert missed.objective_ == pytest.approx(wanted, rel=1e-9)
+
+
+def test_cuts_go_ahead_where_too_much_would_be_gathered(
+    small_samples: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = contaminated(5000)
+    right = LeastTrimmedSquares(**FEW).fit(*lazy(x, y, 600))
+    monkeypatch.setattr(fitting, "GATHERED_BYTES", 0)
+    found = LeastTrimmedSquares(**FEW).fit(*lazy(x, y, 600))
+    assert found.n_passes_ == 1 + 2 * (right.n_passes_ - 1)
+    np.testing.assert_allclose(found.coef_, right.coef_, rtol=1e-9)
+
+
+CHUNKS: dict[str, Any] = {
+    "one": -1,
+    "even": 500,
+    "odd": 617,
+    "irregular": (1, 0, 2000, 999, 1000, 1000),
+    "small": 97,
+}
+
+
+@both
+def test_chunks_make_no_difference(estimator: Any, small_samples: None) -> None:
+    """The medians' none at all, sums' in the last digits."""
+    x, y = contaminated(5000)
+    fits = [estimator(**FEW).fit(*lazy(x, y, chunks)) for chunks in CHUNKS.values()]
+    fits.append(estimator(**FEW).fit(x, y))
+    for each in fits[1:]:
+        if estimator is LeastMedianOfSquares:
+            assert each.coef_.tolist() == fits[0].coef_.tolist()
+            assert each.objective_ == fits[0].objective_
+        np.testing.assert_allclose(each.coef_, fits[0].coef_, rtol=1e-9)
+        np.testing.assert_array_equal(np.asarray(each.support_), np.asarray(fits[0].support_))
+
+
+def test_unknown_sizes(small_samples: None) -> None:
+    x, y = contaminated(4000)
+    known = lazy(x, y, 500)
+    keep = np.random.default_rng(0).random(4000) < 0.9
+    mask = da.from_array(keep, chunks=500)
+    found = LeastTrimmedSquares(**FEW).fit(known[0][mask], known[1][mask])
+    wanted = LeastTrimmedSquares(**FEW).fit(x[keep], y[keep])
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
+    np.testing.assert_array_equal(found.support_.compute(), wanted.support_)
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_schedulers(scheduler: str, small_samples: None) -> None:
+    x, y = contaminated(2000)
+    with dask.config.set(scheduler=scheduler, num_workers=1):
+        found = LeastTrimmedSquares(**FEW, max_iter=4, tol=0.1).fit(*lazy(x, y, 500))
+        support = found.support_.compute()
+    np.testing.assert_allclose(found.coef_, [1, 2, 3], atol=0.1)
+    assert support.sum() == found.n_covered_
+
+
+@both
+@pytest.mark.parametrize("kind", ["plain", "held", "lazy"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_kinds_of_arrays(
+    backend: Backend, estimator: Any, kind: str, dtype: str, small_samples: None
+) -> None:
+    """The same rows are drawn and have the same residuals on every device."""
+    x, y = contaminated(4000)
+    x, y = x.astype(dtype), y.astype(dtype)
+    wanted = estimator(**FEW).fit(x, y)
+    if kind == "plain":
+        rows: tuple[Any, Any] = backend.asarray(x), backend.asarray(y)
+    else:
+        make = getattr(backend, kind)
+        rows = make(x, (700, 3)), make(y, 700)
+    found = estimator(**FEW).fit(*rows)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-8)
+    predicted, support = found.predict(rows[0]), found.support_
+    if kind != "plain":
+        assert isinstance(support, da.Array)
+        assert isinstance(predicted, da.Array)
+        assert isinstance(support._meta, backend.array_type)
+        assert isinstance(predicted._meta, backend.array_type)
+        assert (predicted.dtype, support.dtype) == (np.float64, bool)
+        predicted, support = dask.compute(predicted, support)
+    np.testing.assert_array_equal(backend.to_numpy(support), wanted.support_)
+    np.testing.assert_allclose(backend.to_numpy(predicted), wanted.predict(x), rtol=1e-8)
+
+
+def test_lazy_predictions_and_scores() -> None:
+    x, y = contaminated(3000)
+    rows = lazy(x, y, 500)
+    found = LeastTrimmedSquares(**FEW).fit(*rows)
+    predicted = found.predict(rows[0])
+    assert predicted.chunks == rows[1].chunks
+    np.testing.assert_allclose(predicted.compute(), x @ found.coef_ + found.intercept_)
+    source = Counted(x, y, 500)
+    assert found.score(source.x, source.y) == pytest.approx(found.score(*rows), rel=1e-12)
+    assert set(source.loads) == {1}
+    assert found.score(*rows) == pytest.approx(r2_score(y, found.predict(x)), rel=1e-12)
+    assert found.score(x, y) == pytest.approx(found.score(*rows), rel=1e-12)
+    with pytest.raises(ValueError, match="sample_weight"):
+        found.score(*rows, np.ones(3000))
+    with pytest.raises(
+        ValueError, match="X has 2 features, but LeastTrimmedSquares is expecting 3"
+    ):
+        found.predict(rows[0][:, :2])
+    with pytest.raises(NotFittedError):
+        LeastTrimmedSquares().predict(rows[0])
+
+
+def test_fits_of_lazy_rows_can_be_sent(small_samples: None) -> None:
+    x, y = contaminated(2000)
+    found = pickle.loads(pickle.dumps(LeastTrimmedSquares(**FEW).fit(*lazy(x, y, 500))))
+    assert found.support_.compute().sum() == found.n_covered_
+    assert clone(found).get_params() == found.get_params()
+
+
+# --------------------------------------------------------------------------------------------------
+# Bad input
+# --------------------------------------------------------------------------------------------------
+
+x_, y_ = contaminated(100)
+dx, dy = lazy(x_, y_, 20)
+with_nan = da.where(dx > 8.5, np.nan, dx)
+
+ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
+    "collinear": (
+        lambda E: E().fit(da.concatenate([dx, dx[:, :1] + 3], axis=1).rechunk((20, 4)), dy),
+        ValueError,
+        "the columns of X and the intercept are collinear: of 5, only 4 are linearly independent",
+    ),
+    "collinear, plain": (
+        lambda E: E(fit_intercept=False).fit(np.column_stack([x_, 2 * x_[:, 0]]), y_),
+        ValueError,
+        "the columns of X are collinear: of 4, only 3",
+    ),
+    "constant column": (
+        lambda E: E().fit(np.column_stack([x_, np.ones(100)]), y_),
+        ValueError,
+        "collinear",
+    ),
+    "too few rows": (
+        lambda E: E().fit(dx[:8].rechunk(4), dy[:8].rechunk(4)),
+        ValueError,
+        "n_samples=8 is not enough for 4 parameters, which take more than 8",
+    ),
+    "no rows": (lambda E: E().fit(dx[:0], dy[:0]), ValueError, "n_samples=0"),
+    "nan": (
+        lambda E: E().fit(with_nan, dy),
+        ValueError,
+        r"Input X contains NaN or infinity, in chunk \d",
+    ),
+    "infinity": (
+        lambda E: E().fit(dx, da.where(dy == y_[70], np.inf, dy)),
+        ValueError,
+        "Input y contains NaN or infinity, in chunk 3",
+    ),
+    "nan, plain": (
+        lambda E: E().fit(np.where(x_ > 8.5, np.nan, x_), y_),
+        ValueError,
+        "Input X contains NaN",
+    ),
+    "columns in chunks": (
+        lambda E: E().fit(dx.rechunk((20, 2)), dy),
+        ValueError,
+        r"X has 2 chunks along the features, and needs one: x.rechunk\(\{1: -1\}\)",
+    ),
+    "other rows in chunks": (
+        lambda E: E().fit(dx, dy.rechunk(25)),
+        ValueError,
+        r"y.rechunk\(\(X.chunks\[0\],\)\)",
+    ),
+    "other rows": (lambda E: E().fit(dx, dy[:-1]), ValueError, "X has 100 rows, and y 99"),
+    "other rows, found late": (
+        lambda E: E().fit(dx[da.ones(100, chunks=20) > 0], dy[dy > 0]),
+        ValueError,
+        r"chunk \d of X has 20 rows, and that of y \d+",
+    ),
+    "one dimension": (lambda E: E().fit(dx[:, 0], dy), ValueError, "X must be two-dimensional"),
+    "table of y": (lambda E: E().fit(dx, dx), ValueError, "y must be one-dimensional"),
+    "complex": (lambda E: E().fit(dx + 1j, dy), TypeError, "X must be of real numbers"),
+    "objects": (lambda E: E().fit(dx, dy.astype(object)), TypeError, "y must be of real numbers"),
+    "lazy y alone": (lambda E: E().fit(x_, dy), TypeError, "y is lazy and X is not"),
+    "coverage": (lambda E: E(coverage=0.4).fit(dx, dy), ValueError, r"in \[0.5, 1\], and is 0.4"),
+    "a word": (lambda E: E(coverage="all").fit(dx, dy), ValueError, r"\[0.5, 1\], and is 'all'"),
+    "a list": (lambda E: E(coverage=[0.5]).fit(dx, dy), ValueError, r"\[0.5, 1\], and is \[0.5\]"),
+    "a complex tolerance": (lambda E: E(tol=1j).fit(dx, dy), ValueError, r"tol .* and is 1j"),
+    "starts": (lambda E: E(n_starts=0).fit(dx, dy), ValueError, "n_starts must be an integer"),
+    "best": (lambda E: E(n_best=1.5).fit(dx, dy), ValueError, "n_best must be an integer"),
+    "steps": (lambda E: E(max_iter=-1).fit(dx, dy), ValueError, "max_iter must be an integer"),
+    "tolerance": (lambda E: E(tol=1.0).fit(dx, dy), ValueError, "tol must be in"),
+}
+
+
+@both
+@pytest.mark.parametrize("case", ERRORS)
+def test_clear_errors(estimator: Any, case: str) -> None:
+    call, error, message = ERRORS[case]
+    with pytest.raises(error, match=message):
+        call(estimator)
+
+
+@both
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_targets_of_any_size(estimator: Any, scale: float) -> None:
+    """Squares of them may be beyond what a float64 holds, and nothing else is."""
+    x, y = contaminated(300)
+    one, other = (estimator(**FEW, reweight=True).fit(x, y * by) for by in (1.0, scale))
+    np.testing.assert_allclose(other.coef_ / scale, one.coef_, rtol=1e-9)
+    assert other.scale_ / scale == pytest.approx(one.scale_)
+    assert other.objective_ == (math.inf if scale > 1 else pytest.approx(0, abs=1e-300))
+    np.testing.assert_array_equal(other.support_, one.support_)
+
+
+@both
+def test_lazy_rows_without_columns(estimator: Any) -> None:
+    with pytest.raises(ValueError, match=r"0 feature\(s\) \(shape=\(50, 0\)\) while a min"):
+        estimator().fit(da.zeros((50, 0), chunks=(10, 0)), da.zeros(50, chunks=10))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_chunk_that_changes(small_samples: None, is_known: bool) -> None:
+    x, y = contaminated(3000)
+    loads: Iterator[int] = iter(range(100))
+
+    def read(block: Floats, block_info: Any = None) -> Floats:
+        is_changed = block_info and block_info[0]["chunk-location"][0] == 2 and next(loads) == 1
+        return block[1:] if is_changed else block
+
+    table = da.from_array(np.column_stack([x, y]), chunks=(500, -1))
+    table = table.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
+    X, y = table[:, :-1], table[:, -1]
+    if is_known:
+        error: type[Exception] = ValueError
+        message = r"chunk \(2,.*\) of [Xy] has shape \(499,.*\), but its array says \(500,.*\)"
+    else:
+        X._chunks, y._chunks = ((np.nan,) * 6, X.chunks[1]), ((np.nan,) * 6,)
+        error, message = ChunksChangedError, "chunk 2 of X has 499 rows, and 500 were expected"
+    with pytest.raises(error, match=message):
+        LeastTrimmedSquares(**FEW).fit(X, y)
+
+
+@both
+def test_steps_that_do_not_suffice(estimator: Any, small_samples: None) -> None:
+    x, y = contaminated(5000)
+    with pytest.warns(ConvergenceWarning, match="not settled after max_iter=1 steps"):
+        found = estimator(**FEW, max_iter=1).fit(*lazy(x, y, 500))
+    assert found.n_iter_ <= 2
+
+
+def test_regression_says_what_it_needs() -> None:
+    code = """
+import sys
+sys.modules["sklearn"] = None
+import dask_gpuselect.robust as robust
+try:
+    robust.LeastTrimmedSquares
+except ImportError as error:
+    assert "pip install 'dask-gpuselect[learn]'" in str(error), error
+else:
+    raise AssertionError
+assert not hasattr(robust, "LeastSquares")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --------------------------------------------------------------------------------------------------
+# scikit-learn's own checks
+# --------------------------------------------------------------------------------------------------
+
+EXPECTED = {
+    "check_regressors_no_decision_function": "ten rows for five parameters: more are needed",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.any_dask
+@parametrize_with_checks(
+    [estimator(random_state=0, n_starts=50) for estimator in ESTIMATORS],
+    expected_failed_checks=lambda estimator: EXPECTED,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)

@@ -1,0 +1,749 @@
+"""Sorted dask arrays: what goes where, the order, its loads, and pieces that wait on disk."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.callbacks import Callback
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect import ChunksChangedError, argsort, quantile, sort, sort_by
+from dask_gpuselect.engine import exchange
+from dask_gpuselect.engine.exchange import Stages
+from dask_gpuselect.engine.spill import SpillFile, spill_file
+from dask_gpuselect.kernels import cuts, ordering, tally
+from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.finish import counts_at
+from dask_gpuselect.maths.partition import Edges, SortedChunks, Table
+from dask_gpuselect.sorting.radix_sort import radix_sort
+from tests.backends import NUMPY, Backend, kind_of
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
+from tests.sources import Source, changing
+
+ALL_FLOATS = {**FLOATS, **MISSING}
+# Irregular, with empty chunks at both ends and within, and one of one element.
+UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
+N = sum(UNEVEN)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    """Thousands of small tasks; threads and clusters have tests of their own."""
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+# --- What goes where ------------------------------------------------------------------------------
+
+
+@given(
+    parts=st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=5),
+    n_chunks=st.integers(1, 7),
+    missing=st.lists(st.integers(0, 3), min_size=5, max_size=5),
+)
+@settings(max_examples=150)
+def test_pieces_are_those_of_a_stable_sort(
+    parts: list[list[int]], n_chunks: int, missing: list[int]
+) -> None:
+    chunks = [
+        np.append(np.array(part, float), np.full(n, np.nan))
+        for part, n in zip(parts, missing, strict=False)
+    ]
+    layout = SortedChunks(n_chunks)
+    found = [cuts(chunk, chunk.dtype, 1) for chunk in chunks]
+    brackets = layout.bracket(Cuts.merge(found))
+    tallies = [tally(chunk, chunk.dtype, brackets, len(chunk)) for chunk in chunks]
+    assert all(tallies)
+    together = type(tallies[0]).merge(tallies)  # type: ignore[arg-type, union-attr]
+    splitters = layout.splitters(brackets, together)
+    edges = Edges.merge([Edges.of_chunk(brackets, each, splitters) for each in tallies])  # type: ignore[arg-type]
+    table = Table.of(edges, splitters)
+
+    whole = np.concatenate(chunks)
+    of_chunk = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
+    came_from = of_chunk[np.argsort(whole, kind="stable")]
+    bounds = [len(whole) * j // n_chunks for j in range(n_chunks + 1)]
+    for j in range(n_chunks):
+        expected = np.bincount(came_from[bounds[j] : bounds[j + 1]], minlength=len(chunks))
+        np.testing.assert_array_equal(np.diff(table.cuts, axis=1)[:, j], expected)
+    starts = np.cumsum([0, *map(len, chunks)])[:-1]
+    np.testing.assert_array_equal(table.offsets, starts)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=200), st.integers(1, 5))
+@settings(max_examples=50)
+def test_counts_by_what_was_gathered(values: list[int], n_chunks: int) -> None:
+    chunk = np.array(values)
+    layout = SortedChunks(n_chunks)
+    brackets = layout.bracket(cuts(chunk, chunk.dtype, 1))
+    found = tally(chunk, chunk.dtype, brackets, len(chunk))
+    assert found is not None
+    wanted = layout.splitters(brackets, found).values
+    left, right = counts_at(brackets, found, wanted, found.candidates.ordered().places)
+    assert left.dtype == right.dtype == np.int64
+    np.testing.assert_array_equal(left, [(chunk < value).sum() for value in wanted])
+    np.testing.assert_array_equal(right, [(chunk <= value).sum() for value in wanted])
+
+
+def test_ranks_beyond_32_bits() -> None:
+    n = 3 << 40
+    assert SortedChunks(3).starts(n).tolist() == [1 << 40, 2 << 40]
+    assert SortedChunks(2, (n, n)).starts(2 * n).tolist() == [n]
+
+
+# --- The order ------------------------------------------------------------------------------------
+
+
+def check(found: da.Array, expected: NDArray[Any], backend: Backend) -> None:
+    """Each chunk by itself, so that its size is seen."""
+    blocks = dask.compute(*(found.blocks[i] for i in range(found.npartitions)))
+    assert all(type(block) is backend.array_type for block in blocks)
+    assert all(block.dtype == found.dtype == expected.dtype for block in blocks)
+    if not np.isnan(found.size):
+        assert tuple(len(block) for block in blocks) == found.chunks[0]
+    host = np.concatenate([backend.to_numpy(block[()]) for block in blocks])
+    np.testing.assert_array_equal(host, expected)
+    if expected.dtype.kind == "f":
+        assert not np.signbit(host[host == 0]).any()
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("kind", ALL_FLOATS)
+def test_floats(backend: Backend, kind: str, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        values = ALL_FLOATS[kind](N).astype(dtype)
+    x = backend.lazy(values, (UNEVEN,))
+    check(sort(x), np.sort(values), backend)
+    check(argsort(x), np.argsort(values, kind="stable"), backend)
+
+
+@pytest.mark.some(4)
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers(backend: Backend, kind: str, dtype: str) -> None:
+    values = INTEGERS[kind](N, dtype)
+    x = backend.held(values, (UNEVEN,))
+    check(sort(x, chunks=150), np.sort(values), backend)
+    check(argsort(x, chunks=150), np.argsort(values, kind="stable"), backend)
+
+
+@pytest.mark.parametrize("dtype", ["?", ">f8", ">i4", "M8[s]", "m8[ns]"])
+def test_other_dtypes(backend: Backend, dtype: str) -> None:
+    values = (normal(N) * 5).astype("i8").astype(dtype)
+    if dtype[0] in "Mm":
+        values[::7] = "NaT"
+    x = backend.lazy(values, (UNEVEN,))
+    native = values.astype(values.dtype.newbyteorder("="))
+    check(sort(x, chunks=(400, 600 + 1)), np.sort(native), backend)
+    check(argsort(x), np.argsort(native, kind="stable"), backend)
+
+
+@given(data=st.data())
+@settings(max_examples=30)
+def test_any_chunks_in_and_out(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+    n = sum(sizes)
+    spread = data.draw(st.sampled_from([1, 3, 1000]))
+    values = np.floor(normal(n) * spread)
+    values[hashed(np.arange(n)) < data.draw(st.sampled_from([0, 0.3]))] = np.nan
+    row = np.stack([np.arange(n), values], axis=1)
+    x = da.from_array(values, chunks=(tuple(sizes),))
+    rows = da.from_array(row, chunks=(tuple(sizes), 2))
+    chunks = data.draw(st.one_of(st.none(), st.integers(1, n + 3)))
+    how = {
+        "chunks": chunks,
+        "spill": data.draw(st.booleans()),
+        "split_every": data.draw(st.sampled_from([None, 2, 3])),
+    }
+    order = np.argsort(values, kind="stable")
+    keys, found = sort_by(x, rows, **how)
+    np.testing.assert_array_equal(argsort(x, **how), order)
+    np.testing.assert_array_equal(sort(x, **how), np.sort(values))
+    np.testing.assert_array_equal(keys, np.sort(values))
+    np.testing.assert_array_equal(found, row[order])
+    assert keys.chunks[0] == found.chunks[0]
+
+
+def test_chunks_of_the_result() -> None:
+    x = da.from_array(uniform(1000), chunks=(UNEVEN[:-2] + (199, 0),))
+    assert sort(x).chunks == ((125,) * 8,)
+    assert sort(x, chunks=300).chunks == ((300, 300, 300, 100),)
+    assert sort(x, chunks=(1, 998, 1)).chunks == ((1, 998, 1),)
+    assert sort(x, chunks="2 kiB").chunks == ((256, 256, 256, 232),)
+    assert sort(x, chunks=-1).chunks == ((1000,),)
+    assert sort(da.ones(0, chunks=1)).compute().shape == (0,)
+    assert sort(da.ones(1, chunks=1)).compute().tolist() == [1]
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_unknown_sizes(backend: Backend, spill: bool) -> None:
+    values = normal(N)
+    x = backend.lazy(values, (UNEVEN,))
+    positive, expected = x[x > 0], np.sort(values[values > 0])
+    found = sort(positive, spill=spill)
+    assert np.isnan(found.size)
+    blocks = dask.compute(*(found.blocks[i] for i in range(found.npartitions)))
+    sizes = [len(block) for block in blocks]
+    assert max(sizes) - min(sizes) <= 1
+    kind = kind_of(blocks[0])
+    assert kind.array_type is backend.array_type
+    np.testing.assert_array_equal(np.concatenate([kind.to_numpy(b[()]) for b in blocks]), expected)
+    order = backend.to_numpy(argsort(positive, spill=spill).compute())
+    np.testing.assert_array_equal(values[values > 0][order], expected)
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_values_that_go_along(backend: Backend, spill: bool) -> None:
+    keys = np.floor(uniform(N) * 50)
+    order = np.argsort(keys, kind="stable")
+    given = [np.arange(N, dtype="i2"), normal(2 * N).reshape(N, 1, 2), keys > 3]
+    x = backend.lazy(keys, (UNEVEN,))
+    lazies = [backend.lazy(each, (UNEVEN, *each.shape[1:])) for each in given]
+    found = dask.compute(*sort_by(x, *lazies, spill=spill, split_every=3))
+    for ours, theirs in zip(found, [keys, *given], strict=True):
+        np.testing.assert_array_equal(backend.to_numpy(ours), theirs[order])
+        assert ours.dtype == theirs.dtype
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_strings_and_objects_go_along(spill: bool) -> None:
+    words = np.array([f"{i:x}" for i in range(100)])
+    keys = (np.arange(100) * 37) % 50
+    for dtype in ("U4", "S4", "O", "i4,f8"):
+        values = words.astype(dtype) if dtype[0] in "USO" else np.zeros(100, dtype)
+        if dtype == "i4,f8":
+            values["f0"] = np.arange(100)
+        x, y = (da.from_array(each, chunks=30) for each in (keys, values))
+        found = sort_by(x, y, spill=spill)[1].compute()
+        assert found.tolist() == values[np.argsort(keys, kind="stable")].tolist()
+        assert found.dtype == values.dtype
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_values_of_several_dtypes(spill: bool) -> None:
+    """Chunks need not be what their array says, if all together are something."""
+    key = da.from_array(np.array([3, 1, 2, 0]), chunks=2)
+    numbers = da.from_array(np.arange(4.0), chunks=2)
+    for first in (True, False):
+        mixed = numbers.map_blocks(
+            lambda block, first=first: block.astype("f4") if (block[0] == 0) == first else block,
+            dtype="f8",
+        )
+        assert sort_by(key, mixed, spill=spill)[1].compute().tolist() == [3, 1, 2, 0]
+    words = da.from_array(np.array(["a", "b", "c", "d"]), chunks=2)
+    wide = words.map_blocks(lambda block: np.char.add(block, "x" * (3 if block[0] == "c" else 1)))
+    found = sort_by(key, wide, spill=spill)[1].compute()
+    assert found.tolist() == ["dxxx", "bx", "cxxx", "ax"]
+
+
+def test_plain_arrays(backend: Backend) -> None:
+    values = np.where(uniform(500) < 0.1, np.nan, np.floor(normal(500) * 9))
+    x, order = backend.asarray(values), np.argsort(values, kind="stable")
+    np.testing.assert_array_equal(backend.to_numpy(sort(x)), np.sort(values))
+    np.testing.assert_array_equal(backend.to_numpy(argsort(x)), order)
+    keys, rows = sort_by(x, backend.asarray(np.arange(1000).reshape(500, 2)))
+    np.testing.assert_array_equal(backend.to_numpy(keys), np.sort(values))
+    np.testing.assert_array_equal(backend.to_numpy(rows), np.arange(1000).reshape(500, 2)[order])
+    assert sort([3, 1, 2]).tolist() == [1, 2, 3]
+    ascending = np.arange(5, dtype="u8")
+    assert not np.shares_memory(sort(ascending), ascending)
+    np.testing.assert_array_equal(backend.to_numpy(x), values)  # not sorted in place
+
+
+# --- One chunk ------------------------------------------------------------------------------------
+
+
+def check_one_chunk(values: NDArray[Any], backend: Backend) -> None:
+    """Orders and pieces, against NumPy's."""
+    dtype = values.dtype
+    keys = ordering.keys_of(backend.asarray(values), dtype)
+    order, expected = np.argsort(values, kind="stable"), np.sort(values)
+    np.testing.assert_array_equal(backend.to_numpy(ordering.stable_order(keys)), order)
+    n_valid = len(values) - int(np.count_nonzero(values != values))  # noqa: PLR0124 - NaN, NaT
+    marks = expected[np.arange(1, 9) * n_valid // 9] if n_valid else expected[:0]
+    for has_order in (False, True):
+        found = ordering.dealt(keys, marks, dtype, has_order=has_order)
+        np.testing.assert_array_equal(found.below, expected[:n_valid].searchsorted(marks))
+        upto = expected[:n_valid].searchsorted(marks, side="right")
+        np.testing.assert_array_equal(found.upto, upto)
+        ends = [0, *found.upto.tolist(), n_valid, len(values)]
+        for a, b in itertools.pairwise(ends):  # each piece has what it is to have
+            piece = found.keys[a:b].copy()
+            ordering.sort(piece)
+            piece = backend.to_numpy(ordering.elements_of(piece, dtype))
+            np.testing.assert_array_equal(piece, expected[a:b])
+        if has_order:
+            places = backend.to_numpy(ordering.places(found, 5)) - 5
+            dealt = values[places]
+            whole = keys.copy()[ordering.stable_order(keys)]
+            whole = backend.to_numpy(ordering.elements_of(whole, dtype))
+            np.testing.assert_array_equal(whole, expected)
+            ties = dealt[1:] == dealt[:-1]
+            assert (np.diff(places)[ties] > 0).all()  # stable
+    np.testing.assert_array_equal(backend.to_numpy(backend.asarray(values)), values)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("kind", ALL_FLOATS)
+def test_a_chunk_of_floats(backend: Backend, kind: str, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        check_one_chunk(ALL_FLOATS[kind](1500).astype(dtype), backend)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_a_chunk_of_integers(backend: Backend, kind: str, dtype: str) -> None:
+    check_one_chunk(INTEGERS[kind](1500, dtype), backend)
+
+
+def test_a_chunk_of_dates() -> None:
+    for dtype in ("M8[s]", "m8[ns]"):
+        values = np.floor(normal(1500) * 99).astype("i8").astype(dtype)
+        values[::7] = "NaT"
+        check_one_chunk(values, NUMPY)
+
+
+@pytest.mark.parametrize("together", [1, 5, 33])
+def test_elements_that_differ_in_their_last_bits(backend: Backend, together: int) -> None:
+    """Keys and places do not fit into a word together; up to 32 equal beginnings are put in order
+    by insertion, and more by NumPy."""
+    n = 1500
+    high = hashed(np.arange(n) // together) * 2.0 ** np.arange(n % 7, n % 7 + 1) * 1e300
+    values = np.nextafter(high, 0).view("i8") + (hashed(np.arange(n)) * 5).astype("i8")
+    values[0], values[1] = np.iinfo("i8").min + 1, np.iinfo("i8").max
+    check_one_chunk(values, backend)
+    check_one_chunk(values.view("u8"), backend)
+
+
+# --- Through groups of chunks ---------------------------------------------------------------------
+
+COUNTED: dict[str, tuple[Callable[[da.Array], Any], int]] = {
+    "sort": (sort, 1),
+    "argsort": (argsort, 1),
+    "sort_by": (lambda x: sort_by(x, x)[1], 1),
+    "radix_sort": (lambda x: radix_sort(x, bits=16), 2),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_tasks_of_many_chunks(name: str) -> None:
+    """Two for each chunk and group, which are about the root of the chunks in number; as many
+    edges, and those of the rest, for each pass."""
+    ask, n_passes = COUNTED[name]
+    n = 441
+    graph = dict(ask(da.zeros(4 * n, chunks=4, dtype="f4")).__dask_graph__())
+    n_edges = sum(len(task.dependencies) for task in graph.values())
+    assert len(graph) <= n_passes * n * (2 * 22 + 4) + 20 * n
+    assert n_edges <= 2 * n_passes * n * (2 * 22 + 4) + 40 * n
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("n_in", [300, 1000, 7])
+def test_groups_are_even_and_batches_have_each_chunk_once(n_in: int, in_order: bool) -> None:
+    assert Stages.of(200, (1,) * 300) == Stages(tuple(range(301)))
+    for sizes in ((1,) * 70_000, (1,) * 65_000 + (100_000,), (0,) * 66_000 + (5,), (0,) * 66_000):
+        stages = Stages.of(n_in, sizes, in_order=in_order)
+        assert stages.steps[0] == 0
+        assert stages.steps[-1] == len(sizes)
+        assert (np.diff(stages.steps) > 0).all()
+        of_groups = np.add.reduceat(sizes, stages.steps[:-1])
+        n_groups = np.sqrt(len(sizes))
+        assert of_groups.max() <= sum(sizes) / (n_groups - 1) + max(sizes)
+        batches = [np.arange(n_in)[stages.batch(i)] for i in range(stages.n_batches)]
+        assert max(map(len, batches)) <= n_groups
+        assert sorted(np.concatenate(batches)) == list(range(n_in))
+
+
+@pytest.fixture
+def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "PAIRS", 0)
+
+
+@pytest.mark.usefixtures("grouped")
+@pytest.mark.parametrize("spill", [False, True])
+@pytest.mark.parametrize("kind", ["normal", "sorted", "few", "missing", "dates"])
+def test_through_groups(backend: Backend, kind: str, spill: bool) -> None:
+    if kind == "dates" and backend is not NUMPY:
+        return  # CuPy has none
+    values = normal(N)
+    changed = {
+        "sorted": np.sort(values),
+        "few": np.floor(values * 2),
+        "missing": np.where(values > 0.2, np.nan, values),
+        "dates": np.where(values > 0.9, np.datetime64("NaT"), (values * 9).astype("M8[s]")),
+    }
+    values = changed.get(kind, values)
+    order = np.argsort(values, kind="stable")
+    for chunks, out in ((UNEVEN, 90), (40, None), (150, (1, 0, 0, 500, N - 501)), (N, 30)):
+        sizes = chunks if isinstance(chunks, tuple) else None
+        x = backend.lazy(values, (sizes or chunks,))
+        check(sort(x, chunks=out, spill=spill), np.sort(values), backend)
+        check(argsort(x, chunks=out, spill=spill, split_every=2), order, backend)
+        rows = backend.lazy(np.arange(2 * N).reshape(N, 2), (x.chunks[0], 2))
+        keys, found = dask.compute(*sort_by(x, rows, chunks=out, spill=spill))
+        np.testing.assert_array_equal(backend.to_numpy(keys), np.sort(values))
+        np.testing.assert_array_equal(backend.to_numpy(found)[:, 0], 2 * order)
+        if not spill:
+            found = backend.to_numpy(radix_sort(x).compute())
+            np.testing.assert_array_equal(found, np.sort(values))
+
+
+@pytest.mark.usefixtures("grouped")
+@pytest.mark.parametrize("data", [np.arange(6400.0), normal(6400)], ids=["sorted", "normal"])
+def test_no_task_of_a_group_holds_more_than_a_few_chunks(data: NDArray[Any]) -> None:
+    """Of sorted data neighbours go to the same group, and are in different batches."""
+    held = []
+
+    def look(key: Any, result: Any, *_: Any) -> None:
+        if "regrouped" in str(key):
+            held.append(sum(len(piece[0]) for piece in result if piece is not None))
+
+    with Callback(posttask=look):
+        found = sort(da.from_array(data, chunks=100)).compute()
+    np.testing.assert_array_equal(found, np.sort(data))
+    assert sum(held) == 6400
+    assert max(held) <= 200
+
+
+@pytest.mark.usefixtures("grouped")
+def test_what_goes_through_groups_is_written_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[int] = []
+    write = SpillFile.write
+
+    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
+        written.append(array.nbytes)
+        return write(self, array)
+
+    monkeypatch.setattr(SpillFile, "write", noted)
+    x = da.from_array(normal(900), chunks=30)
+    sort(x, spill=tmp_path).compute()
+    assert sum(written) == 2 * x.nbytes
+    gc.collect()
+    assert not [name for name in open_files() if str(tmp_path) in name]
+
+
+def test_dask_config_of_reductions() -> None:
+    values = normal(N)
+    x = da.from_array(values, chunks=50)
+    with dask.config.set(split_every={0: 2}):
+        np.testing.assert_array_equal(sort(x), np.sort(values))
+        np.testing.assert_array_equal(argsort(x), np.argsort(values))
+
+
+# --- Loads and laziness ---------------------------------------------------------------------------
+
+SORTS: dict[str, tuple[Callable[[da.Array, da.Array], Any], int, int]] = {
+    "sort": (lambda x, y: sort(x), 3, 0),
+    "sort on disk": (lambda x, y: sort(x, spill=True), 3, 0),
+    "argsort": (lambda x, y: argsort(x, split_every=2), 3, 0),
+    "sort_by": (lambda x, y: sort_by(x, y), 3, 1),
+    "one of sort_by": (lambda x, y: sort_by(x, y)[1], 3, 1),
+}
+
+
+@pytest.mark.usefixtures("grouped")
+def test_loads_through_groups() -> None:
+    key, value = Source((1000,)), Source((1000,), "i8")
+    dask.compute(sort_by(key.lazy(90), value.lazy(90)))
+    assert set(key.loads.values()) == {3}
+    assert set(value.loads.values()) == {1}
+
+
+@pytest.mark.parametrize("name", SORTS)
+def test_loads(backend: Backend, name: str) -> None:
+    ask, of_key, of_value = SORTS[name]
+    key, value = Source((1000,)), Source((1000,), "i8")
+    x, y = (backend.mapped(source.lazy(90)) for source in (key, value))
+    asked = ask(x, y)
+    assert not key.loads
+    assert not value.loads
+    dask.compute(asked)
+    assert set(key.loads.values()) == {of_key}
+    assert set(value.loads.values()) == ({of_value} if of_value else set())
+    assert len(key.loads) == 12
+
+
+def test_what_key_and_value_share_is_read_once_in_the_third_load() -> None:
+    source = Source((900,))
+    x = source.lazy(100)
+    dask.compute(sort_by(-x, x, 2 * x))
+    assert set(source.loads.values()) == {3}
+
+
+def test_names_are_those_of_the_arguments() -> None:
+    x = da.from_array(uniform(100), chunks=30)
+    assert sort(x).name == sort(x).name
+    names = {sort(x).name, sort(x, chunks=10).name, sort(x, split_every=2).name}
+    names |= {sort(x, spill=True).name, sort(x, spill="/tmp").name, argsort(x).name}
+    names |= {each.name for each in sort_by(x, x + 1)}
+    assert len(names) == 8
+
+
+def test_a_sorted_array_composes() -> None:
+    values = normal(700)
+    x = sort(da.from_array(values, chunks=100).map_blocks(np.copy))
+    assert quantile(x, 0.5).compute() == np.median(values)
+    np.testing.assert_array_equal((x - x[0]).compute(), np.sort(values) - values.min())
+    np.testing.assert_array_equal(x[::-1][:30], np.sort(values)[::-1][:30])
+
+
+# --- On disk --------------------------------------------------------------------------------------
+
+
+def open_files() -> list[str]:
+    """The files without a name that this process holds open (Linux)."""
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return [os.readlink(link) for link in links if os.path.islink(link)]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux tells of open files")
+def test_pieces_wait_in_one_file_that_is_gone_afterwards(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def look(block: NDArray[Any]) -> NDArray[Any]:
+        seen.extend(name for name in open_files() if str(tmp_path) in name)
+        return block
+
+    values = normal(1000)
+    x = da.from_array(values, chunks=100).map_blocks(np.copy)
+    found = sort(x, spill=tmp_path).map_blocks(look, dtype=float, meta=np.empty(0))
+    np.testing.assert_array_equal(found.compute(scheduler="threads"), np.sort(values))
+    assert len(set(seen)) == 1
+    assert not list(tmp_path.iterdir())
+    gc.collect()
+    assert not [name for name in open_files() if str(tmp_path) in name]
+
+
+def test_when_pieces_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = SpillFile.write
+
+    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
+        written.append(array.nbytes)
+        return write(self, array)
+
+    monkeypatch.setattr(SpillFile, "write", noted)
+    values = uniform(1000)
+    held = da.from_array(values, chunks=100)
+    lazy = held.map_blocks(np.copy)
+    for x, limit, nbytes in (
+        (lazy, "8000 B", 0),
+        (lazy, "7999 B", 8000),
+        (lazy[lazy >= 0], "1 GiB", 8000),  # of unknown size
+        (held, "0 B", 0),  # in memory already
+    ):
+        with dask.config.set({"dask_gpuselect.spill-limit": limit}):
+            sort(x).compute()
+        assert sum(written) == nbytes
+        written.clear()
+    with dask.config.set({"dask_gpuselect.spill-limit": "12 kB"}):
+        dask.compute(sort_by(lazy, lazy))
+    assert sum(written) == 16_000
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    class Full:
+        def seek(self, place: int) -> None: ...
+
+        def write(self, data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None: ...
+
+    file = SpillFile(str(tmp_path))
+    file._file.close()
+    file._file = Full()  # type: ignore[assignment]
+    with pytest.raises(OSError, match="No space") as caught:
+        file.write(np.ones(3))
+    assert str(tmp_path) in caught.value.__notes__[0]
+    with pytest.raises(FileNotFoundError) as caught:
+        sort(da.ones(10, chunks=5), spill=tmp_path / "missing").compute()
+    assert "wait on disk" in caught.value.__notes__[0]
+
+
+def test_short_writes_and_reads(tmp_path: Path) -> None:
+    """Of more than 2 GB a system writes a part."""
+    file = SpillFile(str(tmp_path))
+    real = file._file
+
+    class Short:
+        seek = real.seek
+
+        def write(self, data: memoryview) -> int:
+            return real.write(data[:5])
+
+        def readinto(self, data: memoryview) -> int:
+            return real.readinto(data[:3])  # type: ignore[attr-defined, no-any-return]
+
+    file._file = Short()  # type: ignore[assignment]
+    pieces = [file.write(np.arange(10.0) * i) for i in range(3)]
+    for i, piece in enumerate(pieces):
+        whole = np.empty(10)
+        piece.read_into(whole)
+        np.testing.assert_array_equal(whole, np.arange(10.0) * i)
+    real.truncate(100)
+    with pytest.raises(OSError, match="lost its end"):
+        pieces[2].read_into(np.empty(10))
+
+
+def test_a_piece_is_sent_as_what_it_holds(tmp_path: Path) -> None:
+    values = np.arange(12).reshape(3, 4)
+    piece = SpillFile(str(tmp_path)).write(values[::2])
+    sent = pickle.loads(pickle.dumps(piece))
+    assert type(sent) is np.ndarray
+    np.testing.assert_array_equal(sent, values[::2])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(piece[1:2])), values[2:3])
+    assert piece[1:1].shape == (0, 4)
+
+
+def test_a_file_is_found_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Threads that drop the last piece, and others that write the next, at the same time."""
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for i in range(300):
+                whole = np.empty(1)
+                spill_file("same", str(tmp_path)).write(np.array([float(i)])).read_into(whole)
+                assert whole[0] == i
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_fork_has_files_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours = spill_file("same", str(tmp_path))
+    assert spill_file("same", str(tmp_path)) is ours
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert spill_file("same", str(tmp_path)) is not ours
+
+
+# --- What goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [sort, argsort, sort_by])
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (da.ones((3, 3)), ValueError, "ravel"),
+        (da.ones(()), ValueError, "0 dimensions"),
+        (da.ones(3, dtype=complex), TypeError, "complex"),
+        (da.from_array(np.array(["a", "b"])), TypeError, "<U1"),
+        (da.ma.masked_array(da.ones(3), mask=[0, 1, 0]), TypeError, "masked"),
+        (np.ones((2, 2)), ValueError, "ravel"),
+    ],
+)
+def test_arrays_that_cannot_be_sorted(function: Any, x: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        function(x)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    x = da.ones(10, chunks=4)
+    with pytest.raises(ValueError, match="split_every"):
+        sort(x, split_every=1)
+    with pytest.raises(ValueError, match="integer"):
+        sort(x, split_every=2.5)  # type: ignore[arg-type]
+    for chunks in (0, -2):
+        with pytest.raises(ValueError, match="positive"):
+            sort(x, chunks=chunks)
+    masked = x.map_blocks(lambda block: np.ma.masked_equal(block, 1), meta=np.empty(0))
+    with pytest.raises(TypeError, match="masked"):
+        sort_by(x, masked)[1].compute()
+    with pytest.raises(ValueError, match="[Cc]hunks"):
+        sort(x, chunks=(5, 4))
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        sort(x[x > 0], chunks=3)
+    values: Sequence[Any] = (da.ones(10, chunks=5), da.ones(9, chunks=4), da.ones(()), np.ones(9))
+    for value in values:
+        with pytest.raises(ValueError, match="chunks of the key"):
+            sort_by(x, value)
+    with pytest.raises(ValueError, match="one chunk along others"):
+        sort_by(x, da.ones((10, 4), chunks=(4, 2)))
+    with pytest.raises(ValueError, match="as the key, 3, and one"):
+        sort_by(np.ones(3), np.ones(4))
+    with pytest.raises(TypeError, match="lazy key"):
+        sort_by(np.ones(3), da.ones(3))
+
+
+def test_sizes_that_show_while_computing() -> None:
+    x = da.from_array(np.arange(10.0), chunks=5)
+    with pytest.raises(ValueError, match="chunk . of the key has 5 elements, and of a value [23]"):
+        sort_by(x, x[x % 2 == 0])[1].compute()
+    x._chunks = ((5, 4),)
+    with pytest.raises(
+        ValueError, match=r"chunk \(1,\) has shape \(5,\), but its array says \(4,\)"
+    ):
+        sort(x).compute()
+
+
+@pytest.mark.parametrize("load", [2, 3])
+@pytest.mark.parametrize(
+    "change", [lambda v: v[:-1], lambda v: v + 0.5, lambda v: np.append(v[1:], np.nan)]
+)
+@pytest.mark.parametrize("pairs", [0, exchange.PAIRS])
+def test_a_chunk_that_changes(
+    change: Any, load: int, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "PAIRS", pairs)
+    x = changing(lambda v, turn: change(v) if turn == load else v, directory=tmp_path)
+    with pytest.raises(ChunksChangedError, match=r"chunks? .*\(3,\)|wanted ranks"):
+        sort(x).compute()
+
+
+# --- Chunks that lie anyhow in memory -------------------------------------------------------------
+
+
+class Strided:
+    """Hands out parts of an array as they lie."""
+
+    ndim = 1
+
+    def __init__(self, a: NDArray[Any]) -> None:
+        self.a, self.shape, self.dtype = a, a.shape, a.dtype
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return self.a[index]
+
+
+@pytest.mark.parametrize("layout", ["every other", "backwards", "repeated", "a field"])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2", "u4", "f8", "M8[s]"])
+def test_chunks_that_are_not_contiguous(dtype: str, layout: str) -> None:
+    values = (np.arange(40, dtype="i8") * 7 % 11).astype(dtype)
+    table = np.zeros(40, [("before", "u1"), ("x", dtype)])
+    table["x"] = values
+    a = {
+        "every other": values[::2],
+        "backwards": values[::-1],
+        "repeated": np.broadcast_to(values[3:4], (9,)),
+        "a field": table["x"],
+    }[layout]
+    for chunks in (4, 40):
+        x = da.from_array(Strided(a), chunks=chunks, meta=np.empty(0, dtype))
+        np.testing.assert_array_equal(sort(x), np.sort(a))
+        np.testing.assert_array_equal(argsort(x), np.argsort(a, kind="stable"))
+        np.testing.assert_array_equal(sort_by(x, x)[1], np.sort(a))

@@ -1,0 +1,615 @@
+"""Monotone splines: continuous, monotone to the last bit, the papers' own functions."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.special import ndtr
+
+from dask_gpuselect.distribution import MonotoneQuadraticSpline, MonotoneRationalSpline
+from tests.backends import Backend
+
+pytestmark = pytest.mark.any_dask  # of no dask arrays
+
+Floats = NDArray[np.float64]
+EPS = 2.0**-52
+
+# Figure 1 of Beliakov and Liu: the data of Akima that Fritsch, Carlson, Gregory and Delbourgo use.
+AKIMA = (
+    [0.0, 2.0, 3.0, 5.0, 6.0, 8.0, 9.0, 11.0, 12.0, 14.0, 15.0],
+    [10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.5, 15.0, 50.0, 60.0, 85.0],
+)
+
+
+def points(name: str) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(len(name))
+    x, y = np.sort(rng.normal(size=40)), np.sort(rng.normal(size=40))
+    kinds: dict[str, Any] = {
+        "random": (x, y),
+        "flat and steep": (x, np.round(y) + 1e-3 * y),
+        "flats": (x, np.round(2 * y)),
+        "outliers": (x, np.sinh(9 * y)),
+        "jumps": (np.round(x, 1), y),
+        "jumps and flats": (np.round(x), np.round(y)),
+        "descending": (x, -y),
+        "Akima": AKIMA,
+        "two": ([1.0, 3.0], [2.0, 7.0]),
+        "one jump": ([1.0, 1.0], [2.0, 7.0]),
+        "line": (np.arange(9.0), np.arange(9.0) * 3),
+    }
+    return tuple(map(np.asarray, kinds[name]))  # type: ignore[return-value]
+
+
+every_kind = pytest.mark.parametrize(
+    "kind",
+    [
+        *("random", "flat and steep", "flats", "outliers", "jumps", "jumps and flats"),
+        *("descending", "Akima", "two", "one jump", "line"),
+    ],
+)
+
+
+def quadratic(x: Any, y: Any, **options: Any) -> MonotoneQuadraticSpline:
+    return MonotoneQuadraticSpline(x, y, **options)
+
+
+def rational(x: Any, y: Any, **options: Any) -> MonotoneRationalSpline:
+    """With slopes of all sizes."""
+    given = 10.0 ** np.random.default_rng(len(x)).uniform(-3, 3, len(x))
+    given[::4] = 0
+    return MonotoneRationalSpline(x, y, given if y[-1] >= y[0] else -given, **options)
+
+
+both = pytest.mark.parametrize("make", [quadratic, rational])
+
+
+def between(x: Floats, each: int = 33) -> Floats:
+    """Ascending: the points, their neighbours, and some in every interval."""
+    inner = (x[:-1, None] + np.diff(x)[:, None] * np.linspace(0, 1, each)).ravel()
+    beside = [np.nextafter(x, x[0] - 1), np.nextafter(x, x[-1] + 1)]
+    return np.sort(np.concatenate([x, *beside, inner])).clip(x[0], x[-1])
+
+
+def is_last_of_equal(x: Floats) -> NDArray[np.bool_]:
+    return np.append(x[1:] != x[:-1], True)
+
+
+# --- Monotone, and through the points -------------------------------------------------------------
+
+
+def check_monotone(spline: Any, x: Floats, y: Floats) -> None:
+    """Exactly, and between the ends of each interval."""
+    z = between(x)
+    values = spline(z)
+    sign = -1 if y[-1] < y[0] else 1
+    assert np.isfinite(values).all()
+    assert (sign * values[1:] >= sign * values[:-1]).all()
+    ends = is_last_of_equal(x)
+    np.testing.assert_array_equal(spline(x[ends]), y[ends])
+    before = np.searchsorted(x, z, side="right") - 1
+    after = np.minimum(before + 1, len(x) - 1)
+    assert (sign * values >= sign * y[before]).all()
+    assert (sign * values <= sign * y[after]).all()
+
+
+@both
+@every_kind
+def test_monotone(make: Any, kind: str, backend: Backend) -> None:
+    x, y = points(kind)
+    spline = make(backend.asarray(x), backend.asarray(y))
+    check_monotone(lambda z: backend.to_numpy(spline(backend.asarray(z))), x, y)
+    sign = -1 if y[-1] < y[0] else 1
+    assert (sign * spline(backend.asarray(between(x)), nu=1) >= 0).all()
+
+
+sizes = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-8, 8).map(float),
+    st.integers(-1074, 1023).map(lambda e: 2.0**e),
+    st.integers(-1074, 1023).map(lambda e: -(2.0**e)),
+    st.floats(0.5, 2),
+)
+
+
+@given(st.data(), st.integers(2, 8))
+@settings(max_examples=200)
+def test_monotone_whatever_the_numbers(data: st.DataObject, n: int) -> None:
+    """Denormal widths, widths and rises that overflow, slopes from 0 to the largest."""
+    x = np.sort(data.draw(st.lists(sizes, min_size=n, max_size=n)))
+    y = np.sort(data.draw(st.lists(sizes, min_size=n, max_size=n)))
+    slopes = np.abs(data.draw(st.lists(sizes, min_size=n, max_size=n)))
+    splines: list[Any] = [MonotoneRationalSpline(x, y, slopes)]
+    if not ((x == x[0]).all() and (y == y[0]).all()):
+        splines.append(MonotoneQuadraticSpline(x, y))
+    with np.errstate(over="ignore"):
+        z = between(x / 2, 9) * 2
+        v = np.clip(between(y / 2, 9) * 2, y[0], y[-1])
+    z = np.clip(z, x[0], x[-1])
+    for spline in splines:
+        values, places = spline(z), spline.inverse(v)
+        assert (values[1:] >= values[:-1]).all()
+        before = np.searchsorted(x, z, side="right") - 1
+        assert (values >= y[before]).all()
+        assert (values <= y[np.minimum(before + 1, n - 1)]).all()
+        ends = is_last_of_equal(x)
+        np.testing.assert_array_equal(spline(x[ends]), y[ends])
+        first = np.minimum(np.searchsorted(y, v, side="left"), n - 1)
+        assert (places <= x[first]).all()
+        assert (places >= x[np.maximum(first - 1, 0)]).all()
+        # Nowhere a NaN, and derivatives are in the direction of y.
+        with np.errstate(over="ignore"):
+            outside = np.array([-np.inf, x[0] - np.abs(x[0]) / 9, np.inf])
+        assert (spline(z, 1) >= 0).all()
+        assert not np.isnan(spline(z, 2)).any()
+        assert not np.isnan(spline(outside)).any()
+
+
+def test_steps_larger_than_a_float(backend: Backend) -> None:
+    big = 1.7e308
+    slack = 4 * EPS * big  # some eps of the rise
+    for make in (quadratic, lambda x, y: MonotoneRationalSpline(x, y, [1, 1])):
+        spline = make(backend.asarray([-big, big]), backend.asarray([-big, big]))
+        z = np.array([-big, -big / 2, 0, big / 4, big])
+        np.testing.assert_allclose(
+            backend.to_numpy(spline(backend.asarray(z))), z, rtol=0, atol=slack
+        )
+        np.testing.assert_allclose(
+            backend.to_numpy(spline.inverse(backend.asarray(z))), z, rtol=0, atol=slack
+        )
+        slopes = backend.to_numpy(spline(backend.asarray(z), nu=1))
+        np.testing.assert_allclose(slopes, 1, rtol=4 * EPS)
+
+
+@both
+def test_the_last_point_is_met(make: Any) -> None:
+    """Whose y is lost in the rise to it."""
+    spline = make([0, 1, 2, 2], [-2, -1, 1e-200, 1e-190])
+    assert float(spline(2)) == 1e-190
+    assert float(make([0, 1, 2], [-2, -1, 1e-200])(2)) == 1e-200
+    assert float(spline.inverse(1e-190)) == 2
+
+
+# --- Continuous, in value and slope ---------------------------------------------------------------
+
+
+def polynomials(spline: Any) -> tuple[Floats, Floats]:
+    """Value and slope of each piece at its end."""
+    width = np.diff(spline.t)
+    values = spline.alpha + width * (spline.beta + spline.gamma * width)
+    return values, spline.beta + 2 * spline.gamma * width
+
+
+@pytest.mark.parametrize(
+    "kind", ["random", "flat and steep", "flats", "outliers", "descending", "Akima", "two", "line"]
+)
+def test_quadratic_is_continuous(kind: str) -> None:
+    """At every knot, in the papers' own terms: the first of two that coincide has no piece."""
+    x, y = points(kind)
+    spline = quadratic(x, y)
+    assert len(spline.t) == 2 * len(x) - 1
+    assert len(spline.alpha) == len(spline.beta) == len(spline.gamma) == 2 * (len(x) - 1)
+    assert (np.diff(spline.t) >= 0).all()
+    np.testing.assert_array_equal(spline.t[::2], x)
+    values, slopes = polynomials(spline)
+    # Knots are rounded, by which a steep piece misses the value of the next, a bent one its slope.
+    scale, at = np.abs(y).max(), np.abs(spline.t[1:-1])
+    steep = np.abs([spline.beta, slopes]).max(axis=0)
+    bent = 2 * np.abs(spline.gamma)
+    missed_values = np.abs(values[:-1] - spline.alpha[1:])
+    missed_slopes = np.abs(slopes[:-1] - spline.beta[1:])
+    kept = np.diff(spline.t)[:-1] > 0  # a piece without width hands on what it was given
+    either = [np.maximum(of_one[:-1], of_one[1:]) for of_one in (steep, bent)]
+    assert (missed_values <= 4 * EPS * (scale + either[0] * at))[kept].all()
+    assert (missed_slopes <= 4 * EPS * (either[0] + either[1] * at))[kept].all()
+    # Coinciding knots carry the same piece.
+    twice = np.flatnonzero(np.diff(spline.t) == 0)
+    for of_piece in (spline.alpha, spline.beta, spline.gamma):
+        np.testing.assert_array_equal(of_piece[twice], of_piece[twice + 1])
+    # And the spline is what they say.
+    z = between(x)
+    j = np.minimum(np.searchsorted(spline.t, z, side="right") - 1, 2 * len(x) - 3)
+    way = z - spline.t[j]
+    said = spline.alpha[j] + way * (spline.beta[j] + spline.gamma[j] * way)
+    assert (np.abs(spline(z) - said) <= 8 * EPS * (scale + steep[j] * np.abs(z))).all()
+    rate = spline.beta[j] + 2 * spline.gamma[j] * way
+    assert (np.abs(spline(z, nu=1) - rate) <= 8 * EPS * (steep[j] + bent[j] * np.abs(z))).all()
+    inside = np.abs(z[:, None] - spline.t).min(axis=1) > 1e-9
+    curvature = 2 * spline.gamma[j]
+    np.testing.assert_allclose(spline(z, nu=2)[inside], curvature[inside], rtol=1e-12)
+
+
+def test_the_printed_formula_is_not() -> None:
+    """The value at the added knot as printed lacks a factor (t - x)**2 in its last term."""
+    x, y = points("random")
+    spline = quadratic(x, y)
+    start, knot = spline.t[:-1:2], spline.t[1::2]
+    d, middle = spline.beta[::2], spline.beta[1::2]
+    has_knot = knot > start
+    way = (knot - start)[has_knot]
+    bend = (middle - d)[has_knot]
+    before = (spline.alpha[::2] + (knot - start) * d)[has_knot]
+    reached = before + spline.gamma[::2][has_knot] * way**2  # by the piece in front of the knot
+    printed, derived = before + bend / (2 * way), before + bend * way / 2
+    np.testing.assert_allclose(derived, reached, atol=1e-14)
+    np.testing.assert_allclose(spline.alpha[1::2][has_knot], reached, atol=1e-14)
+    assert np.abs(printed - reached).max() > 1
+
+
+def as_printed(x: Floats, y: Floats, z: float) -> float:
+    """The paper's section 2.1, one interval after the other, with the formula put right."""
+    delta = np.diff(y) / np.diff(x)
+    d = np.zeros(len(x))
+    for i in range(1, len(x) - 1):
+        if delta[i - 1] * delta[i] > 0:
+            d[i] = 2 * delta[i - 1] * delta[i] / (delta[i - 1] + delta[i])
+    for end, next_one, mean in ((0, 1, delta[0]), (-1, -2, delta[-1])):
+        if mean * (2 * mean - d[next_one]) > 0:
+            d[end] = 2 * mean - d[next_one]
+    i = int(np.clip(np.searchsorted(x, z, side="right") - 1, 0, len(x) - 2))
+    h = x[i + 1] - x[i]
+    t = (x[i] + x[i + 1]) / 2
+    if (d[i + 1] - delta[i]) * (d[i] - delta[i]) < 0:
+        t = x[i + 1] + (d[i] - delta[i]) * h / (d[i + 1] - d[i])
+    middle = 2 * delta[i] - d[i + 1] + (d[i + 1] - d[i]) * (t - x[i]) / h
+    if z < t:
+        bend = (middle - d[i]) / (2 * (t - x[i]))
+        return float(y[i] + d[i] * (z - x[i]) + bend * (z - x[i]) ** 2)
+    at_knot = y[i] + d[i] * (t - x[i]) + (middle - d[i]) * (t - x[i]) / 2
+    return float(
+        at_knot + middle * (z - t) + (d[i + 1] - middle) / (2 * (x[i + 1] - t)) * (z - t) ** 2
+    )
+
+
+@pytest.mark.parametrize("kind", ["random", "flat and steep", "descending", "Akima"])
+def test_as_the_paper_says(kind: str) -> None:
+    x, y = points(kind)
+    z = np.linspace(x[0], x[-1], 301)
+    printed = [as_printed(x, y, each) for each in z.tolist()]
+    np.testing.assert_allclose(quadratic(x, y)(z), printed, rtol=0, atol=1e-10 * np.ptp(y))
+
+
+@pytest.mark.parametrize("kind", ["random", "outliers", "descending", "two"])
+def test_rational_as_the_paper_says(kind: str) -> None:
+    x, y = points(kind)
+    spline = rational(x, y)
+    z, p = np.linspace(x[0], x[-1], 301)[:-1], spline.slopes
+    i = np.searchsorted(x, z, side="right") - 1
+    h, rise = np.diff(x)[i], np.diff(y)[i]
+    theta, delta = (z - x[i]) / h, rise / h
+    turn = theta * (1 - theta)
+    below = delta + (p[i + 1] + p[i] - 2 * delta) * turn
+    value = y[i] + rise * (delta * theta**2 + p[i] * turn) / below
+    np.testing.assert_allclose(spline(z), value, rtol=1e-9, atol=1e-12 * np.abs(y).max())
+    rate = p[i + 1] * theta**2 + 2 * delta * turn + p[i] * (1 - theta) ** 2
+    np.testing.assert_allclose(spline(z, 1), delta**2 * rate / below**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [(quadratic, "Akima")]
+    + [(make, kind) for make in (quadratic, rational) for kind in ("random", "descending")],
+)
+def test_slopes_are_continuous_and_derivatives_those_of_values(make: Any, kind: str) -> None:
+    x, y = points(kind)
+    spline = make(x, y)
+    step = 1e-7 * np.diff(x).min()
+    at = x[1:-1]
+    before, behind = spline(at - step, 1), spline(at + step, 1)
+    curvature = np.abs(np.concatenate([spline(at - step, 2), spline(at + step, 2)])).max()
+    np.testing.assert_allclose(before, behind, rtol=0, atol=3 * step * curvature)
+    # In the middle between knots, against differences.
+    knots = np.unique(getattr(spline, "t", x))
+    for share in (0.3, 0.6):
+        z, width = knots[:-1] + share * np.diff(knots), 1e-4 * np.diff(knots)
+        for nu in (0, 1):
+            difference = (spline(z + width, nu) - spline(z - width, nu)) / (2 * width)
+            noise = 1e-3 * np.abs(difference) + 1e-11 * np.abs(spline(z, nu)) / width
+            assert (np.abs(difference - spline(z, nu + 1)) <= noise + 1e-9).all()
+
+
+def test_rational_meets_its_slopes() -> None:
+    x, y = points("random")
+    spline = rational(x, y)
+    np.testing.assert_array_equal(spline(x, nu=1), spline.slopes)
+    flat = MonotoneRationalSpline([0, 1, 2], [0, 1, 1], [1, 3, 5])
+    np.testing.assert_array_equal(flat([0, 1, 2], nu=1), [1, 0, 0])
+
+
+# --- What is known of the answers -----------------------------------------------------------------
+
+
+def test_slopes_are_butlands() -> None:
+    """Where points are equally far apart, SciPy's interior slopes are the same harmonic means."""
+    y = np.sort(np.random.default_rng(1).normal(size=30))
+    y[10:13] = y[10]
+    x = np.arange(30.0)
+    ours = quadratic(x, y)(x, nu=1)[1:-1]
+    np.testing.assert_allclose(ours, PchipInterpolator(x, y)(x, nu=1)[1:-1], rtol=1e-13)
+
+
+def test_a_parabola_is_met() -> None:
+    """By the rational spline with its slopes, whatever the points."""
+    x = np.sort(np.random.default_rng(2).uniform(1, 5, 20))
+    z = np.linspace(x[0], x[-1], 400)
+    spline = MonotoneRationalSpline(x, x * x, 2 * x)
+    np.testing.assert_allclose(spline(z), z * z, rtol=4 * EPS)
+    np.testing.assert_allclose(spline(z, nu=1), 2 * z, rtol=1e-12)
+    np.testing.assert_allclose(spline(z, nu=2), 2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("function", [ndtr, np.exp, np.arctan])
+def test_errors_fall_as_they_should(function: Any) -> None:
+    """Where points are equally far apart, Butland's slopes have errors of second order, and so the
+    spline of third; with true slopes the rational spline's are of fourth."""
+    z = np.linspace(-3, 3, 5001)
+
+    def errors(n: int) -> tuple[float, ...]:
+        x = np.linspace(-3, 3, n)
+        y = function(x)
+        true_slopes = {ndtr: np.exp(-x * x / 2) / np.sqrt(2 * np.pi), np.exp: y}
+        p = true_slopes.get(function, 1 / (1 + x * x))
+        splines = (quadratic(x, y), MonotoneRationalSpline(x, y, p), PchipInterpolator(x, y))
+        return tuple(float(np.abs(each(z) - function(z)).max()) for each in splines)
+
+    ours, hermite, pchip = errors(97)
+    ours_twice, hermite_twice, _ = errors(193)
+    assert ours_twice < ours / 6
+    assert hermite_twice < hermite / 13
+    assert ours < 4 * pchip
+    assert hermite < pchip
+
+
+@both
+@pytest.mark.parametrize("powers", [(3, 5), (-200, 400), (300, -600)])
+def test_units_do_not_matter(make: Any, powers: tuple[int, int]) -> None:
+    """Powers of two scale everything exactly."""
+    x, y = points("flat and steep")
+    a, b = (2.0**e for e in powers)
+    z = np.linspace(x[0] - 1, x[-1] + 1, 999)
+    spline = make(x, y)
+    if make is rational:
+        scaled: Any = MonotoneRationalSpline(a * x, b * y, spline.slopes * (b / a))
+    else:
+        scaled = make(a * x, b * y)
+        np.testing.assert_array_equal(scaled.t, a * spline.t)
+    np.testing.assert_array_equal(scaled(a * z), b * spline(z))
+    np.testing.assert_array_equal(scaled(a * z, nu=1), b / a * spline(z, nu=1))
+    v = np.linspace(y[0], y[-1], 999)
+    np.testing.assert_array_equal(scaled.inverse(b * v), a * spline.inverse(v))
+
+
+@pytest.mark.parametrize(("step", "shift"), [(0.1, 0.0), (0.1, 1e5), (1e-9, 1.0)])
+def test_points_on_a_line_are_not_told_from_it(step: float, shift: float) -> None:
+    """Rounded points of a line, and then a bend: the knot is where it is for exact points."""
+    y = np.array([0.0, 1, 2, 3, 7, 8, 9])
+    exact = quadratic(np.arange(7.0), y)
+    rounded = quadratic(shift + step * np.arange(7), shift + step * y)
+    assert (np.diff(shift + step * y) / np.diff(shift + step * np.arange(7)) != np.diff(y)).any()
+    noise = 8 * EPS * (1 + shift / step)
+    np.testing.assert_allclose((rounded.t - shift) / step, exact.t, atol=noise)
+
+
+def test_knots_where_slopes_are_nearly_equal() -> None:
+    """The quotient of differences that tend to 0 stays in the interval."""
+    for bend in 2.0 ** -np.arange(2, 60):
+        x, y = np.arange(6.0), np.cumsum([0, 1, 1 + bend, 1 + 3 * bend, 1 + 7 * bend, 1])
+        spline = quadratic(x, y)
+        assert (spline.t[1::2] >= x[:-1]).all()
+        assert (spline.t[1::2] < x[1:]).all()
+        z = np.linspace(0, 5, 301)
+        assert np.abs(spline(z) - np.interp(z, x, y)).max() <= bend + 8 * EPS
+
+
+# --- Jumps, flat parts, few points ----------------------------------------------------------------
+
+
+@both
+def test_jumps(make: Any, backend: Backend) -> None:
+    """Continuous from the right; what lies before is as steep as at the end of a steep interval."""
+    x, y = [0.0, 1, 1, 1, 2, 2], [0.0, 1, 2, 3, 4, 5]
+    spline = make(backend.asarray(x), backend.asarray(y))
+
+    def at(z: Any) -> list[float]:
+        return backend.to_numpy(spline(backend.asarray(z))).tolist()  # type: ignore[no-any-return]
+
+    assert at([0, 1, 2]) == [0, 3, 5]
+    near = at([np.nextafter(1, 0), np.nextafter(2, 0)])
+    np.testing.assert_allclose(near, [1, 4], rtol=1e-12)
+    inverse = backend.to_numpy(spline.inverse(backend.asarray([1.5, 2, 3, 4.5, 5, 1, 4])))
+    np.testing.assert_array_equal(inverse, [1, 1, 1, 2, 2, 1, 2])
+    if make is quadratic:
+        steep = quadratic([0, 1, 1 + 1e-13, 2], [0, 1, 3, 4])
+        z = np.linspace(0, 2, 99)
+        z = z[np.abs(z - 1) > 1e-6]
+        np.testing.assert_allclose(quadratic([0, 1, 1, 2], [0, 1, 3, 4])(z), steep(z), atol=1e-12)
+
+
+def test_jumps_at_the_ends() -> None:
+    spline = quadratic([0, 0, 1, 1], [1, 2, 3, 4])
+    assert spline([-1, 0, 0.5, 1, 2]).tolist() == [1, 2, 2.5, 4, 4]
+    assert spline([-1, 2], nu=1).tolist() == [0, 0]
+    assert spline.inverse([0.9, 1, 1.5, 4, 4.1]).tolist()[1:4] == [0, 0, 1]
+
+
+def test_repeated_points_say_nothing() -> None:
+    x, y = points("random")
+    many = np.repeat(np.arange(len(x)), np.arange(len(x)) % 3 + 1)
+    z = between(x)
+    np.testing.assert_array_equal(quadratic(x[many], y[many])(z), quadratic(x, y)(z))
+    slopes = rational(x, y).slopes
+    twice = MonotoneRationalSpline(x[many], y[many], slopes[many])
+    np.testing.assert_array_equal(twice(z), rational(x, y)(z))
+
+
+def test_two_points_and_a_line() -> None:
+    for x, y in (points("two"), points("line"), ([0, 1, 5], [4, 4, 4]), ([3, 3], [1, 2])):
+        spline = quadratic(x, y)
+        z = np.linspace(x[0], x[-1], 57)
+        if x[0] < x[-1]:
+            np.testing.assert_allclose(spline(z), np.interp(z, x, y), rtol=4 * EPS)
+        np.testing.assert_array_equal(spline(z, nu=2), 0 * z)
+
+
+# --- The inverse ----------------------------------------------------------------------------------
+
+
+@both
+@every_kind
+def test_inverse(make: Any, kind: str, backend: Backend) -> None:
+    x, y = points(kind)
+    spline = make(backend.asarray(x), backend.asarray(y))
+    v = between(np.sort(y), 19)
+    found = backend.to_numpy(spline.inverse(backend.asarray(v)))
+    reached = backend.to_numpy(spline(backend.asarray(found)))
+    assert found.min() == x[0]
+    assert found.max() <= x[-1]
+    # Where z is rounded, a steep spline does not meet v better than that.
+    steep = np.nan_to_num(np.abs(backend.to_numpy(spline(backend.asarray(found), nu=1))), posinf=0)
+    beside = [backend.asarray(np.nextafter(found, way)) for way in (-np.inf, np.inf)]
+    low, high = (backend.to_numpy(spline(z, extrapolate="constant")) for z in beside)
+    if y[-1] < y[0]:
+        low, high = high, low
+    slack = 8 * EPS * (np.abs(y).max() + np.abs(x).max() * steep)
+    assert (v >= low - slack).all()
+    assert (v <= high + slack).all()
+    is_jump = np.isin(found, x[1:][np.diff(x) == 0])
+    assert (np.abs(reached - v) <= slack)[~is_jump].all()
+    sign = -1 if y[-1] < y[0] else 1
+    ends = np.array([y[0] - sign, y[-1] + sign, np.nan])
+    assert np.isnan(backend.to_numpy(spline.inverse(backend.asarray(ends)))).all()
+    # Of a flat part the first point.
+    flat = np.flatnonzero(np.diff(y) == 0)
+    first = np.array([x[np.flatnonzero(y == level)[0]] for level in y[flat]])
+    np.testing.assert_array_equal(backend.to_numpy(spline.inverse(backend.asarray(y[flat]))), first)
+
+
+@both
+def test_inverse_of_tiny_shares(make: Any) -> None:
+    """Nothing cancels: near the first point the inverse is as exact as elsewhere."""
+    x, y = np.array([0.0, 1, 3, 4]), np.array([0.0, 5, 6, 10])
+    spline = make(x, y) if make is quadratic else MonotoneRationalSpline(x, y, [7, 1, 1, 2])
+    slope = float(spline(0.0, nu=1))
+    z = 10.0 ** -np.arange(20, 200, 20.0)
+    if make is rational:
+        np.testing.assert_allclose(spline.inverse(slope * z), z, rtol=1e-14)
+        np.testing.assert_allclose(spline(z), slope * z, rtol=1e-14)
+    else:
+        np.testing.assert_allclose(spline.inverse(slope * z), z, rtol=0, atol=4 * EPS)
+        convex = quadratic([0, 1, 2, 3], [0, 1, 4, 9])
+        at_start = float(convex(0.0, nu=1))
+        np.testing.assert_allclose(convex.inverse(at_start * z), z, rtol=1e-14)
+
+
+# --- Conventions ----------------------------------------------------------------------------------
+
+
+@both
+def test_shapes_and_kinds(make: Any, backend: Backend) -> None:
+    x, y = points("random")
+    spline = make(backend.asarray(x.astype("f4")), backend.asarray(y))
+    for shape in ((), (1,), (0,), (2, 3), (2, 0, 4)):
+        z = backend.asarray(np.full(shape, 0.25, "f4"))
+        for found in (spline(z), spline(z, nu=2), spline.inverse(z)):
+            assert type(found) is backend.array_type
+            assert found.shape == shape
+            assert found.dtype == np.float64
+    missing = backend.to_numpy(spline(backend.asarray([np.nan, 0.0])))
+    assert np.isnan(missing).tolist() == [True, False]
+    assert type(spline(0.5)) is backend.array_type
+    assert type(spline.x) is backend.array_type
+
+
+@both
+def test_derivatives_as_functions(make: Any) -> None:
+    x, y = points("Akima")
+    spline = pickle.loads(pickle.dumps(make(x, y)))
+    z = between(x)
+    np.testing.assert_array_equal(spline.derivative()(z), spline(z, nu=1))
+    np.testing.assert_array_equal(spline.derivative(2)(z), spline(z, nu=2))
+    np.testing.assert_array_equal(spline.derivative()(z, nu=1), spline(z, nu=2))
+    np.testing.assert_array_equal(spline.derivative().derivative()(z), spline(z, nu=2))
+    assert np.isnan(spline.derivative()(x[0] - 1, extrapolate=False))
+    with pytest.raises(ValueError, match="0, 1 or 2, not 3"):
+        spline.derivative(2).derivative()
+
+
+@both
+def test_extrapolation(make: Any, backend: Backend) -> None:
+    x, y = points("random")
+    outside = np.array([x[0] - 2, x[-1] + 3])
+    ends = make(x, y)(x[[0, -1]], nu=1)
+    continued = y[[0, -1]] + ends * [-2, 3]
+    wanted: dict[Any, list[Any]] = {
+        True: [continued, ends, [0, 0]],
+        False: [[np.nan] * 2] * 3,
+        "constant": [y[[0, -1]], [0, 0], [0, 0]],
+    }
+    for how, answers in wanted.items():
+        spline = make(backend.asarray(x), backend.asarray(y), extrapolate=how)
+        other = make(backend.asarray(x), backend.asarray(y))
+        for nu, answer in enumerate(answers):
+            z = backend.asarray(outside)
+            np.testing.assert_allclose(backend.to_numpy(spline(z, nu)), answer, rtol=1e-13)
+            np.testing.assert_allclose(
+                backend.to_numpy(other(z, nu, extrapolate=how)), answer, rtol=1e-13
+            )
+    far = make(x, y)(np.array([-np.inf, np.inf]))
+    for value, end, slope in zip(far, y[[0, -1]], ends, strict=True):
+        assert np.isinf(value) if slope else value == end
+
+
+def test_dask_arrays() -> None:
+    da = pytest.importorskip("dask.array")
+    x, y = points("random")
+    spline = quadratic(x, y)
+    z = np.linspace(-2, 2, 50)
+    lazy = da.from_array(z, chunks=20)
+    np.testing.assert_array_equal(lazy.map_blocks(spline).compute(), spline(z))
+    with pytest.raises(TypeError, match="map_blocks"):
+        spline(lazy)
+    with pytest.raises(TypeError, match="x must be known"):
+        quadratic(lazy, y)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "match"),
+    [
+        ([0, 1, 0.5], [0, 1, 2], ValueError, "x must ascend"),
+        ([0, 1, 2], [0, 2, 1], ValueError, "isotonic"),
+        ([0, 1], [0, 1, 2], ValueError, r"not \(2,\), \(3,\)"),
+        ([[0, 1]], [[0, 1]], ValueError, "one-dimensional"),
+        ([0], [0], ValueError, "at least two points, not 1"),
+        ([0, np.nan], [0, 1], ValueError, "x must be finite"),
+        ([0, 1], [0, np.inf], ValueError, "y must be finite"),
+        ([0, 1j], [0, 1], TypeError, "x must be real"),
+        ([0, 1], ["a", "b"], TypeError, "y must be real"),
+    ],
+)
+def test_clear_errors(x: Any, y: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        quadratic(x, y)
+    with pytest.raises(error, match=match):
+        MonotoneRationalSpline(x, y, np.zeros(np.shape(x)))
+
+
+def test_clear_errors_of_options() -> None:
+    with pytest.raises(ValueError, match="two different points"):
+        quadratic([1, 1], [2, 2])
+    with pytest.raises(ValueError, match="True, False or 'constant', not 'periodic'"):
+        quadratic([0, 1], [0, 1], extrapolate="periodic")
+    with pytest.raises(ValueError, match="slopes must not be against"):
+        MonotoneRationalSpline([0, 1], [0, 1], [1, -1])
+    with pytest.raises(ValueError, match="slopes must not be against"):
+        MonotoneRationalSpline([0, 1], [1, 0], [1, 0])
+    spline = quadratic([0, 1], [0, 1])
+    with pytest.raises(ValueError, match="0, 1 or 2, not 3"):
+        spline(0.5, nu=3)
+    with pytest.raises(TypeError, match="must be real"):
+        spline("here")

@@ -1,0 +1,804 @@
+"""`mad` and `iqr` against NumPy's formula and SciPy, and what they promise of loads and memory."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import array_api_strict
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.stats
+from dask.base import tokenize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+import dask_gpuselect
+from dask_gpuselect import ChunksChangedError, kernels, quantile
+from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import Cuts, Tally
+from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad
+from dask_gpuselect.robust.questions import DeviationQuestion
+from tests.backends import Backend
+from tests.data import FLOATS, INTEGER_DTYPES, make, names_of, normal, uniform
+from tests.oracle import check, expected
+from tests.sources import Source, changing
+
+NORMAL_MAD, NORMAL_IQR = 0.6744897501960817, 1.3489795003921634
+DTYPES = ("f8", "f4", "f2", "?", *INTEGER_DTYPES)
+FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
+
+
+def formula(a: NDArray[Any], *, skips_missing: bool = False) -> Any:
+    """NumPy's formula, with the medians that we promise: see `tests.oracle`."""
+    a = a.ravel()
+    if skips_missing and a.dtype.kind == "f":
+        a = a[~np.isnan(a)]
+    if not a.size:
+        return expected("median", np.full(1, np.nan, a.dtype))
+    with np.errstate(all="ignore"):
+        distances = np.abs(a - expected("median", a))
+    return expected("median", distances)
+
+
+def lazy_of(a: NDArray[Any], chunks: Any) -> da.Array:
+    """Of an array that dask takes for a file."""
+    x = da.from_array(a, chunks=chunks)
+    return x.map_blocks(np.copy, dtype=a.dtype, meta=np.empty((0,) * a.ndim, a.dtype))
+
+
+def chunkings(n: int) -> list[Any]:
+    return [max(n, 1), -(-n // 3) or 1, ((0, n - n // 5, 0, n // 5),)]
+
+
+def computed(x: da.Array) -> Any:
+    return x.compute(scheduler="sync")
+
+
+@pytest.fixture(params=["as it is", "small", "none"])
+def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """For what is in the shells: all of a small array, as much of it as of a large one, nothing."""
+    if request.param != "as it is":
+        monkeypatch.setattr(deviations, "LEAST_ROOM", 0)
+    if request.param == "none":
+        monkeypatch.setattr(deviations, "ROOM", -1)
+    return str(request.param)
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.some(3)
+@pytest.mark.any_dask
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_as_numpy(dtype: str, room: str) -> None:
+    """Bit for bit, of plain arrays and under any chunking, with room for the shells or without."""
+    sizes = (1, 2, 3, 40) if room == "as it is" else (40, 1501)
+    for name, n in itertools.product(names_of(dtype), sizes):
+        a = make(name, dtype, n)
+        is_missing = bool(np.isnan(a).any()) if a.dtype.kind == "f" else False
+        is_all_missing = is_missing and bool(np.isnan(a).all())
+        # Without warnings: they are errors here.
+        check(mad(a, scale=1.0), formula(a), (name, n))
+        chunks = chunkings(n)[(n + len(name)) % 3]
+        check(computed(mad(lazy_of(a, chunks), scale=1.0)), formula(a), (name, n, chunks))
+        if is_missing and not is_all_missing:
+            wanted = formula(a, skips_missing=True)
+            check(nanmad(a, scale=1.0), wanted, (name, n))
+            check(computed(nanmad(lazy_of(a, chunks), scale=1.0)), wanted, (name, n, chunks))
+
+
+def test_any_chunking(room: str) -> None:
+    a = normal(5000).astype("f4")
+    wanted = formula(a)
+    for chunks in (1, 7, 100, 4999, 5000, ((0, 1, 4000, 0, 999),)):
+        x = lazy_of(a, chunks if not isinstance(chunks, int) or chunks > 7 else chunks * 20)
+        check(computed(mad(x, scale=1.0)), wanted, chunks)
+    for shape, chunks in (((50, 100), (7, 33)), ((5, 10, 100), (2, 10, 41)), ((5000, 1), 999)):
+        check(computed(mad(lazy_of(a.reshape(shape), chunks), scale=1.0)), wanted, shape)
+
+
+def test_as_scipy() -> None:
+    for dtype in ("f8", "f4", "f2", "i4"):
+        a = (100 * normal(3000)).astype(dtype)
+        for scale in ("normal", 1.0, 3):
+            found = mad(a, scale=scale)
+            check(found, scipy.stats.median_abs_deviation(a, axis=None, scale=scale)[()])
+            check(computed(mad(lazy_of(a, 700), scale=scale)), found)
+        wanted = scipy.stats.iqr(a.astype("f8"), axis=None, scale="normal")
+        np.testing.assert_allclose(
+            iqr(a, scale="normal"), wanted, rtol=1e-3 if "2" in dtype else 1e-6
+        )
+    a = normal(3000)
+    a[::7] = np.nan
+    wanted = scipy.stats.median_abs_deviation(a, scale="normal", nan_policy="omit")
+    assert nanmad(a) == computed(nanmad(lazy_of(a, 700))) == wanted
+    assert mad(a, scale="normal") != mad(a, scale="normal")
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_property(data: st.DataObject) -> None:
+    """Of few different elements and of many, in chunks, with room for the shells or without."""
+    dtype = data.draw(st.sampled_from(["f8", "f4", "f2", "i1", "i8", "u8"]))
+    some: Any = {"allow_nan": False} if dtype[0] == "f" else {}
+    elements = None if data.draw(st.booleans()) else st.integers(0, 5)
+    a = data.draw(
+        arrays(
+            dtype,
+            st.integers(1, 60),
+            elements=_any_of(dtype, some) if elements is None else elements,
+        )
+    )
+    at = sorted(data.draw(st.lists(st.integers(0, len(a)), max_size=5)))
+    parts = np.split(a, at)
+    n_pivots = data.draw(st.integers(1, 20))
+    room = data.draw(st.sampled_from([-1, 1, 40]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deviations, "LEAST_ROOM", 0)
+        patch.setattr(deviations, "ROOM", room)
+        check(by_steps(parts, np.dtype(dtype), n_pivots)[0], formula(a), (a, at, n_pivots))
+
+
+def _any_of(dtype: str, some: Any) -> Any:
+    from hypothesis.extra.numpy import from_dtype
+
+    return from_dtype(np.dtype(dtype), **some)
+
+
+def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> tuple[Any, int]:
+    """The deviation by the pure functions alone, with so many pivots a chunk; and how many elements
+    were gathered at once, at most."""
+    question = DeviationQuestion.of(dtype, 1.0, skips_missing=False)
+    flat = [kernels.elements_of(part, dtype)[0] for part in parts]
+    cuts = Cuts.merge([reference.cuts(part, n_pivots) for part in flat])
+
+    def tally(brackets: Any) -> Tally:
+        found = [reference.tally(part, brackets, part.size) for part in flat]
+        return Tally.merge([part for part in found if part is not None])
+
+    brackets = question.bracket(cuts)
+    told = tally(brackets)
+    most = len(told.candidates)
+    found = question.look(brackets, told)
+    more = question.more(brackets, found)
+    if more is not None:
+        told = tally(more)
+        most = max(most, len(told.candidates))
+    return question.finish(found, more, None if more is None else told, None)[0], most
+
+
+def test_integers_beyond_float64() -> None:
+    """They are float64 before they are subtracted, as NumPy's are, and differ before."""
+    a = 2**60 + np.arange(-500, 501, dtype="i8")
+    for x in (a, lazy_of(a, 90)):
+        found = mad(x, scale=1.0)
+        check(computed(found) if isinstance(found, da.Array) else found, formula(a))
+    b = np.concatenate([a, -a, np.array([2**63 - 1, -(2**63)], "i8")])
+    check(computed(mad(lazy_of(b, 90), scale=1.0)), formula(b))
+
+
+# --- NaN, infinity, nothing -----------------------------------------------------------------------
+
+
+def both(function: Any, a: NDArray[Any], **how: Any) -> Iterator[Any]:
+    yield function(a, **how)
+    yield computed(function(lazy_of(a, 2), **how))
+
+
+def test_missing() -> None:
+    a = np.array([1.0, np.nan, 2.0, 3.0, 100.0])
+    for found in (*both(mad, a), *both(iqr, a)):
+        assert np.isnan(found)
+    for found in both(nanmad, a, scale=1.0):
+        assert found == 1.0  # of 1.5, 0.5, 0.5, 97.5
+    for found in both(naniqr, a):
+        assert found == np.subtract(*np.nanquantile(a, [0.75, 0.25]))
+
+
+def test_infinity() -> None:
+    far = np.array([1.0, 2.0, 3.0, np.inf, -np.inf])
+    for found in both(mad, far, scale=1.0):
+        assert found == 1.0  # of 1, 0, 1, inf, inf
+    for values in ([np.inf] * 3 + [1.0, 2.0], [-np.inf, np.inf], [-np.inf] * 3 + [0.0]):
+        for function in (mad, nanmad):
+            for found in both(function, np.array(values)):
+                assert np.isnan(found)
+            lanes = np.array([values, range(len(values))], float).T
+            found = function(lanes, 0, scale=1.0)
+            assert np.isnan(found[0])
+            assert found[1] == formula(lanes[:, 1])
+    for found in both(iqr, np.array([1.0] + [np.inf] * 5)):
+        assert np.isnan(found)
+    for found in both(iqr, np.array([1.0, 2.0, 3.0, np.inf, np.inf, np.inf])):
+        assert found == np.inf
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3)])
+def test_empty(shape: tuple[int, ...]) -> None:
+    a = np.empty(shape)
+    for function in (mad, nanmad):
+        lazy = function(da.from_array(a, chunks=2))
+        for find in (lambda call=function: call(a), lambda x=lazy: computed(x)):
+            with pytest.warns(RuntimeWarning, match="Mean of empty slice") as told:
+                assert np.isnan(find())
+            assert len(told) == 1
+    with pytest.raises(IndexError, match="empty"):
+        iqr(a)
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        assert np.isnan(naniqr(a))
+
+
+def test_all_missing() -> None:
+    a = np.full(6, np.nan)
+    for function in (nanmad, naniqr):
+        lazy = function(lazy_of(a, 2))
+        for find in (lambda call=function: call(a), lambda x=lazy: computed(x)):
+            with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
+                assert np.isnan(find())
+            assert len(told) == 1
+    lanes = np.stack([a, np.arange(6)], axis=1)
+    with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
+        np.testing.assert_array_equal(nanmad(lanes, 0, scale=1.0), [np.nan, 1.5])
+    assert len(told) == 1
+    np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
+
+
+def test_a_single_element() -> None:
+    for a in (np.float32(3), np.array(3.5), np.array([7])):
+        for function in (mad, nanmad):
+            assert function(a) == 0
+            x = da.from_array(np.asarray(a))
+            assert computed(function(x)) == 0
+            assert function(x).dtype == function(a).dtype
+    assert computed(iqr(da.from_array(np.array(3.5)))) == 0
+
+
+def test_unknown_and_empty_chunks() -> None:
+    a = normal(4000)
+    x = lazy_of(a, 300)
+    for chosen in (x[x > 0.5], x[x > 9]):
+        values = a[a > 0.5] if chosen is not None and chosen.name == x[x > 0.5].name else a[a > 9]
+        if values.size:
+            check(computed(mad(chosen, scale=1.0)), formula(values))
+            check(computed(iqr(chosen)), np.subtract(*np.quantile(values, [0.75, 0.25])))
+        else:
+            with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+                assert np.isnan(computed(mad(chosen)))
+
+
+# --- Interquartile range --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "median_unbiased"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i2", "u1", "i8"])
+def test_iqr(dtype: str, method: str) -> None:
+    a = (50 + 20 * normal(3000)).astype(dtype)
+    for q in ((0.25, 0.75), (0.1, 0.35), (0, 1), (0.5, 0.5)):
+        low, high = np.quantile(a.astype("f8"), q, method=method)
+        wanted = np.array((high - low) / 2.5).astype(a.dtype if dtype[0] == "f" else "f8")[()]
+        check(iqr(a, q=q, method=method, scale=2.5), wanted, q)
+        lazy = iqr(lazy_of(a, 700), q=q, method=method, scale=2.5)
+        assert (lazy.dtype, lazy.shape) == (wanted.dtype, ())
+        check(computed(lazy), wanted, q)
+
+
+def test_iqr_of_integers_does_not_overflow() -> None:
+    a = np.array([-128, -128, 127, 127], "i1")
+    b = np.array([-(2**63), 2**63 - 1], "i8")
+    for values, wanted in ((a, 255.0), (b, float(2**64 - 1))):
+        for found in both(iqr, values, q=(0, 1), method="lower"):
+            check(found, np.float64(wanted))
+
+
+# --- Along some axes ------------------------------------------------------------------------------
+
+AXES: tuple[Any, ...] = (0, 1, -1, (0, 1), (1, 2), (0, 2))
+
+
+def along(a: NDArray[Any], axis: Any, *, keepdims: bool, skips_missing: bool) -> NDArray[Any]:
+    """By the formula for each lane."""
+    axes = {i % a.ndim for i in np.atleast_1d(axis).tolist()}
+    kept = [i for i in range(a.ndim) if i not in axes]
+    moved = a.transpose([*kept, *sorted(axes)]).reshape(*(a.shape[i] for i in kept), -1)
+    lanes = moved.reshape(-1, moved.shape[-1])
+    found = np.array([formula(lane, skips_missing=skips_missing) for lane in lanes])
+    shape = [1 if i in axes else n for i, n in enumerate(a.shape) if keepdims or i not in axes]
+    return found.reshape(shape)
+
+
+@pytest.mark.parametrize("plan", ["lanes", "column", "passes"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+def test_along_axes(plan: str, dtype: str) -> None:
+    a = (100 * normal(24 * 9 * 10)).astype(dtype).reshape(24, 9, 10)
+    for axis, keepdims in itertools.product(AXES, (False, True)):
+        reduced = {i % 3 for i in np.atleast_1d(axis).tolist()}
+        small = tuple(n if i in reduced and plan == "lanes" else 4 for i, n in enumerate(a.shape))
+        source = Holding(a)
+        x = source.lazy(small)
+        limit = {"dask_gpuselect.column-limit": 16000 if plan == "passes" else "1 GiB"}
+        with dask.config.set(limit):
+            found = mad(x, axis, scale=1.0, keepdims=keepdims)
+        wanted = along(a, axis, keepdims=keepdims, skips_missing=False)
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        assert not source.loads
+        check(computed(found), wanted, (axis, keepdims))
+        names = [name for name in found.dask.layers if name.startswith("mad-")]
+        if plan != "passes":
+            assert any(name.startswith(f"mad-{plan}-") for name in names)
+            assert set(source.loads.values()) == {1}
+        check(mad(a, axis, scale=1.0, keepdims=keepdims), wanted, (axis, keepdims))
+
+
+class Holding(Source):
+    """Some elements that are there, their loads counted."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        super().__init__(values.shape, values.dtype.str)
+        self.held = values
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return *super().__dask_tokenize__(), tokenize(self.held)
+
+    def values(self, index: Any) -> NDArray[Any]:
+        return np.asarray(self.held[index]).copy()
+
+
+def test_loads_of_columns_that_do_not_fit() -> None:
+    """One for each slab; where there would be many, those of two medians in passes."""
+    a = normal(600 * 40).reshape(600, 40)
+    passes = {"mad-median", "mad-distances", "mad-scaled"}
+    for limit, loads in ((50_000, 2), (22_000, 4)):
+        source = Holding(a)
+        x = source.lazy((50, 20))
+        with dask.config.set({"dask_gpuselect.column-limit": limit}):
+            assert dask_gpuselect.explain(x, axis=0).loads == 2
+            lazy = mad(x, 0, scale=1.0)
+        names = {"-".join(name.split("-")[:2]) for name in lazy.dask.layers}
+        assert (passes <= names) == (loads == 4)
+        check(computed(lazy), along(a, 0, keepdims=False, skips_missing=False))
+        assert set(source.loads.values()) == {loads}
+
+
+@pytest.mark.parametrize("plan", ["lanes", "column", "passes"])
+def test_missing_along_axes(plan: str) -> None:
+    """Lanes with NaN, infinite ones, and ordinary ones, without a warning."""
+    a = normal(60 * 8).reshape(60, 8)
+    a[::3, 1] = np.nan
+    a[:40, 2] = np.inf
+    a[:30, 3], a[30:, 3] = -np.inf, np.inf
+    a[5, 4] = np.inf
+    a[:, 5] = 0
+    x = lazy_of(a, (60 if plan == "lanes" else 7, 3))
+    limit = {"dask_gpuselect.column-limit": 1200 if plan == "passes" else "1 GiB"}
+    for function in (mad, nanmad):
+        wanted = along(a, 0, keepdims=False, skips_missing=function is nanmad)
+        check(function(a, 0, scale=1.0), wanted)
+        with dask.config.set(limit):
+            check(computed(function(x, 0, scale=1.0)), wanted)
+    for function, theirs in ((iqr, np.quantile), (naniqr, np.nanquantile)):
+        finite = a[:, [0, 1, 5, 6, 7]]
+        check(function(finite, 0), np.subtract(*theirs(finite, [0.75, 0.25], axis=0)))
+        lazy = function(lazy_of(finite, (7, 3)), 0)
+        check(computed(lazy), np.subtract(*theirs(finite, [0.75, 0.25], axis=0)))
+
+
+def test_keepdims() -> None:
+    a = normal(600).reshape(20, 30)
+    x = lazy_of(a, (7, 30))
+    for name, function in FUNCTIONS.items():
+        for axis in (None, 0, 1, (0, 1)):
+            plain, lazy = function(a, axis, keepdims=True), function(x, axis, keepdims=True)
+            assert plain.shape == lazy.shape == np.median(a, axis, keepdims=True).shape, name
+            check(computed(lazy), plain, (name, axis))
+            check(np.squeeze(plain), np.asarray(function(a, axis)), (name, axis))
+    np.testing.assert_array_equal(
+        computed((x - x.mean()) / mad(x, keepdims=True)), (a - computed(x.mean())) / mad(a)
+    )
+
+
+# --- Loads, and what is gathered ------------------------------------------------------------------
+
+
+class Shaped(Source):
+    """Elements by a function of their hashes."""
+
+    def __init__(self, n: int, of: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        super().__init__((n,))
+        self.of = of
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return *super().__dask_tokenize__(), tokenize(self.of)
+
+    def values(self, index: Any) -> NDArray[Any]:
+        return np.asarray(self.of(super().values(index)))
+
+
+def two_halves(u: NDArray[Any]) -> NDArray[Any]:
+    """Far apart, so that until the median is known half of all elements may be the answer."""
+    return np.where(u < 0.5, u, 1e6 + u)
+
+
+def lost_in_rounding(u: NDArray[Any]) -> NDArray[Any]:
+    """Half of the elements differ by less than their distance from the others is rounded by."""
+    return np.where(u < 0.5, -1e8 - u, u * 1e-20)
+
+
+SHAPES: dict[str, tuple[Callable[[NDArray[Any]], NDArray[Any]], int]] = {
+    "uniform": (lambda u: u, 2),
+    "exponential": (lambda u: -np.log1p(-u), 2),
+    "heavy tails": (lambda u: np.tan(np.pi * (u - 0.5)), 2),
+    "constant": (lambda u: np.zeros_like(u), 2),
+    "ten values": (lambda u: np.floor(u * 10), 2),
+    "mostly one value": (lambda u: np.where(u < 0.6, 3.0, u), 2),
+    "lognormal": (lambda u: np.exp(3 * ndtri(u)), 2),
+    "tied at the distance": (
+        lambda u: np.select([u < 0.1, u < 0.6, u < 0.9], [-10 - u, 2 * u - 0.2, 1.3], 10 + u),
+        2,
+    ),
+    "infinite": (lambda u: np.where(u < 0.1, -np.inf, np.where(u > 0.8, np.inf, u)), 2),
+    "no distance": (lambda u: np.where(u < 0.6, np.inf, u), 2),
+    "two halves": (two_halves, 3),
+    "lost in rounding": (lost_in_rounding, 3),
+}
+
+
+@contextmanager
+def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """Of each tally its chunk's size, and how many elements it gathered."""
+    found: list[tuple[int, int]] = []
+    original = kernels.tally
+
+    def noted(chunk: Any, *args: Any, **kwargs: Any) -> Any:
+        tally = original(chunk, *args, **kwargs)
+        found.append((chunk.size, len(tally.candidates)))
+        return tally
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "tally", noted)
+        yield found
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two loads, a third where it must be, each of 60 times the square root of a chunk at most."""
+    shape, loads = SHAPES[name]
+    n, chunk = 700_000, 70_000
+    function = (mad, nanmad)[len(name) % 2]
+    source = Shaped(n, shape)
+    lazy = function(source.lazy(chunk), scale=1.0)
+    assert not source.loads
+    with gathered(monkeypatch) as tallies:
+        found = computed(lazy)
+    assert set(source.loads.values()) == {loads}
+    assert len(tallies) == (loads - 1) * n // chunk
+    check(found, formula(source.whole()))
+    for start in range(0, len(tallies), n // chunk):
+        load = tallies[start : start + n // chunk]
+        assert sum(count for _, count in load) <= 60 * n // chunk * chunk**0.5
+    if name in ("constant", "ten values"):
+        assert sum(count for _, count in tallies) == 0
+
+
+def test_no_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums are for boxes alone."""
+    monkeypatch.setattr(kernels, "moments", None)
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    a = normal(40_000)
+    for x in (a, a[:100], lazy_of(a, 9000), da.from_array(a, chunks=9000)):
+        found = mad(x)
+        assert "sums" not in str(found.dask.layers) if isinstance(found, da.Array) else True
+        assert computed(found) == mad(a) if isinstance(found, da.Array) else True
+
+
+def test_shells_are_few_on_any_data() -> None:
+    """By the pure functions: with exact counts of 400 elements a pivot."""
+    n, n_pivots = 40_000, 100
+    for name, make_data in FLOATS.items():
+        a = make_data(n)
+        with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deviations, "LEAST_ROOM", 0)
+            found, most = by_steps(list(np.split(a, 4)), a.dtype, n_pivots)
+        check(found, formula(a), name)
+        assert most <= 40 * 4 * n_pivots + 2 * n / n_pivots, name
+        with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deviations, "ROOM", -1)
+            patch.setattr(deviations, "LEAST_ROOM", -1)
+            found, most = by_steps(list(np.split(a, 4)), a.dtype, n_pivots)
+        check(found, formula(a), name)
+        assert most <= 5 * n / n_pivots, name
+
+
+def test_half_of_all_at_one_distance() -> None:
+    """That of the last element nearer than half of all, so that it may be the answer or not: none
+    of them is gathered, be they equal, or different and at one distance by rounding."""
+    n, n_pivots = 40_000, 100
+    u = uniform(n)
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    ties = np.concatenate([u[:10] / 100, signs[: n // 2 - 10], (signs * (2 + u))[n // 2 :]])
+    near = -1e8 - u[:10] / 100
+    lost = np.concatenate([near, u[: n // 2 - 5] * 1e-20, -3e8 - u[: n // 2 - 5]])
+    for a in (ties, lost):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deviations, "ROOM", -1)
+            patch.setattr(deviations, "LEAST_ROOM", -1)
+            found, most = by_steps(list(np.split(a[np.argsort(u)], 4)), a.dtype, n_pivots)
+        check(found, formula(a))
+        assert most <= 5 * n / n_pivots
+
+
+def test_few_steps() -> None:
+    """What all tasks are told for a third load is thinned, and answers as before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deviations, "ROOM", -1)
+        patch.setattr(deviations, "LEAST_ROOM", -1)
+        patch.setattr(deviations, "MOST_STEPS", 32)
+        for name in ("normal", "tied", "half tied", "lognormal", "infinite"):
+            a = FLOATS[name](20_000)
+            found, most = by_steps(list(np.split(a, 4)), a.dtype, 100)
+            check(found, formula(a), name)
+            assert most <= len(a) / 2, name
+
+
+def test_layers_and_names() -> None:
+    x = lazy_of(normal(3000), 700)
+    lazy = mad(x)
+    kinds = {name.rsplit("-", 1)[0] for name in lazy.dask.layers}
+    assert {
+        "mad-bracket",
+        "mad-candidates",
+        "mad-look",
+        "mad-distances",
+        "mad",
+    } <= kinds
+    assert lazy.name == mad(x).name != nanmad(x).name
+    assert mad(x, scale=1.0).name != lazy.name
+    assert pickle.loads(pickle.dumps(lazy)).compute(scheduler="sync") == computed(lazy)
+    assert isinstance(lazy._meta, np.ndarray)
+    assert iqr(x).name.startswith("iqr-")
+    assert {"quantile-bracket"} <= {name.rsplit("-", 1)[0] for name in iqr(x).dask.layers}
+    median = dask_gpuselect.median(x)
+    assert dask.compute(lazy, median, scheduler="sync")[1] == computed(median)
+
+
+def test_cuts_are_shared_with_medians() -> None:
+    source = Source((60_000,))
+    x = source.lazy(7000)
+    dask.compute(mad(x), dask_gpuselect.median(x), iqr(x), scheduler="sync")
+    assert set(source.loads.values()) <= {2, 3, 4}  # a first load for all
+    again = Source((60_000,))
+    computed(iqr(again.lazy(7000)))
+    assert set(again.loads.values()) == {2}
+
+
+def test_it_composes() -> None:
+    source = Source((60_000,))
+    x = source.lazy(7000)
+    z = abs(x - dask_gpuselect.median(x)) / mad(x)
+    a = source.whole()
+    assert computed(z.max()) == (np.abs(a - np.median(a)) / mad(a)).max()
+
+
+# --- A source that changes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("load", [2, 3])
+def test_a_changing_source(load: int, room: str, tmp_path: Path) -> None:
+    def change(values: NDArray[Any], now: int) -> NDArray[Any]:
+        return values[2:] if now == load else values
+
+    x = changing(change, directory=tmp_path)
+    if load == 3 and room != "none":
+        computed(mad(x))
+        assert len(list(tmp_path.glob("load-*"))) == 2
+        return
+    with pytest.raises(ChunksChangedError, match="held 1000 valid elements"):
+        computed(mad(x))
+
+
+def test_shells_that_do_not_hold_are_told() -> None:
+    a = np.arange(1000.0)
+    question = DeviationQuestion.of(a.dtype, 1.0, skips_missing=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deviations, "LEAST_ROOM", 0)
+        brackets = question.bracket(Cuts.merge([reference.cuts(a, 30)]))
+    assert brackets.spared is None
+    # The middle where it was, and all others further away.
+    b = 500 + (a - 500) * np.where(np.abs(a - 500) > 50, 3.0, 1.0)
+    told = reference.tally(b, brackets, b.size)
+    assert told is not None
+    with pytest.raises(ChunksChangedError, match="middle distances"):
+        question.look(brackets, told)
+
+
+def test_elements_that_are_not_gathered_must_be_further() -> None:
+    ends, wanted = np.array([-2.0, -1.0, 1.0, 5.0]), np.array([0, 1, 0, 1, 0], bool)
+    inner = np.array([0, 0, 1, 0, 0], bool)
+    brackets = deviations.DeviationBrackets(ends, wanted, inner, None)
+    at_four = HostCandidates(np.array([4.0]))
+    # One further below than -2, one inside, and one at 4.
+    tally = Tally(np.array([1, 1, 2, 3]), np.array([1, 1, 2, 3]), at_four, 3, 0)
+    with pytest.raises(ChunksChangedError, match="middle distances"):
+        deviations.distances_of_ranks(brackets, tally, np.float64(0), np.array([1]))
+    without = Tally(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 2]), at_four, 2, 0)
+    found = deviations.distances_of_ranks(brackets, without, np.float64(0), np.array([1]))
+    assert found.tolist() == [4.0]
+
+
+# --- Data in memory -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 6000)
+    monkeypatch.setattr(deviations, "SAMPLED_ROOM", (0.1, 0.3, 0.6))
+
+
+@pytest.mark.usefixtures("_small_pilots")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guess that is proven by the counts, or a miss: then the way of lazy data."""
+    monkeypatch.setitem(threads.WORTH, "elements", 30_000)
+    missed: list[str] = []
+    original = kernels.cuts
+    name = ""
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        missed.append(name)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(kernels, "cuts", noted)
+    for name in names_of(dtype):
+        a = make(name, dtype, 40_000)
+        if dtype[0] == "f" and np.isnan(a).all():
+            continue
+        for function in (mad, nanmad):
+            wanted = formula(a, skips_missing=function is nanmad)
+            held = function(da.from_array(a, chunks=10_000), scale=1.0)
+            assert any("mad-guess" in layer for layer in held.__dask_graph__().layers)
+            check(function(a, scale=1.0), wanted, name)
+            check(computed(held), wanted, name)
+    assert not {"normal", "tied", "constant", "sorted", "few"} & set(missed)
+
+
+@pytest.mark.usefixtures("_small_pilots")
+def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for sigma in (0.0, -3.0):  # brackets that hold little, or nothing
+        monkeypatch.setattr(deviations, "PILOT_SIGMA", sigma)
+        a = normal(40_000)
+        for x in (a, da.from_array(a, chunks=10_000)):
+            found = mad(x, scale=1.0)
+            check(computed(found) if isinstance(found, da.Array) else found, formula(a))
+
+
+# --- Kinds of arrays ------------------------------------------------------------------------------
+
+
+def test_any_kind_of_array(backend: Backend) -> None:
+    a = (100 * normal(300 * 40)).astype("f4").reshape(300, 40)
+    a[::7, 3] = np.nan
+    for function, skips_missing in ((mad, False), (nanmad, True)):
+        for axis in (None, 0, 1):
+            plain = backend.to_numpy(function(backend.asarray(a), axis, scale=1.0))
+            lazy = function(backend.lazy(a, (70, 40)), axis, scale=1.0)
+            assert isinstance(lazy._meta, backend.array_type)
+            if axis is None:
+                wanted = formula(a, skips_missing=skips_missing)
+            else:
+                wanted = along(a, axis, keepdims=False, skips_missing=skips_missing)
+            check(plain, wanted, axis)
+            check(backend.to_numpy(computed(lazy)), wanted, axis)
+    for function, theirs in ((iqr, np.quantile), (naniqr, np.nanquantile)):
+        for axis in (None, 0, 1):
+            wide = np.subtract(*theirs(a.astype("f8"), [0.75, 0.25], axis=axis))
+            wanted = np.asarray(wide).astype("f4")[()]
+            check(backend.to_numpy(function(backend.asarray(a), axis)), wanted, axis)
+            found = computed(function(backend.lazy(a, (70, 40)), axis))
+            check(backend.to_numpy(found), wanted, axis)
+
+
+def test_large_arrays_of_any_kind(backend: Backend) -> None:
+    """With candidates that stay on a device, and a third load."""
+    for a in (normal(1 << 21), two_halves(uniform(1 << 21)), np.floor(uniform(1 << 21) * 10)):
+        wanted = formula(a)
+        check(backend.to_numpy(mad(backend.asarray(a), scale=1.0)), wanted)
+        for x in (backend.held(a, 1 << 20), backend.lazy(a, 1 << 19)):
+            check(backend.to_numpy(computed(mad(x, scale=1.0))), wanted)
+
+
+def test_array_api() -> None:
+    a = (100 * normal(600)).reshape(20, 30)
+    strict = array_api_strict.asarray(a)
+    for function in FUNCTIONS.values():
+        for axis in (None, 0, 1):
+            found = function(strict, axis)
+            assert type(found) is type(strict)
+            check(np.asarray(found)[()], function(a, axis))
+
+
+def test_answers_in_kind() -> None:
+    a = normal(600).reshape(20, 30)
+    assert type(mad(a)) is type(iqr(a)) is np.float64
+    assert type(mad(a, 0)) is type(iqr(a, 0)) is np.ndarray
+    assert mad(a.tolist()) == mad(a)
+    swapped = a.astype(">f4")
+    assert mad(swapped).dtype == np.dtype("f4")
+    check(computed(mad(lazy_of(swapped, 7))), mad(a.astype("f4")))
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values())
+@pytest.mark.parametrize("scale", [0, -1.0, np.nan, np.inf, "norm"])
+def test_scales_that_make_no_sense(function: Any, scale: Any) -> None:
+    for x in (np.ones(5), da.ones(5)):
+        with pytest.raises(ValueError, match="scale must be"):
+            function(x, scale=scale)
+
+
+def test_errors() -> None:
+    x = da.ones((5, 4))
+    for function in FUNCTIONS.values():
+        with pytest.raises(TypeError, match="scale must be"):
+            function(x, scale=None)
+        with pytest.raises(TypeError, match="scale must be known"):
+            function(x, scale=x.sum())
+        with pytest.raises(np.exceptions.AxisError):
+            function(x, 2)
+        for wrong in (x.astype("c16"), x.astype("M8[s]"), x.astype(object), np.ma.ones(3)):
+            with pytest.raises(TypeError):
+                function(wrong)
+    with pytest.raises(ValueError, match="float16"):
+        mad(np.ones(3, "f2"), scale=1e9)
+    for q in (0.5, (0.1,), (0.75, 0.25), (0.1, 0.2, 0.3), (0.1, np.nan)):
+        with pytest.raises(ValueError, match="two ascending"):
+            iqr(x, q=q)
+    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+        iqr(x, q=(25, 75))
+    with pytest.raises(TypeError, match="q must be known"):
+        iqr(x, q=da.ones(2))
+    with pytest.raises(ValueError, match="method"):
+        naniqr(x, method="no such")
+    with pytest.raises(TypeError, match="numbers, not bool"):
+        iqr(x > 1)
+
+
+def test_signatures() -> None:
+    for name, function in FUNCTIONS.items():
+        plain = ", ".join(
+            f"{p.name}={p.default!r}" if p.default is not p.empty else p.name
+            for p in inspect.signature(function).parameters.values()
+        )
+        wanted = "x, axis=None, scale='normal', keepdims=False"
+        if "iqr" in name:
+            wanted = "x, axis=None, q=(0.25, 0.75), method='linear', scale=1.0, keepdims=False"
+        assert plain == wanted
+        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+        assert set(kinds[2:]) == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_normal_scale() -> None:
+    a = normal(100_000)
+    assert mad(a) == mad(a, scale=1.0) / NORMAL_MAD
+    assert iqr(a, scale="normal") == iqr(a) / NORMAL_IQR
+    for found in (mad(a), iqr(a, scale="normal")):
+        assert found == pytest.approx(1, abs=0.02)
+    assert iqr(a) == np.subtract(*quantile(a, [0.75, 0.25]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert mad(np.full(9, 1e308), scale=1e-300) == 0

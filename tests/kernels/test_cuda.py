@@ -1,0 +1,405 @@
+"""The CUDA kernels, as far as no device is needed: they compile for every architecture, and fit."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
+from dask_gpuselect.kernels.cuda.source import (
+    FILES,
+    MOST_ANSWERS,
+    MOST_ENDS,
+    MOST_PARAMETERS,
+    MOST_RANKS,
+    OFFSET_BITS,
+    OUTSIDE,
+    SIZES,
+    SPANS,
+    STATIC,
+    choose_memory,
+    classify_memory,
+    digits,
+    file_of,
+    lane_kernel,
+    long_lane_kernel,
+    n_slots,
+    row_sums,
+    select_memory,
+    sizes_for,
+    source,
+    tally_memory,
+)
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.envelope import exact_gap
+from dask_gpuselect.maths.keys import from_keys, selection_dtype
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed
+
+DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
+
+# Bytes of shared memory that a block can have, by architecture (by the CUDA C++ programming guide,
+# table of compute capabilities).
+SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_90": 227 << 10}
+
+needs_nvrtc = pytest.mark.skipif(
+    sys.platform != "linux", reason="NVRTC's wheels are installed for Linux only"
+)
+
+
+@cache
+def newest() -> str:
+    from cuda.bindings import nvrtc
+
+    error, n = nvrtc.nvrtcGetNumSupportedArchs()
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    assert len(known) == n
+    return f"sm_{max(known)}"
+
+
+# Sources differ between dtypes, and between sm_75 and all that is newer. So every dtype is compiled
+# for sm_75, which also has the least shared memory, or for the newest: one at once, and the others
+# slowly. Thoroughly, every one is for sm_75, one of each width and each kind for the newest, and
+# one for each between. Bool's kernels are those of uint8.
+MORE = (pytest.mark.slow, pytest.mark.thorough)
+EVERY = [
+    *((dtype, "sm_75") for dtype in ("f2", "u2", "i4", "f8", "i8")),
+    *((dtype, "the newest") for dtype in ("i1", "u1", "i2", "f4", "u4", "u8")),
+]
+THOROUGHLY = [
+    *((dtype, "sm_75") for dtype in DTYPES[1:]),
+    ("f8", "sm_80"),
+    ("f4", "sm_90"),
+    *((dtype, "the newest") for dtype in ("i1", "u2", "f2", "i4", "f4", "u8", "f8")),
+]
+AT_ONCE = (("i4", "sm_75"),)
+COMPILED = [
+    case if case in AT_ONCE else pytest.param(*case, marks=pytest.mark.slow) for case in EVERY
+]
+COMPILED += [pytest.param(*case, marks=MORE) for case in THOROUGHLY if case not in EVERY]
+
+
+def test_every_dtype_is_compiled() -> None:
+    assert {dtype for dtype, _ in EVERY} >= set(DTYPES[1:])
+
+
+def test_sources_differ_for_the_oldest_architecture_alone() -> None:
+    texts = [source(file, np.dtype("f8"), SIZES[0]) for file in FILES.values()]
+    lines = {line for text in texts for line in text.splitlines() if "__CUDA" in line}
+    assert lines == {"#if __CUDA_ARCH__ >= 800"}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("dtype", "arch"), COMPILED)
+def test_every_kernel_compiles(dtype: str, arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    sizes = sizes_for(np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"]))
+    assert sizes is not None
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    compiled = {
+        file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
+        # One is made for a length of lanes, one for a number of parameters, one for float64.
+        for file in set(FILES.values()) - {"lanes.cu", "residuals.cu", "lower_sets.cu"}
+    }
+    names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
+    names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
+    few = 3 if dtype == "f8" else 2
+    names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments"]
+    names += ["sum_rows"]
+    names += ["survey", "collect"]
+    names += [f"point_{space}" for space in ("none", "value", "key", "log")]
+    names += ["extent_value", "extent_key", "count_keys", "count_linear"]
+    names += ["bitonic_runs", "merge_runs", "place", "mark_words"]
+    for name in names:
+        assert name.encode() in compiled[file_of(name)]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("dtype", "arch"),
+    [
+        ("f2", "sm_75"),
+        pytest.param("f8", "sm_75", marks=pytest.mark.slow),
+        ("f4", "the newest"),
+        pytest.param("i8", "the newest", marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_of_rows_compile(dtype: str, arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
+        defined = (("PARAMETERS", parameters), ("INTERCEPT", intercept))
+        text = source("residuals.cu", np.dtype(dtype), SIZES[0], defined)
+        assert b"rows_tally" in Program(text, "c++", options).compile("cubin").code
+    assert row_sums(MOST_PARAMETERS) == 66
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
+def test_kernels_of_lower_sets_compile(arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    text = source("lower_sets.cu", np.dtype("f8"), SIZES[0])
+    compiled = Program(text, "c++", options).compile("cubin").code
+    for name in ("sets_sums", "sets_smallest", "sets_weighted", "sets_largest"):
+        assert file_of(name) == "lower_sets.cu"
+        assert name.encode() in compiled
+
+
+# By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.
+LENGTHS = ((7, True), (24, False), (365, True), (365, False), (3650, True), (3650, False))
+
+
+# By dtype, what answers are and the lengths of lanes.
+LANES = {
+    "f4": (32, (*LENGTHS, (40_000, True))),
+    "f8": (64, (*LENGTHS, (20_000, False))),
+    "f2": (16, LENGTHS[1:3]),
+    "i2": (64, LENGTHS[:2]),
+    "u8": (0, LENGTHS[1:3]),
+}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("dtype", "arch"),
+    [
+        *(
+            pytest.param(
+                dtype, ("sm_75", "the newest")[i % 2], marks=[] if i > 2 else [pytest.mark.slow]
+            )
+            for i, dtype in enumerate(LANES)
+        ),
+        *(
+            pytest.param(*case, marks=MORE)
+            for case in (
+                *((dtype, ("the newest", "sm_75")[i % 2]) for i, dtype in enumerate(LANES)),
+                ("f8", "sm_80"),
+                ("f4", "sm_90"),
+            )
+        ),
+    ],
+)
+def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
+    from cuda.core import Program, ProgramOptions
+
+    answer, lengths = LANES[dtype]
+    kind, shared = np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"])
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    for n, side_by_side in lengths:
+        kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side, in_vectors=n == 24)
+        if kernel is None:
+            assert arch == "sm_75"
+            assert n > 10_000
+            continue
+        text = source("lanes.cu", kind, SIZES[0], (("ANSWER", answer), *kernel.defined))
+        assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
+    text = source("long_lanes.cu", kind, SIZES[0], (("ANSWER", answer),))
+    assert b"long_lanes" in Program(text, "c++", options).compile("cubin").code
+
+
+@pytest.mark.parametrize("shared", SHARED.values())
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("dtype", ["?", "i2", "f4", "f8"])
+def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: int) -> None:
+    kind = np.dtype(dtype)
+    longest = shared // (5 * max(kind.itemsize, 4))
+    for n in (*range(1, 1200), *range(1200, longest, 11), longest):
+        kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side)
+        assert kernel is not None
+        assert kernel.shared + STATIC <= shared
+        made = dict(kernel.defined)
+        group, kept = made["GROUP"], made["RUN"] * made["RUNS"]
+        # As many rows for each thread, all of which are there but for the last four of each run.
+        assert (kept - 4 * made["RUNS"]) * group <= n <= kept * group
+        assert made["BLOCK"] == kernel.threads == kernel.lanes * group <= 1024
+        assert kernel.threads % 32 == 0
+        assert kernel.threads * made["MIN_BLOCKS"] <= 2048
+        # Barriers have 15 names beside that of the block.
+        assert group <= 32 or kernel.lanes <= 15
+    assert lane_kernel(kind, 65_537, shared, side_by_side=side_by_side) is None
+    for n_answers in range(1, MOST_ANSWERS + 1):
+        long = long_lane_kernel(n_answers, side_by_side=side_by_side)
+        assert long.shared + STATIC <= shared
+        assert long.lanes * n_answers <= long.threads
+
+
+@needs_nvrtc
+def test_the_newest_architecture_is_new() -> None:
+    assert int(newest().removeprefix("sm_")) >= 120
+
+
+def test_the_kernels_of_bool_are_those_of_uint8() -> None:
+    for file in FILES.values():
+        assert source(file, np.dtype("?"), SIZES[0]) == source(file, np.dtype("u1"), SIZES[0])
+
+
+@pytest.mark.parametrize("arch", SHARED)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blocks_fit_into_shared_memory(dtype: str, arch: str) -> None:
+    kind = np.dtype(dtype)
+    sizes = sizes_for(kind, SHARED[arch])
+    assert sizes is not None
+    for taken in (
+        choose_memory(kind, sizes),
+        classify_memory(kind, sizes),
+        tally_memory(kind, MOST_ENDS),
+        select_memory(MOST_RANKS),
+    ):
+        assert taken + 1024 <= SHARED[arch]
+    # A run of unused slots takes a bucket, a used one four: there is room for all kinds of data
+    # but floats all over their range.
+    if kind.kind != "f" and kind.itemsize > 1:
+        assert 4 * n_slots(kind) + 1 <= sizes.buckets * 3 // 4
+
+
+def test_there_is_no_room_on_old_devices() -> None:
+    assert sizes_for(np.dtype("f8"), 48 << 10) is None
+
+
+def key(value: Any) -> int:
+    """By NumPy's own order: the key of -0.0 is that of 0.0."""
+    value = value + 0 if value.dtype.kind == "f" else value
+    bits = 8 * value.dtype.itemsize
+    word = int(value.view(f"u{value.dtype.itemsize}"))
+    sign = 1 << (bits - 1)
+    if value.dtype.kind in "bu":
+        return word
+    if value.dtype.kind == "i":
+        return word ^ sign
+    return (2 * sign - 1) ^ word if word & sign else word | sign
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_keys_order_as_elements_do(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        values = np.array([False, True])
+    elif kind.kind == "f":
+        with np.errstate(over="ignore"):
+            values = np.concatenate([make(300) for make in FLOATS.values()]).astype(kind)
+    else:
+        values = np.concatenate([make(300, dtype) for make in INTEGERS.values()])
+    keys = np.array([key(value) for value in values], np.uint64)
+    selected = values.astype(selection_dtype(kind))
+    np.testing.assert_array_equal(from_keys(keys, kind), selected)
+    order = np.argsort(keys, kind="stable")
+    assert (selected[order] == np.sort(selected)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_digits_make_up_a_key(dtype: str) -> None:
+    below = 8 * np.dtype(dtype).itemsize
+    for shift, bits in digits(np.dtype(dtype)):
+        assert shift + bits == below
+        assert 0 < bits <= 11
+        below = shift
+    assert below == 0
+
+
+# --- From buckets to cells ------------------------------------------------------------------------
+
+
+def counted(values: NDArray[Any], width: int) -> Any:
+    """What ``cells.cu`` counts of elements, none of them missing, in buckets of ``2**width`` keys.
+
+    Some buckets have no pivot, and some of these are taken to lie outside all windows, where it is
+    distances that are summed up.
+    """
+    keys = np.array([key(value) for value in values], np.uint64)
+    everything = np.uint64(2 ** (64 if values.dtype.itemsize == 8 else 32) - 1)
+    edges, bucket = np.unique(keys >> np.uint64(width), return_inverse=True)
+    edges <<= np.uint64(width)
+    n = len(edges)
+    has_pivot = (hashed(np.arange(n)) < 0.7) | (np.arange(n) == n // 2)
+    is_outside = ~has_pivot & (hashed(np.arange(n) + n) < 0.5)
+    is_outside[np.flatnonzero(has_pivot)[-1] :] = False  # what is behind all pivots has no distance
+    pivots = np.full(n, everything)
+    for b in reversed(range(n)):  # its own, or the one of a later bucket
+        pivots[b] = (
+            np.sort(keys[bucket == b])[(bucket == b).sum() // 2]
+            if has_pivot[b]
+            else (pivots[b + 1] if b + 1 < n else everything)
+        )
+    side = np.where(keys < pivots[bucket], 0, np.where(keys == pivots[bucket], 1, 2))
+    offset = keys - edges[bucket]
+    leading = (
+        offset >> np.uint64(width - OFFSET_BITS)
+        if width > OFFSET_BITS
+        else offset << np.uint64(OFFSET_BITS - width)
+    ).astype(np.int64)
+    # Behind some buckets an empty one, as behind windows that end where their slot does: its pivot
+    # is any later one.
+    place = np.arange(n) + np.cumsum(hashed(np.arange(n) + 2 * n) < 0.3)
+    report = np.zeros((), report_dtype(2 * n + 3))
+    report["n_buckets"], report["n_missing"] = place[-1] + 1, 7
+    report["buckets"]["edge"] = report["buckets"]["pivot"] = everything
+    report["buckets"]["shift"] = OUTSIDE
+    found = np.zeros(n, BUCKET)
+    found["edge"], found["pivot"], found["has_pivot"] = edges, pivots, has_pivot
+    found["shift"] = np.where(is_outside, OUTSIDE, width)
+    report["buckets"][place] = found
+    bucket, is_outside = place[bucket], np.isin(np.arange(2 * n), place[is_outside])
+    pivots = report["buckets"]["pivot"]
+    np.add.at(report["counts"], (side, bucket), 1)
+    inside = ~is_outside[bucket]
+    for s, of_side in ((0, 0), (1, 2)):
+        at = (side == of_side) & inside
+        np.add.at(report["sums"][s], bucket[at], leading[at])
+    ends = from_keys(pivots, values.dtype)
+    apart = exact_gap(values, ends[bucket])
+    np.add.at(report["far"], bucket[~inside], apart[~inside])
+    return report
+
+
+@pytest.mark.parametrize("width", [3, 20, 48])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(
+            (name, dtype)
+            for dtype in ("f8", "f4")
+            for name in ("normal", "offset", "bucket killer")
+        ),
+        ("denormal float32", "f4"),
+        ("around two", "f4"),
+        ("huge", "f8"),
+        ("tied", "f8"),
+        *(("whole range", dtype) for dtype in ("i4", "u4", "i8", "u8", "i2")),
+        ("around a power of two", "i8"),
+    ],
+)
+def test_cells_from_buckets(name: str, dtype: str, width: int) -> None:
+    """Counts are exact, and sums as near as they say, against the reference."""
+    width = min(width, 8 * np.dtype(dtype).itemsize - 12)
+    make = FLOATS[name](700) if name in FLOATS else INTEGERS[name](700, dtype)
+    with np.errstate(over="ignore"):
+        values = make.astype(dtype)
+    report = counted(values, width)
+    above = values.max() if dtype[0] == "u" else values.max() + values.dtype.type(1)
+    for last in (None, above):
+        cells = assemble(report, values.dtype, last)
+        assert (cells.n_valid, cells.n_missing) == (700, 7)
+        assert len(cells.pivots) == report["buckets"]["has_pivot"].sum() > 0
+        below, upto, distance = reference.measured(np.sort(values[~np.isnan(values)]), cells.pivots)
+        np.testing.assert_array_equal(cells.below, below)
+        np.testing.assert_array_equal(cells.upto, upto)
+        # The reference leaves out the first cell, which has no lower end; here it is known.
+        m = len(cells.pivots)
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.abs(cells.distance[1:m] - distance[1:])
+            known = np.isfinite(error)
+            assert (error[known] <= 1.001 * cells.slack[1:m][known]).all()
+            assert (np.isfinite(cells.distance[1:m]) | ~np.isfinite(distance[1:])).all()
+            assert known.all() or name == "huge"
+    behind = values[values > cells.pivots[-1]]
+    expected = exact_gap(behind, np.full_like(behind, above)).sum()
+    assert abs(cells.distance[m] - expected) <= 1.001 * cells.slack[m] + 1e-12 * expected

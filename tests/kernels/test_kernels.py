@@ -1,0 +1,563 @@
+"""Every kernel does what the reference does, on all adversarial data and dtypes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import array_api_strict
+import numba
+import numpy as np
+import pytest
+from numba import types
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.kernels.cpu import cells, draws, spans
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, most_candidates
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.sizes import pivot_count
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel module, and what it is tested with.
+
+    Parameters
+    ----------
+    name : str
+        Of the module, which is imported by the tests that need it.
+    backend : Backend
+        Whose arrays it takes.
+    sizes, tally_sizes : tuple of int
+        Numbers of elements where something changes.
+    takes_all : bool
+        Whether it takes every dtype as it is, and not only those that elements are compared in.
+    sums_plainly : bool
+        Whether its distances are plain sums, and so have the error of one.
+    """
+
+    name: str
+    backend: Backend
+    sizes: tuple[int, ...]
+    tally_sizes: tuple[int, ...] = (0, 1, 700, 5000)
+    takes_all: bool = False
+    sums_plainly: bool = True
+
+    def __str__(self) -> str:
+        return self.name if self.backend is NUMPY or self.takes_all else f"{self.name} on a GPU"
+
+    @property
+    def module(self) -> ModuleType:
+        return kernel_module(self.name)
+
+    def cuts(self, values: NDArray[Any], n_pivots: int) -> Cuts:
+        cuts: Cuts = self.module.cuts(self.backend.asarray(values), n_pivots)
+        return cuts
+
+    def tally(self, values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
+        tally: Tally | None = self.module.tally(self.backend.asarray(values), brackets, most)
+        return tally
+
+
+# Sorted chunks, sampled ones, and both sides of the change; runs of 512 that end evenly or not.
+SIZES = (0, 1, 2, 511, 1000, cells.SORT_AT_MOST, cells.SORT_AT_MOST + 1, 40_001)
+
+# The same for CUDA, whose small chunks are copied to the host; counters of 16 bits, and warps,
+# blocks and all blocks together that end evenly or not.
+DEVICE_SIZES = (0, 1, 1000, 2**14, 2**14 + 1, 2**16 - 1, 2**16, 2**16 + 1, 300_001)
+
+REFERENCE = Kernel("reference", NUMPY, SIZES)
+CPU = Kernel("cpu", NUMPY, SIZES)
+CUDA = Kernel(
+    "cuda",
+    CUPY,
+    DEVICE_SIZES,
+    tally_sizes=(0, 1, 700, 2**14 + 1, 70_000),
+    takes_all=True,
+    sums_plainly=False,
+)
+# Where the CUDA kernels cannot do it, the reference does, on the device: large chunks only.
+REFERENCE_ON_A_GPU = Kernel("reference", CUPY, (2**14 + 1, 40_001))
+
+# CuPy's own functions take these for zeros; its chunks of float32 never come to the reference.
+DENORMAL_TO_CUPY = {("denormal float32", "f4"), ("every binade", "f4")}
+
+CASES: list[tuple[str, str]] = [
+    *((name, dtype) for name in (*FLOATS, *MISSING) for dtype in ("f8", "f4")),
+    *((name, dtype) for name in INTEGERS for dtype in INTEGER_DTYPES),
+]
+CASES_OF_ALL = [*CASES, *((name, "f2") for name in (*FLOATS, *MISSING)), ("bools", "?")]
+
+
+def each(*kernels: Kernel) -> Any:
+    """Parametrise over kernels."""
+    return pytest.mark.parametrize(
+        "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in kernels]
+    )
+
+
+def each_case(*kernels: Kernel) -> Any:
+    """Parametrise over kernels and all data that they take."""
+    return pytest.mark.parametrize(
+        ("kernel", "name", "dtype"),
+        [
+            param(kernel.backend, kernel, name, dtype, id=f"{kernel}-{name}-{dtype}")
+            for kernel in kernels
+            for name, dtype in (CASES_OF_ALL if kernel.takes_all else CASES)
+            if kernel is not REFERENCE_ON_A_GPU or (name, dtype) not in DENORMAL_TO_CUPY
+        ],
+    )
+
+
+def valid(values: NDArray[Any]) -> NDArray[Any]:
+    return np.sort(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
+
+
+def selected(values: NDArray[Any]) -> NDArray[Any]:
+    """The elements, flat, of the dtype in which they are compared."""
+    return values.ravel().astype(selection_dtype(values.dtype), copy=False)
+
+
+def assert_cuts_are_exact(cuts: Cuts, values: NDArray[Any], *, sums_plainly: bool = True) -> None:
+    """Against the reference's measurement at the same pivots."""
+    values = selected(values)
+    ordered = valid(values)
+    assert cuts.pivots.dtype == values.dtype
+    assert (cuts.pivots[1:] > cuts.pivots[:-1]).all()
+    assert cuts.n_valid.tolist() == [len(ordered)]
+    assert cuts.n_missing.tolist() == [len(values) - len(ordered)]
+    assert cuts.sizes.tolist() == [len(cuts.pivots)]
+    assert (len(cuts.pivots) > 0) == (len(ordered) > 0)
+    below, upto, distance = reference.measured(ordered, cuts.pivots)
+    np.testing.assert_array_equal(cuts.below, below)
+    np.testing.assert_array_equal(cuts.upto, upto)
+    inside = below - np.append(0, upto)[:-1]
+    assert_distances(cuts, distance, inside, sums_plainly=sums_plainly)
+
+
+def assert_distances(
+    cuts: Cuts, reference: NDArray[Any], inside: NDArray[Any], *, sums_plainly: bool
+) -> None:
+    """Within the error that `Cuts` states, of both; unknown only where it may be."""
+    found = np.where(np.isfinite(cuts.slack), cuts.distance, np.nan)
+    known = np.isfinite(found) & np.isfinite(reference)
+    with np.errstate(all="ignore"):
+        error = np.abs(found - reference)
+        of_a_sum = (inside + 8) * 2.0**-53 * reference
+        allowed = (of_a_sum if sums_plainly else cuts.slack) + of_a_sum
+    assert (error[known] <= allowed[known]).all()
+    # The fast kernels may know more than the reference (differences beyond int64), never less.
+    lost = np.isfinite(reference) & ~np.isfinite(found) & (inside > 0)
+    lost[:1] = False
+    assert not lost.any()
+
+
+def assert_no_cell_is_heavy(cuts: Cuts, module: ModuleType, n_pivots: int) -> None:
+    """No open cell holds more than `HEAVY` times its share, whatever the sample saw."""
+    n_valid = int(cuts.n_valid[0])
+    inside = np.append(cuts.below, n_valid) - np.append(0, cuts.upto)
+    promised = min(n_pivots, getattr(module, "MOST_PIVOTS", n_pivots))
+    assert inside.max() <= reference.HEAVY * max(n_valid // promised, 1)
+
+
+@each_case(REFERENCE, CPU, CUDA, REFERENCE_ON_A_GPU)
+def test_cuts(kernel: Kernel, name: str, dtype: str) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        for n in kernel.sizes:
+            values = make(name, dtype, n)
+            cuts = kernel.cuts(values, pivot_count(n))
+            assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
+
+
+@each_case(CPU, CUDA)
+def test_no_cell_is_heavy(kernel: Kernel, name: str, dtype: str) -> None:
+    for n in filter(None, kernel.sizes):
+        cuts = kernel.cuts(make(name, dtype, n), pivot_count(n))
+        assert_no_cell_is_heavy(cuts, kernel.module, pivot_count(n))
+
+
+@each(CPU, CUDA)
+def test_a_sample_that_misses_the_data_is_mended(kernel: Kernel) -> None:
+    """Ten thousand different elements in a place that no sample of NaN-ridden data sees."""
+    values = np.full(2_000_000, np.nan)
+    values[1_000_000:1_010_000] = normal(10_000)
+    cuts = kernel.cuts(values, 1000)
+    assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
+    assert_no_cell_is_heavy(cuts, kernel.module, 1000)
+
+
+@each(CPU, CUDA)
+@pytest.mark.parametrize("n_valid", [1, 2, 3, 4, 5, 40])
+def test_a_sample_without_a_valid_element(kernel: Kernel, n_valid: int) -> None:
+    """However few they are, there is a pivot among them."""
+    values = np.full(2_000_000, np.nan)
+    values[np.arange(n_valid) * 49_999 + 12_345] = np.arange(n_valid)
+    cuts = kernel.cuts(values, 1000)
+    assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
+    assert_no_cell_is_heavy(cuts, kernel.module, 1000)
+
+
+def brackets_of(values: NDArray[Any], n_ends: int) -> Brackets:
+    """Ends among the data, and about a third of the cells wanted, the outer ones at times."""
+    ordered = valid(values)
+    places = (hashed(np.arange(n_ends)) * len(ordered)).astype(np.int64)
+    ends = np.unique(ordered[places] if len(ordered) else values[:0])
+    return Brackets(ends, hashed(np.arange(len(ends) + 1) + n_ends) < 0.34)
+
+
+def assert_tally_is_right(
+    found: Tally | None, expected: Tally | None, dtype: np.dtype[Any]
+) -> None:
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found.below, expected.below)
+    np.testing.assert_array_equal(found.upto, expected.upto)
+    assert (found.n_valid, found.n_missing) == (expected.n_valid, expected.n_missing)
+    assert found.candidates.dtype == dtype
+    np.testing.assert_array_equal(
+        np.sort(found.candidates.on_host()), np.sort(expected.candidates.on_host())
+    )
+
+
+@pytest.mark.some(5)
+@pytest.mark.parametrize("n_ends", [0, 1, 6, spans.FEW_ENDS, 100])
+@each_case(CPU, CUDA)
+def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
+    for n in kernel.tally_sizes:
+        values = make(name, dtype, n)
+        compared = selected(values)
+        brackets = brackets_of(compared, n_ends)
+        for wanted in (brackets.wanted, ~brackets.wanted, np.ones_like(brackets.wanted)):
+            brackets = Brackets(brackets.ends, wanted)
+            expected = reference.tally(compared, brackets, n)
+            assert_tally_is_right(kernel.tally(values, brackets, n), expected, compared.dtype)
+
+
+@each(CPU, CUDA)
+@pytest.mark.parametrize("name", ["normal", "some nan", "half tied"])
+@pytest.mark.parametrize("n_ends", [1023, 1024, 1025, 3000])
+def test_tally_at_more_ends_than_are_counted_at_once(
+    kernel: Kernel, name: str, n_ends: int
+) -> None:
+    values = make(name, "f8", 70_000)
+    ends = np.unique(valid(values)[:: -(-70_000 // (4 * n_ends))])[:n_ends]
+    for share in (0.0, 0.1, 0.9, 1.0):
+        brackets = Brackets(ends, hashed(np.arange(len(ends) + 1)) < share)
+        expected = reference.tally(values, brackets, 70_000)
+        found = kernel.tally(values, brackets, len(expected.candidates))  # type: ignore[union-attr]
+        assert_tally_is_right(found, expected, values.dtype)
+
+
+@each(REFERENCE, CPU, CUDA, REFERENCE_ON_A_GPU)
+@pytest.mark.parametrize("n_ends", [4, 100])
+def test_tally_refuses_more_candidates_than_there_can_be(kernel: Kernel, n_ends: int) -> None:
+    n = max(kernel.tally_sizes)
+    values = normal(n)
+    brackets = brackets_of(values, n_ends)
+    expected = reference.tally(values, brackets, n)
+    held = len(expected.candidates)  # type: ignore[union-attr]
+    assert held > 0
+    assert_tally_is_right(kernel.tally(values, brackets, held), expected, values.dtype)
+    assert kernel.tally(values, brackets, held - 1) is None
+    assert kernel.tally(values, brackets, 0) is None
+
+
+MILLIONS = [
+    *((name, dtype, 3_000_000) for name in (*FLOATS, *MISSING) for dtype in ("f4", "f8")),
+    *((name, "f8", 5_000_003) for name in ("normal", "bucket killer", "some nan", "half tied")),
+    *(("whole range", dtype, 5_000_003) for dtype in ("u1", "i2", "u4", "i8")),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dtype", "n"), MILLIONS)
+def test_millions_of_elements(name: str, dtype: str, n: int) -> None:
+    """More pivots than cells are promised for, and millions of candidates."""
+    values = make(name, dtype, n)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cuts = CUDA.cuts(values, pivot_count(n))
+        assert_cuts_are_exact(cuts, values, sums_plainly=False)
+    assert_no_cell_is_heavy(cuts, CUDA.module, pivot_count(n))
+    for n_ends in (6, 100):
+        brackets = brackets_of(values, n_ends)
+        assert_tally_is_right(
+            CUDA.tally(values, brackets, n), reference.tally(values, brackets, n), values.dtype
+        )
+
+
+@pytest.mark.gpu
+def test_distances_say_much() -> None:
+    """They narrow brackets only if their error is a small part of them."""
+    for dtype in ("f4", "f8", "i4", "i8"):
+        cuts = CUDA.cuts((normal(300_001) * 1e6).astype(dtype), pivot_count(300_001))
+        inside = cuts.below - np.append(0, cuts.upto)[:-1]
+        known = np.isfinite(cuts.distance) & (inside > 0)
+        assert known.sum() >= 0.9 * len(cuts.pivots)
+        assert np.median(cuts.slack[known] / cuts.distance[known]) < 2.0**-8
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "int8", "int64", "uint64", "uint8"])
+def test_the_reference_needs_the_standard_only(name: str) -> None:
+    """array_api_strict offers nothing beyond the array API standard."""
+    values = (normal(1000) * 30).astype(name) if name != "uint64" else INTEGERS["ends"](1000, "u8")
+    if name.startswith("float"):
+        values[::50] = np.nan
+    strict = array_api_strict.asarray(values)
+    found, expected = reference.cuts(strict, 20), reference.cuts(values, 20)
+    np.testing.assert_array_equal(found.pivots, expected.pivots)
+    np.testing.assert_array_equal(found.below, expected.below)
+    np.testing.assert_array_equal(found.upto, expected.upto)
+    np.testing.assert_array_equal(found.distance, expected.distance)
+    brackets = brackets_of(values, 5)
+    tally, wanted = (reference.tally(kind, brackets, 1000) for kind in (strict, values))
+    assert tally is not None
+    assert wanted is not None
+    np.testing.assert_array_equal(tally.candidates.on_host(), wanted.candidates.on_host())
+    np.testing.assert_array_equal(tally.upto, wanted.upto)
+
+
+def layouts() -> dict[str, NDArray[Any]]:
+    """The same elements in memory in several ways."""
+    values = normal(9000).reshape(90, 100)
+    readonly = values.copy()
+    readonly.flags.writeable = False
+    wide = np.empty((90, 200))
+    wide[:, ::2] = values
+    raw = np.empty(values.nbytes + 1, np.uint8)
+    unaligned = raw[1:].view(np.float64).reshape(values.shape)
+    unaligned[...] = values
+    return {
+        "c": values,
+        "fortran": np.asfortranarray(values),
+        "strided": wide[:, ::2],
+        "reversed": values[::-1, ::-1],
+        "read-only": readonly,
+        "unaligned": unaligned,
+        "big-endian": values.astype(">f8"),
+        "transposed 3-d": values.reshape(9, 10, 100).transpose(2, 0, 1),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts())
+def test_any_layout_in_memory(layout: str) -> None:
+    chunk = layouts()[layout]
+    cuts = kernels.cuts(chunk, chunk.dtype, 1)
+    assert_cuts_are_exact(cuts, normal(9000))
+    brackets = Brackets(np.array([-0.5, 0.5]), np.array([False, True, False]))
+    tally = kernels.tally(chunk, chunk.dtype, brackets, most_candidates(cuts, brackets))
+    assert tally is not None
+    expected = np.sort(chunk[(chunk > -0.5) & (chunk < 0.5)])
+    np.testing.assert_array_equal(np.sort(tally.candidates.on_host()), expected)
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda x: x,
+    "Fortran": lambda x: x.copy(order="F"),
+    "transposed": lambda x: x.transpose(2, 0, 1),
+    "reversed": lambda x: x[::-1, ::-1, ::-1],
+    "partly reversed": lambda x: x[:, ::-1].T,
+    "steps": lambda x: x.repeat(2, axis=0).repeat(3, axis=2)[::2, :, 1::3],
+    "steps backward": lambda x: x.repeat(2, axis=0).repeat(3, axis=2)[::-2, :, ::-3],
+    "a part": lambda x: x[1:-1, 2:, 3:-4],
+    "from the second on": lambda x: x.ravel()[1:],
+    "from the fourth on, backward": lambda x: x.ravel()[:2:-1],
+    "zero strides": lambda x: np.broadcast_to(x[:, :1, :], x.shape),
+    "zero strides, transposed": lambda x: np.broadcast_to(x[0, 0], x.shape).T,
+    "one element, broadcast": lambda x: np.broadcast_to(x[7, 8, 9], x.shape),
+    "overlapping": lambda x: np.lib.stride_tricks.sliding_window_view(x.ravel()[:450_001], 2),
+    "many dimensions": lambda x: x.reshape(2, 50, 9, 10, 4, 25).transpose(5, 2, 0, 4, 1, 3)[
+        ::-1, :, :, ::-1
+    ],
+    "dimensions of one": lambda x: x[:, None, ::-1, :, None].transpose(4, 2, 0, 1, 3),
+    "a column": lambda x: x[:, 3, 5],
+    "an element": lambda x: x[7, 8, 9],
+    "nothing": lambda x: x[:, 5:5],
+}
+
+SCRATCH = 800_000  # bytes; the kernels say that they take 0.8 MB
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["?", *INTEGER_DTYPES, "f2", "f4", "f8"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_any_view_on_a_gpu_is_read_in_place(view: str, dtype: str) -> None:
+    name = {"?": "bools", "f": "some nan"}.get(dtype[0], "whole range")
+    plain = make(name, dtype, 900_000).reshape(100, 90, 100)
+    if dtype == "u8":  # half of the data named so are crowded near the largest: gathered and split
+        plain = make(name, "u4", 900_000).reshape(plain.shape).astype("u8") << np.uint64(31)
+    assert plain.nbytes > SCRATCH
+    chunk = VIEWS[view](CUPY.asarray(plain))
+    values = selected(np.asarray(VIEWS[view](plain)))
+    np.testing.assert_array_equal(selected(np.asarray(CUPY.to_numpy(chunk))), values)
+    with CUPY.allocations() as sizes:
+        cuts = kernels.cuts(chunk, chunk.dtype, 1)
+    assert_cuts_are_exact(cuts, values, sums_plainly=False)
+    assert max(sizes, default=0) <= SCRATCH
+
+    brackets = brackets_of(values, 6)
+    expected = reference.tally(values, brackets, values.size)
+    assert expected is not None
+    with CUPY.allocations() as sizes:
+        tally = kernels.tally(chunk, chunk.dtype, brackets, len(expected.candidates))
+    assert_tally_is_right(tally, expected, values.dtype)
+    assert max(sizes, default=0) <= max(expected.candidates.on_host().nbytes, SCRATCH)
+
+    with CUPY.allocations() as sizes:
+        drawn = kernels.sample(chunk, chunk.dtype, 0.001)
+    assert drawn.dtype == values.dtype
+    assert np.isin(drawn, values).all()
+    assert max(sizes, default=0) <= SCRATCH
+
+
+@each_case(CUDA)
+def test_elements_of_some_ranks(kernel: Kernel, name: str, dtype: str) -> None:
+    """By digits for a few ranks, by sorting for many."""
+    for n in (1, 2, 33, 5000, 100_003):
+        ordered = valid(selected(make(name, dtype, n)))
+        if len(ordered) == 0:
+            continue
+        elements = CUPY.asarray(np.roll(ordered, n // 3))
+        last = len(ordered) - 1
+        device = importlib.import_module("dask_gpuselect.kernels.cuda.candidates")
+        candidates = device.DeviceCandidates(elements)
+        before = CUPY.to_numpy(elements).tobytes()
+        for places in ([0], [last], [last, 0, last // 2, 0], np.arange(13) * last // 12):
+            found = candidates.elements_at(np.asarray(places))
+            assert found.dtype == ordered.dtype
+            np.testing.assert_array_equal(found, ordered[places] + ordered.dtype.type(0))
+        many = np.arange(200) % len(ordered)
+        found = candidates.elements_at(many)
+        np.testing.assert_array_equal(found, ordered[many])
+        assert CUPY.to_numpy(elements).tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("chunk", "missing"),
+    [
+        (np.array([True, False, True]), 0),
+        (normal(100).astype(np.float16), 0),
+        (np.array(["2020-01-01", "NaT", "1960-01-01"], "M8[ns]"), 1),
+        (np.array([5, -3, 8], ">m8[s]"), 0),
+        (np.array(7, "i2"), 0),
+        (np.float32(2.5), 0),
+    ],
+)
+def test_dtypes_without_kernels_of_their_own(chunk: Any, missing: int) -> None:
+    cuts = kernels.cuts(chunk, chunk.dtype, 1)
+    values = np.ravel(chunk)
+    ordered = np.unique(values[~np.isnat(values)] if chunk.dtype.kind in "mM" else values)
+    assert cuts.n_missing.tolist() == [missing]
+    back = as_dtype(cuts.pivots, chunk.dtype)
+    assert back.dtype == chunk.dtype.newbyteorder("=")
+    assert np.isin(back, ordered).all()
+    assert back[[0, -1]].tolist() == ordered[[0, -1]].tolist()
+
+
+@pytest.mark.parametrize("n", [5, 20_000])
+def test_a_chunk_of_another_dtype_than_declared(backend: Backend, n: int) -> None:
+    safe = kernels.cuts(backend.asarray(np.arange(n, dtype=np.int32)), np.dtype(np.float64), 1)
+    assert safe.pivots.dtype == np.float64
+    assert safe.n_valid.tolist() == [n]
+    with pytest.raises(TypeError, match="a chunk has dtype float64, but its array says int64"):
+        kernels.cuts(backend.asarray(np.arange(float(n))), np.dtype(np.int64), 1)
+
+
+def test_chunks_that_are_no_arrays() -> None:
+    with pytest.raises(TypeError, match="chunks of type list are not supported"):
+        kernels.cuts([1.0, 2.0], np.dtype(np.float64), 1)
+    with pytest.raises(TypeError, match="masked arrays are not supported"):
+        kernels.cuts(np.ma.masked_array([1.0], [True]), np.dtype(np.float64), 1)
+
+
+@each(CPU, CUDA)
+def test_pivots_do_not_follow_a_period(kernel: Kernel) -> None:
+    """A fixed stride of 64 would see one value of sixty-four; hashed places see them all."""
+    values = np.tile(np.arange(64.0), 4096)
+    assert kernel.cuts(values, pivot_count(len(values))).pivots.tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "i1"])
+@pytest.mark.parametrize("n_values", [2, 30, 3000])
+def test_tally_at_any_few_ends(dtype: str, n_values: int) -> None:
+    """Neighbouring values, the least of the dtype, ties of all shares, and any cells."""
+    rng = np.random.default_rng(n_values)
+    for size in (1, 511, 3000):
+        if dtype[0] == "f":
+            values = rng.normal(size=n_values).astype(dtype)
+            values = np.append(np.nextafter(values, np.inf), values)
+            tiny = np.nextafter(np.zeros(1, dtype), 1)
+            most = np.finfo(dtype).max
+            values = np.concatenate([values, tiny, -tiny, [most, -most]]).astype(dtype)
+            values = np.append(values, [np.inf, -np.inf, np.nan, 0.0, -0.0]).astype(dtype)
+        else:
+            values = rng.integers(np.iinfo(dtype).min, 5, n_values, dtype=dtype)
+            values = np.append(values, [np.iinfo(dtype).min, np.iinfo(dtype).max]).astype(dtype)
+        a = rng.choice(values, size)
+        distinct = np.unique(values[~np.isnan(values)])
+        for n_ends in (0, 1, 2, 6, 13, spans.FEW_ENDS):
+            ends = np.sort(rng.choice(distinct, min(n_ends, len(distinct)), replace=False))
+            brackets = Brackets(ends, rng.random(len(ends) + 1) < rng.random())
+            found, expected = spans.tally(a, brackets, size), reference.tally(a, brackets, size)
+            assert found is not None
+            assert expected is not None
+            np.testing.assert_array_equal(found.below, expected.below)
+            np.testing.assert_array_equal(found.upto, expected.upto)
+            np.testing.assert_array_equal(
+                np.sort(found.candidates.on_host()), np.sort(expected.candidates.on_host())
+            )
+            assert found.n_missing == expected.n_missing
+
+
+def test_kernels_are_compiled_once_for_read_only_and_writable_arrays() -> None:
+    kernel = cells._compiled(cells._classify, np.dtype(np.float64))
+    for layout in ("c", "read-only"):
+        kernels.cuts(layouts()[layout], np.dtype(np.float64), 1)
+    assert len(kernel.signatures) == 1  # type: ignore[attr-defined]
+    assert kernel is cells._compiled(cells._classify, np.dtype(np.float64))
+
+
+@pytest.mark.slow
+@each(CPU, CUDA)
+def test_more_elements_than_32_bits_count(kernel: Kernel) -> None:
+    """Zeros of NumPy take no memory until they are written: 4 GiB are read, and next to none held.
+    A GPU holds them."""
+    values = kernel.backend.xp.zeros(2**32 + 1000, np.uint8)
+    values[-1] = 1
+    cuts = kernel.module.cuts(values, 100)
+    assert cuts.pivots[0] == 0
+    assert cuts.upto[0] == 2**32 + 999
+    assert cuts.n_valid.tolist() == [2**32 + 1000]
+    brackets = Brackets(np.array([0], np.uint8), np.array([False, True]))
+    tally = kernel.module.tally(values, brackets, 5)
+    assert tally is not None
+    assert tally.upto.tolist() == [2**32 + 999]
+    assert tally.candidates.on_host().tolist() == [1]
+    del values
+    kernel.backend.free()
+
+
+def test_a_cached_kernel_of_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Numba's cache has it where two processes compiled for two dtypes at once."""
+    compile_ = numba.njit
+
+    def cached_wrongly(signature: Any, **options: Any) -> Any:
+        other = draws._signatures(*(types.Array(types.int8, 1, "C", readonly=r) for r in (1, 0)))
+        return compile_(other[draws._sample] if "cache" in options else signature)
+
+    monkeypatch.setattr(numba, "njit", cached_wrongly)
+    compiled.cache_clear()
+    try:
+        drawn = draws.sample(np.arange(100.0), 10)
+    finally:
+        compiled.cache_clear()
+    assert len(set(drawn)) == 10

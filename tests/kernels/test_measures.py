@@ -1,0 +1,344 @@
+"""What strategies measure: every kernel module tells what the reference tells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.kernels.reference import measures
+from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
+from dask_gpuselect.strategies.probes import (
+    NO_KEY_BELOW,
+    BinsReport,
+    Draw,
+    Drawn,
+    Extent,
+    ExtentReport,
+    KeyBins,
+    LinearBins,
+    Measure,
+    Points,
+    PointsReport,
+    Report,
+    no_key_above,
+)
+from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests.data import FLOATS, INTEGERS, MISSING, make, normal, uniform
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel module, and the arrays that it takes.
+
+    Parameters
+    ----------
+    name : str
+    backend : Backend
+    sizes : tuple of int
+        Numbers of elements where something changes.
+    """
+
+    name: str
+    backend: Backend
+    sizes: tuple[int, ...] = (0, 1, 2, 1000)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def module(self) -> ModuleType:
+        return kernel_module(self.name, "measures")
+
+
+class Strict(Backend):
+    """Arrays that offer nothing beyond the array API standard."""
+
+    def __init__(self) -> None:
+        super().__init__("array_api_strict")
+
+
+REFERENCE = Kernel("reference", Strict())
+CPU = Kernel("cpu", NUMPY)
+CUDA = Kernel("cuda", CUPY, (0, 1, 1000, 2**16 + 1))
+
+each_kernel = pytest.mark.parametrize(
+    "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in (REFERENCE, CPU, CUDA)]
+)
+
+# Two dtypes of floats, and integers with and without a sign: each is compiled for itself.
+CASES = [
+    *((name, dtype) for name in (*FLOATS, *MISSING) for dtype in ("f8", "f4")),
+    *((name, dtype) for name in INTEGERS for dtype in ("i8", "u1")),
+]
+
+
+def some_keys(values: NDArray[Any]) -> list[int]:
+    """Of elements, of what lies between them, and of the ends."""
+    least, largest = extreme_keys(values.dtype)
+    keys = sorted(to_keys(values[values == values]).tolist()) or [least, largest]
+    n = len(keys)
+    between = [(keys[n // 3] + keys[n // 2]) // 2, (least + keys[0]) // 2]
+    found = {*keys[:: max(n // 3, 1)], keys[-1], *between, least, largest}
+    return sorted({key_at(key, values.dtype) for key in found})
+
+
+def probes_of(values: NDArray[Any]) -> Iterator[Measure]:
+    """Every kind of probe, about the values."""
+    dtype, keys = values.dtype, some_keys(values)
+    least, largest = extreme_keys(dtype)
+    middle = keys[len(keys) // 2]
+    spaces = [VALUE, Space("key", keys[1]), Space("log", float(element(keys[0], dtype)))]
+    yield from map(Extent, spaces[:2])
+    for space in (None, *spaces):
+        yield Points((middle,), space)
+        yield Points(tuple(keys), space)
+    bits = 8 * dtype.itemsize
+    yield KeyBins(0, bits - 8, 256)
+    yield KeyBins(0, bits - 1, 2)
+    yield KeyBins(middle, max(bits - 11, 0), 2048)
+    yield KeyBins(middle, 0, 16)
+    yield KeyBins(keys[1], max((largest - keys[1]).bit_length() - 4, 0), 10)
+    yield from linear_bins(values, keys)
+    for lo, hi in ((least - 1, largest + 1), (keys[0], keys[-1])):
+        yield Draw(lo, hi, 100, 1)
+    yield Draw(least - 1, largest + 1, 0, 2)
+
+
+def linear_bins(values: NDArray[Any], keys: list[int]) -> Iterator[LinearBins]:
+    finite = [key for key in keys if math.isfinite(float(element(key, values.dtype)))]
+    for lo, hi in itertools.combinations(finite[:: max(len(finite) // 3, 1)], 2):
+        start, end = (VALUE.coordinate(key, values.dtype) for key in (lo, hi))
+        for n_bins in (7, 1024):
+            width = end - start
+            slope = n_bins / width if width > 0 else math.inf
+            if 0 < slope < math.inf:
+                yield LinearBins(lo, hi, start, slope, n_bins, values.dtype)
+
+
+def assert_same(ours: Report, theirs: Report, values: NDArray[Any], probe: Any) -> None:
+    """Integers are equal, and sums to the last digits of what is added."""
+    assert type(ours) is type(theirs)
+    assert (ours.n_valid, ours.n_missing) == (theirs.n_valid, theirs.n_missing)
+    if isinstance(ours, ExtentReport):
+        assert isinstance(theirs, ExtentReport)
+        assert (ours.least, ours.largest) == (theirs.least, theirs.largest)
+        assert_near(ours.total, theirs.total, size_of_sums(values, probe.space))
+    if isinstance(ours, PointsReport):
+        assert isinstance(theirs, PointsReport)
+        assert (ours.previous, ours.next) == (theirs.previous, theirs.next)
+        assert_counts(ours.below, theirs.below)
+        assert_counts(ours.upto, theirs.upto)
+        for i, key in enumerate(probe.keys):
+            size = size_of_sums(values, probe.space, key)
+            assert_near(ours.low[i], theirs.low[i], size)
+            assert_near(ours.high[i], theirs.high[i], size)
+    if isinstance(ours, BinsReport):
+        assert isinstance(theirs, BinsReport)
+        assert ours.n_before == theirs.n_before
+        assert_counts(ours.counts, theirs.counts)
+
+
+def assert_counts(ours: NDArray[Any], theirs: NDArray[Any]) -> None:
+    assert ours.dtype == theirs.dtype == np.int64
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def size_of_sums(values: NDArray[Any], space: Space | None, key: int | None = None) -> float:
+    """Of all that is added: coordinates, or distances from that of a key."""
+    if space is None:
+        return 0.0
+    valid = values[values == values]
+    with np.errstate(all="ignore"):
+        at = coordinates(space, valid, to_keys(valid))
+        if key is not None:
+            at = np.abs(at) + abs(space.coordinate(key, values.dtype))
+        return float(np.abs(at[np.isfinite(at)]).sum())
+
+
+def assert_near(ours: float, theirs: float, size: float) -> None:
+    """Or neither is a number. What overflows in one order of sums may not in another."""
+    if math.isfinite(ours) and math.isfinite(theirs):
+        assert abs(ours - theirs) <= 1e-12 * size
+    else:
+        assert math.isfinite(ours) == math.isfinite(theirs) or size > 1e307
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=[f"{n}-{d}" for n, d in CASES])
+@each_kernel
+def test_measures(kernel: Kernel, name: str, dtype: str) -> None:
+    for n in kernel.sizes:
+        values = make(name, dtype, n)
+        given = kernel.backend.asarray(values)
+        for probe in probes_of(values):
+            ours, theirs = kernel.module.report(given, probe), measures.report(values, probe)
+            assert_same(ours, theirs, values, probe)
+            if isinstance(ours, Drawn):
+                assert_drawn(ours, values, probe)
+
+
+def assert_drawn(drawn: Drawn, values: NDArray[Any], probe: Any) -> None:
+    """Elements inside the bracket, no more often than there are such, and about as many as there
+    are places."""
+    assert drawn.keys.dtype == np.uint64
+    keys = to_keys(values[values == values])
+    inside = np.array([key for key in keys.tolist() if probe.lo < key < probe.hi], np.uint64)
+    found, counts = np.unique(drawn.keys, return_counts=True)
+    available = dict(zip(*np.unique(inside, return_counts=True), strict=True))
+    assert all(n <= available.get(key, 0) for key, n in zip(found, counts, strict=True))
+    if len(inside) == len(values):
+        assert len(drawn.keys) >= min(probe.size, len(values))
+
+
+@each_kernel
+def test_drawings_are_repeatable_and_spread(kernel: Kernel) -> None:
+    """The same places for one turn, others for the next, from everywhere, and not in order."""
+    values = np.arange(10_000.0)
+    given = kernel.backend.asarray(values)
+    least, largest = extreme_keys(values.dtype)
+
+    def draw(turn: int) -> NDArray[np.uint64]:
+        probe = Draw(least - 1, largest + 1, 500, turn)
+        keys: NDArray[np.uint64] = kernel.module.report(given, probe).keys
+        return keys
+
+    first, again, other = draw(0), draw(0), draw(1)
+    np.testing.assert_array_equal(np.sort(first), np.sort(again))
+    assert len(np.intersect1d(first, other)) < 250
+    quarters = np.searchsorted(to_keys(values[2500::2500]), first, side="right")
+    assert np.bincount(quarters, minlength=4).min() > 60
+
+
+@each_kernel
+def test_nothing_and_nothing_but_nan(kernel: Kernel) -> None:
+    for values in (np.empty(0), np.full(5, np.nan), np.empty(0, "u1")):
+        given, dtype = kernel.backend.asarray(values), values.dtype
+        least, largest = extreme_keys(dtype)
+        report = kernel.module.report
+        n_missing = int((values != values).sum())
+        extent = report(given, Extent(VALUE))
+        assert (extent.n_valid, extent.n_missing, extent.total) == (0, n_missing, 0)
+        assert (extent.least, extent.largest) == (no_key_above(dtype), NO_KEY_BELOW)
+        points = report(given, Points((least, largest), VALUE))
+        assert (points.n_valid, points.n_missing) == (0, n_missing)
+        assert points.below.tolist() == points.upto.tolist() == [0, 0]
+        assert points.previous == (NO_KEY_BELOW,) * 2
+        assert points.next == (no_key_above(dtype),) * 2
+        bins = report(given, KeyBins(least, 3, 8))
+        assert (bins.n_before, bins.counts.tolist()) == (0, [0] * 8)
+        assert len(report(given, Draw(least - 1, largest + 1, 10, 0)).keys) == 0
+
+
+@pytest.mark.parametrize("name", ["normal", "some nan", "infinite", "all nan"])
+def test_reports_of_chunks_merge_to_that_of_the_whole(name: str) -> None:
+    values = make(name, "f8", 1000)
+    chunks = np.split(values, [0, 1, 300, 300, 999])
+    for probe in probes_of(values):
+        parts: list[Any] = [measures.report(chunk, probe) for chunk in chunks]
+        merged = type(parts[0]).merge(parts)
+        if isinstance(merged, Drawn):
+            together = np.concatenate([part.keys for part in parts])
+            np.testing.assert_array_equal(merged.keys, together)
+            continue
+        assert_same(merged, measures.report(values, probe), values, probe)
+        by_steps = type(parts[0]).merge([type(parts[0]).merge(parts[:2]), *parts[2:]])
+        assert_same(by_steps, merged, values, probe)
+        assert_same(type(parts[0]).merge(parts[2:3]), parts[2], chunks[2], probe)
+
+
+@settings(max_examples=50)
+@given(data=st.data(), n_bins=st.integers(2, 2000))
+def test_edges_of_bins_that_are_equally_wide(data: st.DataObject, n_bins: int) -> None:
+    """The bin of an element is that between whose edges its key lies, however that is rounded."""
+    dtype = np.dtype(data.draw(st.sampled_from(["f8", "f4", "i8", "u2"])))
+    if dtype.kind == "f":
+        numbers: st.SearchStrategy[Any] = st.floats(-(2.0**100), 2.0**100, width=32)
+    else:
+        numbers = st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    drawn = data.draw(st.lists(numbers, min_size=2, max_size=30, unique=True))
+    values = np.sort(np.array(drawn, dtype))
+    keys = to_keys(values).tolist()
+    if keys[0] == keys[-1]:
+        return
+    start, end = (VALUE.coordinate(key, dtype) for key in (keys[0], keys[-1]))
+    slope = n_bins / (end - start) if end > start else math.inf
+    if not 0 < slope < math.inf:
+        return
+    bins = LinearBins(keys[0], keys[-1], start, slope, n_bins, dtype)
+    counts: Any = measures.report(values, bins)
+    assert bins.edge(0) == keys[0]
+    assert bins.edge(n_bins) == keys[-1] + 1
+    for i in np.flatnonzero(counts.counts).tolist():
+        inside = sum(bins.edge(i) <= key < bins.edge(i + 1) for key in keys)
+        assert inside == counts.counts[i]
+
+
+def layouts() -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """Chunks as they may come, and their elements as they are compared."""
+    values = normal(600)
+    read_only = values.copy()
+    read_only.flags.writeable = False
+    dates = (uniform(600) * 1e6).astype("M8[s]")
+    dates[::50] = "NaT"
+    is_missing = np.isnat(dates)
+    as_numbers = np.where(is_missing, np.nan, dates.view("i8"))
+    return {
+        "strided": (values[::3], values[::3]),
+        "transposed": (values.reshape(20, 30).T, values),
+        "reversed": (values[::-1], values),
+        "big-endian": (values.astype(">f8"), values),
+        "read-only": (read_only, values),
+        "float16": (values.astype("f2"), values.astype("f2").astype("f4")),
+        "bool": (values > 0, (values > 0).astype("u1")),
+        "dates": (dates, as_numbers),
+        "no dimensions": (np.asarray(values[3]), values[3:4]),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts())
+def test_chunks_of_any_layout(layout: str) -> None:
+    chunk, values = layouts()[layout]
+    is_date = chunk.dtype.kind == "M"
+    valid = values[values == values].astype("i8") if is_date else values
+    for probe in probes_of(valid):
+        if isinstance(probe, Draw):
+            continue
+        ours = kernels.report(chunk, chunk.dtype, probe)
+        theirs = measures.report(valid, probe)
+        n_missing = int((values != values).sum())
+        assert_same(ours, replace(theirs, n_missing=n_missing), valid, probe)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u1"])
+@pytest.mark.parametrize("n", [0, 1, 2, 1023, 1024, 1025, 5000])
+@each_kernel
+def test_bitonic_sort(kernel: Kernel, n: int, dtype: str) -> None:
+    values = make("whole range" if dtype in ("i8", "u1") else "infinite", dtype, n)
+    before = values.copy()
+    ours = kernel_module(kernel.name, "bitonic").bitonic_sorted(
+        kernel.backend.asarray(values), 1024
+    )
+    found = ours.get() if kernel.backend is CUPY else np.asarray(ours)
+    assert found.dtype == values.dtype
+    np.testing.assert_array_equal(found, np.sort(values))
+    np.testing.assert_array_equal(values, before)
+
+
+def test_the_reference_needs_the_standard_only() -> None:
+    values = make("some nan", "f4", 300)
+    strict = array_api_strict.reshape(array_api_strict.asarray(values), (30, 10))
+    for probe in probes_of(values):
+        ours = kernels.report(strict, np.dtype("f4"), probe)
+        assert_same(ours, measures.report(values, probe), values, probe)

@@ -1,0 +1,340 @@
+"""Exact sums: of all kernels against fractions, and correctly rounded at the end."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.kernels.cpu import moments as cpu_moments
+from dask_gpuselect.kernels.cuda.source import AGREED, KINDS, cut_for, digits_for
+from dask_gpuselect.kernels.reference import moments as reference
+from dask_gpuselect.maths import lane_moments
+from dask_gpuselect.maths.lane_moments import Digits, LaneMoments, sums_of_rows
+from dask_gpuselect.maths.moments import (
+    DIGIT,
+    SQUARE_DIGITS,
+    SQUARE_POINT,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    Moments,
+    rounded,
+    rounded_root,
+)
+from tests.backends import Backend
+from tests.data import INTEGER_DTYPES, make, names_of, normal, uniform
+
+SIZES = (1, 2, 3, 511, 512, 513, 5000)
+FLOAT_DTYPES = ("f8", "f4")
+
+
+def cancelling(n: int) -> NDArray[np.float64]:
+    """Normal data between pairs that cancel it."""
+    a = normal(n)
+    a[: n // 4] = 1e25
+    a[n // 4 : n // 4 * 2] = -1e25
+    return a
+
+
+HOSTILE: dict[str, Callable[[int], NDArray[np.float64]]] = {
+    "cancelling": cancelling,
+    "three": lambda n: np.resize([1e60, -1e60, 1e-5], n),
+    "squares overflow": lambda n: normal(n) * 1e300,
+    "squares underflow": lambda n: normal(n) * 1e-300,
+    "all magnitudes": lambda n: np.ldexp(normal(n), (uniform(n) * 2000 - 1000).astype(int)),
+    "drifting": lambda n: np.ldexp(normal(n), np.arange(n) // 8 % 1800 - 900),
+    "few wide": lambda n: np.exp(15 * normal(n)),
+}
+
+
+def all_data(n: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    with np.errstate(all="ignore"):
+        for dtype in FLOAT_DTYPES:
+            for name in names_of(dtype):
+                yield f"{name} {dtype}", make(name, dtype, n)
+            for name, of in HOSTILE.items():
+                yield f"{name} {dtype}", of(n).astype(dtype)
+        for dtype in INTEGER_DTYPES:
+            for name in names_of(dtype):
+                yield f"{name} {dtype}", make(name, dtype, n)
+
+
+def exact(values: NDArray[Any]) -> Moments:
+    """The sums by Python's fractions."""
+    is_float = values.dtype.kind == "f"
+    finite = [Fraction(x) for x in values.ravel().tolist() if not is_float or math.isfinite(x)]
+    n_high, n_low = (int((values == end).sum()) if is_float else 0 for end in (np.inf, -np.inf))
+    total = sum(finite, Fraction()) * 2 ** (DIGIT * TOTAL_POINT)
+    square = sum((x * x for x in finite), Fraction()) * 2 ** (DIGIT * SQUARE_POINT)
+    assert total.denominator == square.denominator == 1
+    return Moments(len(finite), n_high, n_low, int(total), int(square))
+
+
+def root_of(x: Fraction) -> float:
+    """The float64 that is nearest to a square root, to even if two are: by comparing squares."""
+    scale = 2**1200
+    near = float(Fraction(math.isqrt(x.numerator * scale**2 // x.denominator), scale))
+    below, above = math.nextafter(near, 0), math.nextafter(near, math.inf)
+    low, high = ((Fraction(near) + Fraction(other)) / 2 for other in (below, above))
+    if x in (low * low, high * high):
+        other = below if x == low * low else above
+        return min(near, other, key=lambda y: int(y / math.ulp(y)) % 2)
+    return below if x < low * low else above if x > high * high else near
+
+
+# --- Sums -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_sums_are_exact(n: int, backend: Backend) -> None:
+    """Of every kernel, whatever the data; float16 too."""
+    for name, a in all_data(n):
+        wanted = exact(a) if n < 1000 else reference.moments(a, a)
+        found = kernels.moments(backend.asarray(a), a[:50], a.dtype)
+        assert found == wanted, name
+        if n < 1000:
+            assert reference.moments(a, a) == wanted, name
+    halves = normal(n).astype("f2")
+    assert kernels.moments(backend.asarray(halves), halves[:9], halves.dtype) == exact(halves)
+
+
+def test_sums_of_large_chunks(backend: Backend) -> None:
+    """Of more blocks than are cut alike, and with values that say nothing of the chunk."""
+    for name in ("cancelling", "all magnitudes", "drifting", "few wide"):
+        a = HOSTILE[name](100_003)
+        found = kernels.moments(backend.asarray(a), np.zeros(3), a.dtype)
+        assert found == reference.moments(a, a), name
+    strided = np.stack([normal(40_000), HOSTILE["few wide"](40_000)], axis=1)[::-1, 1:]
+    found = kernels.moments(backend.asarray(strided), strided[:9, 0], strided.dtype)
+    assert found == reference.moments(strided, strided)
+
+
+@settings(max_examples=200, deadline=None)
+@given(values=st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40))
+def test_sums_of_any_floats(values: list[float]) -> None:
+    a = np.array(values)
+    assert cpu_moments.moments(a) == reference.moments(a, a) == exact(a)
+    parts = [cpu_moments.moments(part) for part in np.array_split(a, 3)]
+    assert Moments.merge(parts) == Moments.merge(parts[::-1]) == exact(a)
+
+
+@pytest.mark.parametrize("n_pieces", [2, 3, 4])
+def test_sums_however_they_are_cut(n_pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any power of two, well chosen or not."""
+    add = cpu_moments._compiled(cpu_moments._add_float_rows, np.dtype("f8"))
+    for top in (-390, -20, 0, 3, 10, 390):
+        for name in ("squares overflow", "few wide", "three"):
+            a = np.sort(HOSTILE[name](700))
+            # The first row's largest element decides where it is cut.
+            row = np.append(a[np.abs(a) < math.ldexp(1.0, top - 1)], math.ldexp(0.75, top))
+            total = np.zeros((1, TOTAL_DIGITS), np.int64)
+            square = np.zeros((1, SQUARE_DIGITS), np.int64)
+            ends = np.zeros(1, np.int64), np.array([len(row)])
+            add(row[None, :], *ends, total, 0, square, 0, n_pieces)
+            found = Digits(0, total).number(0), Digits(0, square).number(0)
+            wanted = exact(row)
+            assert found == (wanted.total, wanted.square), (top, name)
+
+
+def test_digits_are_carried_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of elements of the same digits, all by themselves; the digits stay far below 2**63."""
+    a = np.full(200_000, 1.7e308)
+    assert cpu_moments.moments(a) == Moments.merge([cpu_moments.moments(a[:1])] * len(a))
+
+
+# --- Mean and standard deviation ------------------------------------------------------------------
+
+
+def test_known_answers() -> None:
+    for values, mean, std in (
+        ([1e60, -1e60, 1e-5], 1e-5 / 3, math.sqrt(2 / 3) * 1e60),
+        ([1.0, 3.0], 2.0, 1.0),
+        ([1e300, -1e300], 0.0, 1e300),
+        ([5e-324, 5e-324], 5e-324, 0.0),
+        ([0.0, 5e-324, 1e-323], 5e-324, 5e-324),
+        ([1.7e308] * 9, 1.7e308, 0.0),
+        ([0.1] * 10, 0.1, 0.0),
+        ([-0.0], 0.0, 0.0),
+    ):
+        found = cpu_moments.moments(np.array(values)).mean_and_std()
+        assert found == (mean, std), values
+    for values, mean in (
+        ([], np.nan),
+        ([np.nan], np.nan),
+        ([1.0, np.inf], np.inf),
+        ([1.0, -np.inf, np.nan], -np.inf),
+        ([np.inf, -np.inf], np.nan),
+    ):
+        found = cpu_moments.moments(np.array(values, float)).mean_and_std()
+        np.testing.assert_equal(found, (mean, np.nan))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    numerator=st.integers(0, 2**300),
+    denominator=st.integers(1, 2**300),
+    exponent=st.integers(-1900, 1700),
+)
+def test_roots_are_rounded_correctly(numerator: int, denominator: int, exponent: int) -> None:
+    up, down = max(exponent, 0), max(-exponent, 0)
+    x = Fraction(numerator << up, denominator << down)
+    assert rounded_root(numerator << up, denominator << down) == root_of(x)
+    # Ties, to even: the squares of numbers of 54 bits.
+    tie = numerator % 2**52 | 2**52
+    middle = 2 * tie + 1
+    assert rounded_root(middle**2, 4) == (tie if tie % 2 == 0 else tie + 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 7, 24, 100])
+def test_lanes_are_rounded_as_alone(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all without integers of any length, ties among them."""
+    slow = 0
+
+    def noted(*numbers: int) -> tuple[float, float]:
+        nonlocal slow
+        slow += 1
+        return rounded(*numbers)
+
+    monkeypatch.setattr(lane_moments, "rounded", noted)
+    for name, a in all_data(20 * n):
+        rows = a.reshape(20, n)
+        alone = [reference.moments(row, row).mean_and_std() for row in rows]
+        slow = 0
+        found = reference.moments_of_rows(rows).mean_and_std()
+        np.testing.assert_array_equal(np.stack(found, axis=1), alone, err_msg=name)
+        is_far = any(word in name for word in ("denormal", "underflow", "binade", "all magnitudes"))
+        assert slow == 0 or is_far, name
+        ordered = np.sort(rows, axis=1)
+        n_low = np.count_nonzero(rows == -np.inf, axis=1) if a.dtype.kind == "f" else 0 * rows[:, 0]
+        n_finite = np.count_nonzero(np.isfinite(rows), axis=1)
+        first = np.asarray(n_low, np.int64)
+        sums = cpu_moments.sums_of_sorted(ordered, first, first + n_finite)
+        for mine, other in zip(sums, sums_of_rows(rows), strict=True):
+            assert [mine.number(i) for i in range(20)] == [other.number(i) for i in range(20)]
+
+
+def test_parts_of_lanes() -> None:
+    """Merged and joined, of windows of digits that differ."""
+    tables = [HOSTILE[name](60).reshape(4, 15) for name in ("three", "few wide", "all magnitudes")]
+    tables.append(np.zeros((4, 3)))
+    parts = [reference.moments_of_rows(table) for table in tables]
+    whole = reference.moments_of_rows(np.concatenate(tables, axis=1))
+    merged = LaneMoments.merge(parts)
+    np.testing.assert_array_equal(merged.mean_and_std(), whole.mean_and_std())
+    joined = Digits.joined([part.square for part in parts])
+    numbers = [part.square.number(i) for part in parts for i in range(4)]
+    assert [joined.number(i) for i in range(16)] == numbers
+
+
+# --- CUDA -----------------------------------------------------------------------------------------
+
+
+def test_where_floats_are_cut_on_a_device() -> None:
+    f8, f4 = np.dtype("f8"), np.dtype("f4")
+    assert cut_for(normal(999), f8)[0] == 3
+    assert cut_for(normal(999), f4)[0] == 2
+    assert cut_for(np.exp(4 * normal(999)), f8)[0] == 4
+    for near in (np.empty(0), np.zeros(3), np.array([np.inf, np.nan]), np.full(9, 1e300)):
+        assert cut_for(near, f8) == (3, 0)
+    pieces, top = cut_for(np.append(normal(999), [1e20] * 5), f8)
+    assert (pieces, 1 <= top <= 5) == (3, True)
+
+
+def test_digits_of_rows_on_a_device() -> None:
+    for a in (normal(99), HOSTILE["all magnitudes"](99), np.array([5e-324, 1.7e308]), np.ones(1)):
+        sizes = np.abs(a[a != 0])
+        spans = digits_for(a.dtype, (sizes.min(), sizes.max()))
+        for (first, n), digits in zip(spans, sums_of_rows(a[None, :]), strict=True):
+            assert first <= digits.first
+            assert digits.first + digits.columns.shape[1] <= first + n
+
+
+NAMES = {
+    "f8": ("u64", "double"),
+    "f4": ("u32", "float"),
+    "i8": ("u64", "i64"),
+    "u8": ("u64", "u64"),
+    "i4": ("u32", "int"),
+    "u1": ("unsigned char", "unsigned char"),
+}
+THREADS = 64
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("dtype", NAMES)
+def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
+    """The text that is compiled for devices, by a block of two warps whose threads take turns."""
+    kind = np.dtype(dtype)
+    word, value = NAMES[dtype]
+    pieces = {"f8": (3, 4), "f4": (2, 3)}.get(dtype, (0,))
+    agreed = AGREED | {"MOMENTS_THREADS": THREADS, "BITS": 8 * kind.itemsize}
+    agreed |= {"KIND": KINDS[kind.kind], "UNSIGNED": 0, "SIGNED": 1, "FLOATING": 2}
+    lines = [f"#define {name} {number}" for name, number in agreed.items()]
+    lines += [f"#define WORD {word}", f"#define VALUE {value}", '#include "cuda_on_host.hpp"']
+    lines.append((files("dask_gpuselect.kernels.cuda") / "moments.cu").read_text())
+    for n_pieces in pieces:
+        call = f"moments_{n_pieces}(chunk, n, nullptr, top, out, counts)"
+        lines.append(
+            f'extern "C" void run_{n_pieces}(const Word* chunk, i64 n, int top, u64* out, '
+            f"u64* counts) {{ run_block([=] {{ "
+            f"{call if n_pieces else 'moments(chunk, n, nullptr, out)'}; }}); }}"
+        )
+    lines.append(
+        'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
+        "int n_total, u64* square, int second, int n_square) { run_block([=] { sum_rows(rows, "
+        "n_rows, n, total, first, n_total, square, second, n_square); }); }"
+    )
+    (tmp_path / "kernel.cpp").write_text("\n".join(lines))
+    here = Path(__file__).parents[1]  # with `cuda_on_host.hpp`
+    command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-fPIC", "-shared"]
+    command += ["-w", f"-I{here}", str(tmp_path / "kernel.cpp"), "-o", str(tmp_path / "kernel.so")]
+    subprocess.run(command, check=True, capture_output=True)
+    library = ctypes.CDLL(str(tmp_path / "kernel.so"))
+
+    def pointer(a: NDArray[Any]) -> ctypes.c_void_p:
+        return ctypes.c_void_p(a.ctypes.data)
+
+    for n in (1, 700, 5000):
+        for name, a in all_data(n):
+            if a.dtype != kind:
+                continue
+            wanted = reference.moments(a, a)
+            for n_pieces in pieces:
+                found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
+                counts = np.zeros(3, np.int64)
+                top = cut_for(a[:30], kind)[1] if n_pieces else 0
+                run = getattr(library, f"run_{n_pieces}")
+                size = ctypes.c_int64(a.size)
+                run(pointer(a), size, ctypes.c_int(top), pointer(found), pointer(counts))
+                n_high, n_low, _ = counts.tolist()
+                n_finite = a.size - int(counts.sum())
+                digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
+                assert Moments.of_digits(n_finite, n_high, n_low, *digits) == wanted, name
+            rows = a.reshape(-1, 5) if n % 5 == 0 else a[None, :]
+            finite = np.abs(a[np.isfinite(a) & (a != 0)]).astype(float)
+            extent = None
+            if kind.kind == "f" and len(finite):
+                extent = finite.min(), finite.max()
+            spans = digits_for(kind, extent)
+            tables = [np.zeros((len(rows), size), np.int64) for _, size in spans]
+            told = [ctypes.c_int64(size) for size in rows.shape]
+            for (first, n_digits), table in zip(spans, tables, strict=True):
+                told += [pointer(table), ctypes.c_int(first), ctypes.c_int(n_digits)]
+            library.run_rows(pointer(rows), *told)
+            for (first, _), table, other in zip(spans, tables, sums_of_rows(rows), strict=True):
+                mine = Digits(first, table)
+                for i in range(0, len(rows), 97):
+                    assert mine.number(i) == other.number(i), name
