@@ -34,7 +34,7 @@ from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Gathered, merge_cuts, proven_tally, sums_of, who_sums
 from dask_gpuselect.engine.source import aligned, is_in_memory, private_copy
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.moments import Moments
 
 CUTS_MERGE = "quantile-cuts-merge"
@@ -142,7 +142,7 @@ def two_loads(x: da.Array, question: Bracketing, label: str) -> tuple[da.Array, 
     cuts = _first_load(x, question.share)
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
     bracket = graphs.reduced(cuts, CUTS_MERGE, merge_cuts, _find_brackets, name, question=question)
-    return bracket, _load(x, cuts, bracket, label, _tally_chunk)
+    return bracket, _load(x, cuts, bracket, label, proven_tally)
 
 
 def _ask_group(asked: Sequence[Asked], label: str) -> list[da.Array]:
@@ -254,17 +254,6 @@ def _load(
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     grids, how = [source, cuts], {"block_ids": True, "dtype": x.dtype, **arguments}
     return graphs.each_chunk(measure, name, grids, [bracket], **how)
-
-
-def _tally_chunk(
-    chunk: Any,
-    cuts: Cuts,
-    brackets: Brackets,
-    place: tuple[int, ...],
-    *,
-    dtype: np.dtype[Any],
-) -> Tally:
-    return proven_tally(chunk, cuts, brackets, place, dtype)
 
 
 def _gather(
