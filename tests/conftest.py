@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -122,20 +121,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def mark_all_but_some(items: list[pytest.Item]) -> None:
-    """Of the many cases of a test that is marked `some(n)`, one of n stays, and so does the first
-    that has a value which none before it had. The others are slow, and have the same graphs."""
-    numbers: Counter[str] = Counter()
-    seen: set[tuple[str, str, str]] = set()
+    """Of the cases of a test with several parameters those stay that are the first to have some
+    value of one of them. The others, which only combine values anew, are slow and have the same
+    graphs."""
+    seen: set[tuple[str, str, Any]] = set()
     for item in items:
-        if (marker := item.get_closest_marker("some")) is None:
+        if not hasattr(item, "callspec"):
             continue
-        (n,) = marker.args
         test = item.nodeid.partition("[")[0]
-        values = {(test, name, str(value)) for name, value in item.callspec.params.items()}
-        if numbers[test] % n and values <= seen:
+        values = {(test, name, id(value)) for name, value in item.callspec.params.items()}
+        if values <= seen:
             item.add_marker("slow")
             item.add_marker("any_dask")
-        numbers[test] += 1
         seen |= values
 
 

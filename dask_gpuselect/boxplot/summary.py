@@ -115,7 +115,7 @@ class Boxplot(LazyCollection):
         return self._tables if self._tables is not None else self.computed().tables
 
     def computed(self) -> Boxplot:
-        """The same, with its boxes."""
+        """This summary with its boxes, computed now if need be."""
         if self._tables is not None:
             return self
         found: Boxplot = self.compute()  # type: ignore[no-untyped-call]

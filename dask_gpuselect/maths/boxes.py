@@ -412,7 +412,7 @@ class Gathered:
 
     def below(self, first: Any) -> tuple[int | None, Any]:
         """How many elements are less than a value, None if what is about there was not gathered;
-        and then the least that is not, None if there is none. All are, if the value is None."""
+        and then the least that is not less, None if there is none. All are less than None."""
         ends, n = self.brackets.ends, self.tally.n_valid
         if first is None:
             return n, None
@@ -427,7 +427,8 @@ class Gathered:
         return before + number, _only(np.minimum, follow, found)
 
     def upto(self, last: Any) -> tuple[int | None, Any]:
-        """The same on the other side: how many are less or equal, and the largest of these."""
+        """How many elements are at most a value, None if what is about there was not gathered; and
+        then the largest of them, None if there is none. No element is at most None."""
         ends = self.brackets.ends
         if last is None:
             return 0, None
@@ -537,7 +538,7 @@ def _most_extreme(
 
 
 def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
-    """The same with what a third load, at the fences, has found."""
+    """What is known of a box after a third load, which gathers what lies about its fences."""
     gathered = Gathered(brackets, tally)
     if found.below is None:
         below, whislo = _beyond_low(gathered, found.fences[0])
@@ -559,7 +560,8 @@ def _beyond_low(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
 
 
 def _beyond_high(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
-    """The same of the upper fence."""
+    """How many elements are above the upper fence, and the nearest one inside; None if not
+    known."""
     if math.isnan(fence):
         return 0, None
     upto, whisker = gathered.upto(largest_to(fence, gathered.brackets.ends.dtype))

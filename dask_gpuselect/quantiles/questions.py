@@ -151,7 +151,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
 
 
 def _remembered(function: Wanted[T]) -> Wanted[T]:
-    """The same, remembering what it said of few quantiles: of many, that is memory.
+    """A function that remembers what it said of few quantiles: of many, that is memory.
 
     Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
     as long as a GPU takes to read 1e9 bytes.

@@ -81,7 +81,7 @@ class Known:
         return (self.first + self.last + 1) / 2
 
     def told(self, probe: probes.Measure, report: probes.Report) -> Known:
-        """The same with what a report adds."""
+        """What is known when a report has been told as well."""
         if isinstance(report, probes.ExtentReport):
             self._check(report.n_valid)
             return self._told_of_extremes(report.least, report.largest)

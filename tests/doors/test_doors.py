@@ -231,7 +231,6 @@ def with_data(call: Call, name: str, values: Any, *, is_lazy: bool) -> dict[str,
     return {key: like(key, plain) for key, plain in call.data.items()}
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [*((kind, "f8") for kind in HOSTILE), ("largest", "f4"), ("denormal", "f4"), ("missing", "f4")],

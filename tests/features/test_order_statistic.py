@@ -73,7 +73,6 @@ def test_a_dask_array(backend: Backend, strategy: str | None, dtype: str) -> Non
         check(backend.to_numpy(ours), right(x, k), k)
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
 @every_strategy
 def test_adversarial_data(backend: Backend, strategy: str | None, name: str) -> None:

@@ -111,7 +111,6 @@ def warns_if_all_missing(function: str, x: NDArray[Any]) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(6)
 @pytest.mark.any_dask
 @every_function
 @every_case
@@ -129,7 +128,6 @@ def test_in_memory(backend: Backend, function: str, name: str, dtype: str) -> No
     assert backend.to_numpy(a).tobytes() == before
 
 
-@pytest.mark.some(6)
 @every_case
 def test_in_chunks(backend: Backend, name: str, dtype: str) -> None:
     x = make(name, dtype, 1000)
@@ -257,7 +255,6 @@ WEAK = (0.25, 1.0)
 STRONG = (np.float64(0.25), np.array(0.25), [0.25], (0.9, 0.25, 0.9), np.array([]), [])
 
 
-@pytest.mark.some(4)
 @pytest.mark.any_dask
 @every_function
 @every_dtype
@@ -363,7 +360,6 @@ def test_a_call_computes_nothing(backend: Backend, function: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(4)
 @every_function
 @pytest.mark.parametrize("at", [0, 499, 999])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "M8[s]", "m8[us]"])
@@ -750,7 +746,6 @@ def check_strict(ours: Any, theirs: Any) -> None:
     check(np.asarray(ours), np.asarray(theirs))
 
 
-@pytest.mark.some(4)
 @pytest.mark.any_dask
 @every_function
 @pytest.mark.parametrize("dtype", STRICT)

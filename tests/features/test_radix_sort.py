@@ -167,7 +167,6 @@ def test_a_digit_keeps_the_order_of_equal_ones(backend: Backend, bits: int, shif
 # --- The sort -------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(4)
 @pytest.mark.any_dask
 @every_kind_of_float
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
@@ -176,7 +175,6 @@ def test_adversarial_floats(backend: Backend, kind: str, dtype: str) -> None:
     check_sorted(radix_sort(backend.held(values, (UNEVEN,))), values, backend)
 
 
-@pytest.mark.some(4)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("kind", INTEGERS)
 @pytest.mark.parametrize("dtype", INTEGER_DTYPES)

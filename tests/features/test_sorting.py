@@ -120,7 +120,6 @@ def check(found: da.Array, expected: NDArray[Any], backend: Backend) -> None:
         assert not np.signbit(host[host == 0]).any()
 
 
-@pytest.mark.some(4)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("kind", ALL_FLOATS)
@@ -132,7 +131,6 @@ def test_floats(backend: Backend, kind: str, dtype: str) -> None:
     check(argsort(x), np.argsort(values, kind="stable"), backend)
 
 
-@pytest.mark.some(4)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", INTEGER_DTYPES)
 @pytest.mark.parametrize("kind", INTEGERS)

@@ -81,7 +81,6 @@ def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 # --- Values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(3)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_as_numpy(dtype: str, room: str) -> None:

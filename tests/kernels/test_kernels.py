@@ -228,7 +228,6 @@ def assert_tally_is_right(
     )
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("n_ends", [0, 1, 6, spans.FEW_ENDS, 100])
 @each_case(CPU, CUDA)
 def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:

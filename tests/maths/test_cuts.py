@@ -73,7 +73,6 @@ def holds(brackets: Brackets, value: Any) -> bool:
 # --- Brackets hold the order statistics ---------------------------------------------------------
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("use_distances", [False, True])
 @pytest.mark.parametrize("how", SPLITS)
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])

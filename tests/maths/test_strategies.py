@@ -66,7 +66,6 @@ def assert_exact(values: NDArray[Any], first: int, last: int, found: Found) -> N
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING, *INTEGERS])
 @every_strategy
 def test_every_strategy_is_exact(label: str, name: str) -> None:
