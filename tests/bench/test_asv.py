@@ -373,6 +373,7 @@ def test_papers_data_are_as_defined() -> None:
 
 
 @pytest.mark.parametrize("table", ["beliakov", "adversarial", "bitonic", "k", "alabi"])
+@pytest.mark.slow
 def test_papers_tables(table: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
     few = ["--methods", "sort&choose", "bucket", "Kelley", "`quantile`", "`np.partition`"]
@@ -472,6 +473,7 @@ SCALED = ["--cpu", "--mb", "1", "--chunks", "2", "--repeat", "1"]
 
 
 @pytest.mark.usefixtures("_workers_in_threads")
+@pytest.mark.slow
 def test_weak_scaling(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     written, picture = tmp_path / "figures.json", tmp_path / "pictures" / "scaling.png"
     for workers in ("1", "2"):  # the second appends

@@ -265,6 +265,7 @@ dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), ke
     assert "numba" in modules_after(code + "dask_gpuselect.median(x).compute(scheduler='sync')")
 
 
+@pytest.mark.slow
 def test_neighbors_are_light() -> None:
     """The estimators, and scikit-learn with them, come when they are asked for."""
     code = """

@@ -471,6 +471,7 @@ every_case = pytest.mark.parametrize(("name", "i"), EVERY, ids=lambda value: str
 
 
 @every_case
+@pytest.mark.slow
 def test_one_version_or_an_error(name: str, i: int) -> None:
     """Changed from the second load on, and in the last of a few, in every way."""
     case = CASES[name][i]

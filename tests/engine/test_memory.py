@@ -205,6 +205,7 @@ BOXES = "by_category(x, {})"
 
 @pytest.mark.any_dask
 @pytest.mark.parametrize("n_boxes", [slow(2), 3, slow(8), slow(30)])
+@pytest.mark.slow
 def test_boxes_of_categories(n_boxes: int) -> None:
     """However many, a thread holds a chunk of both files, and what the boxes select of it. Beside
     that is the graph, of which a box in a chunk has 28 kB in both loads."""
@@ -244,6 +245,7 @@ def test_a_regression_holds_its_sample_and_few_rows() -> None:
 SORTED = "sort(x[: x.size // 2], chunks=2 * n, spill=True).max()"
 
 
+@pytest.mark.slow
 def test_sorting_holds_no_more_than_a_chunk_of_the_result() -> None:
     """Pieces on disk: of a chunk of the result, twice as large as those of the data, a thread holds
     its pieces, which become the result, and scratch. For 29 splitters a chunk has 1,870 pivots."""
@@ -270,6 +272,7 @@ COLUMNS = [
 
 @pytest.mark.any_dask
 @pytest.mark.parametrize(("question", "loads"), COLUMNS)
+@pytest.mark.slow
 def test_columns_that_do_not_fit(question: str, loads: list[int]) -> None:
     """Data forty times the limit. Each thread may hold parts of that size, the reports of a column
     may take as much, and reading ahead again."""
@@ -279,6 +282,7 @@ def test_columns_that_do_not_fit(question: str, loads: list[int]) -> None:
     assert grown <= N_CHUNKS * CHUNK / 6
 
 
+@pytest.mark.slow
 def test_chunks_that_are_made_of_several() -> None:
     """Two chunks and the one made of them for each thread, and as much again because dask loads
     ahead of the pieces that it needs next. There are twice as many chunks, so twice the pivots."""

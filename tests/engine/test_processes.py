@@ -63,6 +63,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 
 
 @needs_fork
+@pytest.mark.slow
 def test_forked_children_answer() -> None:
     """Of the main thread, of another, and of a pool."""
     script = """
@@ -87,6 +88,7 @@ print(answers() == wanted)
     assert run(ANSWERS + script).split("\n") == ["0", "0", "[True, True, True]", "True", ""]
 
 
+@pytest.mark.slow
 def test_functions_of_atexit_answer() -> None:
     """The interpreter starts no more threads then."""
     script = """
@@ -97,6 +99,7 @@ atexit.register(lambda: print(answers() == wanted))
     assert run(ANSWERS + script) == "True\n"
 
 
+@pytest.mark.slow
 def test_without_threads() -> None:
     """Where the system gives no more of them; and errors of tasks are theirs."""
     script = """

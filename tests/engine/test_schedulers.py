@@ -31,6 +31,7 @@ def test_local_schedulers(backend: Backend, scheduler: str) -> None:
     assert_scheduler_is_right(backend, scheduler)
 
 
+@pytest.mark.slow
 def test_the_scheduler_of_processes() -> None:
     """NumPy's chunks alone: a process that is forked has lost its parent's CUDA devices."""
     assert_scheduler_is_right(NUMPY, "processes")
@@ -153,6 +154,7 @@ def wait_for_another(client: Client, victim: str) -> None:
 
 
 @pytest.mark.parametrize("load", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
 def test_a_killed_worker(load: int, mortal: LocalCluster, tmp_path: Path) -> None:
     """Killed in the first or the second load, a worker's share is done again, and the worker is
     replaced."""

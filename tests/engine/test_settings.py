@@ -97,6 +97,7 @@ EVERY = [2, 3, {0: 2}, {0: 2, 1: 3}, {0: 8}, 1, np.int64(4), "4", None, {}, 0]
 
 
 @pytest.mark.parametrize("value", EVERY)
+@pytest.mark.slow
 def test_split_every_is_what_sums_accept(value: Any) -> None:
     x = data()
     with dask.config.set(split_every=value):

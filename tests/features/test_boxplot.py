@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -97,24 +98,29 @@ def assert_box(
 
 @pytest.mark.any_dask
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i2", "u1"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(FLOATS | MISSING, ["f8", "f4", "f2"]),
+        *itertools.product(INTEGERS, ["i8", "i2", "u1"]),
+    ],
+)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 40, 3000])
-def test_as_matplotlib(n: int, dtype: str) -> None:
+def test_as_matplotlib(n: int, name: str, dtype: str) -> None:
     """Plain arrays and lazy ones, key by key."""
-    for name in (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS:
-        a = make(name, dtype, n)
-        if not len(valid(a)):
-            continue
-        for i, (whis, autorange) in enumerate(RULES):
-            asked = {"whis": whis, "autorange": autorange, "max_fliers": 7}
-            (box,) = describe_boxplot(a, **asked)
-            assert_box(box, a, whis, autorange=autorange, kept=7, name=name)
-            if i == len(name) % len(RULES):
-                x = da.from_array(a, chunks=-(-n // 3))
-                (same,) = describe_boxplot(x, **asked).compute(scheduler="sync")
-                assert_box(same, a, whis, autorange=autorange, kept=7, name=name)
-                for key, value in box.to_dict().items():
-                    np.testing.assert_array_equal(getattr(same, key), value)
+    a = make(name, dtype, n)
+    if not len(valid(a)):
+        return
+    for i, (whis, autorange) in enumerate(RULES):
+        asked = {"whis": whis, "autorange": autorange, "max_fliers": 7}
+        (box,) = describe_boxplot(a, **asked)
+        assert_box(box, a, whis, autorange=autorange, kept=7, name=name)
+        if i == len(name) % len(RULES):
+            x = da.from_array(a, chunks=-(-n // 3))
+            (same,) = describe_boxplot(x, **asked).compute(scheduler="sync")
+            assert_box(same, a, whis, autorange=autorange, kept=7, name=name)
+            for key, value in box.to_dict().items():
+                np.testing.assert_array_equal(getattr(same, key), value)
 
 
 def lanes_of(a: NDArray[Any]) -> list[Any]:
@@ -189,6 +195,7 @@ def test_any_kind_of_array(backend: Backend) -> None:
 
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
+@pytest.mark.slow
 def test_mean_and_deviation_do_not_depend_on_chunks(dtype: str) -> None:
     """Rounded once from the exact values, whatever the chunks, their order, and the way."""
     names = (*FLOATS, *MISSING, *HOSTILE) if dtype[0] == "f" else INTEGERS
@@ -321,6 +328,7 @@ def test_boxes_share_loads() -> None:
     assert set(again.loads.values()) == {2}
 
 
+@pytest.mark.slow
 def test_on_a_cluster(cluster: Client) -> None:
     """A third load too, of data that is made on the workers, and of persisted data."""
     x = Shaped(200_000, np.exp).lazy(17_000)

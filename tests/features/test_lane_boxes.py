@@ -123,6 +123,7 @@ def test_without_elements(shape: tuple[int, int]) -> None:
                 assert len(box.fliers) == box.n_low == 0
 
 
+@pytest.mark.slow
 def test_large_plain_arrays_by_threads() -> None:
     a = normal(2**21).reshape(2**10, 2**11)
     found = describe_boxplot(a, 0)

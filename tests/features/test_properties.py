@@ -210,6 +210,7 @@ def test_chunks_do_not_matter_to_the_last_bit(
 
 @given(case=cases(), seed=st.integers(0, 2**32 - 1))
 @settings(PROFILE)
+@pytest.mark.slow
 def test_the_order_of_elements_does_not_matter(backend: Backend, case: Case, seed: int) -> None:
     case = case.on(backend)
     order = np.random.default_rng(seed).permutation(case.x.size)
@@ -221,6 +222,7 @@ def test_the_order_of_elements_does_not_matter(backend: Backend, case: Case, see
 
 @given(case=cases((*FLOATS, *INTEGERS)), q=st.lists(shares, min_size=2, max_size=12))
 @settings(PROFILE)
+@pytest.mark.slow
 def test_monotone_in_q(backend: Backend, case: Case, q: list[float]) -> None:
     case = case.on(backend)
     function = "nanquantile"
@@ -269,6 +271,7 @@ def test_a_chosen_element_is_mapped_with_the_data(
 
 @given(case=cases((*FLOATS, "i4", "i8")), q=questions)
 @settings(FEWER)
+@pytest.mark.slow
 def test_lower_of_the_negated_is_the_higher(backend: Backend, case: Case, q: Any) -> None:
     case = case.on(backend)
     x = case.x.astype("f8")

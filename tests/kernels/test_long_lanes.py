@@ -55,6 +55,7 @@ def test_the_places_of_samples_are_not_those_of_before() -> None:
         assert 0 < looked_at(row, seed)[0] < 2 * N
 
 
+@pytest.mark.slow
 def test_each_process_has_a_seed_of_its_own() -> None:
     code = "from dask_gpuselect.kernels.cpu import long_lanes; print(long_lanes.SEED)"
     seeds = {

@@ -199,6 +199,7 @@ def test_roots_are_rounded_correctly(numerator: int, denominator: int, exponent:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 7, 24, 100])
+@pytest.mark.slow
 def test_lanes_are_rounded_as_alone(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly all without integers of any length, ties among them."""
     slow = 0
@@ -275,6 +276,7 @@ THREADS = 64
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.slow
 def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
     """The text that is compiled for devices, by a block of two warps whose threads take turns."""
     kind = np.dtype(dtype)

@@ -207,6 +207,7 @@ def test_unknown_distances_leave_what_counts_prove(unknown: float) -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_candidates_are_few(name: str) -> None:
     """At most 1.1 n/m a quantile by counts alone in any order, and fewer with distances.
 
