@@ -19,8 +19,11 @@ Survey = tuple[int, NDArray[Any], NDArray[Any]]
 """How many elements an interval holds, and the least and the largest of them: arrays of one element
 each, or empty."""
 
-# Up to here partitioning is faster: 3.7 million float64 at six places in 61 ms, sorted in 225.
+# Up to so many places partitioning is faster than sorting. With AVX-512, 3.7 million float64 at eight
+# places in 37 ms, sorted in 63.
 FEW_PLACES = 16
+# NumPy partitions elements of at least so many bytes by vectors, at one place a call.
+VECTOR_BYTES = 4
 
 
 class Candidates(Protocol):
@@ -91,7 +94,7 @@ class HostCandidates:
             return np.asarray(np.sort(self.elements)[places])
         if not len(few):
             return self.elements[:0]
-        return np.asarray(np.partition(self.elements, few)[places])
+        return np.asarray(partitioned(self.elements.copy(), few)[places])
 
     def between(self, low: Any, high: Any, most: int) -> NDArray[Any]:
         del most
@@ -124,6 +127,31 @@ class OrderedHostCandidates(HostCandidates):
 
     def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
         return np.asarray(self.elements.searchsorted(values, side))
+
+
+def partitioned(values: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
+    """The values, partitioned in place so that at some places, ascending and distinct, there are
+    the elements that sorting would put there.
+
+    A call for each place, among the elements that are left between its neighbours: in one call for
+    all places NumPy uses no vectors. With AVX-512, 674,000 float64 at eight places took 17.6 ms in
+    one call and take 4.4.
+    """
+    if values.dtype.itemsize < VECTOR_BYTES:
+        values.partition(places)
+        return values
+    _partition_between(values, places.tolist(), 0)
+    return values
+
+
+def _partition_between(values: NDArray[Any], places: list[int], first: int) -> None:
+    """Partition values of which the first one is at place `first`."""
+    if places:
+        middle = len(places) // 2
+        place = places[middle] - first
+        values.partition(place)
+        _partition_between(values[:place], places[:middle], first)
+        _partition_between(values[place + 1 :], places[middle + 1 :], places[middle] + 1)
 
 
 def _within(elements: NDArray[Any], low: Any, high: Any) -> NDArray[Any]:
