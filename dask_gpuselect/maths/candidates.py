@@ -19,8 +19,8 @@ Survey = tuple[int, NDArray[Any], NDArray[Any]]
 """How many elements an interval holds, and the least and the largest of them: arrays of one element
 each, or empty."""
 
-# Up to so many places partitioning is faster than sorting. With AVX-512, 3.7 million float64 at eight
-# places in 37 ms, sorted in 63.
+# Up to so many places partitioning is faster than sorting: 3.7 million float64 at eight places in
+# 37 ms, sorted in 63.
 FEW_PLACES = 16
 # NumPy partitions elements of at least so many bytes by vectors, at one place a call.
 VECTOR_BYTES = 4

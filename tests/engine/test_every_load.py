@@ -524,6 +524,7 @@ def test_what_the_array_does_not_declare_is_refused(name: str, i: int) -> None:
         assert check(case, way, 1, lambda load: True, "always")
 
 
+@pytest.mark.slow
 def test_all_that_is_loaded_several_times_is_noticed() -> None:
     """A change that no count tells is noticed where loads are put together. The two loads of `mad`
     and of boxes of all elements are not: the second one proves the answer, and takes the sums."""

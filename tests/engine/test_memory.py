@@ -183,8 +183,8 @@ A_TENTH = [
     slow("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
     slow("order_statistic(x, x.size // 2, strategy='sort_and_choose')", [3]),  # not all at once
     ("describe_boxplot(x)", [2]),
-    ("mad(x)", [2]),
-    ("kneighbors(x.reshape(-1, 10), np.zeros((3, 10)), 5)[0]", [1]),
+    slow("mad(x)", [2]),
+    slow("kneighbors(x.reshape(-1, 10), np.zeros((3, 10)), 5)[0]", [1]),
     slow("describe_boxplot(x**-0.8)", [2]),  # an eighth are fliers
     slow("describe_boxplot(x, whis=0)", [2]),  # half of them
 ]

@@ -200,6 +200,7 @@ ONE = {
 
 
 @pytest.mark.parametrize("kind", ["file", "derived", "memory"])
+@pytest.mark.slow
 def test_a_key_always_stands_for_one_task(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is computed with it: a scheduler that still holds the one takes it for the other."""
     monkeypatch.setattr(pilot, "PILOT_WORTH", 1)

@@ -376,6 +376,7 @@ def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("grouped")
 @pytest.mark.parametrize("spill", [False, True])
 @pytest.mark.parametrize("kind", ["normal", "sorted", "few", "missing", "dates"])
+@pytest.mark.slow
 def test_through_groups(backend: Backend, kind: str, spill: bool) -> None:
     if kind == "dates" and backend is not NUMPY:
         return  # CuPy has none

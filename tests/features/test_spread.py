@@ -650,6 +650,7 @@ def _small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_small_pilots")
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.slow
 def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guess that is proven by the counts, or a miss: then the way of lazy data."""
     monkeypatch.setitem(threads.WORTH, "elements", 30_000)
