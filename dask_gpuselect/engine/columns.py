@@ -23,9 +23,9 @@ from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
-from dask_gpuselect.engine.graphs import extended, merge_tree, nothing
+from dask_gpuselect.engine.graphs import merge_tree, nothing
 from dask_gpuselect.engine.marks import InColumn, Seen, check_same, joined, marks_of, pieces_of
-from dask_gpuselect.engine.source import AnswerLayer, Key, private_copy
+from dask_gpuselect.engine.source import AnswerLayer, Key, extended, private_copy
 from dask_gpuselect.quiet import quietly
 
 Place = tuple[int, ...]

@@ -16,7 +16,8 @@ from dask._task_spec import List, Task, TaskRef
 from dask.core import flatten
 from dask.highlevelgraph import MaterializedLayer
 
-from dask_gpuselect.engine.graphs import extended, layers_of, merge_tree, objects
+from dask_gpuselect.engine.graphs import layers_of, merge_tree, objects
+from dask_gpuselect.engine.source import extended
 from dask_gpuselect.quiet import quietly
 
 PAIRS = 1 << 16

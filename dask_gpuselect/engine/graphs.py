@@ -16,22 +16,15 @@ from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_name_from_key, tokenize
 from dask.blockwise import blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
+from dask_gpuselect.engine.door import entrance
 from dask_gpuselect.engine.settings import integer
-from dask_gpuselect.engine.source import AnswerLayer
+from dask_gpuselect.engine.source import AnswerLayer, extended
 from dask_gpuselect.quiet import quietly
 
 MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
-
-
-def extended(
-    graph: HighLevelGraph, name: str, layer: Layer, dependencies: set[str]
-) -> HighLevelGraph:
-    """The graph with one more layer."""
-    layers = {**graph.layers, name: layer}
-    return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
 
 def objects(graph: HighLevelGraph, name: str, numblocks: tuple[int, ...]) -> da.Array:
@@ -74,20 +67,26 @@ def each_chunk(
     singles : sequence of dask arrays
         Of `reduced`.
     """
-    x = grids[0]
+    x, *rest = grids
     index = tuple(range(x.ndim))
-    pairs: list[Any] = []
-    for grid in grids:
+    function = quietly(function)
+    needs = {array.name: array.dask for array in (*rest, *singles)}
+    if (door := entrance(x, [(single.name,) for single in singles])) is None:
+        pairs: list[Any] = [x.name, index]
+        needs[x.name] = x.dask
+    else:
+        pairs = [door.source, index, door.declared, index]
+        needs[door.source] = door.graph
+        function = door.before(function)
+    numblocks = {pairs[0]: x.numblocks, **{grid.name: x.numblocks for grid in rest}}
+    for grid in rest:
         pairs += [grid.name, index]
     for single in singles:
         pairs += [TaskRef((single.name,)), None]
     if block_ids:
         pairs += [places_of(x), index]
-    numblocks = {grid.name: x.numblocks for grid in grids}
-    layer = blockwise(quietly(function), name, index, *pairs, numblocks=numblocks, **arguments)
-    needs = [*grids, *singles]
-    graph = HighLevelGraph.merge(*(array.dask for array in needs))
-    graph = extended(graph, name, layer, {array.name for array in needs})
+    layer = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
+    graph = extended(HighLevelGraph.merge(*needs.values()), name, layer, set(needs))
     return objects(graph, name, x.numblocks)
 
 

@@ -2,13 +2,15 @@
 
 ::
 
-    source ──copy──> cuts ──merge──> bracket ─┐
-       │               └──────────────┐       │
-       └────copy, waits for bracket──>candidates ──merge──> answer
+    source ──copy──> cuts ──merge──> bracket
+       │                                │
+       └────copy, waits for bracket──> candidates ──merge──> answer
 
 Each line is a layer of one task a chunk or fewer. The cuts do not depend on what is asked, so
-several questions about one array share them by key; each second load also takes the cuts of its
-own chunk, and so proves on the spot that the chunk has not changed.
+several questions about one array share them by key. With the bracket goes a table of what the cuts
+say of every chunk, so that each second load proves on the spot that its chunk has not changed.
+A task that waits for the bracket waits for nothing else that load 1 has made: where it also waited
+for its own chunk's cuts, `dask.order` took time with the square of the number of chunks.
 
 Where all chunks are in memory, a pilot goes ahead: a sample guesses the brackets, and one read
 counts whether they hold. The tasks of the two loads then return at once, and run only on a miss.
@@ -16,6 +18,7 @@ counts whether they hold. The tasks of the two loads then return at once, and ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,9 +35,9 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, merge_cuts, proven_tally, sums_of, who_sums
-from dask_gpuselect.engine.source import aligned, is_in_memory, private_copy
-from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts, sums_of, who_sums
+from dask_gpuselect.engine.source import aligned, extended, is_in_memory, private_copy
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
 
 CUTS_MERGE = "quantile-cuts-merge"
@@ -138,11 +141,16 @@ def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
 
 
 def two_loads(x: da.Array, question: Bracketing, label: str) -> tuple[da.Array, da.Array]:
-    """The brackets of a question, and the tally of every chunk there."""
+    """The proven brackets of a question, and the tally of every chunk there."""
     cuts = _first_load(x, question.share)
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    bracket = graphs.reduced(cuts, CUTS_MERGE, merge_cuts, _find_brackets, name, question=question)
-    return bracket, _load(x, cuts, bracket, label, proven_tally)
+    how = {"question": question, "numblocks": x.numblocks}
+    bracket = graphs.reduced(cuts, CUTS_MERGE, merge_cuts, _find_brackets, name, **how)
+    return bracket, _load(x, bracket, label, _tally)
+
+
+def _tally(chunk: Any, proven: Proven, place: tuple[int, ...], *, dtype: np.dtype[Any]) -> Tally:
+    return proven.tally(chunk, place, dtype)
 
 
 def _ask_group(asked: Sequence[Asked], label: str) -> list[da.Array]:
@@ -158,7 +166,7 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[da.Array]:
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
         how = {"summing": who_sums(each.asked.question), "is_marked": not is_last}
-        load = _load(each.asked.x, each.cuts, bracket, label, _gather, turn, arrays, **how)
+        load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     if is_last:
         return _after_second(begun, brackets, loads, label)
@@ -208,13 +216,18 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
     for each in begun:
         question = each.asked.question
         name = f"{label}-bracket-{tokenize(each.cuts.name, question, among)}"
-        finishes.append(graphs.Finish(_find_brackets, name, {"question": question}))
+        told = {"question": question, "numblocks": each.asked.x.numblocks}
+        finishes.append(graphs.Finish(_find_brackets, name, told))
     return graphs.reduced_together([each.cuts for each in begun], CUTS_MERGE, merge_cuts, finishes)
 
 
-def _find_brackets(parts: list[Cuts | None], question: Bracketing) -> Brackets | None:
+def _find_brackets(
+    parts: list[Cuts | None], question: Bracketing, numblocks: tuple[int, ...]
+) -> Proven | None:
     cuts = merge_cuts(parts)
-    return None if cuts is None else question.bracket(cuts)  # a pilot has the answer
+    if cuts is None:
+        return None  # a pilot has the answer
+    return Proven.by(cuts, question.bracket(cuts), numblocks)
 
 
 def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
@@ -225,9 +238,7 @@ def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
         {(name,): Task((name,), graphs.nothing, List(*(TaskRef((n,)) for n in names)))}
     )
     graph = HighLevelGraph.merge(*(bracket.dask for bracket in brackets))
-    return da.Array(
-        graphs.extended(graph, name, layer, set(names)), name, (), meta=np.empty((), object)
-    )
+    return da.Array(extended(graph, name, layer, set(names)), name, (), meta=np.empty((), object))
 
 
 # --- Load 2 -------------------------------------------------------------------------------------
@@ -235,7 +246,6 @@ def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
 
 def _load(
     x: da.Array,
-    cuts: da.Array,
     bracket: da.Array,
     label: str,
     measure: Callable[..., Any],
@@ -243,8 +253,8 @@ def _load(
     among: Sequence[da.Array] = (),
     **arguments: Any,
 ) -> da.Array:
-    """What is measured of every chunk at the brackets, checked against the chunk's own cuts. Its
-    load waits for the brackets, or for those of all arrays that it is `among`."""
+    """What is measured of every chunk at the brackets. Its load waits for these, or for those of
+    all arrays that it is `among`."""
     turn = bracket if turn is None else turn
     seed = f"load 2 after {turn.name}"
     source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name, among=among)
@@ -252,24 +262,23 @@ def _load(
         graph = HighLevelGraph.merge(source.dask, turn.dask)
         source = da.Array(graph, source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
-    grids, how = [source, cuts], {"block_ids": True, "dtype": x.dtype, **arguments}
-    return graphs.each_chunk(measure, name, grids, [bracket], **how)
+    how = {"block_ids": True, "dtype": x.dtype, **arguments}
+    return graphs.each_chunk(measure, name, [source], [bracket], **how)
 
 
 def _gather(
     chunk: Any,
-    cuts: Cuts | None,
-    brackets: Brackets | None,
+    proven: Proven | None,
     place: tuple[int, ...],
     *,
     dtype: np.dtype[Any],
     summing: Question | None,
     is_marked: bool,
 ) -> Gathered:
-    if cuts is None or brackets is None:
+    if proven is None:
         return Gathered(None)  # a pilot has the answer
-    tally = proven_tally(chunk, cuts, brackets, place, dtype)
-    sums = sums_of(chunk, brackets, dtype, summing)
+    tally = proven.tally(chunk, place, dtype)
+    sums = sums_of(chunk, proven.brackets, dtype, summing)
     return Gathered(tally, sums, marks_of([chunk]) if is_marked else NO_MARKS)
 
 
@@ -297,7 +306,7 @@ class Looked:
 
 def _look(
     parts: list[Gathered],
-    brackets: Brackets | None,
+    proven: Proven | None,
     settled: pilot.Settled | None,
     question: Question,
     kind: Any,
@@ -305,16 +314,16 @@ def _look(
     if settled is not None:
         return Looked(settled.found, settled.sums)
     whole = Gathered.whole(parts, kind)
-    assert brackets is not None
+    assert proven is not None
     assert whole.tally is not None
-    found = question.look(brackets, whole.tally)
-    return Looked(found, whole.sums, question.more(brackets, found), whole.marks)
+    found = question.look(proven.brackets, whole.tally)
+    return Looked(found, whole.sums, question.more(proven.brackets, found), whole.marks)
 
 
 def _told(begun: Begun, bracket: da.Array) -> dict[str, Any]:
     """What the last task of the second load is told."""
     return {
-        "brackets": TaskRef((bracket.name,)),
+        "proven": TaskRef((bracket.name,)),
         "settled": None if begun.settled is None else TaskRef((begun.settled.name,)),
         "question": begun.asked.question,
     }
@@ -339,12 +348,12 @@ def _after_second(
 
 def _finish_second(
     parts: list[Gathered],
-    brackets: Brackets | None,
+    proven: Proven | None,
     settled: pilot.Settled | None,
     question: Question,
     form: Form,
 ) -> Any:
-    looked = _look(parts, brackets, settled, question, form.kind)
+    looked = _look(parts, proven, settled, question, form.kind)
     return form.made(question.finish(looked.found, looked.more, None, looked.sums))
 
 
@@ -371,7 +380,7 @@ def _after_third(begun: Begun, looked: da.Array, label: str) -> da.Array:
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
-    third = each_if_needed(_gather_if_needed, name, Reads(x), [begun.cuts], [looked], x.dtype)
+    third = each_if_needed(_gather_if_needed, name, Reads(x), [], [looked], x.dtype)
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,
@@ -391,15 +400,15 @@ def _after_third(begun: Begun, looked: da.Array, label: str) -> da.Array:
 def _gather_if_needed(
     read: Callable[[], Any],
     place: tuple[int, ...],
-    cuts: Cuts | None,
     looked: Looked,
     dtype: np.dtype[Any],
 ) -> Gathered:
-    if looked.more is None or cuts is None:
+    del place
+    if looked.more is None:
         return Gathered(None)
     chunk = read()
-    tally = proven_tally(chunk, cuts, looked.more, place, dtype)
-    return Gathered(tally, None, marks_of([chunk]))
+    tally = kernels.tally(chunk, dtype, looked.more, most=math.prod(chunk.shape))
+    return Gathered(tally, None, marks_of([chunk]))  # of which the last task makes sure
 
 
 def _finish_third(

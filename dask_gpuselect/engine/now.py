@@ -17,7 +17,7 @@ from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
-from dask_gpuselect.engine.reports import proven_tally, sums_of, who_sums
+from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 
 T = TypeVar("T")
 
@@ -41,9 +41,9 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     cuts = kernels.cuts(values, dtype, question.share)
     brackets = question.bracket(cuts)
     sums = sums_of(values, brackets, dtype, who_sums(question))
-    found = question.look(brackets, proven_tally(values, cuts, brackets, (), dtype))
+    found = question.look(brackets, Proven.by(cuts, brackets).tally(values, (), dtype))
     more = question.more(brackets, found)
-    tally = None if more is None else proven_tally(values, cuts, more, (), dtype)
+    tally = None if more is None else Proven.by(cuts, more).tally(values, (), dtype)
     return question.finish(found, more, tally, sums)
 
 

@@ -15,8 +15,8 @@ from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef, execute_gr
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer
 
-from dask_gpuselect.engine.graphs import extended, objects
-from dask_gpuselect.engine.source import Key, as_tasks, divide, is_future
+from dask_gpuselect.engine.graphs import objects
+from dask_gpuselect.engine.source import Key, as_tasks, divide, extended, is_future
 from dask_gpuselect.quiet import outside, quiet
 
 

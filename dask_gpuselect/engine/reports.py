@@ -11,14 +11,8 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.maths.cuts import (
-    Arrays,
-    Brackets,
-    Cuts,
-    Tally,
-    check_unchanged,
-    most_candidates,
-)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
 
 
@@ -28,15 +22,39 @@ def merge_cuts(reports: list[Cuts | None]) -> Cuts | None:
     return Cuts.merge(found) if found else None
 
 
-def proven_tally(
-    chunk: Any, cuts: Cuts, brackets: Brackets, place: tuple[int, ...], dtype: np.dtype[Any]
-) -> Tally:
-    """The tally of a chunk, if it still is what its own cuts say.
+@dataclass(frozen=True, slots=True, eq=False)
+class Proven(Arrays):
+    """Brackets, and what the cuts that prove them say of every chunk there.
 
-    Raises a `ChunksChangedError` that names its place otherwise.
+    Parameters
+    ----------
+    brackets : Brackets
+    expected : Expected
+        Of the chunks in C order.
+    numblocks : tuple of int
+        The grid of chunks.
     """
-    tally = kernels.tally(chunk, dtype, brackets, most_candidates(cuts, brackets))
-    return check_unchanged(cuts, tally, brackets, chunk=str(tuple(map(int, place))))
+
+    brackets: Brackets
+    expected: Expected
+    numblocks: tuple[int, ...]
+
+    @classmethod
+    def by(cls, cuts: Cuts, brackets: Brackets, numblocks: tuple[int, ...] = ()) -> Proven:
+        """Brackets that the cuts of all chunks of a grid prove, or of the only one."""
+        return cls(brackets, Expected.of(cuts, brackets), numblocks)
+
+    def tally(self, chunk: Any, place: tuple[int, ...], dtype: np.dtype[Any]) -> Tally:
+        """The tally of the chunk at a place, if it still is what its own cuts say.
+
+        Raises a `ChunksChangedError` that names its place otherwise.
+        """
+        i = 0
+        for index, n in zip(place, self.numblocks, strict=True):
+            i = i * n + int(index)
+        most = int(self.expected.most_candidates[i])
+        tally = kernels.tally(chunk, dtype, self.brackets, most)
+        return self.expected.check(i, tally, self.brackets, chunk=str(tuple(map(int, place))))
 
 
 def merge_tallies(tallies: list[Tally | None]) -> Tally | None:

@@ -31,10 +31,10 @@ from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, Seen, changed, marks_of
 from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import merge_cuts, merge_tallies, proven_tally
+from dask_gpuselect.engine.reports import Proven, merge_cuts, merge_tallies
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import is_in_memory, private_copy
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
@@ -343,9 +343,10 @@ def _by_default(
         _rest_brackets,
         f"{label}-rest-bracket-{token}",
         found=TaskRef((found.name,)),
+        numblocks=x.numblocks,
     )
     tally = each_if_needed(
-        _rest_tally, f"{label}-rest-candidates-{token}", reads, [cuts], [bracket], x.dtype
+        _rest_tally, f"{label}-rest-candidates-{token}", reads, [], [bracket], x.dtype
     )
     name = f"{label}-{token}"
     answer = reduced(
@@ -355,7 +356,7 @@ def _by_default(
         _answer,
         name,
         form.key(name),
-        bracket=TaskRef((bracket.name,)),
+        proven=TaskRef((bracket.name,)),
         found=TaskRef((found.name,)),
         question=question,
         form=form,
@@ -369,31 +370,30 @@ def _cuts(
     return kernels.cuts(found.same(read(), place), dtype, 1) if len(found.rest()[0]) else None
 
 
-def _rest_brackets(parts: list[Cuts | None], *, found: Progress) -> Brackets | None:
+def _rest_brackets(
+    parts: list[Cuts | None], *, found: Progress, numblocks: tuple[int, ...]
+) -> Proven | None:
     cuts = merge_cuts(parts)
     if cuts is None:
         return None
     if int(cuts.n_valid.sum()) != found.n_valid:
         raise _changed()
-    return find_brackets(cuts, *found.rest())
+    return Proven.by(cuts, find_brackets(cuts, *found.rest()), numblocks)
 
 
 def _rest_tally(
     read: Callable[[], Any],
     place: Any,
-    cuts: Cuts | None,
-    brackets: Brackets | None,
+    proven: Proven | None,
     dtype: np.dtype[Any],
 ) -> Tally | None:
-    if cuts is None or brackets is None:
-        return None
-    return proven_tally(read(), cuts, brackets, place, dtype)
+    return None if proven is None else proven.tally(read(), place, dtype)
 
 
 def _answer(
     parts: list[Tally | None],
     *,
-    bracket: Brackets | None,
+    proven: Proven | None,
     found: Progress,
     question: ElementQuestion,
     form: Form,
@@ -401,9 +401,9 @@ def _answer(
     elements = found.elements
     tally = merge_tallies(parts)
     if tally is not None:
-        assert bracket is not None
+        assert proven is not None
         ranks = np.unique(np.stack(found.rest()))
-        rest = order_statistics(bracket, tally, ranks)
+        rest = order_statistics(proven.brackets, tally, ranks)
         elements = elements | dict(zip(ranks.tolist(), rest, strict=True))
     selected = Selected(found.n_valid, found.n_missing, elements, Trace())
     return form.made(question.answer_by(found.n_valid, found.n_missing, selected.at))

@@ -20,7 +20,7 @@ written on `Task.substitute`.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -50,6 +50,14 @@ SMALL_RESULT = 1024
 
 class AnswerLayer(MaterializedLayer):
     """A layer that holds the answer of a reduction of ours."""
+
+
+def extended(
+    graph: HighLevelGraph, name: str, layer: Layer, dependencies: set[str]
+) -> HighLevelGraph:
+    """The graph with one more layer."""
+    layers = {**graph.layers, name: layer}
+    return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
 
 def private_copy(
@@ -388,6 +396,17 @@ def as_tasks(
         task = convert_legacy_task(key, value, known)
         tasks[key] = task if isinstance(task, GraphNode) else DataNode(key, task)
     return tasks
+
+
+def without_turn(layer: Blockwise, turns: Collection[Key]) -> Task | None:
+    """The task of a layer, without waiting for its turn if that is one of these; None if it waits
+    for something else."""
+    task = layer.task
+    if task.func is not _in_turn:
+        return task
+    inner: Task = task.args[0]
+    turn, _ = layer.indices[-1]
+    return inner if isinstance(turn, TaskRef) and turn.key in turns else None
 
 
 def _in_turn(value: Any, turn: object) -> Any:

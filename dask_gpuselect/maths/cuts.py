@@ -133,24 +133,6 @@ class Cuts(Arrays):
         columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
         return cls(*(np.concatenate(column) for column in columns))
 
-    def bounds(self, ends: NDArray[Any]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """What these cuts, of one chunk, prove of the chunk's counts at any values `ends`.
-
-        Returns
-        -------
-        least_below, most_below, least_upto, most_upto : ndarray of int64, shape (len(ends),)
-            At a pivot of the chunk its exact counts; elsewhere none or all of the cell around.
-        """
-        after = np.searchsorted(self.pivots, ends, side="right")
-        is_pivot = after != np.searchsorted(self.pivots, ends, side="left")
-        below = np.append(self.below, self.n_valid)
-        upto = np.append(np.int64(0), self.upto)
-        pivot = np.maximum(after - 1, 0)
-        least_below = np.where(is_pivot, below[pivot], upto[after])
-        most_below = np.where(is_pivot, below[pivot], below[after])
-        most_upto = np.where(is_pivot, upto[after], below[after])
-        return least_below, most_below, upto[after], most_upto
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Brackets(Arrays):
@@ -220,62 +202,6 @@ class Tally(Arrays):
             n_valid=sum(part.n_valid for part in parts),
             n_missing=sum(part.n_missing for part in parts),
         )
-
-
-def most_candidates(cuts: Cuts, brackets: Brackets) -> int:
-    """The most candidates that the one chunk of `cuts` can have in `brackets`."""
-    _, most_below, least_upto, _ = cuts.bounds(brackets.ends)
-    most = np.append(most_below, cuts.n_valid) - np.append(np.int64(0), least_upto)
-    return int(most[brackets.wanted].sum())
-
-
-def check_unchanged(cuts: Cuts, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
-    """The tally, if a chunk's second load agrees with what its first one proved.
-
-    Parameters
-    ----------
-    cuts : Cuts
-        Of this one chunk, from load 1.
-    tally : Tally or None
-        Of the same chunk, from load 2; None if it had more candidates than `most_candidates`
-        allows.
-    brackets : Brackets
-        Those of the tally.
-    chunk : str
-        How to name the chunk in the message, for example ``"(3, 0)"``.
-
-    Raises
-    ------
-    ChunksChangedError
-        Naming the chunk and what differs.
-    """
-    if tally is None:
-        raise ChunksChangedError(
-            f"chunk {chunk} holds more elements between the brackets' ends on the second load "
-            f"than on the first. {ADVICE}"
-        )
-    for kind, first, second in (
-        ("valid", int(cuts.n_valid[0]), tally.n_valid),
-        ("missing (NaN or NaT)", int(cuts.n_missing[0]), tally.n_missing),
-    ):
-        if first != second:
-            raise ChunksChangedError(
-                f"chunk {chunk} held {first} {kind} elements on the first load and {second} on "
-                f"the second. {ADVICE}"
-            )
-    least_below, most_below, least_upto, most_upto = cuts.bounds(brackets.ends)
-    for where, least, most, found in (
-        ("below", least_below, most_below, tally.below),
-        ("up to", least_upto, most_upto, tally.upto),
-    ):
-        differs = np.flatnonzero((found < least) | (found > most))
-        if len(differs):
-            end = differs[0]
-            raise ChunksChangedError(
-                f"chunk {chunk} held {least[end]} to {most[end]} elements {where} "
-                f"{brackets.ends[end]!s} on the first load and {found[end]} on the second. {ADVICE}"
-            )
-    return tally
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, is_cupy, is_kind, namespace, numpy_dtype, to_host
 from dask_gpuselect.engine import settings, threads
-from dask_gpuselect.engine.graphs import each_chunk, extended, reduced
+from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.marks import Seen, changed, marks_of
-from dask_gpuselect.engine.source import private_copy
+from dask_gpuselect.engine.source import extended, private_copy
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.quiet import quiet
 

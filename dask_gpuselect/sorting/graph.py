@@ -39,15 +39,15 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype, is_cupy, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, extended, reduced
+from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import two_loads
-from dask_gpuselect.engine.reports import merge_tallies
-from dask_gpuselect.engine.source import is_in_memory, private_copy
+from dask_gpuselect.engine.reports import Proven, merge_tallies
+from dask_gpuselect.engine.source import extended, is_in_memory, private_copy
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.reference.ordering import Dealt
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Tally
 from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
@@ -152,7 +152,7 @@ def _table_of(x: da.Array, plan: SortPlan) -> da.Array:
         merge_tallies,
         _find_splitters,
         f"{label}-splitters-{tokenize(tally.name, wanted)}",
-        brackets=TaskRef((bracket.name,)),
+        proven=TaskRef((bracket.name,)),
         wanted=wanted,
         meta=x._meta,
     )
@@ -169,13 +169,13 @@ def _table_of(x: da.Array, plan: SortPlan) -> da.Array:
 
 
 def _find_splitters(
-    parts: list[Tally], brackets: Brackets, wanted: SortedChunks, meta: Any
+    parts: list[Tally], proven: Proven, wanted: SortedChunks, meta: Any
 ) -> Splitters:
-    return wanted.splitters(brackets, kernels.merged(parts, meta))
+    return wanted.splitters(proven.brackets, kernels.merged(parts, meta))
 
 
-def _edges(tally: Tally, brackets: Brackets, splitters: Splitters) -> Edges:
-    return Edges.of_chunk(brackets, tally, splitters)
+def _edges(tally: Tally, proven: Proven, splitters: Splitters) -> Edges:
+    return Edges.of_chunk(proven.brackets, tally, splitters)
 
 
 def _make_table(parts: list[Edges], splitters: Splitters) -> Table:

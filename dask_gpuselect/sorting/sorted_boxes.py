@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.graphs import each_chunk, extended, reduced
+from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.source import extended
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.finish import unsigned_zero

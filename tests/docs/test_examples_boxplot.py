@@ -265,6 +265,7 @@ def test_chunks_for_more_workers(in_situ: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("key", ["min", "q3", "whishi", "n_high", "fliers"])
+@pytest.mark.slow
 def test_a_wrong_line_is_found(
     in_situ: ModuleType,
     key: str,

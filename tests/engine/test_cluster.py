@@ -196,6 +196,7 @@ def ask(x: da.Array, plan: str, monkeypatch: pytest.MonkeyPatch) -> da.Array:
     return answer
 
 
+@pytest.mark.slow
 def test_a_lazy_source_stays_where_it_is_loaded(
     client: Client, place: Place, normal: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,6 +292,7 @@ def test_chunks_that_are_made_of_several() -> None:
     assert grown <= N_CHUNKS * CHUNK / 6
 
 
+@pytest.mark.slow
 def test_the_measurement_sees_data_that_is_held() -> None:
     """The same question, of an array that is kept, takes the whole array."""
     grown, counted = measure("median(x.persist())")

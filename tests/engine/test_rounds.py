@@ -170,6 +170,7 @@ def test_a_part_is_gathered_and_the_rest_found_otherwise() -> None:
 
 @pytest.mark.usefixtures("_gather_little")
 @every_strategy
+@pytest.mark.slow
 def test_every_strategy_with_little_room(strategy: str) -> None:
     for name in ("tied", "scales", "normal"):
         x = FLOATS[name](2000)

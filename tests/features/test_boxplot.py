@@ -139,6 +139,7 @@ def lanes_of(a: NDArray[Any]) -> list[Any]:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 101])
+@pytest.mark.slow
 def test_percentiles_inside_the_box(n: int, dtype: str) -> None:
     """No whisker ends inside the box, and what is beyond its end is a flier."""
     for name in FLOATS if dtype[0] == "f" else INTEGERS:

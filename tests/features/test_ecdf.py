@@ -151,6 +151,7 @@ def test_exact_counts(dtype: str) -> None:
 
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.slow
 def test_bounds(dtype: str) -> None:
     """They hold of any data, and so does the largest error that is stated."""
     numbers = itertools.cycle([2, 3, 9, 40])

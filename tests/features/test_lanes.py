@@ -85,6 +85,7 @@ def assert_same(backend: Backend, found: Any, wanted: NDArray[Any]) -> None:
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.slow
 def test_every_function_along_every_axis(backend: Backend, function: str, axis: Any) -> None:
     for name, dtype in (("normal", "f8"), ("some nan", "f4"), ("few", "i4")):
         a = stack(name, dtype)

@@ -188,6 +188,7 @@ def in_bits(answer: Any) -> bytes:
 
 @given(case=cases())
 @settings(PROFILE, max_examples=4 * PROFILE.max_examples)
+@pytest.mark.slow
 def test_answers_are_right(backend: Backend, case: Case) -> None:
     case = case.on(backend)
     check(case.ask(case.source), expected(case.function, case.x, case.q, case.method))

@@ -136,6 +136,7 @@ def test_stars_by_median_of_squares() -> None:
         (LeastMedianOfSquares, 30, 1, None),  # of all starts: rounding leads other ways
     ],
 )
+@pytest.mark.slow
 def test_equivariance(
     estimator: Any, n: int, p: int, chunks: int | None, small_samples: None
 ) -> None:
@@ -385,6 +386,7 @@ CHUNKS: dict[str, Any] = {
 
 
 @both
+@pytest.mark.slow
 def test_chunks_make_no_difference(estimator: Any, small_samples: None) -> None:
     """The medians' none at all, sums' in the last digits."""
     x, y = contaminated(5000)

@@ -154,6 +154,7 @@ def test_other_dtypes(backend: Backend, dtype: str) -> None:
 
 @given(data=st.data())
 @settings(max_examples=30)
+@pytest.mark.slow
 def test_any_chunks_in_and_out(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=6))
     n = sum(sizes)
@@ -340,6 +341,7 @@ COUNTED: dict[str, tuple[Callable[[da.Array], Any], int]] = {
 
 
 @pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.slow
 def test_tasks_of_many_chunks(name: str) -> None:
     """Two for each chunk and group, which are about the root of the chunks in number; as many
     edges, and those of the rest, for each pass."""

@@ -322,6 +322,7 @@ def along(a: NDArray[Any], axis: Any, *, keepdims: bool, skips_missing: bool) ->
 
 @pytest.mark.parametrize("plan", ["lanes", "column", "passes"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.slow
 def test_along_axes(plan: str, dtype: str) -> None:
     a = (100 * normal(24 * 9 * 10)).astype(dtype).reshape(24, 9, 10)
     for axis, keepdims in itertools.product(AXES, (False, True)):

@@ -188,6 +188,7 @@ LANES = {
         ),
     ],
 )
+@pytest.mark.slow
 def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
     from cuda.core import Program, ProgramOptions
 

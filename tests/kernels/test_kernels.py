@@ -20,7 +20,8 @@ from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.kernels.compiling import compiled
 from dask_gpuselect.kernels.cpu import cells, draws, spans
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, most_candidates
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import pivot_count
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
@@ -353,7 +354,9 @@ def test_any_layout_in_memory(layout: str) -> None:
     cuts = kernels.cuts(chunk, chunk.dtype, 1)
     assert_cuts_are_exact(cuts, normal(9000))
     brackets = Brackets(np.array([-0.5, 0.5]), np.array([False, True, False]))
-    tally = kernels.tally(chunk, chunk.dtype, brackets, most_candidates(cuts, brackets))
+    tally = kernels.tally(
+        chunk, chunk.dtype, brackets, int(Expected.of(cuts, brackets).most_candidates[0])
+    )
     assert tally is not None
     expected = np.sort(chunk[(chunk > -0.5) & (chunk < 0.5)])
     np.testing.assert_array_equal(np.sort(tally.candidates.on_host()), expected)

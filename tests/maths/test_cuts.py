@@ -14,15 +14,10 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.cuts import (
-    Brackets,
-    ChunksChangedError,
-    Cuts,
-    Tally,
-    check_unchanged,
-    most_candidates,
-)
+from dask_gpuselect.maths import expected
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
 from dask_gpuselect.maths.envelope import Distances, Envelope, _around, exact_gap, find_brackets
+from dask_gpuselect.maths.expected import Expected, bounds_of
 from dask_gpuselect.maths.finish import order_statistics
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 
@@ -283,11 +278,44 @@ def test_bounds_of_a_chunk() -> None:
     cuts = reference.cuts(chunk, 3)
     assert cuts.pivots.tolist() == [1.0, 2.0, 8.0]
     ends = np.array([0.0, 1.0, 1.5, 2.0, 4.0, 8.0, 9.0])
-    least_below, most_below, least_upto, most_upto = cuts.bounds(ends)
-    assert least_below.tolist() == [0, 0, 1, 1, 3, 5, 6]
-    assert most_below.tolist() == [0, 0, 1, 1, 5, 5, 6]
-    assert least_upto.tolist() == [0, 1, 1, 3, 3, 6, 6]
-    assert most_upto.tolist() == [0, 1, 1, 3, 5, 6, 6]
+    ((least,), (most,), (is_pivot,)) = bounds_of(cuts, slice(None), ends)
+    assert is_pivot.tolist() == [False, True, False, True, False, True, False]
+    assert least.tolist() == [0, 0, 1, 1, 3, 5, 6]  # below, at least
+    assert np.where(is_pivot, least, most).tolist() == [0, 0, 1, 1, 5, 5, 6]
+    assert np.where(is_pivot, most, least).tolist() == [0, 1, 1, 3, 3, 6, 6]  # up to, at least
+    assert most.tolist() == [0, 1, 1, 3, 5, 6, 6]
+
+
+@pytest.mark.parametrize("n_ends", [0, 1, 40])
+@pytest.mark.parametrize("at_once", [1, 100, 1 << 20])
+@pytest.mark.parametrize("most_checked", [1, 60, 1 << 20])
+def test_what_is_expected_of_every_chunk(
+    most_checked: int, at_once: int, n_ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a chunk alone, and as the chunks are: of empty chunks, too, and of ends that are
+    pivots or not."""
+    monkeypatch.setattr(expected, "MOST_CHECKED", most_checked)
+    monkeypatch.setattr(expected, "AT_ONCE", at_once)
+    values = np.append(np.round(normal(600), 1), [np.nan] * 3)
+    chunks = [*split(values, "irregular"), np.array([np.nan]), values[:40], values[:0]]
+    cuts = cuts_of(chunks, 7)
+    pivots = np.unique(np.append(cuts.pivots, np.linspace(-2.01, 2.01, 41)))
+    ends = pivots[np.arange(n_ends) * len(pivots) // max(n_ends, 1)]
+    wanted = np.arange(n_ends + 1) % 2 == 0
+    table = Expected.of(cuts, Brackets(ends, wanted))
+    assert table.least.shape == (len(chunks), min(n_ends, max(most_checked // len(chunks), 1)))
+    for i, chunk in enumerate(chunks):
+        alone = Expected.of(reference.cuts(chunk, 7), Brackets(ends, wanted))
+        known = chunk[~np.isnan(chunk)]
+        for field in ("n_valid", "n_missing", "most_candidates", "least", "most", "is_pivot"):
+            mine = getattr(alone, field)[0]
+            if mine.ndim and len(alone.ends) > len(table.ends):
+                mine = mine[table.ends]
+            np.testing.assert_array_equal(getattr(table, field)[i], mine)
+        tally = reference.tally(chunk, Brackets(ends, wanted), int(table.most_candidates[i]))
+        assert tally is not None
+        assert table.check(i, tally, Brackets(ends, wanted), "(0,)") is tally
+        assert table.n_valid[i] == len(known)
 
 
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
@@ -296,20 +324,22 @@ def test_an_unchanged_chunk_passes_at_any_ends(name: str) -> None:
     cuts = reference.cuts(values, 9)
     ends = np.unique(normal(50))
     brackets = Brackets(ends, np.arange(51) % 3 == 0)
-    most = most_candidates(cuts, brackets)
+    table = Expected.of(cuts, brackets)
+    most = int(table.most_candidates[0])
     tally = reference.tally(values, brackets, most)
     assert tally is not None
     assert len(tally.candidates) <= most
-    assert check_unchanged(cuts, tally, brackets, "(0,)") is tally
+    assert table.check(0, tally, brackets, "(0,)") is tally
 
 
 def changed(values: NDArray[Any]) -> str:
     """The message for a chunk that is `values` on the second load."""
     cuts = reference.cuts(np.arange(100.0), 11)
     brackets = Brackets(np.array([30.0, 41.0]), np.array([False, True, False]))
-    tally = reference.tally(values, brackets, most_candidates(cuts, brackets))
+    table = Expected.of(cuts, brackets)
+    tally = reference.tally(values, brackets, int(table.most_candidates[0]))
     with pytest.raises(ChunksChangedError, match="persist") as caught:
-        check_unchanged(cuts, tally, brackets, "(3, 0)")
+        table.check(0, tally, brackets, "(3, 0)")
     return str(caught.value)
 
 

@@ -1,0 +1,173 @@
+"""What load 1 proves of the counts that load 2 will find, chunk by chunk.
+
+A small table, made once where the brackets are, and told to load 2 together with them. So a chunk
+that has changed is noticed on the spot and named, and no task of load 2 needs the chunk's own cuts:
+if it did, `dask.order` would take time with the square of the number of chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    Arrays,
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+    Tally,
+)
+
+# So many counts at most are in the table, 17 bytes each; of more, some of the ends are left out.
+MOST_CHECKED = 1 << 20
+# So many are made at once.
+AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected(Arrays):
+    """Bounds of the counts of every chunk at the ends of some brackets.
+
+    Parameters
+    ----------
+    n_valid, n_missing : ndarray of int64, shape (B,)
+        Numbers of valid elements, and of NaN or NaT, of each chunk.
+    most_candidates : ndarray of int64, shape (B,)
+        The most candidates that each chunk can have.
+    ends : ndarray of int64, shape (C,)
+        The places of the ends that are checked: all of them, unless there are too many.
+    least, most : ndarray of int64, shape (B, C)
+        At least and at most so many elements of the chunk are below the end, and up to it: with
+        none or all of the cell around. At a pivot of the chunk, how many are below and up to it.
+    is_pivot : ndarray of bool, shape (B, C)
+        Whether the end is a pivot of the chunk.
+    """
+
+    n_valid: IntArray
+    n_missing: IntArray
+    most_candidates: IntArray
+    ends: IntArray
+    least: IntArray
+    most: IntArray
+    is_pivot: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, cuts: Cuts, brackets: Brackets) -> Self:
+        """What the cuts of all chunks prove of the counts at some brackets."""
+        n_chunks, n_ends = len(cuts.sizes), len(brackets.ends)
+        n_checked = min(n_ends, max(MOST_CHECKED // max(n_chunks, 1), 1))
+        ends = np.arange(n_checked) * n_ends // max(n_checked, 1)
+        shape = (n_chunks, n_checked)
+        least, most = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        is_pivot = np.empty(shape, np.bool_)
+        most_candidates = np.empty(n_chunks, np.int64)
+        size = max(AT_ONCE // (n_ends + 1), 1)
+        for begin in range(0, n_chunks, size):
+            part = slice(begin, begin + size)
+            bounds = bounds_of(cuts, part, brackets.ends)
+            least[part], most[part], is_pivot[part] = (each[:, ends] for each in bounds)
+            most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
+        return cls(cuts.n_valid, cuts.n_missing, most_candidates, ends, least, most, is_pivot)
+
+    def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
+        """The tally of chunk `i`, if its second load agrees with what the first one proved.
+
+        Parameters
+        ----------
+        i : int
+            Its number.
+        tally : Tally or None
+            Of the chunk, from load 2; None if it had more candidates than it can have.
+        brackets : Brackets
+            Those of the tally.
+        chunk : str
+            How to name the chunk in the message, for example ``"(3, 0)"``.
+
+        Raises
+        ------
+        ChunksChangedError
+            Naming the chunk and what differs.
+        """
+        if tally is None:
+            raise ChunksChangedError(
+                f"chunk {chunk} holds more elements between the brackets' ends on the second load "
+                f"than on the first. {ADVICE}"
+            )
+        for kind, first, second in (
+            ("valid", int(self.n_valid[i]), tally.n_valid),
+            ("missing (NaN or NaT)", int(self.n_missing[i]), tally.n_missing),
+        ):
+            if first != second:
+                raise ChunksChangedError(
+                    f"chunk {chunk} held {first} {kind} elements on the first load and {second} on "
+                    f"the second. {ADVICE}"
+                )
+        least, most, is_pivot = self.least[i], self.most[i], self.is_pivot[i]
+        for where, at_least, at_most, found in (
+            ("below", least, np.where(is_pivot, least, most), tally.below[self.ends]),
+            ("up to", np.where(is_pivot, most, least), most, tally.upto[self.ends]),
+        ):
+            differs = (found < at_least) | (found > at_most)
+            if differs.any():
+                end = int(differs.argmax())
+                raise ChunksChangedError(
+                    f"chunk {chunk} held {at_least[end]} to {at_most[end]} elements {where} "
+                    f"{brackets.ends[self.ends[end]]!s} on the first load and {found[end]} on the "
+                    f"second. {ADVICE}"
+                )
+        return tally
+
+
+Bounds = tuple[IntArray, IntArray, NDArray[np.bool_]]
+
+
+def bounds_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Bounds:
+    """What the cuts of some of the chunks prove of their counts at values `ends`, ascending and
+    distinct: `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``."""
+    last = np.cumsum(cuts.sizes)[part]
+    sizes = cuts.sizes[part]
+    first = last - sizes
+    n_chunks, n_ends = len(sizes), len(ends)
+    if not n_chunks or not n_ends:
+        none = np.zeros((n_chunks, n_ends), np.int64)
+        return none, none, none.astype(np.bool_)
+    pivots = cuts.pivots[first[0] : last[-1]]
+    chunk = np.repeat(np.arange(n_chunks), sizes)
+    cell = ends.searchsorted(pivots, side="left")  # the first end that is not below the pivot
+    counts = np.bincount(chunk * (n_ends + 1) + cell, minlength=n_chunks * (n_ends + 1))
+    upto_end = counts.reshape(n_chunks, -1)[:, :n_ends].cumsum(axis=1)  # pivots, of each chunk
+    is_pivot = np.zeros((n_chunks, n_ends), np.bool_)
+    is_end = cell < n_ends
+    is_end[is_end] = ends[cell[is_end]] == pivots[is_end]
+    is_pivot[chunk[is_end], cell[is_end]] = True
+    behind = first[:, None] + upto_end  # the next pivot of all chunks' pivots
+    before = np.where(upto_end > 0, _at(cuts.upto, behind - 1), 0)
+    after = np.where(upto_end < sizes[:, None], _at(cuts.below, behind), cuts.n_valid[part, None])
+    least = np.where(is_pivot, _at(cuts.below, behind - 1), before)
+    return least, np.where(is_pivot, before, after), is_pivot
+
+
+def _at(counts: IntArray, places: IntArray) -> IntArray:
+    """The counts at some places, anything where there is none."""
+    return counts[np.clip(places, 0, len(counts) - 1)] if len(counts) else np.zeros_like(places)
+
+
+def _most_candidates(
+    least: IntArray,
+    most: IntArray,
+    is_pivot: NDArray[np.bool_],
+    n_valid: IntArray,
+    wanted: NDArray[np.bool_],
+) -> IntArray:
+    """The most elements that chunks can have in the wanted cells."""
+    most_below = np.where(is_pivot, least, most)
+    least_upto = np.where(is_pivot, most, least)
+    inside = np.hstack([most_below, n_valid[:, None]])
+    inside[:, 1:] -= least_upto
+    found: IntArray = inside[:, wanted].sum(axis=1)
+    return found

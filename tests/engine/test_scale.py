@@ -1,0 +1,118 @@
+"""What a chunk costs does not grow with the number of chunks."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Collection
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.order
+import numpy as np
+import pytest
+
+from dask_gpuselect import (
+    argsort,
+    describe_boxplot,
+    median,
+    nanquantile,
+    order_statistic,
+    sort,
+)
+from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.neighbors import kneighbors
+from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
+from tests.data import normal
+
+SIZE = 12  # elements of a chunk
+
+
+def lazy(n_chunks: int) -> da.Array:
+    values = normal(n_chunks * SIZE)
+    return da.from_array(values, chunks=SIZE).map_blocks(np.negative, dtype="f8")
+
+
+def table(n_chunks: int) -> da.Array:
+    return lazy(n_chunks * 4).reshape(n_chunks * SIZE, 4).rechunk((SIZE, 4))
+
+
+def in_passes(question: Callable[..., Any]) -> Callable[[int], Any]:
+    def asked(n_chunks: int) -> Any:
+        x = table(n_chunks)
+        with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 2}):
+            return question(x, axis=0).compute(scheduler="sync")
+
+    return asked
+
+
+def of_all(question: Callable[[da.Array], Any]) -> Callable[[int], Any]:
+    return lambda n_chunks: dask.compute(question(lazy(n_chunks)), scheduler="sync")
+
+
+def fitted(n_chunks: int) -> Any:
+    rows = table(n_chunks)
+    with dask.config.set(scheduler="sync"):
+        LeastTrimmedSquares(n_starts=20, n_best=2, random_state=0).fit(rows[:, :3], rows[:, 3])
+
+
+QUESTIONS: dict[str, Callable[[int], Any]] = {
+    "median": of_all(median),
+    "quantiles": of_all(lambda x: nanquantile(x, [0.1, 0.5, 0.9])),
+    "unknown sizes": of_all(lambda x: median(x[x > 0])),
+    "in memory": of_all(lambda x: median(x.persist(scheduler="sync"))),
+    "beside the source": of_all(lambda x: x - median(x)),
+    "box": of_all(describe_boxplot),
+    "boxes": of_all(lambda x: describe_boxplot([x[x < 0], x[x > 0], x])),
+    "mad": of_all(mad),
+    "iqr": of_all(iqr),
+    "ecdf": of_all(lambda x: ecdf(x, 5)),
+    "sort": of_all(sort),
+    "argsort": of_all(argsort),
+    "a strategy": of_all(lambda x: order_statistic(x, 7, strategy="bisection")),
+    "neighbours": lambda n: dask.compute(
+        kneighbors(table(n), np.zeros((2, 4)), 3), scheduler="sync"
+    ),
+    "a robust fit": fitted,
+    "lanes in passes": in_passes(median),
+    "boxes in passes": in_passes(describe_boxplot),
+    "mad in passes": in_passes(mad),
+}
+
+
+def work_of_order(compute: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many keys are in all the sets that `dask.order` makes: of the first tasks that each task
+    comes from, and of the last ones that it leads to."""
+    n_keys = 0
+
+    def counted(keys: Collection[Any] = ()) -> frozenset[Any]:
+        nonlocal n_keys
+        n_keys += len(keys)
+        return builtins.frozenset(keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dask.order, "frozenset", counted, raising=False)
+        compute()
+    assert n_keys
+    return n_keys
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_order_is_linear(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times the chunks are three times the work; nine times where some task waits for all
+    chunks and, apart from that, for its own."""
+    ask = QUESTIONS[question]
+    few, many = (work_of_order(lambda n=n: ask(n), monkeypatch) for n in (60, 180))  # type: ignore[misc]
+    assert many <= 4.5 * few
+
+
+def test_the_test_sees_what_is_not_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(n_chunks: int) -> Any:
+        x = lazy(n_chunks)
+        total = x.sum()
+        later = da.map_blocks(lambda a, b: a + b, x.map_blocks(np.sort), total, dtype="f8")
+        tied = da.map_blocks(lambda a, b: a + b, later, lazy(n_chunks).map_blocks(np.sin))
+        return tied.sum().compute(scheduler="sync")
+
+    few, many = (work_of_order(lambda n=n: both(n), monkeypatch) for n in (60, 180))  # type: ignore[misc]
+    assert many > 6 * few
