@@ -23,6 +23,7 @@ import platform
 import statistics
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ from benchmarks.common import (
 )
 from benchmarks.peers import PEERS, Data, Peer
 
-from dask_gpuselect import Box, quantile
+from dask_gpuselect import Box, median, quantile
 
 DESIGNED = (
     "normal",
@@ -316,8 +317,14 @@ def many_chunks(arguments: argparse.Namespace) -> None:
     say(machine())
     x = Source.of(in_memory("normal", size), n_chunks).lazy()
     functions = {
+        "median(x)": lambda: phases(lambda: median(x), threads),
         "quantile(x, q)": lambda: phases(lambda: quantile(x, QUARTILES), threads),
         "x.sum()": lambda: phases(x.sum, threads),
+    }
+    bytes_of = {
+        "median(x)": bytes_of_graph(lambda: median(x)),
+        "quantile(x, q)": bytes_of_graph(lambda: quantile(x, QUARTILES)),
+        "x.sum()": bytes_of_graph(x.sum),
     }
     warm_up({"ours": PEERS["ours"]}, np.array(QUARTILES), threads)
     phases(lambda: x[:1000].sum(), threads)
@@ -331,13 +338,27 @@ def many_chunks(arguments: argparse.Namespace) -> None:
             [
                 f"`{name}`",
                 f"{results[0].tasks:,}",
+                rounded(bytes_of[name] / 1e6),
                 *(rounded(statistics.median(getattr(r, step) for r in results)) for step in steps),
                 rounded(median_time(runs[name])),
                 rounded(ratio(runs, name, "x.sum()")),
             ]
         )
-    head = ["", "tasks", "build, s", "optimise, s", "compute, s", "all, s", "all / `x.sum()`"]
+    times = ["build, s", "optimise, s", "compute, s", "all, s", "all / `x.sum()`"]
+    head = ["", "tasks", "graph, MB", *times]
     say(table(head, rows))
+
+
+def bytes_of_graph(call: Callable[[], da.Array]) -> int:
+    """What the graph takes that a scheduler is given, in memory."""
+    gc.collect()
+    tracemalloc.start()
+    graph = dict(optimized(call()).dask)
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del graph
+    return size
 
 
 def phases(call: Callable[[], da.Array], threads: int) -> Phases:

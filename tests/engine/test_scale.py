@@ -40,7 +40,7 @@ def table(n_chunks: int) -> da.Array:
 def in_passes(question: Callable[..., Any]) -> Callable[[int], Any]:
     def asked(n_chunks: int) -> Any:
         x = table(n_chunks)
-        with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 2}):
+        with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
             return question(x, axis=0).compute(scheduler="sync")
 
     return asked
