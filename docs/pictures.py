@@ -12,6 +12,7 @@ import numpy as np
 from dask_gpuselect.kernels.reference import selection as generic
 from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.expected import bounds_of
 
 CHUNKS = ((40, 12), (55, 8), (60, 18))  # mean and standard deviation of each
 SIZE = 60
@@ -38,9 +39,8 @@ def draw(picture: Path) -> dict[str, Any]:
     inside = elements[(elements > bracket[0]) & (elements < bracket[-1])]
 
     y = np.linspace(elements[0] - 2, elements[-1] + 2, 4000)
-    bounds = [part.bounds(y) for part in parts]
-    least = np.sum([each[2] for each in bounds], axis=0)
-    most = np.sum([each[3] for each in bounds], axis=0)
+    known, open_too, is_pivot = bounds_of(cuts, slice(None), y)  # of the elements up to y
+    least, most = np.where(is_pivot, open_too, known).sum(axis=0), open_too.sum(axis=0)
 
     figure, (above, below) = pyplot.subplots(
         2, sharex=True, figsize=(9, 6.5), height_ratios=(1, 2.2), layout="constrained"
