@@ -20,10 +20,12 @@ written on `Task.substitute`.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import dask.array as da
+import numpy as np
 from dask._task_spec import (
     Alias,
     DataNode,
@@ -33,16 +35,22 @@ from dask._task_spec import (
     convert_legacy_graph,
     convert_legacy_task,
 )
+from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+
+from dask_gpuselect.arrays import is_cupy
 
 Key = Any
 Seed = Hashable
 
 # What the layers of `door.entered` are called, before their tokens.
 DOOR = "checked-"
+
+# What takes a chunk of an array-like, in the layer of `da.from_array`.
+GETTERS = (getter, getter_inline, getter_nofancy)
 
 # Where no chunk's size is known, this many bytes count as small.
 SMALL_RESULT = 1024
@@ -115,11 +123,36 @@ def private_copy(
 
 
 def is_in_memory(x: da.Array) -> bool:
-    """Whether all chunks of an array are data nodes or futures, read at no cost."""
-    name = x.name
+    """Whether all chunks of an array are read at no cost: they are data nodes or futures, or views
+    of a NumPy or CuPy array in memory."""
+    name, layers = x.name, x.dask.layers
     if name.startswith(DOOR):
         (name,) = x.dask.dependencies[name]
-    return name in x.dask.layers and _is_in_memory(x.dask.layers[name])
+    return name in layers and (_is_in_memory(layers[name]) or _is_view(layers[name], layers))
+
+
+def _is_view(layer: Layer, layers: Mapping[str, Layer]) -> bool:
+    """Whether a layer takes chunks of an array in memory, as that of
+    ``da.from_array(cupy_array, asarray=False)`` does."""
+    if not isinstance(layer, Blockwise) or layer.task.func not in GETTERS:
+        return False
+    source: Any = layer.indices[0][0]
+    if isinstance(source, TaskRef):
+        source = _data(layers[get_name_from_key(source.key)]).get(source.key)
+        source = source.value if isinstance(source, DataNode) else source
+    return is_cupy(source) or _is_plain(source)
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether something is a NumPy array, and no part of a file."""
+    if type(array) is not np.ndarray:
+        return False
+    base = array.base
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return False
+        base = base.base
+    return not isinstance(base, mmap.mmap)
 
 
 def aligned(arrays: Sequence[da.Array]) -> list[list[int]]:

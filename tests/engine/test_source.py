@@ -15,8 +15,10 @@ from dask.blockwise import Blockwise
 from dask.graph_manipulation import bind, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from dask_gpuselect import median
-from dask_gpuselect.engine.source import private_copy
+from dask_gpuselect import explain, median, sort
+from dask_gpuselect.engine import source
+from dask_gpuselect.engine.source import is_in_memory, private_copy
+from dask_gpuselect.sorting import graph as sorting
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal
 from tests.sources import Source
@@ -234,3 +236,74 @@ def test_a_reader_is_left_as_dask_knows_it() -> None:
     ]
     assert len(readers) == 9
     assert all(isinstance(task.args[0], TaskRef) for task in readers)
+
+
+# --- What is in memory ----------------------------------------------------------------------------
+
+
+def mapped_file(path: Path) -> Any:
+    return np.memmap(path / "a.dat", dtype="f8", mode="w+", shape=(100,))
+
+
+class Plain(np.ndarray):  # type: ignore[type-arg]
+    """A subclass, which may be read from anywhere."""
+
+
+IN_MEMORY: dict[str, tuple[Callable[[Path], Any], dict[str, Any], bool]] = {
+    "an array": (lambda _: normal(100), {}, True),
+    "behind a lock": (lambda _: normal(100), {"lock": True}, True),
+    "a view behind a lock": (lambda _: normal(300)[::3], {"lock": True}, True),
+    "a file": (mapped_file, {}, False),
+    "a part of a file": (lambda path: mapped_file(path)[::2], {}, False),
+    "a subclass": (lambda _: normal(100).view(Plain), {}, False),
+    "an array-like": (lambda _: Source((100,)), {"asarray": False}, False),
+}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_views_of_memory_are_in_memory(kind: str, inline: bool, tmp_path: Path) -> None:
+    """By what `da.from_array` has been given: arrays, and no files."""
+    make, how, expected = IN_MEMORY[kind]
+    x = da.from_array(make(tmp_path), chunks=30, inline_array=inline, **how)
+    assert is_in_memory(x) is expected
+    assert not is_in_memory(x + 1)
+
+
+def test_a_view_of_a_file_is_no_memory(tmp_path: Path) -> None:
+    assert source._is_plain(normal(3)[::2])
+    for view in (mapped_file(tmp_path), np.asarray(mapped_file(tmp_path))):
+        assert not source._is_plain(view)
+        assert not source._is_plain(view[5:][::2])
+
+
+def check_views(x: da.Array, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One read is enough, and sorting writes nothing to disk."""
+    assert is_in_memory(x)
+    assert explain(x).loads == 1
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("spilled")
+
+    monkeypatch.setattr(sorting, "spill_file", refused)
+    with dask.config.set({"dask_gpuselect.spill-limit": 1000}):
+        with pytest.raises(AssertionError, match="spilled"):
+            sort(x.map_blocks(abs)).compute(scheduler="sync")
+        return median(x).compute(), sort(x).compute(scheduler="sync")
+
+
+def test_plan_and_answer_of_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = normal(1 << 21)
+    middle, ordered = check_views(da.from_array(values, chunks=1 << 20, lock=True), monkeypatch)
+    assert float(middle) == np.median(values)
+    np.testing.assert_array_equal(ordered, np.sort(values))
+
+
+@pytest.mark.gpu
+def test_views_of_a_device_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``da.from_array(cupy_array, asarray=False)`` makes them."""
+    values = normal(1 << 21)
+    x = da.from_array(CUPY.asarray(values), chunks=1 << 20, asarray=False)
+    middle, ordered = check_views(x, monkeypatch)
+    assert float(middle) == np.median(values)
+    np.testing.assert_array_equal(CUPY.to_numpy(ordered), np.sort(values))
