@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -404,3 +405,17 @@ def test_cells_from_buckets(name: str, dtype: str, width: int) -> None:
     behind = values[values > cells.pivots[-1]]
     expected = exact_gap(behind, np.full_like(behind, above)).sum()
     assert abs(cells.distance[m] - expected) <= 1.001 * cells.slack[m] + 1e-12 * expected
+
+
+@pytest.mark.gpu
+def test_a_thread_without_a_context() -> None:
+    """The first thing that a thread does may be to prepare a kernel: memory comes from a pool."""
+    import cupy
+
+    from dask_gpuselect.kernels.cuda import launch
+
+    cupy.empty(1 << 20, np.uint8)  # the pool has some now
+    launch.blocks_at_once(np.dtype("u1"), "place", 64)
+    launch._prepared.cache_clear()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(launch.blocks_at_once, np.dtype("u1"), "place", 64).result() > 0

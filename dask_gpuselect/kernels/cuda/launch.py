@@ -75,6 +75,8 @@ def _prepared(
     kernel = _module(file_of(name), dtype, device, defined).get_function(name)
     if shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
+    # The driver wants a context, which a thread that has taken memory from a pool need not have.
+    cupy.cuda.Device(device).use()
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     each = occupancy(kernel.kernel.ptr, threads, shared)
     attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
