@@ -49,9 +49,7 @@ class Proven(Arrays):
 
         Raises a `ChunksChangedError` that names its place otherwise.
         """
-        i = 0
-        for index, n in zip(place, self.numblocks, strict=True):
-            i = i * n + int(index)
+        i = int(np.ravel_multi_index(place, self.numblocks))
         most = int(self.expected.most_candidates[i])
         tally = kernels.tally(chunk, dtype, self.brackets, most)
         return self.expected.check(i, tally, self.brackets, chunk=str(tuple(map(int, place))))

@@ -412,7 +412,8 @@ class Gathered:
 
     def below(self, first: Any) -> tuple[int | None, Any]:
         """How many elements are less than a value, None if what is about there was not gathered;
-        and then the least that is not less, None if there is none. All are less than None."""
+        and then the least that is not less, None if there is none. The value None stands for one
+        above all elements."""
         ends, n = self.brackets.ends, self.tally.n_valid
         if first is None:
             return n, None
@@ -428,7 +429,8 @@ class Gathered:
 
     def upto(self, last: Any) -> tuple[int | None, Any]:
         """How many elements are at most a value, None if what is about there was not gathered; and
-        then the largest of them, None if there is none. No element is at most None."""
+        then the largest of them, None if there is none. The value None stands for one below all
+        elements."""
         ends = self.brackets.ends
         if last is None:
             return 0, None

@@ -39,7 +39,7 @@ class Expected(Arrays):
         Numbers of valid elements, and of NaN or NaT, of each chunk.
     most_candidates : ndarray of int64, shape (B,)
         The most candidates that each chunk can have.
-    ends : ndarray of int64, shape (C,)
+    checked : ndarray of int64, shape (C,)
         The places of the ends that are checked: all of them, unless there are too many.
     least, most : ndarray of int64, shape (B, C)
         At least and at most so many elements of the chunk are below the end, and up to it: with
@@ -51,7 +51,7 @@ class Expected(Arrays):
     n_valid: IntArray
     n_missing: IntArray
     most_candidates: IntArray
-    ends: IntArray
+    checked: IntArray
     least: IntArray
     most: IntArray
     is_pivot: NDArray[np.bool_]
@@ -61,7 +61,7 @@ class Expected(Arrays):
         """What the cuts of all chunks prove of the counts at some brackets."""
         n_chunks, n_ends = len(cuts.sizes), len(brackets.ends)
         n_checked = min(n_ends, max(MOST_CHECKED // max(n_chunks, 1), 1))
-        ends = np.arange(n_checked) * n_ends // max(n_checked, 1)
+        checked = np.arange(n_checked) * n_ends // max(n_checked, 1)
         shape = (n_chunks, n_checked)
         least, most = np.empty(shape, np.int64), np.empty(shape, np.int64)
         is_pivot = np.empty(shape, np.bool_)
@@ -70,9 +70,9 @@ class Expected(Arrays):
         for begin in range(0, n_chunks, size):
             part = slice(begin, begin + size)
             bounds = bounds_of(cuts, part, brackets.ends)
-            least[part], most[part], is_pivot[part] = (each[:, ends] for each in bounds)
+            least[part], most[part], is_pivot[part] = (each[:, checked] for each in bounds)
             most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
-        return cls(cuts.n_valid, cuts.n_missing, most_candidates, ends, least, most, is_pivot)
+        return cls(cuts.n_valid, cuts.n_missing, most_candidates, checked, least, most, is_pivot)
 
     def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
         """The tally of chunk `i`, if its second load agrees with what the first one proved.
@@ -109,16 +109,16 @@ class Expected(Arrays):
                 )
         least, most, is_pivot = self.least[i], self.most[i], self.is_pivot[i]
         for where, at_least, at_most, found in (
-            ("below", least, np.where(is_pivot, least, most), tally.below[self.ends]),
-            ("up to", np.where(is_pivot, most, least), most, tally.upto[self.ends]),
+            ("below", least, np.where(is_pivot, least, most), tally.below[self.checked]),
+            ("up to", np.where(is_pivot, most, least), most, tally.upto[self.checked]),
         ):
             differs = (found < at_least) | (found > at_most)
             if differs.any():
                 end = int(differs.argmax())
                 raise ChunksChangedError(
                     f"chunk {chunk} held {at_least[end]} to {at_most[end]} elements {where} "
-                    f"{brackets.ends[self.ends[end]]!s} on the first load and {found[end]} on the "
-                    f"second. {ADVICE}"
+                    f"{brackets.ends[self.checked[end]]!s} on the first load and {found[end]} on "
+                    f"the second. {ADVICE}"
                 )
         return tally
 
