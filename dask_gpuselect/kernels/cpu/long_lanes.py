@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import Types, compiled
 from dask_gpuselect.kernels.cpu.draws import hashed, sampled_place
 from dask_gpuselect.kernels.cpu.scalars import is_missing
+from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 
@@ -50,8 +51,8 @@ def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, I
         rows, n_valid, lower, upper, found[0], found[1], seed, looked_at
     )
     for i in np.flatnonzero((looked_at < 0).any(axis=1)):
-        ordered = np.partition(rows[i, : n_valid[i]], np.union1d(lower[i], upper[i]))
-        found[:, i] = ordered[lower[i]], ordered[upper[i]]
+        elements = HostCandidates(rows[i, : n_valid[i]])
+        found[:, i] = elements.elements_at(np.stack([lower[i], upper[i]]))
     return Lanes(found[0], found[1], n_valid, rows.shape[1] - n_valid), looked_at
 
 
