@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain, repeat
 from typing import Any, ParamSpec, TypeVar
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -32,6 +31,8 @@ from dask_gpuselect.arrays import (
     to_host,
 )
 from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.quiet import quiet
 
 Axis = int | Sequence[int] | None
@@ -69,8 +70,8 @@ def public(
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
             if is_method:
                 check_parameters(args[0])
-            positional = zip(chain(names, repeat(rest)), args, strict=False)
-            for name, value in chain(positional, kwargs.items()):
+            named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
+            for name, value in named:
                 if name == many:
                     for each in _each(value):
                         check_data(each, name)
@@ -78,12 +79,59 @@ def public(
                     check_data(value, name)
                 elif name != "self":
                     check_known(value, name, instead)
+            given = {name: value for name, value in named if name in data or name == many}
+            kind = _kind_of(given | (vars(args[0]) if is_method else {}))
             with quiet():
-                return function(*args, **kwargs)
+                if kind is None:
+                    return function(*args, **kwargs)
+                known: Any = replaced((args, kwargs), kind.is_instance, as_source)
+                found: T = _in_kind(function(*known[0], **known[1]), kind)
+                return found
 
         return entered
 
     return decorate
+
+
+def _kind_of(given: Mapping[str, Any]) -> Kind | None:
+    """Of which expressions all lazy arrays among some arguments are; None without expressions."""
+    kinds: dict[Kind | None, str] = {}
+    for name, value in given.items():
+        for each in _each(value):
+            if is_lazy_array(each):
+                kinds.setdefault(kind_of(each), name)
+    if len(kinds) > 1:
+        (one, of_one), (other, of_other) = [
+            (name, "dask.array" if kind is None else kind.name) for kind, name in kinds.items()
+        ][:2]
+        raise TypeError(
+            f"{one} is an array of {of_one}, and {other} one of {of_other}: make both by the same "
+            "package; dask_array.core.from_graph(x.dask, x._meta, x.chunks, [], x.name) makes an "
+            "array x of dask.array one of dask_array"
+        )
+    return next(iter(kinds), None)
+
+
+def _in_kind(found: Any, kind: Kind) -> Any:
+    """What a function found, with expressions for its arrays; an estimator with those it keeps."""
+    answer = partial(as_expression, kind=kind)
+    if hasattr(found, "get_params"):
+        for name, value in vars(found).items():
+            if isinstance(value, DaskArray):
+                setattr(found, name, answer(value))
+    return replaced(found, lambda each: isinstance(each, DaskArray), answer)
+
+
+def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any], Any]) -> Any:
+    """A value, or what it is made of by tuples, lists and dicts, with a function of some of it."""
+    if is_one(value):
+        return function(value)
+    if type(value) is dict:
+        return {key: replaced(each, is_one, function) for key, each in value.items()}
+    if isinstance(value, list | tuple) and not PLAIN.issuperset(map(type, value)):
+        parts = [replaced(each, is_one, function) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
 
 
 def _each(value: Any) -> Iterable[Any]:
@@ -138,7 +186,7 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
 
 def check_data(value: Any, name: str) -> None:
     """Raise for data that is lazy and no dask array, holds lazy values in a list, or has a unit."""
-    if isinstance(value, da.Array):
+    if is_lazy_array(value):
         check_no_unit(value._meta, name)
         return
     for leaf in _leaves(value):
@@ -168,7 +216,7 @@ def check_parameters(estimator: Any) -> None:
 
 def as_array(a: Any) -> Any:
     """A dask array, a plain NumPy array, or another array of the array API."""
-    if isinstance(a, da.Array):
+    if isinstance(a, DaskArray):
         return entered(a)
     check_not_masked(a)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
@@ -199,7 +247,7 @@ def check_table(array: Any, name: str) -> None:
             f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is "
             f"required: {name}"
         )
-    if isinstance(array, da.Array) and array.numblocks[1] != 1:
+    if isinstance(array, DaskArray) and array.numblocks[1] != 1:
         raise ValueError(
             f"{name} has {array.numblocks[1]} chunks along the features, and needs one: "
             "x.rechunk({1: -1})"

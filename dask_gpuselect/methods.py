@@ -11,11 +11,11 @@ from functools import wraps
 from types import ModuleType, TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
-import dask.array as da
 import numpy as np
 
 from dask_gpuselect.arguments import holds_lazy
 from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.engine.expressions import homes, is_lazy_array
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
 from dask_gpuselect.sorting import binning
@@ -68,7 +68,7 @@ class Exact:
     np.float64(2.5)
     """
 
-    def __init__(self, array: da.Array) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
 
     def __repr__(self) -> str:
@@ -94,21 +94,22 @@ class _Accessor:
     """What pandas, xarray and dask.dataframe register theirs as: an attribute of the class that is
     made for the array that it is asked of; the class itself where there is none."""
 
-    def __get__(self, array: da.Array | None, owner: type[da.Array]) -> Any:
+    def __get__(self, array: Any, owner: type) -> Any:
         return Exact if array is None else Exact(array)
 
 
 def register(name: str = "exact") -> None:
     """Give every dask array the accessor, unless it has another attribute of that name."""
-    known = inspect.getattr_static(da.Array, name, None)
-    if isinstance(known, _Accessor):
-        return
-    if known is not None:
-        warnings.warn(
-            f"dask arrays have an attribute {name!r} already: it is left as it is", stacklevel=2
-        )
-        return
-    setattr(da.Array, name, _Accessor())
+    for home in homes():
+        known = inspect.getattr_static(home.Array, name, None)
+        if known is None:
+            setattr(home.Array, name, _Accessor())
+        elif not isinstance(known, _Accessor):
+            warnings.warn(
+                f"arrays of {home.__name__} have an attribute {name!r} already: it is left as it "
+                "is",
+                stacklevel=2,
+            )
 
 
 register()
@@ -175,7 +176,7 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(ours)
     def function(a: Any, *positional: Any, **named: Any) -> Any:
-        if not isinstance(a, da.Array):
+        if not is_lazy_array(a):
             return original(a, *positional, **named)
         asked = {**_named(name, positional), **named}
         if asked.get("keepdims") is np._NoValue:
@@ -275,11 +276,11 @@ class _State:
             self.originals = []
 
     def _replace(self) -> None:
-        for name in OURS:
-            original = getattr(da, name)
-            self._set(da, name, _routed(name, original))
-        for name in METHODS:
-            self._set(da.Array, name, _array_method(name))
+        for home in homes():
+            for name in OURS:
+                self._set(home, name, _routed(name, getattr(home, name)))
+            for name in METHODS:
+                self._set(home.Array, name, _array_method(name))
 
     def _set(self, owner: ModuleType | type, name: str, value: Any) -> None:
         self.originals.append((owner, name, inspect.getattr_static(owner, name, None)))
@@ -290,7 +291,7 @@ def _array_method(name: str) -> Callable[..., Any]:
     accessor = getattr(Exact, name)
 
     @wraps(accessor)
-    def method(self: da.Array, *positional: Any, **named: Any) -> Any:
+    def method(self: Any, *positional: Any, **named: Any) -> Any:
         return getattr(Exact(self), name)(*positional, **named)
 
     return method

@@ -25,7 +25,6 @@ from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.system import CPU_COUNT
@@ -37,6 +36,7 @@ from dask_gpuselect.arrays import check_not_masked
 from dask_gpuselect.devices import check_device, import_cupy
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.settings import n_bytes, number
+from dask_gpuselect.engine.source import DaskArray, map_blocks
 from dask_gpuselect.engine.threads import Threads
 
 BUFFER = 8 << 20  # bytes; with 32 MiB the copies were slower
@@ -48,7 +48,7 @@ CUPY_DTYPES = "?bhilqBHILQefdFD"  # as `np.dtype.char`
 
 
 @public("x")
-def to_gpu(x: da.Array) -> da.Array:
+def to_gpu(x: DaskArray) -> DaskArray:
     """Move the chunks of a dask array to the GPU, several times faster than a plain copy.
 
     Parameters
@@ -117,7 +117,7 @@ def to_gpu(x: da.Array) -> da.Array:
     >>> median(to_gpu(x)).compute()  # doctest: +SKIP
     array(0.5)
     """
-    if not isinstance(x, da.Array):
+    if not isinstance(x, DaskArray):
         raise TypeError(
             f"to_gpu takes a dask array, not {type(x).__name__}: "
             "for an array in memory there is cupy.asarray"
@@ -131,7 +131,7 @@ def to_gpu(x: da.Array) -> da.Array:
     x = entered(x)
     meta = cupy.empty((0,) * x.ndim, dtype)
     name = f"to-gpu-{tokenize(x)}"
-    moved: da.Array = da.map_blocks(_stage, x, name=name, dtype=dtype, meta=meta)
+    moved: DaskArray = map_blocks(_stage, x, name=name, dtype=dtype, meta=meta)
     return moved
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.tables import Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.optional import axes
 
 SHOWN = 40  # boxes that are printed; of more, the first and the last
@@ -73,7 +73,7 @@ class Boxplot(LazyCollection):
     ) -> Boxplot:
         """The boxes of some arrays, by dask arrays of tables, or by one table for each."""
         given = None if labels is None else tuple(labels)
-        if not any(isinstance(answer, da.Array) for answer in answers):
+        if not any(isinstance(answer, DaskArray) for answer in answers):
             boxplot = cls(None, [], tuple(sources), given, tuple(answers))
         else:
             gridded = zip(sources, answers, strict=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -18,6 +17,7 @@ from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_rank
 from dask_gpuselect.engine.asking import Asking, ask, ask_once
 from dask_gpuselect.engine.collection import LazyCollection
 from dask_gpuselect.engine.questions import OneLoadQuestion, RankQuestion
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import result_dtype
@@ -122,7 +122,7 @@ class LazyDistribution(LazyCollection):
     """
 
     @classmethod
-    def of(cls, answer: da.Array) -> Self:
+    def of(cls, answer: DaskArray) -> Self:
         """The distribution that a task makes."""
         return cls(answer.dask, [(answer.name,)])
 
@@ -164,7 +164,7 @@ class EvenRanks(RankQuestion):
         counts = count_at_ranks(brackets, tally, even_ranks(tally.n_valid, self.k))
         return _distribution(counts, self.source_dtype)
 
-    def lazily(self, answer: da.Array) -> LazyDistribution:
+    def lazily(self, answer: DaskArray) -> LazyDistribution:
         return LazyDistribution.of(answer)
 
 
@@ -201,7 +201,7 @@ class CountsAt(OneLoadQuestion):
     def answer(self, report: PointTally) -> EmpiricalDistribution:
         return _distribution(report.counts(self.values), self.source_dtype)
 
-    def lazily(self, answer: da.Array) -> LazyDistribution:
+    def lazily(self, answer: DaskArray) -> LazyDistribution:
         return LazyDistribution.of(answer)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 
 from dask_gpuselect.arrays import in_kind, namespace
+from dask_gpuselect.engine.source import DaskArray
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,18 @@ class Form:
         """The answer, found on the host, in this form."""
         return answer if self.dtype is None else in_kind(answer.reshape(self.shape), self.kind)
 
-    def key(self, name: str) -> tuple[Any, ...]:
-        """Of the task that makes it."""
-        return (name, *(0 for _ in self.shape))
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What is behind the name in the key of the task that makes it."""
+        return (0,) * len(self.shape)
 
-    def lazy(self, graph: Mapping[Any, Any], name: str) -> da.Array:
-        """The array of one chunk that a task of that name makes."""
+    def lazy(self, made: DaskArray) -> DaskArray:
+        """The array of one chunk that the task at this place of an array of objects makes."""
         if self.dtype is None:
-            return da.Array(graph, name, (), meta=np.empty((), dtype=object))
+            return made
         meta = meta_from_array(self.kind, ndim=len(self.shape), dtype=self.dtype)
-        return da.Array(graph, name, tuple((size,) for size in self.shape), meta=meta)
+        chunks = tuple((size,) for size in self.shape)
+        return DaskArray(made.dask, made.name, chunks, meta=meta)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class AnswerAxes:
         new = (label for label in self.labels if label >= self.ndim)
         return {label: n_answers if label == self.ndim else 1 for label in new}
 
-    def chunks(self, x: da.Array, n_answers: int) -> tuple[tuple[int, ...], ...]:
+    def chunks(self, x: DaskArray, n_answers: int) -> tuple[tuple[int, ...], ...]:
         """Of the answer about the chunks of `x`."""
         new = self.new_axes(n_answers)
         return tuple((new[label],) if label in new else x.chunks[label] for label in self.labels)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
@@ -21,6 +20,7 @@ from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes
 from dask_gpuselect.engine.questions import ElementQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
+from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
 from dask_gpuselect.strategies import Strategy
 
 
@@ -50,7 +50,7 @@ class Asking:
 
     @property
     def is_lazy(self) -> bool:
-        return isinstance(self.array, da.Array)
+        return isinstance(self.array, DaskArray)
 
     @property
     def is_whole(self) -> bool:
@@ -114,7 +114,7 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 
 def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     """The answer of one load: lazily for a dask array, for another at once."""
-    if isinstance(a, da.Array):
+    if isinstance(a, DaskArray):
         return question.lazily(loads.ask_once(a, question, label))
     return answer_once_now(a, numpy_dtype(a), question)
 
@@ -147,11 +147,11 @@ def mapped(
     drop_axis : int, optional
         An axis that the function reduces.
     """
-    if not isinstance(answer, da.Array):
+    if not isinstance(answer, DaskArray):
         found = function(answer)
         return in_kind(found, found)
     ndim = answer.ndim - (drop_axis is not None)
-    result: da.Array = da.map_blocks(
+    result: DaskArray = map_blocks(
         function,
         answer,
         drop_axis=drop_axis,
@@ -163,10 +163,10 @@ def mapped(
 
 
 def _as_lazy(asking: Asking) -> Asking:
-    return replace(asking, array=da.from_array(asking.array))
+    return replace(asking, array=from_array(asking.array))
 
 
-def _ask_lanes(asking: Asking, label: str) -> da.Array:
+def _ask_lanes(asking: Asking, label: str) -> DaskArray:
     return ask_lanes(asking.array, asking.question.lanes, label, asking.shape, asking.dtype)
 
 

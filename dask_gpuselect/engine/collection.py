@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-import dask.array as da
-from dask.array.optimization import optimize
 from dask.base import DaskMethodsMixin, get_name_from_key, replace_name_in_key
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph
 from dask.threaded import get as threaded_get
+
+from dask_gpuselect.engine.source import DaskArray, Graph, merged, optimize
 
 
 class LazyCollection(DaskMethodsMixin):
@@ -21,7 +20,7 @@ class LazyCollection(DaskMethodsMixin):
 
     Parameters
     ----------
-    graph : HighLevelGraph or None
+    graph : Graph or None
         None for what is computed already, which dask then leaves alone.
     keys : list
         Of the tasks, or of lists of them: `_finish` is given their results in lists of this shape.
@@ -70,10 +69,9 @@ class LazyCollection(DaskMethodsMixin):
         return cls(graph, _renamed(keys, rename or {}), *state)
 
 
-def tasks_of(answers: Sequence[da.Array]) -> tuple[HighLevelGraph, list[list[Any]]]:
+def tasks_of(answers: Sequence[DaskArray]) -> tuple[Graph, list[list[Any]]]:
     """The graph of some arrays together, and the keys of each, in C order."""
-    graph = HighLevelGraph.merge(*(answer.dask for answer in answers))
-    return graph, [list(flatten(answer.__dask_keys__())) for answer in answers]
+    return merged(*answers), [list(flatten(answer.__dask_keys__())) for answer in answers]
 
 
 def _renamed(keys: Any, names: Mapping[str, str]) -> Any:

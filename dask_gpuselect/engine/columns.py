@@ -17,15 +17,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
 from dask_gpuselect.engine.graphs import merge_tree, nothing
 from dask_gpuselect.engine.marks import InColumn, Seen, check_same, joined, marks_of, pieces_of
-from dask_gpuselect.engine.source import AnswerLayer, Key, extended, private_copy
+from dask_gpuselect.engine.source import (
+    REDUCED,
+    DaskArray,
+    Graph,
+    Key,
+    extended,
+    merged,
+    private_copy,
+)
 from dask_gpuselect.quiet import quietly
 
 Place = tuple[int, ...]
@@ -44,10 +50,10 @@ class Columns:
     """A graph about the columns of chunks of `x`, growing by a layer with each call."""
 
     def __init__(
-        self, x: da.Array, axes: tuple[int, ...], parts: Sequence[tuple[int, int]]
+        self, x: DaskArray, axes: tuple[int, ...], parts: Sequence[tuple[int, int]]
     ) -> None:
         self.x, self.axes, self.parts = x, axes, parts
-        self.graph = HighLevelGraph({}, {})
+        self.graph = Graph({}, {})
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
 
@@ -76,7 +82,7 @@ class Columns:
                 tasks[key] = Task(
                     key, quietly(measure), part, self.x.dtype, self.axes, known, **arguments
                 )
-        self._add(name, MaterializedLayer(tasks), source.name, above)
+        self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
     def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
@@ -90,7 +96,7 @@ class Columns:
             tasks |= merges
         if not tasks:
             return reports
-        self._add(name, MaterializedLayer(tasks), reports.name)
+        self._add(name, tasks, reports.name)
         return Tasks(name, keys)
 
     def settle(
@@ -110,6 +116,7 @@ class Columns:
         others than the one of the brackets.
         """
         tasks, keys = {}, {}
+        name += REDUCED
         for place, parts in reports.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
@@ -118,10 +125,10 @@ class Columns:
             given = List(*map(TaskRef, parts))
             tasks[key] = Task(key, quietly(_settled), function, given, known, block, named, seen)
             keys[place] = [key]
-        self._add(name, AnswerLayer(tasks), reports.name, brackets.name if brackets else None)
+        self._add(name, tasks, reports.name, brackets.name if brackets else None)
         return Tasks(name, keys)
 
-    def _source(self, load: int, brackets: Tasks | None) -> da.Array:
+    def _source(self, load: int, brackets: Tasks | None) -> DaskArray:
         """The chunks of a load. They share nothing with those of another."""
         if brackets is None:
             source = private_copy(self.x, f"load {load} of {self.x.name} along {self.axes}")
@@ -129,10 +136,10 @@ class Columns:
             ready = f"{brackets.name}-ready"
             all_known = (TaskRef(key) for (key,) in brackets.keys.values())
             wait = Task((ready,), nothing, *all_known)
-            self._add(ready, MaterializedLayer({(ready,): wait}), brackets.name)
+            self._add(ready, {(ready,): wait}, brackets.name)
             seed = f"load {load} after {brackets.name}"
             source = private_copy(self.x, seed, after=(ready,), after_layer=ready)
-        self.graph = HighLevelGraph.merge(self.graph, source.dask)
+        self.graph = Graph.merge(self.graph, source.dask)
         return source
 
     def _column(self, place: Place) -> Iterator[Place]:
@@ -144,8 +151,8 @@ class Columns:
             )
         )
 
-    def _add(self, name: str, layer: Layer, *above: str | None) -> None:
-        self.graph = extended(self.graph, name, layer, {other for other in above if other})
+    def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
+        self.graph = extended(self.graph, name, tasks, {other for other in above if other})
 
 
 def _measure_seen(
@@ -184,14 +191,14 @@ def _settled(
 
 
 def side_by_side(
-    answers: Sequence[da.Array],
+    answers: Sequence[DaskArray],
     axis: int,
     label: str,
     place_of: Callable[[Place], InColumn],
     join: Callable[[Sequence[Any], int], Any],
     *,
     seen: bool,
-) -> da.Array:
+) -> DaskArray:
     """The answers for all slabs of every chunk together, each a `Seen`, if all have seen the same
     chunks.
 
@@ -211,18 +218,17 @@ def side_by_side(
     seen : bool
         Whether each block is a `Seen` too.
     """
-    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}"
+    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}{REDUCED}"
     tasks = {}
     for place in itertools.product(*map(range, answers[0].numblocks)):
         some = List(*(TaskRef((answer.name, *place)) for answer in answers))
         key = (name, *place)
         tasks[key] = Task(key, _side_by_side, some, axis, place_of(place), join, seen)
-    graph = HighLevelGraph.merge(*(answer.dask for answer in answers))
-    graph = extended(graph, name, AnswerLayer(tasks), {answer.name for answer in answers})
+    graph = extended(merged(*answers), name, tasks, {answer.name for answer in answers})
     sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
     first = answers[0]
     chunks = (*first.chunks[:axis], sizes, *first.chunks[axis + 1 :])
-    return da.Array(graph, name, chunks, meta=first._meta)
+    return DaskArray(graph, name, chunks, meta=first._meta)
 
 
 def _side_by_side(

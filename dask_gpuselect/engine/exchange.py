@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 from dask.core import flatten
-from dask.highlevelgraph import MaterializedLayer
 
 from dask_gpuselect.engine.graphs import layers_of, merge_tree, objects
-from dask_gpuselect.engine.source import extended
+from dask_gpuselect.engine.source import DaskArray, extended
 from dask_gpuselect.quiet import quietly
 
 PAIRS = 1 << 16
@@ -72,7 +70,7 @@ class Stages:
 
 
 def exchanged(
-    split: da.Array,
+    split: DaskArray,
     stages: Stages,
     name: str,
     moved: str,
@@ -82,7 +80,7 @@ def exchanged(
     join: Callable[[list[Any]], Any] | None = None,
     every: int = 0,
     **told: Any,
-) -> da.Array:
+) -> DaskArray:
     """Each chunk of a result takes its piece of every chunk: an array of one object for each,
     ``place(pieces, *arguments)``.
 
@@ -132,7 +130,7 @@ def exchanged(
         own: Any = (name, j)
         tasks[own] = Task(own, quietly(place), List(*parts), *arguments)
     needs = {split.name} | layers_of(told)
-    graph = extended(split.dask, name, MaterializedLayer(tasks), needs)
+    graph = extended(split.dask, name, tasks, needs)
     return objects(graph, name, (len(taken),))
 
 

@@ -4,55 +4,61 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask import config
 from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_name_from_key, tokenize
 from dask.blockwise import Blockwise, blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.layers import ArrayBlockIdDep
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArrayBlockIdDep, ArrayBlockwiseDep
 
-from dask_gpuselect.engine.door import entrance
 from dask_gpuselect.engine.settings import integer
-from dask_gpuselect.engine.source import AnswerLayer, extended
+from dask_gpuselect.engine.source import (
+    DOOR,
+    REDUCED,
+    DaskArray,
+    Graph,
+    Key,
+    extended,
+    merged,
+    without_turn,
+)
 from dask_gpuselect.quiet import quietly
 
 MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
 
 
-def objects(graph: HighLevelGraph, name: str, numblocks: tuple[int, ...]) -> da.Array:
+def objects(graph: Graph, name: str, numblocks: tuple[int, ...]) -> DaskArray:
     """The array of a layer's tasks, each of which makes one object: a block for each."""
     chunks = tuple((1,) * n for n in numblocks)
-    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
+    return DaskArray(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
 
 
-def held(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> da.Array:
+def held(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
     """An array of objects that are there already, one for each block, in C order."""
     places = np.ndindex(numblocks)
     nodes = {
         (name, *place): DataNode((name, *place), value)
         for place, value in zip(places, values, strict=True)
     }
-    graph = HighLevelGraph({name: MaterializedLayer(nodes)}, {name: set()})
-    return objects(graph, name, numblocks)
+    return objects(extended(Graph({}, {}), name, nodes, set()), name, numblocks)
 
 
 def each_chunk(
     function: Callable[..., Any],
     name: str,
-    grids: list[da.Array],
-    singles: Sequence[da.Array] = (),
+    grids: list[DaskArray],
+    singles: Sequence[DaskArray] = (),
     *,
     block_ids: bool = False,
     **arguments: Any,
-) -> da.Array:
+) -> DaskArray:
     """An array of one object for each chunk: ``function(*blocks, *results, [place], **arguments)``.
 
     Parameters
@@ -71,13 +77,13 @@ def each_chunk(
     index = tuple(range(x.ndim))
     function = quietly(function)
     needs = {array.name: array.dask for array in (*rest, *singles)}
-    if (door := entrance(x, [(single.name,) for single in singles])) is None:
+    if (door := _entrance(x, [(single.name,) for single in singles])) is None:
         pairs: list[Any] = [x.name, index]
         needs[x.name] = x.dask
     else:
         pairs = [door.source, index, door.declared, index]
         needs[door.source] = door.graph
-        function = door.before(function)
+        function = Entering(function, door.check)
     numblocks = {pairs[0]: x.numblocks, **{grid.name: x.numblocks for grid in rest}}
     for grid in rest:
         pairs += [grid.name, index]
@@ -86,25 +92,29 @@ def each_chunk(
     if block_ids:
         pairs += [places_of(x), index]
     graph = HighLevelGraph.merge(*needs.values())
-    layer: Layer
+    made: Any
     if isinstance(graph.layers[pairs[0]], Blockwise):  # which dask fuses with another
-        layer = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
+        made = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
     else:
-        layer = _tasks_of_each(function, name, x.numblocks, pairs[::2], arguments)
-    return objects(extended(graph, name, layer, set(needs)), name, x.numblocks)
+        made = tasks_of_each(function, name, x.numblocks, pairs[::2], **arguments)
+    return objects(extended(graph, name, made, set(needs)), name, x.numblocks)
 
 
-def _tasks_of_each(
+def tasks_of_each(
     function: Callable[..., Any],
     name: str,
     numblocks: tuple[int, ...],
     takes: Sequence[Any],
-    arguments: Mapping[str, Any],
-) -> MaterializedLayer:
-    """The tasks of `each_chunk`: what dask would make of a blockwise layer, in a fifth of the time.
+    **arguments: Any,
+) -> dict[Key, Task]:
+    """A task for each chunk: what dask would make of a blockwise layer, in a fifth of the time.
 
     Parameters
     ----------
+    function : callable
+        Of what it `takes`, and of `arguments`.
+    name : str
+        Of the tasks.
     takes : sequence
         A name of a grid of blocks, a reference to a result, or a table of a value for each block.
     """
@@ -112,30 +122,113 @@ def _tasks_of_each(
     for place in np.ndindex(numblocks):
         own = (name, *place)
         tasks[own] = Task(own, function, *(_taken(each, place) for each in takes), **arguments)
-    return MaterializedLayer(tasks)
+    return tasks
 
 
 def _taken(each: Any, place: tuple[int, ...]) -> Any:
-    """What the task at a place takes; see `_tasks_of_each`."""
+    """What the task at a place takes; see `tasks_of_each`."""
     if isinstance(each, str):
         return TaskRef((each, *place))
     return each if isinstance(each, TaskRef) else each[place]
 
 
-def places_of(x: da.Array) -> ArrayBlockIdDep:
+def places_of(x: DaskArray) -> ArrayBlockIdDep:
     """The place of each block in the grid, as an argument of `dask.array.blockwise`."""
     return ArrayBlockIdDep(x.chunks)
 
 
+# --- A check of every chunk ---------------------------------------------------------------------
+
+
+def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> DaskArray:
+    """An array of what a function hands on of each chunk, told its place and its declared shape.
+
+    Its task is a part of the task that takes the chunk, where that takes one alone: with a task of
+    its own dask would fuse both, and order the tasks of the result anew each time that it runs,
+    0.2 ms a chunk.
+    """
+    index = tuple(range(x.ndim))
+    numblocks = {x.name: x.numblocks}
+    layer = blockwise(
+        check, name, index, x.name, index, Declared(x.chunks), index, numblocks=numblocks
+    )
+    return DaskArray(extended(x.dask, name, layer, {x.name}), name, x.chunks, meta=x._meta)
+
+
+class Declared(ArrayBlockwiseDep):
+    """The place and the shape of each chunk."""
+
+    def __getitem__(self, idx: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        return idx, tuple(sizes[i] for sizes, i in zip(self.chunks, idx, strict=True))
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return type(self).__name__, self.chunks
+
+
+@dataclass(frozen=True)
+class _Entrance:
+    """What `checked_by` has put in front of an array.
+
+    Parameters
+    ----------
+    source : str
+        The array behind it.
+    graph : Graph
+        Of that array.
+    check : callable
+    declared : Declared
+        What the array says of each chunk.
+    """
+
+    source: str
+    graph: Graph
+    check: Callable[..., Any]
+    declared: Declared
+
+
+@dataclass(frozen=True)
+class Entering:
+    """A function of a chunk that checks it first."""
+
+    function: Callable[..., Any]
+    check: Callable[..., Any]
+
+    def __call__(self, chunk: Any, declared: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self.check(chunk, declared), *args, **kwargs)
+
+
+def _entrance(x: DaskArray, turns: Collection[Key]) -> _Entrance | None:
+    """The check in front of an array, for tasks that wait for `turns` anyway; None without one."""
+    layer = x.dask.layers.get(x.name)
+    if not (x.name.startswith(DOOR) and isinstance(layer, Blockwise)):
+        return None
+    task = without_turn(layer, turns)
+    if task is None:
+        return None
+    (source, _), (name, _), *_ = layer.indices
+    assert isinstance(source, str)
+    assert isinstance(name, str)
+    declared = layer.io_deps[name]
+    assert isinstance(declared, Declared)
+    graph = Graph(
+        {name: each for name, each in x.dask.layers.items() if name != x.name},
+        {name: needs for name, needs in x.dask.dependencies.items() if name != x.name},
+    )
+    return _Entrance(source, graph, task.func, declared)
+
+
+# --- Reductions ---------------------------------------------------------------------------------
+
+
 def reduced(
-    grid: da.Array,
+    grid: DaskArray,
     merge_name: str,
     merge: Callable[[list[Any]], Any],
     finish: Callable[..., Any],
     name: str,
-    key: tuple[Any, ...] | None = None,
+    place: tuple[int, ...] = (),
     **arguments: Any,
-) -> da.Array:
+) -> DaskArray:
     """One task that finishes what a tree of merges makes of all objects of a grid, in the order of
     the chunks.
 
@@ -147,8 +240,10 @@ def reduced(
         Prefix of the layer of merges.
     merge, finish : callable
         ``list of objects -> object``, and ``list of objects, **arguments -> result``.
-    name, key : str, tuple
-        Of the last task and its layer; the key is ``(name,)`` unless given.
+    name : str
+        Of the last task, but for its end.
+    place : tuple of int
+        What is behind the name in its key.
     **arguments
         For `finish`; task references become dependencies.
     """
@@ -157,12 +252,10 @@ def reduced(
     parts, merges = merge_tree(list(flatten(grid.__dask_keys__())), every, merge, merge_name)
     graph, above = grid.dask, grid.name
     if merges:
-        graph = extended(graph, merge_name, MaterializedLayer(merges), {above})
+        graph = extended(graph, merge_name, merges, {above})
         above = merge_name
-    key = key or (name,)
-    last = AnswerLayer({key: Task(key, quietly(finish), List(*map(TaskRef, parts)), **arguments)})
-    graph = extended(graph, name, last, {above} | layers_of(arguments))
-    return objects(graph, name, ())
+    given = List(*map(TaskRef, parts))
+    return _finished(Finish(finish, name, arguments, place), graph, {above}, given)
 
 
 @dataclass(frozen=True)
@@ -174,25 +267,33 @@ class Finish:
     function : callable
         ``list of objects, **arguments -> result``.
     name : str
-        Of the task's layer.
+        Of the task, but for its end.
     arguments : dict
         Task references become dependencies.
-    key : tuple
-        Of the task; ``(name,)`` unless given.
+    place : tuple of int
+        What is behind the name in its key.
     """
 
     function: Callable[..., Any]
     name: str
     arguments: Mapping[str, Any]
-    key: tuple[Any, ...] | None = None
+    place: tuple[int, ...] = ()
+
+
+def _finished(last: Finish, graph: Graph, above: set[str], *given: Any) -> DaskArray:
+    """The result of the last task of a reduction, which is given what others have made."""
+    name = last.name + REDUCED
+    key = (name, *last.place)
+    task = Task(key, quietly(last.function), *given, **last.arguments)
+    return objects(extended(graph, name, {key: task}, above | layers_of(last.arguments)), name, ())
 
 
 def reduced_together(
-    grids: Sequence[da.Array],
+    grids: Sequence[DaskArray],
     merge_name: str,
     merge: Callable[[list[Any]], Any],
     finishes: Sequence[Finish],
-) -> list[da.Array]:
+) -> list[DaskArray]:
     """For each of some grids what `reduced` makes of it, by one tree of merges for all of them.
 
     The tree ties the grids together chunk by chunk. With a tree for each, dask would go through all
@@ -201,25 +302,20 @@ def reduced_together(
     """
     if len(grids) == 1:
         (grid,), (last,) = grids, finishes
-        how = (last.function, last.name, last.key)
+        how = (last.function, last.name, last.place)
         return [reduced(grid, merge_name, merge, *how, **last.arguments)]
     bundle = _bundled(grids, merge_name)
     names = tokenize(bundle.name, [last.name for last in finishes])
     merge_each = partial(_merge_each, merge=merge)
-    merged = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
+    whole = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
     results = []
     for i, (grid, last) in enumerate(zip(grids, finishes, strict=True)):
-        key = last.key or (last.name,)
-        whole = TaskRef((merged.name,))
-        task = Task(key, quietly(_finish_one), whole, i, last.function, **last.arguments)
-        graph = HighLevelGraph.merge(merged.dask, grid.dask)
-        needs = {merged.name} | layers_of(last.arguments)
-        graph = extended(graph, last.name, AnswerLayer({key: task}), needs)
-        results.append(objects(graph, last.name, ()))
+        finish = replace(last, function=partial(_finish_one, i=i, finish=last.function))
+        results.append(_finished(finish, merged(whole, grid), {whole.name}, TaskRef((whole.name,))))
     return results
 
 
-def _bundled(grids: Sequence[da.Array], label: str) -> da.Array:
+def _bundled(grids: Sequence[DaskArray], label: str) -> DaskArray:
     """The objects of some grids, for each chunk, in C order: a list for each grid, of one object or
     of none."""
     name = f"{label}-bundle-{tokenize([grid.name for grid in grids])}"
@@ -230,8 +326,7 @@ def _bundled(grids: Sequence[da.Array], label: str) -> da.Array:
         )
         for i in range(max(map(len, columns)))
     }
-    graph = HighLevelGraph.merge(*(grid.dask for grid in grids))
-    graph = extended(graph, name, MaterializedLayer(tasks), {grid.name for grid in grids})
+    graph = extended(merged(*grids), name, tasks, {grid.name for grid in grids})
     return objects(graph, name, (len(tasks),))
 
 
@@ -247,8 +342,8 @@ def _merge_each(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> Bun
     return [[merge(parts)] if parts else [] for parts in columns]
 
 
-def _finish_one(merged: Bundle, i: int, finish: Callable[..., Any], **arguments: Any) -> Any:
-    return finish(merged[i], **arguments)
+def _finish_one(whole: Bundle, *, i: int, finish: Callable[..., Any], **arguments: Any) -> Any:
+    return finish(whole[i], **arguments)
 
 
 def layers_of(arguments: Mapping[str, Any]) -> set[str]:
@@ -308,8 +403,8 @@ def merge_tree(
     while len(parts) > every:
         groups = [parts[i : i + every] for i in range(0, len(parts), every)]
         parts = [(name, depth, i, *place) for i in range(len(groups))]
-        for merged, group in zip(parts, groups, strict=True):
-            merges[merged] = Task(merged, quietly(merge), List(*map(TaskRef, group)))
+        for own, group in zip(parts, groups, strict=True):
+            merges[own] = Task(own, quietly(merge), List(*map(TaskRef, group)))
         depth += 1
     return parts, merges
 

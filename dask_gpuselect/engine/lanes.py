@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
@@ -23,21 +22,21 @@ from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
-from dask_gpuselect.engine.source import private_copy
+from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks, private_copy
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet
 
 
 def ask_lanes(
-    x: da.Array,
+    x: DaskArray,
     question: LaneQuestion,
     label: str,
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
     *,
     seen: bool = False,
-) -> da.Array:
+) -> DaskArray:
     """The lazy answer to a question about every lane of a dask array.
 
     Parameters
@@ -68,7 +67,7 @@ def ask_lanes(
 
 
 def _ask(
-    x: da.Array,
+    x: DaskArray,
     *,
     question: LaneQuestion,
     label: str,
@@ -76,7 +75,7 @@ def _ask(
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
     seen: bool,
-) -> da.Array:
+) -> DaskArray:
     """The answer about all of `x`, or about a slab of every chunk."""
     label = f"{label}-seen" if seen else label
     meta = np.empty((0,) * len(shape.labels), dtype=object)
@@ -84,7 +83,7 @@ def _ask(
         meta = meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype)
     if plan.parts:
         return _in_passes(x, question, label, plan, shape, meta, seen=seen)
-    result: da.Array = da.blockwise(
+    result: DaskArray = blockwise(
         partial(_answer_column, question=question, dtype=x.dtype, shape=shape, seen=seen),
         shape.labels,
         x,
@@ -101,7 +100,7 @@ def _ask(
 # --- What is read ---------------------------------------------------------------------------------
 
 
-def _sources(x: da.Array, plan: LanePlan, axes: tuple[int, ...]) -> list[da.Array]:
+def _sources(x: DaskArray, plan: LanePlan, axes: tuple[int, ...]) -> list[DaskArray]:
     """What each slab is made of, or, of a plan without, what all is.
 
     A task that takes several chunks holds them until the last is there, and so reads them for
@@ -115,14 +114,14 @@ def _sources(x: da.Array, plan: LanePlan, axes: tuple[int, ...]) -> list[da.Arra
     return [x]
 
 
-def _slabs(x: da.Array, axes: tuple[int, ...], n: int) -> list[da.Array]:
+def _slabs(x: DaskArray, axes: tuple[int, ...], n: int) -> list[DaskArray]:
     """Arrays of the first, second, ... of `n` slabs of every chunk. Each loads all of `x`."""
     axis = slab_axis(x, axes)
     slabs = []
     for i in range(n):
         sizes = tuple(size * (i + 1) // n - size * i // n for size in x.chunks[axis])
         source = private_copy(x, f"slab {i} of {n} of {x.name} along {axes}")
-        slab: da.Array = da.map_blocks(
+        slab: DaskArray = map_blocks(
             _slab,
             source,
             axis=axis,
@@ -184,7 +183,7 @@ def _flat(nested: Any) -> Iterator[Any]:
 
 
 def _in_passes(
-    x: da.Array,
+    x: DaskArray,
     question: LaneQuestion,
     label: str,
     plan: LanePlan,
@@ -192,7 +191,7 @@ def _in_passes(
     meta: Any,
     *,
     seen: bool,
-) -> da.Array:
+) -> DaskArray:
     """Load by load: a report of each part, those of a column together, its brackets narrowed. Then
     a further load, if the question has one."""
     columns = Columns(x, shape.axes, plan.parts)
@@ -201,7 +200,7 @@ def _in_passes(
     name = f"{label}-{token}"
     if further is None:
         answered = partial(_answered, question=order, shape=shape, kind=meta)
-        _pass_by_pass(columns, order, label, plan, name, answered, shape.place, seen=seen)
+        found = _pass_by_pass(columns, order, label, plan, name, answered, shape.place, seen=seen)
     else:
         known = partial(_known, further=further)
         found = _pass_by_pass(
@@ -211,8 +210,8 @@ def _in_passes(
         reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
         reports = columns.merge(further.merge, reports, further.merge_every)
         finish = partial(further.finish, dtype=x.dtype, shape=shape)
-        columns.settle(finish, name, reports, found, shape.place, seen=seen)
-    return da.Array(columns.graph, name, shape.chunks(x, question.n_answers), meta=meta)
+        found = columns.settle(finish, name, reports, found, shape.place, seen=seen)
+    return DaskArray(columns.graph, found.name, shape.chunks(x, question.n_answers), meta=meta)
 
 
 def _pass_by_pass(

@@ -23,11 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
@@ -36,7 +34,14 @@ from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, mar
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts, sums_of, who_sums
-from dask_gpuselect.engine.source import aligned, extended, is_in_memory, private_copy
+from dask_gpuselect.engine.source import (
+    DaskArray,
+    aligned,
+    extended,
+    is_in_memory,
+    merged,
+    private_copy,
+)
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
 
@@ -66,7 +71,7 @@ class Asked:
         What the answer is.
     """
 
-    x: da.Array
+    x: DaskArray
     question: Question
     form: Form
 
@@ -85,11 +90,11 @@ class Begun:
     """
 
     asked: Asked
-    settled: da.Array | None
-    cuts: da.Array
+    settled: DaskArray | None
+    cuts: DaskArray
 
 
-def ask_together(asked: Sequence[Asked], label: str) -> list[da.Array]:
+def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The lazy answers to questions about all elements of some dask arrays: in two loads, and a
     third where a question wants it.
 
@@ -112,7 +117,7 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[da.Array]:
     for each chunk and quantile.
     """
     distinct = list({(each.x.name, each.question): each for each in asked}.values())
-    answers: dict[tuple[str, Question], da.Array] = {}
+    answers: dict[tuple[str, Question], DaskArray] = {}
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
@@ -120,7 +125,7 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[da.Array]:
     return [answers[each.x.name, each.question] for each in asked]
 
 
-def ask_once(x: da.Array, question: OneLoadQuestion, label: str) -> da.Array:
+def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     """The lazy answer to a question that one load answers, an object."""
     source = private_copy(x, f"load 1 of {x.name}")
     # In one place: literals would be in every task.
@@ -140,7 +145,7 @@ def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
     return question.answer(question.merge(reports))
 
 
-def two_loads(x: da.Array, question: Bracketing, label: str) -> tuple[da.Array, da.Array]:
+def two_loads(x: DaskArray, question: Bracketing, label: str) -> tuple[DaskArray, DaskArray]:
     """The proven brackets of a question, and the tally of every chunk there."""
     cuts = _first_load(x, question.share)
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
@@ -153,7 +158,7 @@ def _tally(chunk: Any, proven: Proven, place: tuple[int, ...], *, dtype: np.dtyp
     return proven.tally(chunk, place, dtype)
 
 
-def _ask_group(asked: Sequence[Asked], label: str) -> list[da.Array]:
+def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
@@ -186,8 +191,8 @@ def _begin(asked: Asked, label: str, among: str | None) -> Begun:
 
 
 def _first_load(
-    x: da.Array, share: int, settled: da.Array | None = None, among: str | None = None
-) -> da.Array:
+    x: DaskArray, share: int, settled: DaskArray | None = None, among: str | None = None
+) -> DaskArray:
     """The cuts of every chunk, in the chunks' own grid; None if a pilot has settled the question.
 
     Questions about one array share these tasks.
@@ -210,7 +215,7 @@ def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
 # --- The brackets -------------------------------------------------------------------------------
 
 
-def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list[da.Array]:
+def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list[DaskArray]:
     """The brackets of every question, by what the first loads report of all chunks."""
     finishes = []
     for each in begun:
@@ -230,37 +235,33 @@ def _find_brackets(
     return Proven.by(cuts, question.bracket(cuts), numblocks)
 
 
-def _after_all(brackets: Sequence[da.Array], label: str) -> da.Array:
+def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
     """A task that waits for the brackets of all arrays."""
     names = sorted({bracket.name for bracket in brackets})
     name = f"{label}-turn-{tokenize(names)}"
-    layer = MaterializedLayer(
-        {(name,): Task((name,), graphs.nothing, List(*(TaskRef((n,)) for n in names)))}
-    )
-    graph = HighLevelGraph.merge(*(bracket.dask for bracket in brackets))
-    return da.Array(extended(graph, name, layer, set(names)), name, (), meta=np.empty((), object))
+    tasks = {(name,): Task((name,), graphs.nothing, List(*(TaskRef((n,)) for n in names)))}
+    return graphs.objects(extended(merged(*brackets), name, tasks, set(names)), name, ())
 
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
 
 def _load(
-    x: da.Array,
-    bracket: da.Array,
+    x: DaskArray,
+    bracket: DaskArray,
     label: str,
     measure: Callable[..., Any],
-    turn: da.Array | None = None,
-    among: Sequence[da.Array] = (),
+    turn: DaskArray | None = None,
+    among: Sequence[DaskArray] = (),
     **arguments: Any,
-) -> da.Array:
+) -> DaskArray:
     """What is measured of every chunk at the brackets. Its load waits for these, or for those of
     all arrays that it is `among`."""
     turn = bracket if turn is None else turn
     seed = f"load 2 after {turn.name}"
     source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name, among=among)
     if turn is not bracket:  # whose layer the copy's graph is to have
-        graph = HighLevelGraph.merge(source.dask, turn.dask)
-        source = da.Array(graph, source.name, source.chunks, meta=source._meta)
+        source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     how = {"block_ids": True, "dtype": x.dtype, **arguments}
     return graphs.each_chunk(measure, name, [source], [bracket], **how)
@@ -320,7 +321,7 @@ def _look(
     return Looked(found, whole.sums, question.more(proven.brackets, found), whole.marks)
 
 
-def _told(begun: Begun, bracket: da.Array) -> dict[str, Any]:
+def _told(begun: Begun, bracket: DaskArray) -> dict[str, Any]:
     """What the last task of the second load is told."""
     return {
         "proven": TaskRef((bracket.name,)),
@@ -330,20 +331,17 @@ def _told(begun: Begun, bracket: da.Array) -> dict[str, Any]:
 
 
 def _after_second(
-    begun: Sequence[Begun], brackets: Sequence[da.Array], loads: Sequence[da.Array], label: str
-) -> list[da.Array]:
+    begun: Sequence[Begun], brackets: Sequence[DaskArray], loads: Sequence[DaskArray], label: str
+) -> list[DaskArray]:
     """The answers of questions that have no third load."""
     finishes = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
         name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
         told = _told(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, told, form.key(name)))
+        finishes.append(graphs.Finish(_finish_second, name, told, form.place))
     answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
-    return [
-        each.asked.form.lazy(answer.dask, answer.name)
-        for each, answer in zip(begun, answers, strict=True)
-    ]
+    return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
 
 
 def _finish_second(
@@ -361,8 +359,8 @@ def _finish_second(
 
 
 def _all_looked_at(
-    begun: Sequence[Begun], brackets: Sequence[da.Array], loads: Sequence[da.Array], label: str
-) -> list[da.Array]:
+    begun: Sequence[Begun], brackets: Sequence[DaskArray], loads: Sequence[DaskArray], label: str
+) -> list[DaskArray]:
     """What the second loads say, where a third may follow."""
     finishes = [
         graphs.Finish(
@@ -375,7 +373,7 @@ def _all_looked_at(
     return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
 
 
-def _after_third(begun: Begun, looked: da.Array, label: str) -> da.Array:
+def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
     """The answer. The third load reads nothing if there are no further brackets."""
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
@@ -388,13 +386,13 @@ def _after_third(begun: Begun, looked: da.Array, label: str) -> da.Array:
         Gathered.merge,
         _finish_third,
         name,
-        form.key(name),
+        form.place,
         looked=TaskRef((looked.name,)),
         question=question,
         numblocks=x.numblocks,
         form=form,
     )
-    return form.lazy(answer.dask, name)
+    return form.lazy(answer)
 
 
 def _gather_if_needed(

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,7 @@ from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
+from dask_gpuselect.engine.source import DaskArray
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> An
     return _by_threads(answer, n_threads)
 
 
-def _in_pieces(values: NDArray[Any], n_threads: int) -> da.Array:
+def _in_pieces(values: NDArray[Any], n_threads: int) -> DaskArray:
     """A NumPy array in views that so many threads may share."""
     flat = values.ravel(order="K")
     pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // pilot.PILOT_WORTH), 1))
@@ -62,10 +62,10 @@ def _in_pieces(values: NDArray[Any], n_threads: int) -> da.Array:
     # results by their keys may take one array's for another's.
     name = f"pieces-{uuid.uuid4().hex}"
     held = {(name, i): piece for i, piece in enumerate(pieces)}
-    return da.Array(held, name, (tuple(map(len, pieces)),), meta=flat[:0])
+    return DaskArray(held, name, (tuple(map(len, pieces)),), meta=flat[:0])
 
 
-def _by_threads(answer: da.Array, n_threads: int) -> Any:
+def _by_threads(answer: DaskArray, n_threads: int) -> Any:
     """The object that a task gives."""
     return threads.computed(answer.dask, [(answer.name,)], n_threads)[0]
 

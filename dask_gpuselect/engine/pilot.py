@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import TaskRef
 from dask.base import tokenize
@@ -19,6 +18,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
@@ -48,7 +48,7 @@ class Settled:
     sums: Moments | None
 
 
-def ask_pilot(x: da.Array, question: Question, label: str) -> da.Array:
+def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
     """One task, for what was found at a guess; None if that missed."""
     rate = PILOT_SIZE / x.size
     name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"

@@ -25,13 +25,12 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, TypeVar
 
-import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.questions import LaneQuestion, Question
-from dask_gpuselect.engine.source import is_in_memory
+from dask_gpuselect.engine.source import DaskArray, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import Passes, pass_cost, pivot_count, plan_one_pass, plan_passes
 
@@ -81,7 +80,7 @@ def known_bytes(n: float) -> int:
     return -1 if math.isnan(n) else int(n)
 
 
-def plan_all(x: da.Array, question: Question) -> Plan:
+def plan_all(x: DaskArray, question: Question) -> Plan:
     """The plan for a question about all elements."""
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * x.dtype.itemsize)
@@ -130,7 +129,7 @@ LOOKS = 0.75
 MORE_LOADS = 2
 
 
-def plan_lanes(x: da.Array, axes: tuple[int, ...], question: LaneQuestion) -> LanePlan:
+def plan_lanes(x: DaskArray, axes: tuple[int, ...], question: LaneQuestion) -> LanePlan:
     """The plan for a question about every lane.
 
     A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
@@ -199,7 +198,7 @@ def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) ->
     return sorted(some | ({-(-widest // width)} if width else set()))
 
 
-def _advice(x: da.Array, axes: tuple[int, ...], column_bytes: int) -> str:
+def _advice(x: DaskArray, axes: tuple[int, ...], column_bytes: int) -> str:
     """What would take one load."""
     if is_in_memory(x):
         return ""
@@ -210,7 +209,7 @@ def _advice(x: da.Array, axes: tuple[int, ...], column_bytes: int) -> str:
     )
 
 
-def slab_axis(x: da.Array, axes: tuple[int, ...]) -> int:
+def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
     """The axis along which chunks are divided."""
     return max(_kept(x, axes), key=lambda axis: max(x.chunks[axis]))
 
@@ -249,11 +248,11 @@ def column_limit() -> int:
     return settings.n_bytes("column-limit", COLUMN_LIMIT)
 
 
-def _kept(x: da.Array, axes: tuple[int, ...]) -> list[int]:
+def _kept(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     return [axis for axis in range(x.ndim) if axis not in axes]
 
 
-def _lane_sizes(x: da.Array, axes: tuple[int, ...]) -> list[int]:
+def _lane_sizes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     """How many elements of a lane each chunk of a column has, in C order; NaN if not known."""
     return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import find_brackets, guess_brackets
@@ -100,7 +100,7 @@ class Question(ABC):
         """
         return found
 
-    def lazily(self, answer: da.Array) -> Any:
+    def lazily(self, answer: DaskArray) -> Any:
         """What a caller gets for the answer before it is computed."""
         return answer
 
@@ -160,7 +160,7 @@ class OneLoadQuestion(ABC):
         """The answer, any object, by the report of all chunks."""
 
     @abstractmethod
-    def lazily(self, answer: da.Array) -> Any:
+    def lazily(self, answer: DaskArray) -> Any:
         """What a caller gets for the answer before it is computed."""
 
 
@@ -209,7 +209,7 @@ class LaneQuestion(ABC):
         """Blocks of the answer, one behind the other."""
         return concatenate(list(blocks), axis)
 
-    def composed(self, x: da.Array, label: str, shape: AnswerAxes) -> da.Array | None:
+    def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray | None:
         """The answer by other questions, where columns have to be taken in passes; None if passes
         of its own find it."""
         return None

@@ -5,18 +5,24 @@ A graph cannot decide that. So such a task holds, as data, what it takes to read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-import dask.array as da
-from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef, execute_graph
+from dask._task_spec import DataNode, GraphNode, List, TaskRef, execute_graph
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, Layer
 
-from dask_gpuselect.engine.graphs import objects
-from dask_gpuselect.engine.source import Key, as_tasks, divide, extended, is_future
+from dask_gpuselect.engine.graphs import objects, tasks_of_each
+from dask_gpuselect.engine.source import (
+    DaskArray,
+    Key,
+    as_tasks,
+    divide,
+    extended,
+    is_future,
+    merged,
+)
 from dask_gpuselect.quiet import outside, quiet
 
 
@@ -24,7 +30,7 @@ from dask_gpuselect.quiet import outside, quiet
 class Reads:
     """What it takes to read each chunk of an array, found once for several layers."""
 
-    x: da.Array
+    x: DaskArray
 
     @cached_property
     def of_chunks(self) -> dict[Any, Read]:
@@ -35,10 +41,10 @@ def each_if_needed(
     function: Callable[..., Any],
     name: str,
     reads: Reads,
-    grids: Sequence[da.Array],
-    singles: Sequence[da.Array],
+    grids: Sequence[DaskArray],
+    singles: Sequence[DaskArray],
     *arguments: Any,
-) -> da.Array:
+) -> DaskArray:
     """An array of one object for each chunk, by a function that may read it or not.
 
     Parameters
@@ -53,66 +59,27 @@ def each_if_needed(
         As for `each_chunk`.
     """
     x = reads.x
-    layer = ReadsIfNeeded(function, name, reads, grids, singles, arguments)
-    needs = {*divide(x)[0], *(array.name for array in (*grids, *singles))}
-    graph = HighLevelGraph.merge(x.dask, *(array.dask for array in (*grids, *singles)))
-    graph = extended(graph, name, layer, needs)
-    return objects(graph, name, x.numblocks)
-
-
-class ReadsIfNeeded(Layer):
-    """A task for each chunk that reads it only if what it is told asks for it.
-
-    The tasks are made when they are wanted, for they hold what it takes to read.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        name: str,
-        reads: Reads,
-        grids: Sequence[da.Array],
-        singles: Sequence[da.Array],
-        arguments: tuple[Any, ...],
-    ) -> None:
-        super().__init__()
-        self.function, self.name, self.reads, self.arguments = function, name, reads, arguments
-        self.grids = [grid.name for grid in grids]
-        self.singles = [single.name for single in singles]
-
-    @cached_property
-    def _tasks(self) -> dict[Any, Task]:
-        tasks = {}
-        for key, read in self.reads.of_chunks.items():
-            place = key[1:]
-            own = (self.name, *place)
-            told = [TaskRef((grid, *place)) for grid in self.grids]
-            told += [TaskRef((single,)) for single in self.singles]
-            values = List(*map(TaskRef, read.needs))
-            tasks[own] = Task(own, _run, self.function, read, values, place, *told, *self.arguments)
-        return tasks
-
-    def is_materialized(self) -> bool:
-        return "_tasks" in self.__dict__
-
-    def get_output_keys(self) -> set[Any]:
-        return {(self.name, *key[1:]) for key in flatten(self.reads.x.__dask_keys__())}
-
-    def __getitem__(self, key: Any) -> Task:
-        return self._tasks[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._tasks)
-
-    def __len__(self) -> int:
-        return int(self.reads.x.npartitions)
+    of_places = {key[1:]: read for key, read in reads.of_chunks.items()}
+    needs = {place: List(*map(TaskRef, read.needs)) for place, read in of_places.items()}
+    takes = [of_places, needs, {place: place for place in of_places}]
+    takes += [grid.name for grid in grids]
+    takes += [TaskRef((single.name,)) for single in singles]
+    run = partial(_run, function, arguments)
+    tasks = tasks_of_each(run, name, x.numblocks, takes)
+    above = {*divide(x)[0], *(array.name for array in (*grids, *singles))}
+    return objects(extended(merged(x, *grids, *singles), name, tasks, above), name, x.numblocks)
 
 
 def _run(
-    function: Callable[..., Any], read: Read, values: list[Any], place: Any, *told: Any
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    read: Read,
+    values: list[Any],
+    place: Any,
+    *told: Any,
 ) -> Any:
     with quiet():
-        return function(outside()(partial(read.run, values)), place, *told)
+        return function(outside()(partial(read.run, values)), place, *told, *arguments)
 
 
 @dataclass(frozen=True)
@@ -141,7 +108,7 @@ class Read:
         return execute_graph(self.tasks, known, {self.key})[self.key]
 
 
-def reads_of(x: da.Array) -> dict[Key, Read]:
+def reads_of(x: DaskArray) -> dict[Key, Read]:
     """What it takes to read each chunk of an array, as data that nothing runs.
 
     A task that holds such data can decide to read its chunk or not, which a graph cannot. Work that

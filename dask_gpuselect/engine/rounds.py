@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import TaskRef
 from dask.base import tokenize
@@ -33,7 +32,7 @@ from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Proven, merge_cuts, merge_tallies
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
-from dask_gpuselect.engine.source import is_in_memory, private_copy
+from dask_gpuselect.engine.source import DaskArray, is_in_memory, private_copy
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
@@ -116,8 +115,8 @@ class Progress:
 
 
 def ask_rounds(
-    x: da.Array, question: ElementQuestion, strategy: Strategy, label: str, form: Form
-) -> da.Array:
+    x: DaskArray, question: ElementQuestion, strategy: Strategy, label: str, form: Form
+) -> DaskArray:
     """The lazy answer of a strategy to a question about all elements of a dask array.
 
     Parameters
@@ -327,14 +326,14 @@ def _with_candidates(
 
 
 def _by_default(
-    x: da.Array,
+    x: DaskArray,
     reads: Reads,
-    found: da.Array,
+    found: DaskArray,
     question: ElementQuestion,
     label: str,
     token: str,
     form: Form,
-) -> da.Array:
+) -> DaskArray:
     cuts = each_if_needed(_cuts, f"{label}-rest-cuts-{token}", reads, [], [found], x.dtype)
     bracket = reduced(
         cuts,
@@ -348,20 +347,19 @@ def _by_default(
     tally = each_if_needed(
         _rest_tally, f"{label}-rest-candidates-{token}", reads, [], [bracket], x.dtype
     )
-    name = f"{label}-{token}"
     answer = reduced(
         tally,
         f"{label}-rest-candidates-merge",
         merge_tallies,
         _answer,
-        name,
-        form.key(name),
+        f"{label}-{token}",
+        form.place,
         proven=TaskRef((bracket.name,)),
         found=TaskRef((found.name,)),
         question=question,
         form=form,
     )
-    return form.lazy(answer.dask, name)
+    return form.lazy(answer)
 
 
 def _cuts(

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import (
     Alias,
@@ -35,6 +34,7 @@ from dask._task_spec import (
     convert_legacy_graph,
     convert_legacy_task,
 )
+from dask.array import core, optimization
 from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
@@ -46,8 +46,19 @@ from dask_gpuselect.arrays import is_cupy
 Key = Any
 Seed = Hashable
 
+# The arrays of the engine, and what makes them: `dask.array` has others where it has expressions.
+DaskArray = core.Array
+blockwise: Callable[..., Any] = core.blockwise
+from_array: Callable[..., Any] = core.from_array
+map_blocks: Callable[..., Any] = core.map_blocks
+optimize: Callable[..., Any] = optimization.optimize
+Graph = HighLevelGraph
+
 # What the layers of `door.entered` are called, before their tokens.
 DOOR = "checked-"
+
+# What the layers of last tasks of reductions are called: ours behind their tokens, dask's before.
+REDUCED, DASK_REDUCED = "-reduced", "-aggregate-"
 
 # What takes a chunk of an array-like, in the layer of `da.from_array`.
 GETTERS = (getter, getter_inline, getter_nofancy)
@@ -56,26 +67,40 @@ GETTERS = (getter, getter_inline, getter_nofancy)
 SMALL_RESULT = 1024
 
 
-class AnswerLayer(MaterializedLayer):
-    """A layer that holds the answer of a reduction of ours."""
+def merged(*arrays: DaskArray) -> Graph:
+    """The graph of several arrays."""
+    return HighLevelGraph.merge(*(array.dask for array in arrays))
 
 
 def extended(
-    graph: HighLevelGraph, name: str, layer: Layer, dependencies: set[str]
-) -> HighLevelGraph:
-    """The graph with one more layer."""
+    graph: Graph, name: str, tasks: Mapping[Key, GraphNode] | Layer, dependencies: set[str]
+) -> Graph:
+    """The graph with some more tasks, of one name, that depend on those of other names."""
+    layer = tasks if isinstance(tasks, Layer) else MaterializedLayer(tasks)
     layers = {**graph.layers, name: layer}
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
 
+def graph_of(tasks: Mapping[Key, GraphNode]) -> Graph:
+    """The graph of some tasks, those of one name together."""
+    by_name: dict[str, dict[Key, GraphNode]] = {}
+    needs: dict[str, set[str]] = {}
+    for key, task in tasks.items():
+        name = get_name_from_key(key)
+        by_name.setdefault(name, {})[key] = task
+        needs.setdefault(name, set()).update(map(get_name_from_key, task.dependencies))
+    layers = {name: MaterializedLayer(some) for name, some in by_name.items()}
+    return Graph(layers, {name: some - {name} for name, some in needs.items()})
+
+
 def private_copy(
-    x: da.Array,
+    x: DaskArray,
     seed: Seed,
     *,
     after: Key | None = None,
     after_layer: str = "",
-    among: Sequence[da.Array] = (),
-) -> da.Array:
+    among: Sequence[DaskArray] = (),
+) -> DaskArray:
     """A copy of an array, made by tasks of its own.
 
     Parameters
@@ -119,10 +144,10 @@ def private_copy(
             new_dependencies[data_name] = set()
             new_dependencies[new_name].add(data_name)
     graph = HighLevelGraph(new_layers, new_dependencies)
-    return da.Array(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
+    return DaskArray(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
 
 
-def is_in_memory(x: da.Array) -> bool:
+def is_in_memory(x: DaskArray) -> bool:
     """Whether all chunks of an array are read at no cost: they are data nodes or futures, or views
     of a NumPy or CuPy array in memory."""
     name, layers = x.name, x.dask.layers
@@ -155,7 +180,7 @@ def _is_plain(array: Any) -> bool:
     return not isinstance(base, mmap.mmap)
 
 
-def aligned(arrays: Sequence[da.Array]) -> list[list[int]]:
+def aligned(arrays: Sequence[DaskArray]) -> list[list[int]]:
     """Arrays, by their places, in groups of which chunk i of each is made of the same chunks of
     what the group has in common.
 
@@ -173,7 +198,7 @@ def aligned(arrays: Sequence[da.Array]) -> list[list[int]]:
     return sorted(sorted(group) for group in groups)
 
 
-def _are_aligned(x: da.Array, y: da.Array) -> bool:
+def _are_aligned(x: DaskArray, y: DaskArray) -> bool:
     """Whether chunk i of both has something in common in all that both are made of, for a few i."""
     n = min(x.npartitions, y.npartitions)
     places = sorted({(n - 1) * i // 4 for i in range(5)}) if n else []
@@ -188,7 +213,7 @@ def _are_aligned(x: da.Array, y: da.Array) -> bool:
     return all(not (a or b) or not a.isdisjoint(b) for a, b in pairs)
 
 
-def _ancestors_of(x: da.Array, places: Sequence[int]) -> list[dict[str, set[Key]]]:
+def _ancestors_of(x: DaskArray, places: Sequence[int]) -> list[dict[str, set[Key]]]:
     """The keys that each of some chunks needs, by their names, without those of results that are
     shared and in memory."""
     keys = list(flatten(x.__dask_keys__()))
@@ -215,7 +240,7 @@ def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
     return found
 
 
-def _have_one_file(arrays: Sequence[da.Array]) -> bool:
+def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
     """Whether no more than one file-like object, of `da.from_array`, is read for some arrays."""
     copied = (name for x in arrays for name in divide(x, renames=True)[1])
     return len({name for name in copied if _is_file(name)}) < 2
@@ -226,7 +251,7 @@ def _is_file(name: str) -> bool:
     return name.startswith("original-")
 
 
-def divide(x: da.Array, *, renames: bool = False) -> tuple[list[str], list[str]]:
+def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]]:
     """The layers that stay in place, and those to copy, as far as `x` needs them.
 
     A copy that waits can have another name for the file-like object that `da.from_array` reads
@@ -248,7 +273,7 @@ def divide(x: da.Array, *, renames: bool = False) -> tuple[list[str], list[str]]
         seen.add(name)
         layer = layers[name]
         is_renamed = renames and _is_file(name)
-        is_small = _is_reduction(name, layer) and _size(layer) <= small
+        is_small = is_reduction(name) and _size(layer) <= small
         if is_small or (_is_in_memory(layer) and not is_renamed):
             shared.append(name)
         else:
@@ -269,12 +294,12 @@ def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str
     return list(closed)
 
 
-def _is_reduction(name: str, layer: Layer) -> bool:
+def is_reduction(name: str) -> bool:
     """Whether a layer holds what a reduction, ours or dask's, makes in the end."""
-    return isinstance(layer, AnswerLayer) or "-aggregate-" in name
+    return name.endswith(REDUCED) or DASK_REDUCED in name
 
 
-def _largest_chunk(x: da.Array) -> float:
+def _largest_chunk(x: DaskArray) -> float:
     """Bytes of the largest chunk; `SMALL_RESULT` if unknown."""
     elements = math.prod(max(sizes, default=0) for sizes in x.chunks)
     return SMALL_RESULT if math.isnan(elements) else elements * x.dtype.itemsize

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -15,6 +14,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from dask_gpuselect.arguments import public
 from dask_gpuselect.arrays import FILL_ROWS, check_not_masked, is_cupy, to_host
 from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.expressions import as_source
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.nearest import Weights, check_length, majority, means, shares
 from dask_gpuselect.neighbors import graph
 from dask_gpuselect.neighbors.functions import as_k, as_rows, check_features
@@ -70,7 +71,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         )
 
     def _search(self, X: Any, k: int) -> graph.NeighborSearch:
-        rows = self._fit_X
+        rows = as_source(self._fit_X)
         if X is None:
             graph.check_k_of_others(k, rows.shape[0])
             return graph.NeighborSearch(rows, rows, k, leave_out=True)
@@ -84,7 +85,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
 
         What is neither dask's nor of a device is checked as scikit-learn does it.
         """
-        if not isinstance(X, da.Array) and not is_cupy(X):
+        if not isinstance(X, DaskArray) and not is_cupy(X):
             check_not_masked(X, FILL_ROWS)
             X = validate_data(self, X, reset=reset, order="C", dtype="numeric")
             return as_rows(X, "X")
@@ -224,7 +225,7 @@ class _Supervised(_Neighbors):
                 "but the target y is None."
             )
         check_not_masked(getattr(y, "_meta", y), FILL_ROWS)
-        if isinstance(y, da.Array):
+        if isinstance(y, DaskArray):
             with outside():
                 y = entered(y, "y", FILL_ROWS).compute()
         if is_cupy(y):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import dask.array as da
 import numpy as np
 
 from dask_gpuselect.arguments import check_real, check_table, public
 from dask_gpuselect.arrays import FILL_ROWS, as_numpy, check_not_masked, is_array
 from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.neighbors.graph import Answer, NeighborSearch, check_k, distances_of, indices_of
 
 
@@ -107,7 +107,7 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
 
 def as_rows(a: Any, name: str) -> Any:
     """An array of real numbers of two dimensions; an error that names it if it is none."""
-    if isinstance(a, da.Array):
+    if isinstance(a, DaskArray):
         a = entered(a, name, FILL_ROWS)
     else:
         check_not_masked(a, FILL_ROWS)

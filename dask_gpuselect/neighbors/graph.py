@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import Task, TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
@@ -29,7 +27,7 @@ from dask_gpuselect.arrays import in_kind, is_cupy, is_kind, namespace, numpy_dt
 from dask_gpuselect.engine import settings, threads
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.marks import Seen, changed, marks_of
-from dask_gpuselect.engine.source import extended, private_copy
+from dask_gpuselect.engine.source import DaskArray, extended, merged, private_copy
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.quiet import quiet
 
@@ -84,15 +82,15 @@ class NeighborSearch:
     """
 
     def __init__(self, X: Any, Q: Any, k: int, *, leave_out: bool = False) -> None:
-        self.is_lazy = isinstance(X, da.Array) or isinstance(Q, da.Array)
+        self.is_lazy = isinstance(X, DaskArray) or isinstance(Q, DaskArray)
         self.n_queries, self.k, self.leave_out = Q.shape[0], k, leave_out
-        self.kind = X._meta if isinstance(X, da.Array) else X[:0, :]
-        self.threads = 1 if isinstance(X, da.Array) else _threads_for(X, Q)
-        x = X if isinstance(X, da.Array) else _held(X, self.threads, self.is_lazy)
-        q = Q if isinstance(Q, da.Array) else _held(Q, 1, self.is_lazy)
+        self.kind = X._meta if isinstance(X, DaskArray) else X[:0, :]
+        self.threads = 1 if isinstance(X, DaskArray) else _threads_for(X, Q)
+        x = X if isinstance(X, DaskArray) else _held(X, self.threads, self.is_lazy)
+        q = Q if isinstance(Q, DaskArray) else _held(Q, 1, self.is_lazy)
         self.found = self._found(x, q)
 
-    def _found(self, x: da.Array, q: da.Array) -> da.Array:
+    def _found(self, x: DaskArray, q: DaskArray) -> DaskArray:
         """One task, of all rows. The copy of the source is the same for any queries: those that are
         computed together share the load."""
         label = "neighbors"
@@ -124,11 +122,11 @@ class NeighborSearch:
         lazy = [self._answer(each, given) for each in wanted]
         if self.is_lazy:
             return lazy
-        graph = HighLevelGraph.merge(*(each.dask for each in lazy))
+        graph = merged(*lazy)
         keys = [(each.name, *(0,) * each.ndim) for each in lazy]
         return list(threads.computed(graph, keys, self.threads))
 
-    def _answer(self, wanted: Answer, known: Sequence[da.Array]) -> da.Array:
+    def _answer(self, wanted: Answer, known: Sequence[DaskArray]) -> DaskArray:
         shape = (self.n_queries, *wanted.per_query)
         # Other kinds of arrays have no strings.
         kind = self.kind if wanted.dtype.kind in "biuf" else np.empty(0)
@@ -139,10 +137,9 @@ class NeighborSearch:
         name = f"neighbors-answer-{tokenize(*how, shape, *names)}"
         key: Any = (name, *(0,) * len(shape))
         references = [TaskRef((array.name, *(0,) * array.ndim)) for array in needs]
-        layer = MaterializedLayer({key: Task(key, _make_answer, *how, kind, *references)})
-        graph = HighLevelGraph.merge(*(array.dask for array in needs))
-        graph = extended(graph, name, layer, set(names))
-        return da.Array(graph, name, tuple((n,) for n in shape), meta=meta)
+        tasks = {key: Task(key, _make_answer, *how, kind, *references)}
+        graph = extended(merged(*needs), name, tasks, set(names))
+        return DaskArray(graph, name, tuple((n,) for n in shape), meta=meta)
 
 
 def _threads_for(X: Any, Q: Any) -> int:
@@ -151,21 +148,21 @@ def _threads_for(X: Any, Q: Any) -> int:
     return threads.threads_for(X, n_queries * math.prod(X.shape), "products")
 
 
-def _held(a: Any, n_pieces: int, is_lazy: bool) -> da.Array:
+def _held(a: Any, n_pieces: int, is_lazy: bool) -> DaskArray:
     """A plain array as chunks of rows that are views of it."""
     size = max(1, -(-a.shape[0] // n_pieces))
     starts = range(0, max(1, a.shape[0]), size)
     return _data(a, is_lazy, [a[start : start + size, ...] for start in starts])
 
 
-def _data(a: Any, is_lazy: bool, pieces: Sequence[Any] | None = None) -> da.Array:
+def _data(a: Any, is_lazy: bool, pieces: Sequence[Any] | None = None) -> DaskArray:
     """An array that a graph holds. Only what is lazy has a name by its content: to hash it takes a
     read of it."""
     pieces = [a] if pieces is None else pieces
     name = f"neighbors-data-{len(pieces)}-{tokenize(a) if is_lazy else uuid.uuid4().hex}"
     held = {(name, i, *(0,) * (a.ndim - 1)): piece for i, piece in enumerate(pieces)}
     chunks = (tuple(piece.shape[0] for piece in pieces), *((n,) for n in a.shape[1:]))
-    return da.Array(held, name, chunks, meta=_meta(a, a.ndim, numpy_dtype(a)))
+    return DaskArray(held, name, chunks, meta=_meta(a, a.ndim, numpy_dtype(a)))
 
 
 def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:

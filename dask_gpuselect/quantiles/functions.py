@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,6 +12,7 @@ from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, plan
 from dask_gpuselect.engine.plans import Plan
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
@@ -437,7 +437,7 @@ def nanpercentile(
 
 
 @public("a")
-def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
+def explain(a: DaskArray, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     """How quantiles of a dask array would be computed: the plan, its loads and its bytes.
 
     Parameters
@@ -497,7 +497,7 @@ def explain(a: da.Array, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     >>> plan.advice.partition(", ")[0]
     'one load with a column-limit of 870.23 MiB'
     """
-    if not isinstance(a, da.Array):
+    if not isinstance(a, DaskArray):
         raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
     a, question, axes, _ = _asked(a, q, axis, METHODS["lower"])
     return plan(Asking(a, question, axes))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
@@ -20,6 +19,7 @@ from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
 from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
@@ -176,12 +176,12 @@ class LaneDeviationQuestion(LaneQuestion):
         found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
         return _finished(found, median, question)
 
-    def composed(self, x: da.Array, label: str, shape: AnswerAxes) -> da.Array:
+    def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
         """The median of the distances from the medians, each in as many loads as it takes."""
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         kept = replace(shape, keepdims=True)
         median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
-        distances = da.blockwise(
+        distances = blockwise(
             partial(_distances_of_same, question=question, numblocks=x.numblocks, axes=shape.axes),
             every,
             x,
@@ -196,7 +196,7 @@ class LaneDeviationQuestion(LaneQuestion):
             meta=meta_from_array(x._meta, dtype=dtype),
         )
         found = ask_lanes(distances, question.distances, label, kept, dtype)
-        deviations: da.Array = da.map_blocks(
+        deviations: DaskArray = map_blocks(
             partial(_finished_seen, question=question),
             found,
             median,

@@ -7,7 +7,6 @@ import warnings
 from numbers import Real
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -18,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dask_gpuselect.arguments import check_real, check_table, public
 from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, is_cupy, like, namespace
 from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import Criterion
@@ -123,13 +123,13 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         how: dict[str, Any] = {"coef": self.coef_, "intercept": self.intercept_}
-        if isinstance(X, da.Array):
+        if isinstance(X, DaskArray):
             X = _entered(X, "X")
             check_table(X, "X")
             self._check_columns(X)
             meta = namespace(X._meta).zeros((0,), dtype=np.float64)
             how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "token": "prediction"}
-            return da.map_blocks(_predicted, X, **how)
+            return map_blocks(_predicted, X, **how)
         if is_cupy(X):
             self._check_columns(X)
         else:
@@ -152,7 +152,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         float
             What `sklearn.metrics.r2_score` is. Outliers spoil it.
         """
-        if not isinstance(X, da.Array):
+        if not isinstance(X, DaskArray):
             return float(super().score(X, y, sample_weight))
         if sample_weight is not None:
             raise ValueError("sample_weight is not supported for dask arrays")
@@ -198,7 +198,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"tol must be in [0, 1), and is {self.tol!r}")
 
     def _rows(self, X: Any, y: Any) -> Rows:
-        if isinstance(X, da.Array):
+        if isinstance(X, DaskArray):
             X, y = _entered(X, "X"), _entered(y, "y")
             check_table(X, "X")
             check_real(X, "X")
@@ -233,7 +233,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 def _entered(array: Any, name: str) -> Any:
     """A lazy array whose chunks are what it says; a plain one, but a masked one, as it is."""
-    if isinstance(array, da.Array):
+    if isinstance(array, DaskArray):
         return entered(array, name, FILL_ROWS)
     check_not_masked(array, FILL_ROWS)
     return array
@@ -243,21 +243,21 @@ def _is_within(value: Any, least: float, most: float) -> bool:
     return isinstance(value, Real | np.number) and bool(least <= float(value) <= most)
 
 
-def _aligned(X: da.Array, y: Any) -> da.Array:
+def _aligned(X: DaskArray, y: Any) -> DaskArray:
     """y with the chunks of X."""
     if y.ndim != 1:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
     known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
     if known and of_y and X.shape[0] != y.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, and y {y.shape[0]}")
-    if not isinstance(y, da.Array):
-        y = da.from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
+    if not isinstance(y, DaskArray):
+        y = from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
     if X.numblocks[0] != y.numblocks[0] or (known and of_y and X.chunks[0] != y.chunks[0]):
         raise ValueError(
             f"the rows of X are in chunks {X.chunks[0]}, those of y in {y.chunks[0]}: "
             "y.rechunk((X.chunks[0],)) gives it the same"
         )
-    aligned: da.Array = y
+    aligned: DaskArray = y
     return aligned
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
@@ -18,6 +17,7 @@ from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine import threads
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced
 from dask_gpuselect.engine.marks import Marks, Seen, marks_of
+from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.fits.concentration import RowTally
@@ -188,7 +188,7 @@ class Own:
 class LazyRows:
     """The rows of dask arrays in the same chunks, each with all columns."""
 
-    def __init__(self, x: da.Array, y: da.Array) -> None:
+    def __init__(self, x: DaskArray, y: DaskArray) -> None:
         self.x, self.y, self.p, self.n_passes = x, y[:, None], x.shape[1], 0
         self.marks: list[tuple[int, ...] | None] = [None] * x.numblocks[0]
         self.sizes = [-1] * x.numblocks[0]
@@ -225,7 +225,7 @@ class LazyRows:
         own = held(f"{label}-own-{token}", about, (len(about),))
         rows = (self.x, (0, 1), self.y, (0, 1), own, (0,))
         how = {"name": f"{label}-{token}", "dtype": bool, "meta": meta, "align_arrays": False}
-        return da.blockwise(
+        return blockwise(
             _of_rows, (0,), *rows, function=function, concatenate=True, **how, **arguments
         )
 

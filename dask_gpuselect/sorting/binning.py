@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import bins as kernel
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.quantiles.functions import nanquantile
@@ -122,10 +122,10 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     for array in (x, bins):
         radix.check_kind(getattr(array, "_meta", array), "digitize")
     kernel.check_dtypes(x.dtype, bins.dtype)
-    if not isinstance(bins, da.Array):
+    if not isinstance(bins, DaskArray):
         kernel.check_edges(to_host(bins))
-        if not isinstance(x, da.Array):
+        if not isinstance(x, DaskArray):
             return kernel.digitized(x, bins, right=right)
-    x = x if isinstance(x, da.Array) else da.from_array(x, asarray=False)
+    x = x if isinstance(x, DaskArray) else from_array(x, asarray=False)
     meta = meta_from_array(x._meta, dtype=np.int64)
     return x.map_blocks(kernel.digitized, edges=bins, right=right, dtype=np.int64, meta=meta)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import is_array
+from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS
@@ -109,7 +109,7 @@ def sort(
     ((3, 2),)
     """
     x, dtype = _key(x, "sort")
-    if not isinstance(x, da.Array):
+    if not isinstance(x, DaskArray):
         keys = ordering.keys_of(x, dtype).copy()
         ordering.sort(keys)
         return ordering.elements_of(keys, dtype)
@@ -156,7 +156,7 @@ def argsort(
     array([1, 3, 2, 0])
     """
     x, dtype = _key(x, "argsort")
-    if not isinstance(x, da.Array):
+    if not isinstance(x, DaskArray):
         return ordering.stable_order(ordering.keys_of(x, dtype))
     plan = SortPlan.of("argsort", x, (), chunks, spill, split_every, wants_places=True)
     return column(sorted_columns(plan, x, dtype), plan, 0, x, np.dtype(np.int64))
@@ -218,7 +218,7 @@ def sort_by(
     (array([10, 20, 30, 30]), array(['d', 'b', 'a', 'c'], dtype='<U1'))
     """
     key, dtype = _key(key, "sort_by")
-    if not isinstance(key, da.Array):
+    if not isinstance(key, DaskArray):
         return _sorted_now(key, dtype, values)
     payload = tuple(_value(value, key) for value in values)
     plan = SortPlan.of("sort-by", key, payload, chunks, spill, split_every)
@@ -265,14 +265,14 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
         ) from None
 
 
-def _value(value: Any, key: da.Array) -> da.Array:
+def _value(value: Any, key: DaskArray) -> DaskArray:
     """A dask array that goes along with the key."""
     value = as_array(value)
-    if not isinstance(value, da.Array):
+    if not isinstance(value, DaskArray):
         is_known = not math.isnan(key.size) and value.shape[:1] == key.shape
-        value = da.from_array(value, chunks=(*key.chunks, *value.shape[1:]) if is_known else -1)
+        value = from_array(value, chunks=(*key.chunks, *value.shape[1:]) if is_known else -1)
     radix.check_kind(value._meta, "sort_by")
-    found: da.Array = value
+    found: DaskArray = value
     if _goes_along(found.chunks, key.chunks):
         return found
     raise ValueError(

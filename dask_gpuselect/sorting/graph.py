@@ -26,13 +26,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import Alias, Task, TaskRef
 from dask.array.core import normalize_chunks
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.highlevelgraph import MaterializedLayer
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
@@ -43,7 +41,7 @@ from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import two_loads
 from dask_gpuselect.engine.reports import Proven, merge_tallies
-from dask_gpuselect.engine.source import extended, is_in_memory, private_copy
+from dask_gpuselect.engine.source import DaskArray, extended, is_in_memory, private_copy
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.reference.ordering import Dealt
@@ -94,8 +92,8 @@ class SortPlan:
     def of(
         cls,
         label: str,
-        key: da.Array,
-        payload: Sequence[da.Array],
+        key: DaskArray,
+        payload: Sequence[DaskArray],
         chunks: Chunks,
         spill: Spill,
         split_every: int | None,
@@ -115,7 +113,7 @@ class SortPlan:
         return cls(label, wanted, stages, has_places, wants_places, directory, every)
 
 
-def _sorted_chunks(x: da.Array, chunks: Chunks) -> SortedChunks:
+def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
     if math.isnan(x.size):
         if chunks is not None:
             raise ValueError(
@@ -131,7 +129,7 @@ def _sorted_chunks(x: da.Array, chunks: Chunks) -> SortedChunks:
     return SortedChunks(len(sizes), tuple(map(int, sizes)))
 
 
-def _is_worth_spilling(key: da.Array, payload: Sequence[da.Array]) -> bool:
+def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
     arrays = (key, *payload)
     if all(is_in_memory(x) for x in arrays):
         return False
@@ -142,7 +140,7 @@ def _is_worth_spilling(key: da.Array, payload: Sequence[da.Array]) -> bool:
 # --- The table: what goes where -------------------------------------------------------------------
 
 
-def _table_of(x: da.Array, plan: SortPlan) -> da.Array:
+def _table_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     """One task: where all chunks are cut, by two loads."""
     label, wanted = plan.label, plan.wanted
     bracket, tally = two_loads(x, wanted, label)
@@ -280,8 +278,8 @@ def _keep(
 
 
 def sorted_columns(
-    plan: SortPlan, key: da.Array, dtype: np.dtype[Any], payload: Sequence[da.Array] = ()
-) -> da.Array:
+    plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray] = ()
+) -> DaskArray:
     """The chunks of the result, each a tuple of columns."""
     table = _table_of(key, plan)
     turn = {"after": (table.name,), "after_layer": table.name}
@@ -317,17 +315,17 @@ def sorted_columns(
     )
 
 
-def _rows(x: da.Array) -> da.Array:
+def _rows(x: DaskArray) -> DaskArray:
     """Its chunks, one along all axes but the first, in a grid of one dimension."""
     name = f"rows-{x.name}"
     keys = ((name, i) for i in range(x.numblocks[0]))
     layer = {key: Alias(key, (x.name, key[1], *[0] * (x.ndim - 1))) for key in keys}
-    graph = extended(x.dask, name, MaterializedLayer(layer), {x.name})
-    return da.Array(graph, name, x.chunks[:1], meta=np.empty(0, dtype=object))
+    graph = extended(x.dask, name, layer, {x.name})
+    return DaskArray(graph, name, x.chunks[:1], meta=np.empty(0, dtype=object))
 
 
 def _empties(
-    plan: SortPlan, key: da.Array, dtype: np.dtype[Any], payload: Sequence[da.Array]
+    plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray]
 ) -> list[Any]:
     """The columns of a piece without elements."""
     keys = ordering.keys_of(key._meta, dtype)[:0].copy()
@@ -385,8 +383,8 @@ def _merge_pieces(
 
 
 def column(
-    merged: da.Array, plan: SortPlan, i: int, like: da.Array, dtype: np.dtype[Any]
-) -> da.Array:
+    merged: DaskArray, plan: SortPlan, i: int, like: DaskArray, dtype: np.dtype[Any]
+) -> DaskArray:
     """One of the columns as an array, of rows as of `like`."""
     name = f"{plan.label}-{tokenize(merged.name, i)}"
     n_chunks, further = plan.wanted.n_chunks, like.chunks[1:]
@@ -394,7 +392,7 @@ def column(
     for j in range(n_chunks):
         key = (name, j, *[0] * len(further))
         layer[key] = Task(key, operator.getitem, TaskRef((merged.name, j)), i)
-    graph = extended(merged.dask, name, MaterializedLayer(layer), {merged.name})
+    graph = extended(merged.dask, name, layer, {merged.name})
     sizes: tuple[float, ...] = plan.wanted.sizes or (math.nan,) * n_chunks
     meta = meta_from_array(like._meta, dtype=dtype)
-    return da.Array(graph, name, (sizes, *further), meta=meta)
+    return DaskArray(graph, name, (sizes, *further), meta=meta)

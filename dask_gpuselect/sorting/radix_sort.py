@@ -18,7 +18,6 @@ import operator
 from collections.abc import Hashable
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import TaskRef
 from dask.array.utils import meta_from_array
@@ -27,6 +26,7 @@ from dask.base import tokenize
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.interpolation import result_dtype
@@ -36,7 +36,7 @@ from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
 MOST_BITS = 16  # of a digit: its histogram has 2**16 numbers, 512 KiB for each chunk
 
 
-def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
+def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     """All elements of a dask array in ascending order, by Spafford's distributed radix sort.
 
     A baseline: `quantile` and `order_statistic` need no sorted data and are faster. It is of use
@@ -100,7 +100,7 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     >>> radix_sort(x).compute()
     array([0, 1, 1, 2, 3])
     """
-    if not isinstance(x, da.Array):
+    if not isinstance(x, DaskArray):
         raise TypeError(f"radix_sort needs a dask array, not {type(x).__name__}")
     bits = operator.index(bits)
     if not 1 <= bits <= MOST_BITS:
@@ -116,10 +116,10 @@ def radix_sort(x: da.Array, *, bits: int = MOST_BITS) -> da.Array:
     elements = each_chunk(radix.elements_of, name, [keys], dtype=dtype)
     sizes = tuple(math.prod(block) for block in itertools.product(*x.chunks))
     meta = meta_from_array(x._meta, ndim=1, dtype=dtype)
-    return da.Array(elements.dask, name, (sizes,), meta=meta)
+    return DaskArray(elements.dask, name, (sizes,), meta=meta)
 
 
-def _is_in_order(keys: da.Array) -> da.Array:
+def _is_in_order(keys: DaskArray) -> DaskArray:
     """One task: whether nothing has to be moved."""
     runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
     name = f"radix-sort-ascends-{tokenize(runs.name)}"
@@ -130,7 +130,7 @@ def _ascends(runs: list[Run]) -> bool:
     return joined_runs(runs).ascends
 
 
-def _one_pass(keys: da.Array, in_order: da.Array, shift: int, bits: int) -> da.Array:
+def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> DaskArray:
     """The keys in the order of a digit, those with equal ones as they were."""
     token = tokenize(keys.name, shift, bits)
     stages = Stages.of(keys.npartitions, (1,) * keys.npartitions, in_order=True)
@@ -219,8 +219,8 @@ def _regroup(
 # - Its stages join what is meant for several chunks in the order in which it arrives; ours keep the
 #   order of the chunks. See `exchange.Stages`.
 def _exchange(
-    pieces: da.Array, cuts: da.Array, stages: Stages, token: Hashable, shift: int, bits: int
-) -> da.Array:
+    pieces: DaskArray, cuts: DaskArray, stages: Stages, token: Hashable, shift: int, bits: int
+) -> DaskArray:
     """Each chunk takes its pieces from all chunks and puts them in order."""
     return exchanged(
         pieces,

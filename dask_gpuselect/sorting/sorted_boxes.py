@@ -18,17 +18,15 @@ from itertools import chain, pairwise
 from operator import getitem
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
-from dask.highlevelgraph import MaterializedLayer
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.source import extended
+from dask_gpuselect.engine.source import DaskArray, extended
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -54,21 +52,21 @@ class SortedBox:
         All of them, ascending: slices of the sorted array, of unknown size until computed.
     """
 
-    n: da.Array
-    n_nan: da.Array
-    q1: da.Array
-    med: da.Array
-    q3: da.Array
-    iqr: da.Array
-    whislo: da.Array
-    whishi: da.Array
-    n_low: da.Array
-    n_high: da.Array
-    fliers_low: da.Array
-    fliers_high: da.Array
+    n: DaskArray
+    n_nan: DaskArray
+    q1: DaskArray
+    med: DaskArray
+    q3: DaskArray
+    iqr: DaskArray
+    whislo: DaskArray
+    whishi: DaskArray
+    n_low: DaskArray
+    n_high: DaskArray
+    fliers_low: DaskArray
+    fliers_high: DaskArray
 
 
-def describe_sorted(ordered: da.Array, whis: float = 1.5) -> SortedBox:
+def describe_sorted(ordered: DaskArray, whis: float = 1.5) -> SortedBox:
     """Quartiles, whiskers and fliers of an array that is sorted.
 
     Parameters
@@ -116,7 +114,7 @@ def describe_sorted(ordered: da.Array, whis: float = 1.5) -> SortedBox:
     >>> float(box.q1), float(box.med), float(box.q3), box.fliers_high
     (1.25, 2.5, 3.75, array([90]))
     """
-    if not isinstance(ordered, da.Array):
+    if not isinstance(ordered, DaskArray):
         raise TypeError(f"a sorted dask array is needed, not {type(ordered).__name__}")
     if ordered.ndim != 1:
         raise ValueError(f"a sorted array has one dimension, not {ordered.ndim}")
@@ -130,7 +128,7 @@ def describe_sorted(ordered: da.Array, whis: float = 1.5) -> SortedBox:
     return _box_of(entered(ordered), rule)
 
 
-def _box_of(ordered: da.Array, rule: Rule) -> SortedBox:
+def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
     places = reduced(
@@ -168,23 +166,23 @@ COUNTS = ("n", "n_nan", "n_low", "n_high")
 REALS = ("q1", "med", "q3", "iqr", "whislo", "whishi")
 
 
-def _number(box: da.Array, name: str, token: str) -> da.Array:
+def _number(box: DaskArray, name: str, token: str) -> DaskArray:
     """One statistic as an array."""
     key = (f"sorted-{name}-{token}",)
-    layer = MaterializedLayer({key: Task(key, getitem, TaskRef((box.name,)), name)})
+    tasks = {key: Task(key, getitem, TaskRef((box.name,)), name)}
     dtype = np.int64 if name in COUNTS else np.float64
-    return da.Array(
-        extended(box.dask, key[0], layer, {box.name}), key[0], (), meta=np.empty((), dtype)
+    return DaskArray(
+        extended(box.dask, key[0], tasks, {box.name}), key[0], (), meta=np.empty((), dtype)
     )
 
 
 def _slice(
-    part: Callable[[Any, Beyond], Any], name: str, ordered: da.Array, beyond: da.Array
-) -> da.Array:
+    part: Callable[[Any, Beyond], Any], name: str, ordered: DaskArray, beyond: DaskArray
+) -> DaskArray:
     """The parts of all chunks that are beyond a fence."""
     found = each_chunk(part, name, [ordered, beyond])
     unknown = ((np.nan,) * ordered.npartitions,)
-    return da.Array(found.dask, name, unknown, meta=ordered._meta)
+    return DaskArray(found.dask, name, unknown, meta=ordered._meta)
 
 
 # --- Quartiles ------------------------------------------------------------------------------------

@@ -1,0 +1,155 @@
+"""Arrays that are expressions: dask's own, with ``array.query-planning``, and those of the package
+dask-array.
+
+The engine works on `DaskArray`. An expression array comes in as one that is made of its low-level
+graph, and an answer goes out as an expression array that is made of the answer's. All that is known
+of a type of expression arrays is a row of a table here: how to get its graph, and how to make one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from dask._task_spec import Alias, GraphNode, convert_legacy_graph
+from dask.base import get_name_from_key
+from dask.core import flatten
+
+from dask_gpuselect.engine.source import DaskArray, Graph, Key, graph_of, is_reduction, optimize
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of expression arrays.
+
+    Parameters
+    ----------
+    name : str
+        Of the package that makes them, for messages.
+    home : str
+        The module that the class comes from.
+    source_of : callable
+        From an array to the one whose graph is taken, in which all is optimized.
+    answer_of : callable
+        ``(tasks, meta, chunks, keys, name) -> array``.
+    """
+
+    name: str
+    home: str
+    source_of: Callable[[Any], Any]
+    answer_of: Callable[..., Any]
+
+    @property
+    def array(self) -> Any:
+        """The class of the arrays, if its module is imported."""
+        module = sys.modules.get(self.home)
+        return None if module is None else module.Array  # of which `hasattr` asks no more
+
+    def is_instance(self, value: object) -> bool:
+        return self.array is not None and isinstance(value, self.array)
+
+
+def _by_package(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str) -> Any:
+    return import_module("dask_array.core").from_graph(tasks, meta, chunks, list(keys), name)
+
+
+def _by_dask(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str) -> Any:
+    home = import_module("dask.array._array_expr._collection")
+    return home.from_graph(tasks, meta, chunks, list(keys), name)
+
+
+KINDS = (
+    # Its graph is optimized, and has the keys that it tells; `optimize` may change chunks.
+    Kind("dask_array", "dask_array._collection", lambda x: x, _by_package),
+    Kind("dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask),
+)
+
+
+def kind_of(value: object) -> Kind | None:
+    """The kind of an expression array; None for everything else."""
+    return next((kind for kind in KINDS if kind.is_instance(value)), None)
+
+
+def is_lazy_array(value: object) -> bool:
+    """Whether something is a dask array, of expressions or not."""
+    return isinstance(value, DaskArray) or kind_of(value) is not None
+
+
+def homes() -> list[ModuleType]:
+    """The modules that users take arrays from: dask.array, and dask_array where it is installed."""
+    found = [import_module("dask.array")]
+    with suppress(ImportError):
+        found.append(import_module("dask_array"))
+    return found
+
+
+# --- In -----------------------------------------------------------------------------------------
+
+
+def as_source(x: Any) -> Any:
+    """An expression array as one that the engine knows; all else as it is. Nothing is computed."""
+    kind = kind_of(x)
+    if kind is None:
+        return x
+    source = kind.source_of(x)
+    graph = graph_of(convert_legacy_graph(dict(source.__dask_graph__())))
+    _tell_sizes(graph, x)
+    first = next(flatten(source.__dask_keys__()))
+    return DaskArray(graph, get_name_from_key(first), source.chunks, meta=source._meta)
+
+
+def _tell_sizes(graph: Graph, x: Any) -> None:
+    """Let the results of reductions say how large they are: small ones are shared by loads."""
+    if not any(map(is_reduction, graph.layers)):
+        return
+    for node in x.optimize().expr.walk():
+        name = node._name
+        # What another graph was made into has tasks of its own names behind it.
+        while (layer := graph.layers.get(name)) is not None:
+            layer.collection_annotations = {"shape": node.shape, "dtype": node.dtype}
+            task = next(iter(layer.values()))
+            if not isinstance(task, Alias):
+                break
+            name = get_name_from_key(task.target)
+
+
+# --- Out ----------------------------------------------------------------------------------------
+
+
+def as_expression(answer: DaskArray, kind: Kind) -> Any:
+    """An array of the engine as one of expressions."""
+    tasks = LowLevel(answer)
+    return kind.answer_of(tasks, answer._meta, answer.chunks, tasks.keys_of_blocks, answer.name)
+
+
+class LowLevel(Mapping[Key, GraphNode]):
+    """The tasks of an array, made and fused when they are wanted. Its name tells it from others."""
+
+    def __init__(self, array: DaskArray) -> None:
+        self.array = array
+
+    @property
+    def keys_of_blocks(self) -> list[Key]:
+        return list(flatten(self.array.__dask_keys__()))
+
+    @cached_property
+    def tasks(self) -> dict[Key, GraphNode]:
+        return dict(optimize(self.array.dask, self.keys_of_blocks))
+
+    def __getitem__(self, key: Key) -> GraphNode:
+        return self.tasks[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__name__, self.array.name
