@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from itertools import chain, repeat
 from typing import Any, ParamSpec, TypeVar
 
@@ -84,8 +84,9 @@ def public(
             with quiet():
                 if kind is None:
                     return function(*args, **kwargs)
-                known: Any = replaced((args, kwargs), kind.is_instance, as_source)
-                found: T = _in_kind(function(*known[0], **known[1]), kind)
+                sources = _Sources(kind)
+                known: Any = replaced((args, kwargs), kind.is_instance, sources.source)
+                found: T = sources.answered(function(*known[0], **known[1]))
                 return found
 
         return entered
@@ -112,14 +113,30 @@ def _kind_of(given: Mapping[str, Any]) -> Kind | None:
     return next(iter(kinds), None)
 
 
-def _in_kind(found: Any, kind: Kind) -> Any:
-    """What a function found, with expressions for its arrays; an estimator with those it keeps."""
-    answer = partial(as_expression, kind=kind)
-    if hasattr(found, "get_params"):
-        for name, value in vars(found).items():
-            if isinstance(value, DaskArray):
-                setattr(found, name, answer(value))
-    return replaced(found, lambda each: isinstance(each, DaskArray), answer)
+class _Sources:
+    """Expression arrays of a call as the engine knows them, and its answers as expressions."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.given: dict[str, Any] = {}  # by the names of their sources
+
+    def source(self, array: Any) -> DaskArray:
+        found: DaskArray = as_source(array)
+        self.given[found.name] = array
+        return found
+
+    def answer(self, array: DaskArray) -> Any:
+        """An expression of an array: the given one, if it is handed back."""
+        given = self.given.get(array.name)
+        return as_expression(array, self.kind) if given is None else given
+
+    def answered(self, found: Any) -> Any:
+        """What a function found, with expressions for arrays; an estimator with those it keeps."""
+        if hasattr(found, "get_params"):
+            for name, value in vars(found).items():
+                if isinstance(value, DaskArray):
+                    setattr(found, name, self.answer(value))
+        return replaced(found, lambda each: isinstance(each, DaskArray), self.answer)
 
 
 def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any], Any]) -> Any:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import dask
 import pytest
 from hypothesis import settings
 
@@ -14,6 +19,8 @@ from tests.backends import CUPY, NUMPY, Backend
 # The same examples every time, and no clock: the machines that run this are shared.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+PACKAGE = Path(__file__).parents[1] / "dask_gpuselect"
 
 
 @pytest.fixture(
@@ -86,11 +93,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="demand the tests marked gpu: a skipped test fails, and so does a run without any",
     )
     parser.addoption(
+        "--expressions",
+        choices=["dask", "dask-array"],
+        help="make the arrays of the tests expressions, by dask's query planning or by dask-array",
+    )
+    parser.addoption(
         "--thorough", action="store_true", help="run the tests marked thorough, too: minutes more"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (package := config.getoption("expressions")) is not None:
+        config.pluginmanager.register(Expressions(package), "expressions")
+        # Of boxes, which are no expressions, beside what is.
+        config.addinivalue_line("filterwarnings", "ignore:Computing mixed collections:UserWarning")
     # Here and not later: while tests are collected, a warning of an import would be an error.
     problem = backends.device_problem()
     if config.getoption("gpu"):
@@ -184,3 +200,58 @@ def failed_if_skipped(report: Any) -> Any:
         report.outcome = "failed"
         report.longrepr = f"not to be skipped with --gpu: {reason}"
     return report
+
+
+# --------------------------------------------------------------------------------------------------
+# Tests with expression arrays
+# --------------------------------------------------------------------------------------------------
+
+
+class Expressions:
+    """What `--expressions` changes: `da` in the tests makes arrays that are expressions.
+
+    A test is skipped where its array cannot be made, as neither package can do all that
+    `dask.array` can, and left out if it is marked `legacy`: it is about the graph of arrays that
+    are none.
+    """
+
+    def __init__(self, package: str) -> None:
+        if package == "dask":
+            dask.config.set({"array.query-planning": True})
+        self.module = import_module({"dask": "dask.array", "dask-array": "dask_array"}[package])
+        if package == "dask-array":
+            import_module("dask_array.xarray").register()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == "tests" and hasattr(module, "da"):
+                module.da = self.module
+        kept = [item for item in items if item.get_closest_marker("legacy") is None]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, Any, Any]:
+        try:
+            return (yield)
+        except Exception as error:
+            if is_missing(error):
+                pytest.skip(f"expressions cannot do that: {error!r}")
+            raise
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether a package of expressions says that it lacks something, to a test and not to us."""
+    trace = error.__traceback__
+    while trace is not None:
+        if PACKAGE in Path(trace.tb_frame.f_code.co_filename).parents:
+            return False
+        trace = trace.tb_next
+    if not isinstance(error, AttributeError):
+        return isinstance(error, NotImplementedError)
+    lacks = error.obj if isinstance(error.obj, ModuleType) else type(error.obj)
+    home = getattr(error.obj, "__module__", lacks.__name__) or ""
+    return home.startswith(("dask.array", "dask_array"))

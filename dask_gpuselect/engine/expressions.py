@@ -17,7 +17,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from dask._task_spec import Alias, GraphNode, convert_legacy_graph
+from dask._task_spec import Alias, GraphNode
 from dask.base import get_name_from_key
 from dask.core import flatten
 
@@ -98,7 +98,7 @@ def as_source(x: Any) -> Any:
     if kind is None:
         return x
     source = kind.source_of(x)
-    graph = graph_of(convert_legacy_graph(dict(source.__dask_graph__())))
+    graph = graph_of(source.__dask_graph__())
     _tell_sizes(graph, x)
     first = next(flatten(source.__dask_keys__()))
     return DaskArray(graph, get_name_from_key(first), source.chunks, meta=source._meta)

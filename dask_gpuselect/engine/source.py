@@ -81,16 +81,20 @@ def extended(
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
 
-def graph_of(tasks: Mapping[Key, GraphNode]) -> Graph:
-    """The graph of some tasks, those of one name together."""
-    by_name: dict[str, dict[Key, GraphNode]] = {}
-    needs: dict[str, set[str]] = {}
-    for key, task in tasks.items():
+def graph_of(tasks: Mapping[Key, Any]) -> Graph:
+    """The graph of low-level tasks, those of one name together."""
+    futures = {key: value for key, value in tasks.items() if is_future(value)}
+    others = convert_legacy_graph({key: tasks[key] for key in tasks if key not in futures})
+    by_name: dict[str, dict[Key, Any]] = {}
+    for key, value in {**others, **futures}.items():
+        by_name.setdefault(get_name_from_key(key), {})[key] = value
+    needs: dict[str, set[str]] = {name: set() for name in by_name}
+    for key, task in others.items():
         name = get_name_from_key(key)
-        by_name.setdefault(name, {})[key] = task
-        needs.setdefault(name, set()).update(map(get_name_from_key, task.dependencies))
+        needs[name].update(map(get_name_from_key, task.dependencies))
     layers = {name: MaterializedLayer(some) for name, some in by_name.items()}
-    return Graph(layers, {name: some - {name} for name, some in needs.items()})
+    # Names that are not there are of tasks that dask culls.
+    return Graph(layers, {name: some & layers.keys() - {name} for name, some in needs.items()})
 
 
 def private_copy(
@@ -159,13 +163,22 @@ def is_in_memory(x: DaskArray) -> bool:
 def _is_view(layer: Layer, layers: Mapping[str, Layer]) -> bool:
     """Whether a layer takes chunks of an array in memory, as that of
     ``da.from_array(cupy_array, asarray=False)`` does."""
-    if not isinstance(layer, Blockwise) or layer.task.func not in GETTERS:
+    if isinstance(layer, Blockwise):
+        takes = {layer.task.func: layer.indices[0][0]}
+    else:
+        takes = {getattr(task, "func", None): _first_of(task) for task in layer.values()}
+    if not takes or not takes.keys() <= set(GETTERS):
         return False
-    source: Any = layer.indices[0][0]
-    if isinstance(source, TaskRef):
+    source = takes.popitem()[1]
+    if isinstance(source, TaskRef | Alias):
         source = _data(layers[get_name_from_key(source.key)]).get(source.key)
         source = source.value if isinstance(source, DataNode) else source
     return is_cupy(source) or _is_plain(source)
+
+
+def _first_of(task: Any) -> Any:
+    """The first argument of a task, if it has any."""
+    return next(iter(getattr(task, "args", ())), None)
 
 
 def _is_plain(array: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from numbers import Real
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from dask_gpuselect.maths.fits.concentration import Criterion
 from dask_gpuselect.maths.fits.designs import Design, solve
 from dask_gpuselect.maths.fits.scales import NORMAL, rows_covered
 from dask_gpuselect.maths.fits.starts import StartSettings
-from dask_gpuselect.quiet import outside, quiet
+from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
@@ -156,9 +157,14 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             return float(super().score(X, y, sample_weight))
         if sample_weight is not None:
             raise ValueError("sample_weight is not supported for dask arrays")
-        residual = y - self.predict(X)
-        with outside():
-            return float(1 - (residual * residual).mean() / y.var())
+        check_is_fitted(self)
+        X, y = _entered(X, "X"), _entered(y, "y")
+        check_table(X, "X")
+        self._check_columns(X)
+        predict = partial(_predicted, coef=self.coef_, intercept=self.intercept_)
+        n, mean, of_y, of_residual = passes.squares(X, _aligned(X, y), predict).T
+        around = of_y.sum() + (n * (mean - np.average(mean, weights=n)) ** 2).sum()
+        return float(1 - of_residual.sum() / around)
 
     # --- What is asked ----------------------------------------------------------------------------
 

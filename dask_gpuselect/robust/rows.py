@@ -13,7 +13,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import namespace
+from dask_gpuselect.arrays import as_float64, namespace
 from dask_gpuselect.engine import threads
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced
 from dask_gpuselect.engine.marks import Marks, Seen, marks_of
@@ -253,3 +253,25 @@ def _size(x: Any, y: Any, own: None) -> list[int]:
 
 def _join_sizes(parts: list[list[int]]) -> list[int]:
     return [size for part in parts for size in part]
+
+
+# --- One load, of rows that nothing is known of ---------------------------------------------------
+
+
+def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatArray:
+    """Of each chunk of rows, the number of them, the mean of y, and the sums of the squares of y's
+    distances from it and from what is predicted: shape (chunks, 4)."""
+    name = f"robust-squares-{tokenize(x.name, y.name, predict)}"
+    parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
+    how = (np.concatenate, np.concatenate, f"robust-squares-all-{tokenize(name)}")
+    with outside():  # the sources are the user's
+        found: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
+    return found
+
+
+def _squares(x: Any, y: Any, *, predict: Callable[[Any], Any]) -> FloatArray:
+    values = as_float64(y[:, 0])
+    residual, n = values - predict(x), len(values)
+    mean = float(values.mean()) if n else 0.0
+    distance = values - mean
+    return np.array([[n, mean, float(distance @ distance), float(residual @ residual)]])

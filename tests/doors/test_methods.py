@@ -329,6 +329,7 @@ def test_positional_arguments_are_numpys_or_dasks(calls: list[str]) -> None:
         np.testing.assert_array_equal(mine.compute(), other)
 
 
+@pytest.mark.legacy
 def test_what_ours_does_not_know_is_dasks(calls: list[str]) -> None:
     x = da.from_array(data(), chunks=(20, 11))
     out = da.zeros(30)

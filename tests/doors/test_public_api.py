@@ -295,6 +295,7 @@ GRAPHS = (
     "engine.columns",
     "engine.door",
     "engine.exchange",
+    "engine.expressions",
     "engine.rounds",
     "engine.loads",
     "engine.pilot",
@@ -302,6 +303,9 @@ GRAPHS = (
     "engine.reads",
     "engine.source",
 )
+# Those that may know that dask has graphs of layers, and which arrays these make.
+LAYERS = ("engine.graphs", "engine.source", "engine.expressions")
+HIGH_LEVEL = ("dask.highlevelgraph", "dask.blockwise", "dask.layers")
 GRAPH_MACHINERY = (
     "dask._task_spec",
     "dask.blockwise",
@@ -379,6 +383,13 @@ def test_few_modules_stand_at_the_top() -> None:
 def test_only_few_modules_know_how_a_graph_is_written(module: str) -> None:
     for name in imports(modules()[module]):
         assert not name.startswith(GRAPH_MACHINERY), name
+
+
+@pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS}))
+def test_fewer_know_that_there_are_layers(module: str) -> None:
+    for name in imports(modules()[module]):
+        assert not name.startswith(HIGH_LEVEL), name
+        assert name not in ("dask.array", "dask.array.core.Array"), name
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if name.startswith("kernels")])

@@ -520,6 +520,7 @@ def test_deterministic_names() -> None:
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.legacy
 def test_fuses_with_the_reader() -> None:
     x = Source((40, 50)).lazy((20, 30), inline=True)
     (y,) = dask.optimize(to_gpu(x))

@@ -13,6 +13,7 @@ import xarray as xr
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, disable, enable
 from tests.data import normal
+from tests.graphs import names_of
 from tests.sources import Source
 
 DIMS: tuple[Any, ...] = (None, "time", ["y", "time"], ["x"], ["time", "y", "x"])
@@ -50,7 +51,7 @@ def chunked(array: Any) -> Any:
 
 
 def is_lazy_and_in_place(found: xr.DataArray) -> bool:
-    return isinstance(found.data, da.Array) and "rechunk" not in str(list(found.data.dask.layers))
+    return isinstance(found.data, da.Array) and "rechunk" not in str(names_of(found.data))
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")

@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile, sort, sort_by
-from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.source import is_in_memory
+from dask_gpuselect.engine import door, source
 from dask_gpuselect.kernels import fingerprint
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
 from tests.backends import Backend
 from tests.data import hashed
+from tests.graphs import of_sources
+
+entered = of_sources(door.entered)
+is_in_memory = of_sources(source.is_in_memory)
 
 X = hashed(np.arange(60)).reshape(30, 2)
 Y = hashed(np.arange(30) + 100)

@@ -164,6 +164,7 @@ PICTURES = [
 ]
 
 
+@pytest.mark.legacy
 @pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize(("question", "tasks"), PICTURES)
 def test_a_picture_of_the_tasks(question: Any, tasks: dict[str, int], tmp_path: Path) -> None:
@@ -178,6 +179,7 @@ def test_a_picture_of_the_tasks(question: Any, tasks: dict[str, int], tmp_path: 
     assert ends == circles.keys() | boxes.keys()
 
 
+@pytest.mark.legacy
 @pytest.mark.usefixtures("_undrawn")
 def test_a_picture_of_the_layers(tmp_path: Path) -> None:
     """From two loads to the answer: the second array is a copy that waits for the bracket."""

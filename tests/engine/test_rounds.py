@@ -28,6 +28,7 @@ from dask_gpuselect.strategies import STRATEGIES, Bisection, Kelley, Strategy, s
 from dask_gpuselect.strategies.known import Known, Reply
 from tests.backends import Backend
 from tests.data import FLOATS, hashed, normal, uniform
+from tests.graphs import names_of
 from tests.oracle import check
 from tests.selecting import VARIANTS, find
 from tests.sources import Source, changing
@@ -336,7 +337,7 @@ def test_questions_share_the_opening() -> None:
 def test_layers_are_named_for_what_they_do() -> None:
     x = Source(SHAPE).lazy(CHUNKS)
     answer = order_statistic(x, 3, strategy=Kelley(iterations=2))
-    names = {re.sub(r"-[0-9a-f]{32}.*", "", name) for name in answer.dask.layers}
+    names = {re.sub(r"-[0-9a-f]{32}.*", "", name) for name in names_of(answer)}
     assert {
         "order-statistic-kelley-opening",
         "order-statistic-kelley-round1",

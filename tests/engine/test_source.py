@@ -10,18 +10,22 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph
+from dask._task_spec import DataNode, Task, TaskRef
 from dask.blockwise import Blockwise
 from dask.graph_manipulation import bind, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_gpuselect import explain, median, sort
 from dask_gpuselect.engine import source
-from dask_gpuselect.engine.source import is_in_memory, private_copy
+from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.sorting import graph as sorting
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal
+from tests.graphs import of_sources, tasks_of
 from tests.sources import Source
+
+is_in_memory = of_sources(source.is_in_memory)
+private_copy = of_sources(source.private_copy)
 
 Make = Callable[[Path], da.Array]
 
@@ -46,7 +50,7 @@ def legacy() -> da.Array:
         "base": (np.arange, 4),
         ("other", 0): (np.multiply, ("x", 1), 2),
     }
-    return da.Array(graph, "x", ((3, 4, 4),), dtype=float)
+    return source.DaskArray(graph, "x", ((3, 4, 4),), dtype=float)
 
 
 def lazy() -> da.Array:
@@ -132,17 +136,13 @@ every_source = pytest.mark.parametrize(
 def waiting_copy(x: da.Array) -> da.Array:
     """A copy after the turn, whose graph holds the turn as well."""
     copy = private_copy(x, "a seed", after=TURN, after_layer=TURN)
-    if copy is x:
+    if copy.name == as_source(x).name:
         return x
     graph = HighLevelGraph(
         {**copy.dask.layers, TURN: turn_graph()}, {**copy.dask.dependencies, TURN: set()}
     )
     graph.validate()
-    return da.Array(graph, copy.name, copy.chunks, meta=copy._meta)
-
-
-def tasks(x: da.Array) -> dict[Any, GraphNode]:
-    return convert_legacy_graph(dict(x.dask.cull({*dask.core.flatten(x.__dask_keys__())})))
+    return source.DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
 
 
 @every_source
@@ -160,7 +160,7 @@ def test_a_copy_is_the_same_array(kind: Backend, make: Make, tmp_path: Path) -> 
 @every_source
 def test_a_copy_shares_data_only_and_waits(kind: Backend, make: Make, tmp_path: Path) -> None:
     x = make(tmp_path)
-    original, copy = tasks(x), tasks(waiting_copy(x))
+    original, copy = tasks_of(as_source(x)), tasks_of(waiting_copy(x))
     for key in original.keys() & copy.keys():
         assert isinstance(original[key], DataNode), key
     for key, task in copy.items():
@@ -178,6 +178,7 @@ def test_copies_of_one_seed_are_one(kind: Backend, make: Make, tmp_path: Path) -
     assert set(private_copy(x, "a").dask) == set(private_copy(x, "a").dask)
 
 
+@pytest.mark.legacy
 def test_blockwise_layers_stay_symbolic() -> None:
     copy = private_copy(Source((4,)).lazy(1) * 2 + 1, "a", after=TURN, after_layer=TURN)
     kinds = [type(layer) for layer in copy.dask.layers.values()]
@@ -191,9 +192,10 @@ def test_blockwise_layers_stay_symbolic() -> None:
 
 def test_chunks_in_memory_are_not_copied(backend: Backend) -> None:
     for x in (backend.held(normal(100), 30), backend.mapped(lazy()).persist()):
-        assert private_copy(x, "a", after=TURN, after_layer=TURN) is x
+        assert private_copy(x, "a", after=TURN, after_layer=TURN).name == as_source(x).name
 
 
+@pytest.mark.legacy
 @pytest.mark.parametrize("reduce", [da.mean, da.sum, da.var, median])
 def test_small_results_of_reductions_are_shared(reduce: Callable[[da.Array], da.Array]) -> None:
     x = lazy()
@@ -206,6 +208,7 @@ def test_small_results_of_reductions_are_shared(reduce: Callable[[da.Array], da.
     assert len(copy.dask.layers) == len(result.dask.layers) + 4
 
 
+@pytest.mark.legacy
 def test_large_results_of_reductions_are_copied() -> None:
     x = Source((12, 1000)).lazy((2, 10))
     result = x.sum(axis=0)  # 8,000 bytes, where a chunk has 160
@@ -213,6 +216,7 @@ def test_large_results_of_reductions_are_copied() -> None:
     assert result.name not in copy.dask.layers
 
 
+@pytest.mark.legacy
 def test_annotations_stay() -> None:
     """Of symbolic and of materialised layers, and no layer gets another's."""
     with dask.annotate(retries=3):
@@ -228,9 +232,10 @@ def test_annotations_stay() -> None:
     assert annotations["mul"] is None
 
 
+@pytest.mark.legacy
 def test_a_reader_is_left_as_dask_knows_it() -> None:
     """Dask fuses slices into its own reading functions, and into no other."""
-    copy = tasks(waiting_copy(lazy()))
+    copy = tasks_of(waiting_copy(lazy()))
     readers = [
         task for task in copy.values() if isinstance(task, Task) and "getter" in str(task.func)
     ]
