@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import dask
+import dask.array
 import pytest
 from hypothesis import settings
 
@@ -216,8 +216,8 @@ class Expressions:
     """
 
     def __init__(self, package: str) -> None:
-        if package == "dask":
-            dask.config.set({"array.query-planning": True})
+        if package == "dask" and not dask.array.array_expr_enabled():
+            raise pytest.UsageError("--expressions dask needs DASK_ARRAY__QUERY_PLANNING=True")
         self.module = import_module({"dask": "dask.array", "dask-array": "dask_array"}[package])
         if package == "dask-array":
             import_module("dask_array.xarray").register()

@@ -151,6 +151,5 @@ def changing(
         return change(values, int(mine.name.removeprefix("load-")))
 
     blocks = da.zeros(size * n_chunks, chunks=size)
-    x = blocks.map_blocks(read, dtype=np.float64, meta=np.empty(0))
-    x._chunks = ((np.nan,) * n_chunks,)  # as of boolean indexing
-    return x
+    unknown = ((np.nan,) * n_chunks,)  # as of boolean indexing
+    return blocks.map_blocks(read, dtype=np.float64, meta=np.empty(0), chunks=unknown)

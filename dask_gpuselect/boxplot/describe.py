@@ -162,7 +162,7 @@ def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
     if isinstance(a, Mapping):
         names, arrays = [str(key) for key in a], list(a.values())
     elif isinstance(a, list | tuple) and any(
-        np.ndim(item) or is_dask_collection(item) for item in a
+        is_dask_collection(item) or np.ndim(item) for item in a
     ):
         names, arrays = [None] * len(a), list(a)
     else:

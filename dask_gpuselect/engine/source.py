@@ -35,7 +35,6 @@ from dask._task_spec import (
     convert_legacy_task,
 )
 from dask.array import core, optimization
-from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
 from dask.core import flatten
@@ -61,7 +60,7 @@ DOOR = "checked-"
 REDUCED, DASK_REDUCED = "-reduced", "-aggregate-"
 
 # What takes a chunk of an array-like, in the layer of `da.from_array`.
-GETTERS = (getter, getter_inline, getter_nofancy)
+GETTERS = {"getter", "getter_inline", "getter_nofancy"}
 
 # Where no chunk's size is known, this many bytes count as small.
 SMALL_RESULT = 1024
@@ -160,25 +159,23 @@ def is_in_memory(x: DaskArray) -> bool:
     return name in layers and (_is_in_memory(layers[name]) or _is_view(layers[name], layers))
 
 
-def _is_view(layer: Layer, layers: Mapping[str, Layer]) -> bool:
+def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
     """Whether a layer takes chunks of an array in memory, as that of
     ``da.from_array(cupy_array, asarray=False)`` does."""
-    if isinstance(layer, Blockwise):
-        takes = {layer.task.func: layer.indices[0][0]}
-    else:
-        takes = {getattr(task, "func", None): _first_of(task) for task in layer.values()}
-    if not takes or not takes.keys() <= set(GETTERS):
+    is_blockwise = isinstance(layer, Blockwise)
+    tasks = [layer.task] if is_blockwise else [*layer.values()]
+    if not tasks or not all(map(_is_getter, tasks)):
         return False
-    source = takes.popitem()[1]
+    source: Any = layer.indices[0][0] if is_blockwise else tasks[0].args[0]
     if isinstance(source, TaskRef | Alias):
         source = _data(layers[get_name_from_key(source.key)]).get(source.key)
         source = source.value if isinstance(source, DataNode) else source
     return is_cupy(source) or _is_plain(source)
 
 
-def _first_of(task: Any) -> Any:
-    """The first argument of a task, if it has any."""
-    return next(iter(getattr(task, "args", ())), None)
+def _is_getter(task: Any) -> bool:
+    """Whether a task takes a chunk of an array-like; expressions have getters of their own."""
+    return getattr(getattr(task, "func", None), "__name__", "") in GETTERS
 
 
 def _is_plain(array: Any) -> bool:

@@ -319,7 +319,8 @@ class Wrapped:
 
 
 def with_unit(values: Any) -> Any:
-    return np.asarray(values, "f8").view(Quantity)
+    plain = values.compute() if hasattr(values, "compute") else values
+    return np.asarray(plain, "f8").view(Quantity)
 
 
 @pytest.mark.parametrize(("name", "key"), ARGUMENTS)

@@ -134,6 +134,9 @@ from dask_gpuselect import median, quantile
 from tests.backends import CUPY
 from tests.sources import Source
 
+# Its processes know nothing of --expressions.
+pytestmark = pytest.mark.legacy
+
 pool = cupy.cuda.MemoryPool()
 peak = 0
 

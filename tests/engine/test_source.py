@@ -145,9 +145,20 @@ def waiting_copy(x: da.Array) -> da.Array:
     return source.DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
 
 
+def made(make: Make, path: Path) -> da.Array:
+    """A source, if it is one of those that a package of expressions can make and compute."""
+    x = make(path)
+    if not isinstance(x, source.DaskArray):
+        try:
+            x.compute(scheduler="sync")
+        except Exception as error:
+            pytest.skip(f"the source itself fails: {error!r}")
+    return x
+
+
 @every_source
 def test_a_copy_is_the_same_array(kind: Backend, make: Make, tmp_path: Path) -> None:
-    x = make(tmp_path)
+    x = made(make, tmp_path)
     copy = waiting_copy(x)
     assert copy.chunks == x.chunks or np.isnan(x.shape).any()
     assert copy.dtype == x.dtype
@@ -159,7 +170,7 @@ def test_a_copy_is_the_same_array(kind: Backend, make: Make, tmp_path: Path) -> 
 
 @every_source
 def test_a_copy_shares_data_only_and_waits(kind: Backend, make: Make, tmp_path: Path) -> None:
-    x = make(tmp_path)
+    x = made(make, tmp_path)
     original, copy = tasks_of(as_source(x)), tasks_of(waiting_copy(x))
     for key in original.keys() & copy.keys():
         assert isinstance(original[key], DataNode), key
@@ -173,7 +184,7 @@ def test_a_copy_shares_data_only_and_waits(kind: Backend, make: Make, tmp_path: 
 
 @every_source
 def test_copies_of_one_seed_are_one(kind: Backend, make: Make, tmp_path: Path) -> None:
-    x = make(tmp_path)
+    x = made(make, tmp_path)
     assert private_copy(x, "a").name == private_copy(x, "a").name != private_copy(x, "b").name
     assert set(private_copy(x, "a").dask) == set(private_copy(x, "a").dask)
 
