@@ -20,7 +20,7 @@ SHELL := /bin/sh
 PIP_FLAGS := -qq --disable-pip-version-check
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-pinned test-gpu lint format mypy docs bench clean
+.PHONY: help demo test test-all test-pinned test-expressions test-gpu lint format mypy docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make test         the tests, but for those that are slow, with the newest dask"
 	@echo "make test-all     those that are slow"
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
+	@echo "make test-expressions  those of engine and doors, with arrays that are expressions"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
@@ -52,6 +53,13 @@ test-all: $(VENV)/.test
 test-pinned: $(VENV_PINNED)/.test
 	$(VENV_PINNED)/bin/python $(PYTEST) $(addprefix tests/,engine features doors docs) \
 		-m "not any_dask and not slow" $(ARGS)
+
+# What is about other arrays' graphs is left out; `make test` has some tests of both packages.
+test-expressions: $(VENV)/.test
+	$(VENV)/bin/python $(PYTEST) tests/engine tests/doors -m "not slow" \
+		--expressions dask-array $(ARGS)
+	DASK_ARRAY__QUERY_PLANNING=True $(VENV)/bin/python $(PYTEST) tests/engine tests/doors \
+		-m "not slow" --expressions dask $(ARGS)
 
 # In an environment that has CuPy already: python -m pytest -m gpu --gpu
 test-gpu: $(VENV_GPU)/.test-gpu

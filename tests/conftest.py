@@ -251,7 +251,7 @@ def is_missing(error: Exception) -> bool:
             return False
         trace = trace.tb_next
     if not isinstance(error, AttributeError):
-        return isinstance(error, NotImplementedError)
+        return isinstance(error, NotImplementedError) or "sizes are unknown" in str(error)
     lacks = error.obj if isinstance(error.obj, ModuleType) else type(error.obj)
     home = getattr(error.obj, "__module__", lacks.__name__) or ""
     return home.startswith(("dask.array", "dask_array"))

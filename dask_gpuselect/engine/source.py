@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -56,8 +57,10 @@ Graph = HighLevelGraph
 # What the layers of `door.entered` are called, before their tokens.
 DOOR = "checked-"
 
-# What the layers of last tasks of reductions are called: ours behind their tokens, dask's before.
-REDUCED, DASK_REDUCED = "-reduced", "-aggregate-"
+# How the last tasks of reductions are told: ours by an r behind the token in their names, which
+# neither progress displays nor reprs show, dask's by a word before it. Low-level graphs keep names.
+REDUCED = "r"
+IS_REDUCED = re.compile(rf"-[0-9a-f]{{32}}{REDUCED}$|-aggregate-")
 
 # What takes a chunk of an array-like, in the layer of `da.from_array`.
 GETTERS = {"getter", "getter_inline", "getter_nofancy"}
@@ -306,7 +309,7 @@ def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str
 
 def is_reduction(name: str) -> bool:
     """Whether a layer holds what a reduction, ours or dask's, makes in the end."""
-    return name.endswith(REDUCED) or DASK_REDUCED in name
+    return IS_REDUCED.search(name) is not None
 
 
 def _largest_chunk(x: DaskArray) -> float:

@@ -113,7 +113,7 @@ class NeighborSearch:
             is_same=self.leave_out and self.is_lazy,
         )
         finish = _finish_without_themselves if self.leave_out else _finish
-        name = f"{label}-{token}-{self.leave_out}"
+        name = f"{label}-{tokenize(token, self.leave_out)}"
         return reduced(nearest, f"{label}-merge", partial(Nearest.merge, k=k), finish, name, k=k)
 
     def answers(self, wanted: Sequence[Answer], *known: NDArray[Any]) -> list[Any]:

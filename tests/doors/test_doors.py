@@ -295,7 +295,7 @@ class Noted(np.ndarray):
 
 
 def noted(values: Any) -> Any:
-    found = np.asarray(values, "f8").view(Noted)
+    found = plain(values).view(Noted)
     found.units = "s"
     return found
 
@@ -319,16 +319,19 @@ class Wrapped:
 
 
 def with_unit(values: Any) -> Any:
-    plain = values.compute() if hasattr(values, "compute") else values
-    return np.asarray(plain, "f8").view(Quantity)
+    return plain(values).view(Quantity)
+
+
+def plain(values: Any) -> Any:
+    return np.asarray(values.compute() if hasattr(values, "compute") else values, "f8")
 
 
 @pytest.mark.parametrize(("name", "key"), ARGUMENTS)
 def test_units_are_refused(name: str, key: str) -> None:
     """By a message that says what to pass: the answer would have lost them."""
     call = CALLS[name]
-    plain = call.data[key] if key in call.data else call.known[key]
-    numbers = np.array([1.0, 2.0]) if plain is None or isinstance(plain, str) else plain
+    given = call.data[key] if key in call.data else call.known[key]
+    numbers = np.array([1.0, 2.0]) if given is None or isinstance(given, str) else plain(given)
     quantities = {
         "Quantity in m": with_unit(numbers),
         "Noted in s": noted(numbers),

@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster, wait
 
 from dask_gpuselect import quantile
 from dask_gpuselect.engine import graphs, pilot
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_bracket, pivot_count
 from tests.backends import CUPY, NUMPY, Backend, device_problem
 from tests.graphs import names_of
@@ -123,7 +124,7 @@ def held(client: Client, place: Place, normal: Data) -> da.Array:
     wait(list(chunks.values()))
     for i, key in enumerate(keys):
         assert client.who_has()[key] == (workers[i % place.n_workers],)
-    return da.Array(chunks, "held", x.chunks, meta=x._meta)
+    return DaskArray(chunks, "held", x.chunks, meta=x._meta)
 
 
 def load(block: da.Array) -> Any:

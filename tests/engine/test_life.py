@@ -186,7 +186,7 @@ def test_a_picture_of_the_layers(tmp_path: Path) -> None:
     median(lazy()).dask.visualize(filename=str(tmp_path / "layers.dot"))
     circles, boxes, arrows = drawn((tmp_path / "layers.dot").read_text())
     assert not circles
-    label_of_layer = re.compile(r"[a-z-]{5,30}-#\d(-data|-reduced)?")
+    label_of_layer = re.compile(r"[a-z-]{5,30}-#\d(-data|r)?")
     assert all(map(label_of_layer.fullmatch, boxes.values()))
     names = {node: re.sub(r"-#.*", "", label) for node, label in boxes.items()}
     steps = Counter((names[start], names[end]) for start, end in arrows)

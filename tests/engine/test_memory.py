@@ -41,6 +41,9 @@ from tests.sources import Index, Source
 THREADS = 2
 CHUNK = 4_000_000  # bytes
 N_CHUNKS = 120
+# Its processes know nothing of --expressions.
+pytestmark = pytest.mark.legacy
+
 MEGABYTE = 1_000_000
 # The root's work on 511 pivots of every chunk, at 210 bytes a pivot, is 13 MB; the graph, what the
 # source needs to make a chunk, and what the allocator keeps were 8 MB and less.
@@ -133,9 +136,6 @@ import cupy, dask
 from dask_gpuselect import median, quantile
 from tests.backends import CUPY
 from tests.sources import Source
-
-# Its processes know nothing of --expressions.
-pytestmark = pytest.mark.legacy
 
 pool = cupy.cuda.MemoryPool()
 peak = 0

@@ -1,0 +1,293 @@
+"""Arrays that are expressions, of dask-array, or of dask where its query planning is on: every
+public function takes them, answers with them, and loads no more of them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array
+import numpy as np
+import pytest
+from dask._task_spec import DataNode
+from dask.core import flatten
+
+import dask_gpuselect
+from dask_gpuselect import describe_boxplot, enable, median, nanquantile, quantile, sort, sort_by
+from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.engine.expressions import LowLevel, as_source, kind_of
+from dask_gpuselect.engine.source import DaskArray, from_array
+from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
+from dask_gpuselect.robust import LeastTrimmedSquares, mad
+from tests.calls import Call, calls
+from tests.data import normal
+from tests.graphs import names_of
+from tests.sources import Source
+
+da: Any = dask.array
+if not dask.array.array_expr_enabled():
+    da = pytest.importorskip("dask_array")
+
+SHAPE, CHUNKS = (60, 50), (25, 20)
+CALLS = calls()
+
+
+def lazy(source: Source) -> Any:
+    return da.from_array(source, chunks=CHUNKS, meta=np.empty((0, 0)))  # else it reads to know
+
+
+def counted() -> tuple[Source, Any]:
+    source = Source(SHAPE)
+    return source, lazy(source)
+
+
+# --------------------------------------------------------------------------------------------------
+# Every public function
+# --------------------------------------------------------------------------------------------------
+
+
+def values_of(found: Any) -> Any:
+    """An answer, computed, in lists and tuples of plain arrays and numbers."""
+    if isinstance(found, tuple | list) or getattr(found, "dtype", None) == object:
+        return [values_of(each) for each in found]
+    if hasattr(found, "get_params"):
+        return [
+            [name, values_of(value)]
+            for name, value in sorted(vars(found).items())
+            if not hasattr(value, "dtype") or name != "random_state"
+        ]
+    if dask.is_dask_collection(found):
+        return values_of(found.compute())
+    if hasattr(found, "to_dict"):
+        return [[name, values_of(value)] for name, value in found.to_dict().items()]
+    if hasattr(found, "upto"):
+        return [found.points, found.below, found.upto]
+    return found
+
+
+def arrays_in(found: Any) -> list[Any]:
+    """The lazy arrays of an answer."""
+    if isinstance(found, tuple | list):
+        return [array for each in found for array in arrays_in(each)]
+    if hasattr(found, "get_params"):
+        return [array for each in vars(found).values() for array in arrays_in(each)]
+    return [found] if isinstance(found, DaskArray | da.Array) else []
+
+
+def asked(call: Call, make: Callable[..., Any]) -> Any:
+    data = {
+        key: make(value, chunks=(2, *value.shape[1:])) if isinstance(value, np.ndarray) else value
+        for key, value in call.data.items()
+    }
+    return call(**data)
+
+
+# The accessor's own array is no argument; `explain` answers with no array.
+DATA = [
+    name
+    for name, call in CALLS.items()
+    if any(isinstance(each, np.ndarray) for each in call.data.values()) and "exact" not in name
+]
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_every_function_answers_in_kind(name: str) -> None:
+    call = CALLS[name]
+    found, expected = asked(call, da.from_array), asked(call, from_array)
+    assert [type(each) for each in arrays_in(found)] == [da.Array] * len(arrays_in(expected))
+    np.testing.assert_equal(values_of(found), values_of(expected))
+
+
+def test_answers_are_what_they_say() -> None:
+    source, x = counted()
+    for found in (median(x), nanquantile(x, [0.1, 0.5]), median(x, axis=0, keepdims=True)):
+        assert type(found) is da.Array
+        assert found.shape == found.compute().shape
+        assert found.dtype == found.compute().dtype
+    assert median(x).name == median(lazy(source)).name != median(x, axis=0).name
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_a_mapping_and_a_list_of_arrays(axis: int | None) -> None:
+    source, x = counted()
+    boxes = describe_boxplot({"x": x, "twice": x * 2}, axis=axis).compute()
+    assert set(source.loads.values()) == {2 if axis is None else 1} or axis == 0
+    assert boxes[0].med == np.median(source.whole(), axis=axis).ravel()[0]
+
+
+def test_estimators_keep_what_they_are_given() -> None:
+    a = normal(400).reshape(100, 4)
+    x, y = da.from_array(a[:, :3], chunks=(30, 3)), da.from_array(a[:, 3], chunks=30)
+    fitted = LeastTrimmedSquares(n_starts=20, n_best=2, random_state=0).fit(x, y)
+    assert type(fitted.support_) is type(fitted.predict(x)) is da.Array
+    plain = LeastTrimmedSquares(n_starts=20, n_best=2, random_state=0).fit(a[:, :3], a[:, 3])
+    np.testing.assert_array_equal(fitted.support_.compute(), plain.support_)
+    assert fitted.score(x, y) == pytest.approx(plain.score(a[:, :3], a[:, 3]), rel=1e-12)
+    found = NearestNeighbors(n_neighbors=2).fit(x).kneighbors(a[:5, :3])
+    assert [type(each) for each in found] == [da.Array, da.Array]
+    assert type(KNeighborsRegressor(2).fit(x, a[:, 3]).predict(x)) is da.Array
+    expected = kneighbors(a[:, :3], a[:5, :3], 2)
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine.compute(), other)
+
+
+# --------------------------------------------------------------------------------------------------
+# The promise
+# --------------------------------------------------------------------------------------------------
+
+QUESTIONS: Mapping[str, tuple[Callable[[Any], Any], int]] = {
+    "median": (median, 2),
+    "quantiles": (lambda x: quantile(x, [0.1, 0.5, 0.9]), 2),
+    "box": (describe_boxplot, 2),
+    "ecdf": (lambda x: ecdf(x, 11), 2),
+    "sort": (lambda x: sort(x.ravel() if hasattr(x, "ravel") else x[:, 0]), 3),
+    "mad": (mad, 2),
+    "what is derived": (lambda x: median(abs(x * 2 - 1)), 2),
+    "beside the source": (lambda x: x - median(x), 3),
+    "in itself": (lambda x: median(abs(x - median(x))), 4),
+    "with a mean": (lambda x: median(x - x.mean()), 3),
+    "with means": (lambda x: median(x - x.mean(axis=0)), 3),
+    "lanes in one column": (lambda x: median(x, axis=0), 1),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_loads(name: str) -> None:
+    source, x = counted()
+    ask, most = QUESTIONS[name]
+    answer = ask(x)
+    assert not source.loads
+    (found,) = dask.compute(answer)
+    assert set(source.loads.values()) == {most}
+    del found
+
+
+def test_data_in_memory_are_read_in_place() -> None:
+    source, x = counted()
+    kept = x.persist()
+    assert set(source.loads.values()) == {1}
+    median(kept).compute()
+    quantile(kept, [0.3, 0.4]).compute()
+    assert set(source.loads.values()) == {1}
+    held = da.from_array(normal(100), chunks=30)
+    nodes = as_source(held).dask.values()
+    assert len(nodes) == 4
+    assert all(isinstance(node, DataNode) for node in nodes)
+
+
+def test_answers_persist_compose_and_pickle() -> None:
+    source, x = counted()
+    answer = (median(x) + quantile(x, [0.0, 1.0])).persist()
+    assert set(source.loads.values()) == {3}
+    expected = np.median(source.whole()) + np.quantile(source.whole(), [0.0, 1.0])
+    np.testing.assert_array_equal(answer.compute(), expected)
+    y = da.from_array(normal(1000), chunks=300)
+    again = pickle.loads(pickle.dumps(median(y)))
+    assert again.compute() == np.median(normal(1000))
+
+
+def test_on_a_cluster(cluster_here: Any) -> None:
+    x = da.from_array(normal(10_000), chunks=3000)
+    assert median(x).compute() == np.median(normal(10_000))
+    kept = (x + 1).persist()
+    assert median(kept).compute() == np.median(normal(10_000) + 1)
+    assert quantile(kept, [0.5]).compute() == np.median(normal(10_000) + 1)
+
+
+# --------------------------------------------------------------------------------------------------
+# The accessor, and while enabled
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_accessor() -> None:
+    x = da.from_array(normal(1000), chunks=300)
+    assert da.Array.exact is dask_gpuselect.methods.Exact
+    assert x.exact.median().compute() == np.median(normal(1000))
+    assert type(x.exact.quantile([0.5])) is da.Array
+    assert x.exact.describe_boxplot().compute()[0].med == np.median(normal(1000))
+
+
+def test_enable_reaches_them() -> None:
+    x = da.from_array(normal(1000).reshape(20, 50), chunks=(7, 20))
+    before = [getattr(da, name) for name in ("median", "nanquantile")]
+    with enable():
+        assert da.median(x).compute() == np.median(normal(1000))
+        assert x.median().compute() == np.median(normal(1000))
+        assert x.percentile(30).compute() == np.percentile(normal(1000), 30)
+        np.testing.assert_array_equal(
+            da.nanquantile(x, [0.1, 0.2], axis=0).compute(),
+            np.nanquantile(normal(1000).reshape(20, 50), [0.1, 0.2], axis=0),
+        )
+        if da is not dask.array:  # whose expressions do not tell NumPy what to call
+            assert np.median(x).compute() == np.median(normal(1000))
+    assert [getattr(da, name) for name in ("median", "nanquantile")] == before
+    assert not hasattr(x, "describe_boxplot")
+
+
+# --------------------------------------------------------------------------------------------------
+# Mixed inputs
+# --------------------------------------------------------------------------------------------------
+
+
+def test_mixed_inputs_are_refused_with_a_way_out() -> None:
+    a = normal(100)
+    key, value = da.from_array(a, chunks=30), from_array(-a, chunks=30)
+    with pytest.raises(TypeError, match="key is an array of dask.array, and values one of|key is"):
+        sort_by(value, key)
+    with pytest.raises(TypeError, match="from_graph"):
+        describe_boxplot([key, value])
+    with pytest.raises(TypeError, match="make both by the same package"):
+        LeastTrimmedSquares().fit(key[:, None], value)
+    if da is not dask.array:
+        made = da.core.from_graph(value.dask, value._meta, value.chunks, [], value.name)
+        found = sort_by(key, made)[1]
+        np.testing.assert_array_equal(found.compute(), -np.sort(a))
+
+
+def test_plain_arrays_go_with_them() -> None:
+    a = normal(100)
+    _, found = sort_by(da.from_array(a, chunks=30), -a)
+    assert type(found) is da.Array
+    np.testing.assert_array_equal(found.compute(), -np.sort(a))
+
+
+# --------------------------------------------------------------------------------------------------
+# How
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_array_that_is_none_is_left_alone() -> None:
+    x = from_array(normal(100), chunks=30)
+    assert as_source(x) is x
+    assert kind_of(x) is None
+    assert type(median(x)) is DaskArray
+
+
+def test_the_tasks_of_an_answer_are_made_when_they_are_wanted() -> None:
+    _, x = counted()
+    tasks = LowLevel(median(as_source(x)))
+    assert "tasks" not in vars(tasks)
+    assert len(tasks) > 18
+    assert {*tasks} >= {*flatten(tasks.array.__dask_keys__())}
+    assert {name.split("-")[0] for name in names_of(median(x))} >= {"median", "quantile"}
+
+
+@pytest.mark.skipif(dask.array.array_expr_enabled(), reason="it is on")
+def test_with_query_planning() -> None:
+    """All of this file once more, in a process in which dask's own arrays are expressions."""
+    here = Path(__file__)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", here.name],
+        cwd=here.parent,
+        env=os.environ | {"DASK_ARRAY__QUERY_PLANNING": "True", "PYTHONPATH": str(here.parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
