@@ -203,23 +203,39 @@ def reduced_together(
         (grid,), (last,) = grids, finishes
         how = (last.function, last.name, last.key)
         return [reduced(grid, merge_name, merge, *how, **last.arguments)]
-    bundle = _bundled(grids, merge_name)
+    return finished_together(bundled(grids, merge_name), merge_name, merge, finishes)
+
+
+def finished_together(
+    bundle: da.Array,
+    merge_name: str,
+    merge: Callable[[list[Any]], Any],
+    finishes: Sequence[Finish],
+) -> list[da.Array]:
+    """What one tree of merges makes of a bundle of grids, for each of them.
+
+    Parameters
+    ----------
+    bundle : dask array
+        As of `bundled`.
+    merge_name, merge, finishes
+        As for `reduced_together`.
+    """
     names = tokenize(bundle.name, [last.name for last in finishes])
-    merge_each = partial(_merge_each, merge=merge)
+    merge_each = partial(merge_columns, merge=merge)
     merged = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
     results = []
-    for i, (grid, last) in enumerate(zip(grids, finishes, strict=True)):
+    for i, last in enumerate(finishes):
         key = last.key or (last.name,)
         whole = TaskRef((merged.name,))
         task = Task(key, quietly(_finish_one), whole, i, last.function, **last.arguments)
-        graph = HighLevelGraph.merge(merged.dask, grid.dask)
         needs = {merged.name} | layers_of(last.arguments)
-        graph = extended(graph, last.name, AnswerLayer({key: task}), needs)
+        graph = extended(merged.dask, last.name, AnswerLayer({key: task}), needs)
         results.append(objects(graph, last.name, ()))
     return results
 
 
-def _bundled(grids: Sequence[da.Array], label: str) -> da.Array:
+def bundled(grids: Sequence[da.Array], label: str) -> da.Array:
     """The objects of some grids, for each chunk, in C order: a list for each grid, of one object or
     of none."""
     name = f"{label}-bundle-{tokenize([grid.name for grid in grids])}"
@@ -242,7 +258,7 @@ def _as_they_are(bundle: Bundle) -> Bundle:
     return bundle
 
 
-def _merge_each(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> Bundle:
+def merge_columns(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> Bundle:
     columns = (list(itertools.chain(*parts)) for parts in zip(*bundles, strict=True))
     return [[merge(parts)] if parts else [] for parts in columns]
 
