@@ -28,8 +28,7 @@ from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask import config
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.questions import LaneQuestion, Question
@@ -125,7 +124,7 @@ def narrowing_of(x: da.Array, question: Question) -> Narrowing | None:
     itemsize = selection_dtype(x.dtype).itemsize
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
-        size = parse_bytes(config.get("array.chunk-size")) / itemsize
+        size = settings.chunk_bytes() / itemsize
     return plan_narrowing(
         x.npartitions, math.ceil(size), question.n_ranges, question.share, itemsize, limit
     )
