@@ -15,7 +15,7 @@ not narrow the ranges enough, what is kept are the groups of the next look. The 
 that all pivots prove.
 
 A task that keeps waits for all chunks and, apart from that, for its own: `dask.order` takes time in
-proportion to the number of such tasks times that of the chunks. So there are at most `MOST_GROUPS`.
+proportion to the number of groups times that of chunks. So there are at most `sizes.MOST_GROUPS`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,6 @@ from dask_gpuselect.maths.sizes import Narrowing
 
 LABEL = "quantile-narrowing"
 
-# Of 100,000 chunks `dask.order` takes 5 s longer with so many.
-MOST_GROUPS = 1024
-
 Column = list[Cuts | None]
 
 
@@ -62,10 +59,11 @@ def narrowed(
     narrowings : sequence of Narrowing or None
         None where all pivots are wanted.
     """
-    groups = _grouped(grids)
+    planned = [each for each in narrowings if each]
+    groups = _grouped(grids, max(each.groups for each in planned))
     n_groups = groups.npartitions
     rooms = [each and max(each.room // n_groups, 1) for each in narrowings]
-    for _ in range(max(each.looks for each in narrowings if each)):
+    for _ in range(max(each.looks for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
         merge = partial(graphs.merge_columns, merge=merge_cuts)
@@ -77,12 +75,12 @@ def narrowed(
     return groups
 
 
-def _grouped(grids: Sequence[da.Array]) -> da.Array:
-    """The cuts of some chunks, for each group: a list for each array."""
+def _grouped(grids: Sequence[da.Array], most: int) -> da.Array:
+    """The cuts of some chunks, for each of at most so many groups: a list for each array."""
     alone = len(grids) == 1
     grid = grids[0] if alone else graphs.bundled(grids, LABEL)
     keys = list(flatten(grid.__dask_keys__()))
-    size = max(graphs.split_every(None, graphs.MERGE_EVERY), -(-len(keys) // MOST_GROUPS))
+    size = max(graphs.split_every(None, graphs.MERGE_EVERY), -(-len(keys) // most))
     name = f"{LABEL}-groups-{tokenize(grid.name, size)}"
     tasks = {}
     for i, begin in enumerate(range(0, len(keys), size)):

@@ -25,6 +25,7 @@ from dask_gpuselect import (
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import narrowing, pilot
 from dask_gpuselect.engine.reports import Proven
+from dask_gpuselect.maths import sizes
 from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.robust import mad
 from tests.backends import Backend
@@ -207,7 +208,7 @@ def test_on_a_cluster(cluster_here: Client) -> None:
 
 def test_there_are_few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a task that waits for all chunks and for its own."""
-    monkeypatch.setattr(narrowing, "MOST_GROUPS", 3)
+    monkeypatch.setattr(sizes, "MOST_GROUPS", 3)
     x = lazy()
     with dask.config.set(LIMIT):
         answer = median(x)
