@@ -9,11 +9,12 @@ graphs, the scheduler by a cluster in this process; prints Markdown.
 `root` makes the cuts that chunks of `--size` elements report: order statistics of a uniform sample
 are sums of gamma variates, so that no chunk is made. They go group by group through the functions
 that the tasks call, and each root's task runs in a process of its own, with its arguments read from
-a file as they arrive on a worker. Its peak is what tracemalloc knows of all arrays, arguments too.
-Candidates are as many as lie in the brackets that are proven, by the distribution.
+a file as they arrive on a worker. Its peak is what tracemalloc knows of all arrays, arguments too;
+beside it stands what the system says of the process, Python and modules included. Candidates are as
+many as lie in the brackets that are proven, by the distribution.
 
-`client` builds and orders the graph of ``median(x)``; 1_000_000 chunks take ten minutes and 10 GB.
-`paper` prints what `plan_narrowing` says of larger arrays.
+`client` builds and orders the graph of ``median(x)``; 1_000_000 chunks take ten minutes and 7 GB.
+`paper` prints what `explain` says of larger arrays.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _look
 from dask_gpuselect.engine.narrowing import _kept_of_each, _ranges_of_each, _some_of_each
 from dask_gpuselect.engine.plans import ROOT_LIMIT
-from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts
+from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.sizes import Narrowing, pivot_count, plan_narrowing
@@ -101,12 +102,24 @@ class Model:
         return float(np.mean(np.clip(high - moves, 0, 1) - np.clip(low - moves, 0, 1)))
 
 
-def measured(work: Callable[..., Any], path: Path, *args: Any) -> tuple[Any, float, float]:
-    """What a task makes of what is in a file, in a process of its own; its peak, by tracemalloc,
-    and its seconds."""
+@dataclass(frozen=True)
+class Measured:
+    """Peaks of a task in bytes, of arrays and of the process, and its seconds."""
+
+    arrays: float
+    process: float
+    seconds: float
+
+    def row(self, name: str, what: str) -> list[str]:
+        peaks = (f"{peak / MEGABYTE:,.0f} MB" for peak in (self.arrays, self.process))
+        return [name, what, *peaks, f"{self.seconds:.1f} s"]
+
+
+def measured(work: Callable[..., Any], path: Path, *args: Any) -> tuple[Any, Measured]:
+    """What a task makes of what is in a file, in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found, peak, seconds = pool.apply(_measure, (work, path, args))
-    return found, peak, seconds
+        found, *numbers = pool.apply(_measure, (work, path, args))
+    return found, Measured(*numbers)
 
 
 def _measure(work: Callable[..., Any], path: Path, args: tuple[Any, ...]) -> Any:
@@ -115,7 +128,8 @@ def _measure(work: Callable[..., Any], path: Path, args: tuple[Any, ...]) -> Any
         parts = [pickle.load(file) for _ in range(pickle.load(file))]
     start = time.perf_counter()
     found = work(parts, *args)
-    return found, tracemalloc.get_traced_memory()[1], time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return found, tracemalloc.get_traced_memory()[1], max_rss() * MEGABYTE, seconds
 
 
 def written(parts: Sequence[Any], path: Path) -> Path:
@@ -150,24 +164,17 @@ def simulate_root(n_chunks: int, size: int, q: Sequence[float], limit: int) -> N
         f"{waiting / (8 * size * n_chunks):.2%} of the data. Plan: {plan}.\n"
     )
     rows: list[list[str]] = []
-
-    def told(name: str, pivots: int, peak: float, seconds: float) -> None:
-        rows.append([name, f"{pivots:,}", f"{peak / MEGABYTE:,.0f} MB", f"{seconds:.1f} s"])
-
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "parts"
-        parts = _narrowed(model, plan, question, path, told)
-        last = merged(parts)
+        last = merged(_narrowed(model, plan, question, path, rows))
         left = sum(len(cuts.pivots) for column in last for cuts in column)
         written([column[0] for column in last], path)
-        del last, parts
-        proven, peak, seconds = measured(_prove, path, question, (n_chunks,))
-        told("bracket, and what is expected of each chunk", left, peak, seconds)
-        n_candidates, peak, seconds = _simulate_look(model, proven, question, path)
-    rows.append(
-        ["look", f"{n_candidates:,} candidates", f"{peak / MEGABYTE:,.0f} MB", f"{seconds:.1f} s"]
-    )
-    say(table(["task", "pivots", "peak", "time"], rows))
+        del last
+        proven, found = measured(_prove, path, question, (n_chunks,))
+        rows.append(found.row("bracket, and what is expected of each chunk", f"{left:,} pivots"))
+        n_candidates, found = _simulate_look(model, proven, question, path)
+        rows.append(found.row("look", f"{n_candidates:,} candidates"))
+    say(table(["task", "takes", "peak of arrays", "of the process", "time"], rows))
     print(f"The process that prepared this held {max_rss():,.0f} MB.")
 
 
@@ -176,9 +183,10 @@ def _narrowed(
     plan: Narrowing | None,
     question: Quantiles,
     path: Path,
-    told: Callable[[str, int, float, float], None],
+    rows: list[list[str]],
 ) -> list[list[Cuts]]:
-    """The cuts of all groups, after all looks: made anew for each, and never all at once."""
+    """The cuts of all groups, after all looks: made anew for each, and never all at once. What the
+    looks take is told in `rows`."""
     if plan is None:
         return [[model.cuts(i)] for i in range(model.n_chunks)]
     each = max(EVERY, -(-model.n_chunks // plan.groups))
@@ -196,8 +204,8 @@ def _narrowed(
         n_some = sum(len(cuts.pivots) for column in some for cuts in column)
         written([[column] for column in some], path)
         del some
-        ranges, peak, seconds = measured(_ranges_of_each, path, [question])
-        told(f"look {look + 1} at some of the pivots", n_some, peak, seconds)
+        ranges, found = measured(_ranges_of_each, path, [question])
+        rows.append(found.row(f"look {look + 1} at some of the pivots", f"{n_some:,} pivots"))
         groups = made() if kept is None else iter(kept)
         kept = [_kept_of_each([group], ranges)[0] for group in groups]
     assert kept is not None
@@ -210,7 +218,7 @@ def _prove(parts: list[Cuts], question: Quantiles, numblocks: tuple[int, ...]) -
 
 def _simulate_look(
     model: Model, proven: Proven, question: Quantiles, path: Path
-) -> tuple[int, float, float]:
+) -> tuple[int, Measured]:
     """As many candidates as are in the brackets, in the parts of the last merge."""
     brackets = proven.brackets
     n = model.n_chunks * model.size
@@ -237,8 +245,8 @@ def _simulate_look(
             counts = (below, upto) if part == 0 else (below * 0, upto * 0)
             candidates = HostCandidates(np.concatenate(drawn))
             pickle.dump(Gathered(Tally(*counts, candidates, n if part == 0 else 0, 0)), file)
-    _, peak, seconds = measured(_looked, path, proven, question)
-    return sum(sizes), peak, seconds
+    _, found = measured(_looked, path, proven, question)
+    return sum(sizes), found
 
 
 def _looked(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
@@ -301,8 +309,9 @@ def _client_row(n_chunks: int, size: int, limit: str) -> list[str]:
 def simulate_scheduler(n_chunks: int) -> None:
     """What the scheduler allocates for tasks that wait, and how long it takes to run them."""
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
-        as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         scheduler = cluster.scheduler

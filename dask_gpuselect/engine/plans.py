@@ -52,8 +52,8 @@ otherwise (bytes, or a string such as ``"500 MB"``)."""
 
 
 ROOT_LIMIT = "1 GiB"
-"""Of what all chunks report to one place, unless the config value ``dask_gpuselect.root-limit`` says
-otherwise. Where more pivots than that would come there, only those come that matter."""
+"""Of what one place may hold of the cuts of all chunks, unless the config value
+``dask_gpuselect.root-limit`` says otherwise. Of more, those are left out that do not matter."""
 
 PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from dask_gpuselect import (
     quantile,
 )
 from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.engine import narrowing, pilot
+from dask_gpuselect.engine import loads, narrowing, pilot
 from dask_gpuselect.engine.reports import Proven
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.maths.cuts import Cuts
@@ -133,6 +136,38 @@ def test_the_plan_says_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None
         (pivots,) = roots(monkeypatch, median(x))
     assert plan.loads == 2
     assert 40 * pivots <= plan.gathered_bytes < explain(x, 0.5).gathered_bytes / 2
+
+
+def test_one_place_holds_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes to each task there, and all that it takes beside."""
+    peaks: dict[str, int] = {}
+
+    def measured(task: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(task)
+        def measuring(parts: list[Any], *args: Any, **kwargs: Any) -> Any:
+            given = [part[0][0] if isinstance(part, list) else part for part in parts]
+            tracemalloc.start()
+            answer = task(parts, *args, **kwargs)
+            peak = tracemalloc.get_traced_memory()[1] + sum(map(sys.getsizeof, given))
+            tracemalloc.stop()
+            peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
+            return answer
+
+        return measuring
+
+    x = lazy(400)
+    limit = 4_000_000
+    with monkeypatch.context() as patch:
+        patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
+        plain = quantile(x, [0.25, 0.5, 0.75]).compute(scheduler="sync")
+    assert peaks.pop("_find_brackets") > 1.2 * limit
+    monkeypatch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
+    monkeypatch.setattr(narrowing, "_ranges_of_each", measured(narrowing._ranges_of_each))
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        answer = quantile(x, [0.25, 0.5, 0.75])
+    np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
+    assert peaks.keys() == {"_find_brackets", "_ranges_of_each"}
+    assert max(peaks.values()) <= limit
 
 
 def test_more_pivots_leave_fewer_candidates() -> None:

@@ -21,8 +21,8 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_BYTES,
     PIVOT_WORK,
     WAITING_SHARE,
-    plan_narrowing,
     pivot_count,
+    plan_narrowing,
 )
 from tests.data import FLOATS
 
