@@ -37,6 +37,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     Narrowing,
     Passes,
+    fit_one_place,
     pass_cost,
     pivot_count,
     plan_narrowing,
@@ -125,9 +126,10 @@ def narrowing_of(x: da.Array, question: Question) -> Narrowing | None:
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
         size = settings.chunk_bytes() / itemsize
-    return plan_narrowing(
-        x.npartitions, math.ceil(size), question.n_ranges, question.share, itemsize, limit
-    )
+    about = (x.npartitions, math.ceil(size))
+    if fit_one_place(*about, question.share, limit):
+        return None  # and a question may have a million ranges to count
+    return plan_narrowing(*about, question.n_ranges, question.share, itemsize, limit)
 
 
 @dataclass(frozen=True)

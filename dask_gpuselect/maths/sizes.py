@@ -33,8 +33,8 @@ def pivot_count(n: int, share: int = 1) -> int:
 # --- Cuts of very many chunks ---------------------------------------------------------------------
 
 # Bytes that a task holds at the peak for each pivot that comes to it: 193 were measured, 40 of the
-# pivot's own, as many of the merged copy, and those of `envelope.Envelope`.
-PIVOT_BYTES, PIVOT_WORK = 40, 220
+# pivot's own, as many of the merged copy, and those of `envelope.Envelope`. The rest is for Python.
+PIVOT_BYTES, PIVOT_WORK = 40, 256
 # Candidates of a rank, in units of elements / pivots: 1.09 by counts alone, of which distances save
 # a quarter to a half.
 CANDIDATES = 0.8
@@ -80,6 +80,12 @@ class Narrowing:
     gathered: int
 
 
+def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
+    """Whether one place may hold all pivots of chunks of about `size` elements, with all that it
+    takes to prove brackets by them; parameters as of `plan_narrowing`."""
+    return PIVOT_WORK * n_chunks * pivot_count(size, share) <= limit
+
+
 def plan_narrowing(
     n_chunks: int, size: int, n_ranges: int, share: int, itemsize: int, limit: int
 ) -> Narrowing | None:
@@ -96,7 +102,7 @@ def plan_narrowing(
         Bytes that may be held in one place.
     """
     pivots = pivot_count(size, share)
-    if PIVOT_WORK * n_chunks * pivots <= limit or not n_ranges:
+    if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
         return None
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
     least = CANDIDATES * wanted * n_chunks * size * CANDIDATE_COPIES * itemsize / max(limit, 1)
