@@ -332,3 +332,15 @@ def merge_tree(
 
 def nothing(*_: Any) -> None:
     """What a task does that others wait for."""
+
+
+def grouped(grid: da.Array, size: int, function: Callable[[list[Any]], Any], name: str) -> da.Array:
+    """An array of one object for each `size` objects of a grid, in the order of the chunks:
+    ``function(list of objects)``."""
+    keys = list(flatten(grid.__dask_keys__()))
+    tasks = {}
+    for i, begin in enumerate(range(0, len(keys), size)):
+        group = List(*map(TaskRef, keys[begin : begin + size]))
+        tasks[name, i] = Task((name, i), quietly(function), group)
+    graph = extended(grid.dask, name, MaterializedLayer(tasks), {grid.name})
+    return objects(graph, name, (len(tasks),))

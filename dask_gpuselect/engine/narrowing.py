@@ -26,15 +26,11 @@ from functools import partial
 from typing import Any
 
 import dask.array as da
-from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
-from dask.core import flatten
-from dask.highlevelgraph import MaterializedLayer
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import merge_cuts
-from dask_gpuselect.engine.source import extended
 from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.sizes import Narrowing
@@ -79,15 +75,9 @@ def _grouped(grids: Sequence[da.Array], most: int) -> da.Array:
     """The cuts of some chunks, for each of at most so many groups: a list for each array."""
     alone = len(grids) == 1
     grid = grids[0] if alone else graphs.bundled(grids, LABEL)
-    keys = list(flatten(grid.__dask_keys__()))
-    size = max(graphs.split_every(None, graphs.MERGE_EVERY), -(-len(keys) // most))
+    size = max(graphs.split_every(None, graphs.MERGE_EVERY), -(-grid.npartitions // most))
     name = f"{LABEL}-groups-{tokenize(grid.name, size)}"
-    tasks = {}
-    for i, begin in enumerate(range(0, len(keys), size)):
-        group = List(*map(TaskRef, keys[begin : begin + size]))
-        tasks[name, i] = Task((name, i), _column if alone else _columns, group)
-    graph = extended(grid.dask, name, MaterializedLayer(tasks), {grid.name})
-    return graphs.objects(graph, name, (len(tasks),))
+    return graphs.grouped(grid, size, _column if alone else _columns, name)
 
 
 def _column(cuts: Column) -> list[Column]:
