@@ -24,8 +24,10 @@ from dask_gpuselect.maths.boxes import (
     bracket_from_sample,
     look,
     look_again,
+    ranges_of_box,
 )
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
@@ -65,6 +67,13 @@ class BoxQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> BoxBrackets:
         return bracket_from_cuts(cuts, self.rule)
+
+    @property
+    def n_ranges(self) -> int:
+        return len(self.rule.q) + 4  # two fences and two extremes
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        return ranges_of_box(cuts, self.rule)
 
     def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
         if tally.n_valid == 0:

@@ -304,18 +304,35 @@ def reduced_together(
         (grid,), (last,) = grids, finishes
         how = (last.function, last.name, last.place)
         return [reduced(grid, merge_name, merge, *how, **last.arguments)]
-    bundle = _bundled(grids, merge_name)
+    return finished_together(bundled(grids, merge_name), merge_name, merge, finishes)
+
+
+def finished_together(
+    bundle: DaskArray,
+    merge_name: str,
+    merge: Callable[[list[Any]], Any],
+    finishes: Sequence[Finish],
+) -> list[DaskArray]:
+    """What one tree of merges makes of a bundle of grids, for each of them.
+
+    Parameters
+    ----------
+    bundle : dask array
+        As of `bundled`.
+    merge_name, merge, finishes
+        As for `reduced_together`.
+    """
     names = tokenize(bundle.name, [last.name for last in finishes])
-    merge_each = partial(_merge_each, merge=merge)
+    merge_each = partial(merge_columns, merge=merge)
     whole = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
     results = []
-    for i, (grid, last) in enumerate(zip(grids, finishes, strict=True)):
+    for i, last in enumerate(finishes):
         finish = replace(last, function=partial(_finish_one, i=i, finish=last.function))
-        results.append(_finished(finish, merged(whole, grid), {whole.name}, TaskRef((whole.name,))))
+        results.append(_finished(finish, whole.dask, {whole.name}, TaskRef((whole.name,))))
     return results
 
 
-def _bundled(grids: Sequence[DaskArray], label: str) -> DaskArray:
+def bundled(grids: Sequence[DaskArray], label: str) -> DaskArray:
     """The objects of some grids, for each chunk, in C order: a list for each grid, of one object or
     of none."""
     name = f"{label}-bundle-{tokenize([grid.name for grid in grids])}"
@@ -337,7 +354,7 @@ def _as_they_are(bundle: Bundle) -> Bundle:
     return bundle
 
 
-def _merge_each(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> Bundle:
+def merge_columns(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> Bundle:
     columns = (list(itertools.chain(*parts)) for parts in zip(*bundles, strict=True))
     return [[merge(parts)] if parts else [] for parts in columns]
 
@@ -411,3 +428,17 @@ def merge_tree(
 
 def nothing(*_: Any) -> None:
     """What a task does that others wait for."""
+
+
+def grouped(
+    grid: DaskArray, size: int, function: Callable[[list[Any]], Any], name: str
+) -> DaskArray:
+    """An array of one object for each `size` objects of a grid, in the order of the chunks:
+    ``function(list of objects)``."""
+    keys = list(flatten(grid.__dask_keys__()))
+    tasks = {}
+    for i, begin in enumerate(range(0, len(keys), size)):
+        group = List(*map(TaskRef, keys[begin : begin + size]))
+        tasks[name, i] = Task((name, i), quietly(function), group)
+    graph = extended(grid.dask, name, tasks, {grid.name})
+    return objects(graph, name, (len(tasks),))

@@ -12,6 +12,9 @@ say of every chunk, so that each second load proves on the spot that its chunk h
 A task that waits for the bracket waits for nothing else that load 1 has made: where it also waited
 for its own chunk's cuts, `dask.order` took time with the square of the number of chunks.
 
+Where there are so many chunks that their cuts are too much for one place, these are narrowed on the
+way there: see `narrowing`.
+
 Where all chunks are in memory, a pilot goes ahead: a sample guesses the brackets, and one read
 counts whether they hold. The tasks of the two loads then return at once, and run only on a miss.
 """
@@ -31,6 +34,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
+from dask_gpuselect.engine.narrowing import narrowed
+from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts, sums_of, who_sums
@@ -44,6 +49,7 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.sizes import Narrowing
 
 CUTS_MERGE = "quantile-cuts-merge"
 
@@ -85,12 +91,15 @@ class Begun:
     asked : Asked
     settled : dask array or None
         What a pilot has found, if there is one.
+    narrowing : Narrowing or None
+        How the cuts come to one place, if they are too many.
     cuts : dask array
         The reports of the first load.
     """
 
     asked: Asked
     settled: DaskArray | None
+    narrowing: Narrowing | None
     cuts: DaskArray
 
 
@@ -114,7 +123,7 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     -----
     Each chunk is loaded twice; data in memory is used in place, and read once but for a sample. At
     the root, memory is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both
-    for each chunk and quantile.
+    for each chunk and quantile, unless `plans.narrowing_of` says that there are fewer.
     """
     distinct = list({(each.x.name, each.question): each for each in asked}.values())
     answers: dict[tuple[str, Question], DaskArray] = {}
@@ -187,7 +196,9 @@ def _begin(asked: Asked, label: str, among: str | None) -> Begun:
     settled = None
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         settled = pilot.ask_pilot(x, question, label)
-    return Begun(asked, settled, _first_load(x, question.share, settled, among))
+    narrowing = narrowing_of(x, question) if settled is None else None
+    share = question.share if narrowing is None else narrowing.share
+    return Begun(asked, settled, narrowing, _first_load(x, share, settled, among))
 
 
 def _first_load(
@@ -220,10 +231,15 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
     finishes = []
     for each in begun:
         question = each.asked.question
-        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among)}"
+        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
         told = {"question": question, "numblocks": each.asked.x.numblocks}
         finishes.append(graphs.Finish(_find_brackets, name, told))
-    return graphs.reduced_together([each.cuts for each in begun], CUTS_MERGE, merge_cuts, finishes)
+    cuts = [each.cuts for each in begun]
+    narrowings = [each.narrowing for each in begun]
+    if not any(narrowings):
+        return graphs.reduced_together(cuts, CUTS_MERGE, merge_cuts, finishes)
+    groups = narrowed(cuts, [each.asked.question for each in begun], narrowings)
+    return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
 
 
 def _find_brackets(

@@ -3,7 +3,8 @@
 About all elements there are two plans:
 
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
-- *bracket*: two loads, with a bracket between them.
+- *bracket*: two loads, with a bracket between them. Where there are so many chunks that their cuts
+  exceed `ROOT_LIMIT` in one place, these are narrowed on the way there.
 
 Along some axes there are three:
 
@@ -32,7 +33,16 @@ from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.sizes import Passes, pass_cost, pivot_count, plan_one_pass, plan_passes
+from dask_gpuselect.maths.sizes import (
+    Narrowing,
+    Passes,
+    fit_one_place,
+    pass_cost,
+    pivot_count,
+    plan_narrowing,
+    plan_one_pass,
+    plan_passes,
+)
 
 T = TypeVar("T")
 
@@ -40,6 +50,10 @@ COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
 otherwise (bytes, or a string such as ``"500 MB"``)."""
 
+
+ROOT_LIMIT = "1 GiB"
+"""Of what one place may hold of the cuts of all chunks, unless the config value
+``dask_gpuselect.root-limit`` says otherwise. Of more, those are left out that do not matter."""
 
 PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
 
@@ -86,11 +100,35 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     chunk_bytes = known_bytes(max(sizes, default=0) * x.dtype.itemsize)
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
+    narrowing = narrowing_of(x, question)
+    if chunk_bytes >= 0 and narrowing is not None:
+        return Plan("bracket", 2, chunk_bytes, narrowing.gathered)
     if chunk_bytes < 0:
         return Plan("bracket", 2, -1, -1)
     pivots = sum(pivot_count(size, question.share) for size in sizes)
     candidates = pivots * -(-question.n_answers // question.share)
     return Plan("bracket", 2, chunk_bytes, max(40 * pivots, candidates * x.dtype.itemsize))
+
+
+def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:
+    """How the cuts of all chunks are narrowed before they come to one place; None if they fit.
+
+    Chunks of unknown sizes may have as many elements as dask's config says of ``array.chunk-size``.
+
+    Raises
+    ------
+    ValueError
+        If `ROOT_LIMIT` is set to what is no size.
+    """
+    limit = settings.n_bytes("root-limit", ROOT_LIMIT)
+    itemsize = selection_dtype(x.dtype).itemsize
+    size = x.size / max(x.npartitions, 1)
+    if math.isnan(size):
+        size = settings.chunk_bytes() / itemsize
+    about = (x.npartitions, math.ceil(size))
+    if fit_one_place(*about, question.share, limit):
+        return None  # and a question may have a million ranges to count
+    return plan_narrowing(*about, question.n_ranges, question.share, itemsize, limit)
 
 
 @dataclass(frozen=True)

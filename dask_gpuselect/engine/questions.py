@@ -19,18 +19,21 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
-from dask_gpuselect.maths.envelope import find_brackets, guess_brackets
+from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.moments import Moments
 
 Block = tuple[int, ...]
 
+VERY_MANY = 1 << 50  # elements
+
 
 class Question(ABC):
     """What is asked of all elements of an array.
 
-    `bracket`, `guess` and `look` are needed. The other parts are optional.
+    `bracket`, `guess` and `look` are needed. The other parts are optional. With `n_ranges` goes
+    `ranges`.
     """
 
     wants_sums: ClassVar[bool] = False
@@ -58,6 +61,17 @@ class Question(ABC):
     @abstractmethod
     def bracket(self, cuts: Cuts) -> Brackets:
         """What the second load gathers, by the cuts of all chunks."""
+
+    @property
+    def n_ranges(self) -> int:
+        """In how many ranges of values all pivots lie that `bracket` needs, if there are very many
+        elements; 0 if it may need any."""
+        return 0
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        """These ranges, as the cuts of all chunks prove them at some of their pivots. Pivots whose
+        cells are outside of them would change nothing that matters."""
+        raise TypeError(f"{type(self).__name__} may need any pivot")
 
     @abstractmethod
     def guess(self, ordered: Any, rate: float) -> Brackets:
@@ -115,6 +129,13 @@ class RankQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
+
+    @property
+    def n_ranges(self) -> int:
+        return len(self.ranks(VERY_MANY)[0])
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        return Ranges.of_ranks(cuts, *self.ranks(int(cuts.n_valid.sum())))
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         size = int(ordered.shape[0])

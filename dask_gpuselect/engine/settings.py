@@ -13,6 +13,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 OURS = "dask_gpuselect."
+CHUNK = "128 MiB"  # as dask has it
 
 
 def n_bytes(name: str, default: str) -> int:
@@ -44,6 +45,12 @@ def _bytes(value: Any) -> int | None:
 def number(name: str, default: int) -> int:
     """The number, 1 or more, that `dask_gpuselect.<name>` is set to."""
     return _number(f"{OURS}{name}", config.get(f"{OURS}{name}", default))
+
+
+def chunk_bytes() -> int:
+    """How large chunks are that dask makes: its own setting."""
+    value = config.get("array.chunk-size", None)
+    return _bytes(value) or int(parse_bytes(CHUNK))
 
 
 def n_workers() -> int:

@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Survey
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, extremes_of
-from dask_gpuselect.maths.envelope import Envelope, positions_among, positions_of, tied_inside
+from dask_gpuselect.maths.envelope import (
+    Envelope,
+    Ranges,
+    positions_among,
+    positions_of,
+    tied_inside,
+)
 from dask_gpuselect.maths.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, ranks
@@ -174,22 +180,14 @@ def bracket_box(
         How many elements may be gathered about a fence.
     """
     values, size = ladder.values, len(ladder.values)
-    low, high = rule.fence_bounds(*_known_range(values, lo, hi))
-    # The nearest element inside is the next value of the ladder at the latest.
-    low_cells = (_first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size))
-    high_cells = (_last_to(values, high[0]), _last_to(values, high[1]) + 1)
-    k = min(max(rule.max_fliers, 1), ladder.n)
-    # The extremes, no further inwards than a fence can be.
-    extremes = (
-        (-1, min(ladder.lowest(k), low_cells[1])),
-        (max(ladder.highest(k), high_cells[0]), size),
-    )
+    fences, extremes = _outer_cells(ladder, rule, lo, hi)
+    low_cells, high_cells = fences
     # All that is beyond a fence, if that is little: elements are compared with fewer ends.
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
     none = values[:0]
     spared = [none, none]
     cells = []
-    for side, (begin, end) in enumerate((low_cells, high_cells)):
+    for side, (begin, end) in enumerate(fences):
         if ladder.most_between(*beyond[side]) <= room * LITTLE:
             cells.append(beyond[side])
             continue
@@ -203,6 +201,28 @@ def bracket_box(
     is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
     found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
     return BoxBrackets(found.ends, found.wanted, (spared[0], spared[1]))
+
+
+Cells = tuple[tuple[int, int], tuple[int, int]]
+
+
+def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tuple[Cells, Cells]:
+    """Between which positions of the ladder the lower and the upper fence lie, with the nearest
+    element inside each, and the extremes, by where the quantiles are."""
+    values, size = ladder.values, len(ladder.values)
+    low, high = rule.fence_bounds(*_known_range(values, lo, hi))
+    # The nearest element inside is the next value of the ladder at the latest.
+    fences = (
+        (_first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size)),
+        (_last_to(values, high[0]), _last_to(values, high[1]) + 1),
+    )
+    k = min(max(rule.max_fliers, 1), ladder.n)
+    # The extremes, no further inwards than a fence can be.
+    extremes = (
+        (-1, min(ladder.lowest(k), fences[0][1])),
+        (max(ladder.highest(k), fences[1][0]), size),
+    )
+    return fences, extremes
 
 
 # For so many elements about a fence for each pivot. Of 1e7 normal float64 in 10 chunks about 4 are
@@ -224,6 +244,20 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule) -> BoxBrackets:
     tied = tied_inside(envelope, lo, hi)
     room = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room)
+
+
+def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
+    """Where the pivots lie that `bracket_from_cuts` needs, by the cuts of all chunks at some of
+    them: with more of them each of its cells is narrower, and inside these."""
+    n = int(cuts.n_valid.sum())
+    if n == 0:
+        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
+    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    envelope = Envelope.of(cuts)
+    lo, hi = envelope.positions(wanted.lower, wanted.upper)
+    fences, extremes = _outer_cells(Ladder.of(envelope, n), rule, lo, hi)
+    begins, ends = np.array([*fences, *extremes], np.int64).T
+    return Ranges.between(envelope.values, np.append(lo, begins), np.append(hi, ends))
 
 
 SAMPLED_ROOM = 0.05  # of a sample may lie about a fence

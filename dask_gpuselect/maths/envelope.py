@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.sizes import pilot_bracket
 
 # Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand
@@ -62,7 +62,7 @@ def find_brackets(
     if len(first) == 0:
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     if len(cuts.pivots) >= THIN_FROM and len(first) <= THIN_FOR:
-        cuts = _around(cuts, first, last)
+        cuts = Ranges.of_ranks(thinned(cuts, THIN), first, last).around(cuts)
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, first, last, use_distances=use_distances)
     return _cells(envelope, lo, hi)
@@ -81,21 +81,57 @@ def positions_of(
     return lo, hi
 
 
-def _around(cuts: Cuts, first: IntArray, last: IntArray) -> Cuts:
-    """The cuts with only those pivots whose cells may hold the wanted ranks. They bracket these as
-    all of them do: what is left out is on one side of every wanted rank."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges(Arrays):
+    """Ranges of values, each proven to hold what some bracket needs.
+
+    Pivots far from all of them change no bracket: what they count is on one side of it.
+
+    Parameters
+    ----------
+    n_ranges : int
+    lows, highs : ndarray, dtype of the chunks
+        The ends of the ranges below and above, ascending. A range that is open has none.
+    """
+
+    n_ranges: int
+    lows: NDArray[Any]
+    highs: NDArray[Any]
+
+    @classmethod
+    def between(cls, values: NDArray[Any], lo: IntArray, hi: IntArray) -> Ranges:
+        """By positions among distinct ascending `values`, ``lo < hi``: -1 is open below,
+        ``len(values)`` open above."""
+        lows, highs = values[lo[lo >= 0]], values[hi[hi < len(values)]]
+        return cls(len(lo), np.sort(lows), np.sort(highs))
+
+    @classmethod
+    def of_ranks(cls, cuts: Cuts, first: IntArray, last: IntArray) -> Ranges:
+        """Of the brackets of some ranks, by the cuts of all chunks at some of their pivots."""
+        if len(first) == 0:
+            return cls(0, cuts.pivots[:0], cuts.pivots[:0])
+        envelope = Envelope.of(cuts)
+        return cls.between(envelope.values, *envelope.positions(first, last))
+
+    def around(self, cuts: Cuts) -> Cuts:
+        """The cuts with only those pivots whose cells reach into a range."""
+        # A cell lies beside all ranges if as many have ended up to its begin as have begun before
+        # its end. Ranges of no low end begin before all, and those of no high end never do.
+        n_open = self.n_ranges - len(self.lows)
+        begun = n_open + np.searchsorted(self.lows, cuts.pivots, side="left")
+        ended = np.searchsorted(self.highs, cuts.pivots, side="right")
+        is_last_wanted = np.full(len(cuts.sizes), self.n_ranges)
+        before = begun > _previous(cuts, ended, 0)
+        behind = _next(cuts, begun, is_last_wanted) > ended
+        return _only(cuts, before | behind)
+
+
+def thinned(cuts: Cuts, step: int) -> Cuts:
+    """The cuts at every `step`-th pivot of each chunk, the first one among them."""
+    if step == 1:
+        return cuts
     place = np.arange(len(cuts.pivots)) - np.repeat(np.cumsum(cuts.sizes) - cuts.sizes, cuts.sizes)
-    envelope = Envelope.of(_only(cuts, place % THIN == 0))
-    lo, hi = envelope.positions(first, last)
-    lows, highs = envelope.values[lo[lo >= 0]], envelope.values[hi[hi < len(envelope.values)]]
-    # A cell lies beside all brackets if as many have ended up to its begin as have begun before its
-    # end. Brackets of no low end begin before all, and those of no high end never do.
-    begun = (lo < 0).sum() + np.searchsorted(np.sort(lows), cuts.pivots, side="left")
-    ended = np.searchsorted(np.sort(highs), cuts.pivots, side="right")
-    is_last_wanted = np.full(len(cuts.sizes), len(lo))
-    before = begun > _previous(cuts, ended, 0)
-    behind = _next(cuts, begun, is_last_wanted) > ended
-    return _only(cuts, before | behind)
+    return _only(cuts, place % step == 0)
 
 
 def _only(cuts: Cuts, is_kept: NDArray[np.bool_]) -> Cuts:

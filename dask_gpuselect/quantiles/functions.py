@@ -76,6 +76,8 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    Where all pivots exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB) in one place, only
+    those that may matter come there; more then wait on the workers, and leave fewer candidates.
     A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
     an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
@@ -217,6 +219,8 @@ def quantile(
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
     each q; past 8 of them, ``sqrt(n * len(q))`` of both.
+    Where all pivots exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB) in one place, only
+    those that may matter come there; more then wait on the workers, and leave fewer candidates.
     A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
     an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for

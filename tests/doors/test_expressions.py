@@ -54,7 +54,8 @@ def counted() -> tuple[Source, Any]:
 
 def values_of(found: Any) -> Any:
     """An answer, computed, in lists and tuples of plain arrays and numbers."""
-    if isinstance(found, tuple | list) or getattr(found, "dtype", None) == object:
+    is_object_array = isinstance(found, np.ndarray) and found.dtype.kind == "O"
+    if isinstance(found, tuple | list) or is_object_array:
         return [values_of(each) for each in found]
     if hasattr(found, "get_params"):
         return [

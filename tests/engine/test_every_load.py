@@ -232,6 +232,7 @@ LANES, PASSES = (100, 4), limited(4000)
 SLABS = ((20, 8), limited(1000))
 SLABS_OF_COLUMNS = ((5, 8), limited(200))
 WITH_NAN: dict[str, Any] = {"n_nan": 5}
+NARROWED = (("dask_gpuselect.root-limit", 0),)
 
 
 def fitted(estimator: Any, *, is_reweighted: bool = False) -> Run:
@@ -279,6 +280,7 @@ CASES: dict[str, list[Case]] = {
     "median": [
         Case(median, 2),
         Case(median, 2, is_known=False),
+        Case(median, 2, (40,), NARROWED),
         Case(lambda x: median(x, axis=0), 1, LANES),
         Case(lambda x: median(x, axis=0), 2, LANES, PASSES),
         Case(lambda x: median(x, axis=0), 4, *SLABS),
@@ -303,6 +305,7 @@ CASES: dict[str, list[Case]] = {
     "quantile_bins": [Case(lambda x: quantile_bins(x, 4), 2, **WITH_NAN)],
     "describe_boxplot": [
         Case(describe_boxplot, 2, **WITH_NAN),
+        Case(describe_boxplot, 2, (5000,), NARROWED, **WITH_NAN),
         Case(lambda x: describe_boxplot(x, max_fliers=9), 3, (30_000,), of=cluster_at_the_fence),
         Case(lambda x: describe_boxplot({"a": x, "b": x.blocks[:2]}), 2),
         Case(lambda x: describe_boxplot(x, axis=0), 1, LANES),

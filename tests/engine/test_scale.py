@@ -47,6 +47,13 @@ def in_passes(question: Callable[..., Any]) -> Callable[[int], Any]:
     return asked
 
 
+def narrowed(n_chunks: int) -> Any:
+    with dask.config.set({"dask_gpuselect.root-limit": 0}):
+        answer = median(lazy(n_chunks))
+    assert "narrowing" in "".join(answer.dask.layers)
+    return answer.compute(scheduler="sync")
+
+
 def of_all(question: Callable[[da.Array], Any]) -> Callable[[int], Any]:
     return lambda n_chunks: dask.compute(question(lazy(n_chunks)), scheduler="sync")
 
@@ -61,6 +68,7 @@ QUESTIONS: dict[str, Callable[[int], Any]] = {
     "median": of_all(median),
     "quantiles": of_all(lambda x: nanquantile(x, [0.1, 0.5, 0.9])),
     "unknown sizes": of_all(lambda x: median(x[x > 0])),
+    "narrowed": narrowed,
     "in memory": of_all(lambda x: median(x.persist(scheduler="sync"))),
     "box": of_all(describe_boxplot),
     "boxes": of_all(lambda x: describe_boxplot([x[x < 0], x[x > 0], x])),

@@ -274,6 +274,8 @@ class Surroundings:
             config["num_workers"] = d.pick([1, 2, 7])
         if d.chance(0.1):
             config["optimization.fuse.active"] = d.pick([True, False])
+        if d.chance(0.25):
+            config["dask_gpuselect.root-limit"] = d.pick([0, 0, "20 kB", "1 GiB"])
         return cls(
             scheduler=d.pick(["sync"] * 20 + ["threads"] * 10 + ["distributed"]),
             raises=d.chance(0.3),

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths import expected
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
-from dask_gpuselect.maths.envelope import Distances, Envelope, _around, exact_gap, find_brackets
+from dask_gpuselect.maths.envelope import (
+    THIN,
+    Distances,
+    Envelope,
+    Ranges,
+    exact_gap,
+    find_brackets,
+    thinned,
+)
 from dask_gpuselect.maths.expected import Expected, bounds_of
 from dask_gpuselect.maths.finish import order_statistics
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
@@ -126,7 +134,7 @@ def test_brackets_of_any_floats(
     assert (true <= most).all()
     assert (most <= envelope.upper).all()
     ranks = np.array([first]), np.array([last])
-    around = _around(cuts, *ranks)
+    around = Ranges.of_ranks(thinned(cuts, THIN), *ranks).around(cuts)
     for use_distances in (False, True):
         brackets = find_brackets(cuts, *ranks, use_distances=use_distances)
         assert holds(brackets, ordered[first])
@@ -151,11 +159,11 @@ def test_pivots_far_from_all_ranks_do_not_matter(
         plain = find_brackets(cuts, first, last)
         with monkeypatch.context() as patch:
             patch.setattr("dask_gpuselect.maths.envelope.THIN_FROM", 0)
-            thinned = find_brackets(cuts, first, last)
-        np.testing.assert_array_equal(thinned.ends, plain.ends)
-        np.testing.assert_array_equal(thinned.wanted, plain.wanted)
+            fewer = find_brackets(cuts, first, last)
+        np.testing.assert_array_equal(fewer.ends, plain.ends)
+        np.testing.assert_array_equal(fewer.wanted, plain.wanted)
     if name == "normal" and how != "irregular":
-        around = _around(cuts, np.array([750]), np.array([751]))
+        around = Ranges.of_ranks(thinned(cuts, 4), np.array([750]), np.array([751])).around(cuts)
         assert len(around.pivots) < len(cuts.pivots) / 2
         assert around.n_valid.sum() == 1500
 

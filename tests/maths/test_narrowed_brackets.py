@@ -1,0 +1,171 @@
+"""Cuts that are narrowed prove what all of them prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.boxes import Rule, bracket_from_cuts, ranges_of_box
+from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.envelope import Ranges, find_brackets, thinned
+from dask_gpuselect.maths.expected import Expected
+from dask_gpuselect.maths.sizes import (
+    PIVOT_BYTES,
+    PIVOT_WORK,
+    WAITING_SHARE,
+    pivot_count,
+    plan_narrowing,
+)
+from tests.data import FLOATS
+
+FIELDS = ("n_valid", "n_missing", "most_candidates", "checked", "least", "most", "is_pivot")
+
+
+def in_groups(
+    chunks: Sequence[Cuts], size: int, steps: Sequence[int], ranges_of: Callable[[Cuts], Ranges]
+) -> Cuts:
+    """The cuts of all chunks after a look at every k-th pivot for each of `steps`."""
+    groups = [list(chunks[i : i + size]) for i in range(0, len(chunks), size)]
+    for step in steps:
+        some = Cuts.merge([thinned(cuts, step) for group in groups for cuts in group])
+        ranges = ranges_of(some)
+        groups = [[Cuts.merge([ranges.around(cuts) for cuts in group])] for group in groups]
+    return Cuts.merge([cuts for group in groups for cuts in group])
+
+
+def assert_same(few: Cuts, every: Cuts, bracket: Callable[[Cuts], Brackets]) -> None:
+    """The same brackets, and the same table of what each chunk is expected to hold there."""
+    brackets, right = bracket(few), bracket(every)
+    np.testing.assert_array_equal(brackets.ends, right.ends)
+    np.testing.assert_array_equal(brackets.wanted, right.wanted)
+    table, expected = Expected.of(few, brackets), Expected.of(every, right)
+    for field in FIELDS:
+        np.testing.assert_array_equal(getattr(table, field), getattr(expected, field))
+
+
+floats = st.floats(width=64) | st.sampled_from([0.0, -0.0, 1.0, 2.0, np.inf, -np.inf, np.nan])
+integers = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)
+some_chunks = st.one_of(
+    *(
+        st.lists(arrays(dtype, st.integers(0, 40), elements=elements), min_size=1, max_size=7)
+        for dtype, elements in ((np.float64, floats), (np.int64, integers))
+    )
+)
+
+
+@given(
+    chunks=some_chunks,
+    n_pivots=st.integers(1, 20),
+    size=st.integers(1, 7),
+    steps=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    q=st.lists(st.floats(0, 1), max_size=4),
+    use_distances=st.booleans(),
+)
+def test_brackets_of_ranks(
+    chunks: list[NDArray[Any]],
+    n_pivots: int,
+    size: int,
+    steps: list[int],
+    q: list[float],
+    use_distances: bool,
+) -> None:
+    cuts = [reference.cuts(chunk, n_pivots) for chunk in chunks]
+    every = Cuts.merge(cuts)
+    n = int(every.n_valid.sum())
+    first = np.unique((np.array(q) * max(n - 1, 0)).astype(np.int64))[: len(q) if n else 0]
+    last = np.minimum(first + 1, n - 1)
+    few = in_groups(cuts, size, steps, lambda some: Ranges.of_ranks(some, first, last))
+    how = {"use_distances": use_distances}
+    assert_same(few, every, lambda found: find_brackets(found, first, last, **how))
+
+
+@given(
+    chunks=some_chunks,
+    n_pivots=st.integers(1, 20),
+    size=st.integers(1, 7),
+    steps=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    whis=st.floats(0, 3) | st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    max_fliers=st.integers(0, 30),
+    room=st.sampled_from([0, 5, 20, 1 << 14]),
+)
+def test_brackets_of_boxes(
+    chunks: list[NDArray[Any]],
+    n_pivots: int,
+    size: int,
+    steps: list[int],
+    whis: float | tuple[float, float],
+    max_fliers: int,
+    room: int,
+) -> None:
+    """Whatever room there is about the fences."""
+    cuts = [reference.cuts(chunk, n_pivots) for chunk in chunks]
+    every = Cuts.merge(cuts)
+    rule = Rule(whis, True, max_fliers, "linear")
+    few = in_groups(cuts, size, steps, lambda some: ranges_of_box(some, rule))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dask_gpuselect.maths.boxes.ROOM", 0)
+        patch.setattr("dask_gpuselect.maths.boxes.LEAST_ROOM", room)
+        assert_same(few, every, lambda found: bracket_from_cuts(found, rule))
+        spared, right = (bracket_from_cuts(found, rule).spared for found in (few, every))
+    for mine, theirs in zip(spared, right, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_what_is_kept_is_little(name: str) -> None:
+    """About as many as the plan says, where chunks are alike."""
+    values = FLOATS[name](40_000)
+    cuts = [reference.cuts(values[i::10], 400) for i in range(10)]
+    every = Cuts.merge(cuts)
+    first = np.array([10_000, 20_000])
+    few = in_groups(cuts, 3, [20], lambda some: Ranges.of_ranks(some, first, first))
+    assert_same(few, every, lambda found: find_brackets(found, first, first))
+    if name in ("normal", "uniform"):
+        assert len(few.pivots) <= 10 * 2 * (1.09 * 20 + 3)
+
+
+# --- The plan -------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+
+
+def test_few_pivots_are_not_narrowed() -> None:
+    assert plan_narrowing(1000, 10**6, 3, 1, 8, GIB) is None
+    assert plan_narrowing(0, 0, 3, 1, 8, GIB) is None
+    assert plan_narrowing(10**4, 10**8, 0, 1, 8, GIB) is None  # any pivot may matter
+    assert plan_narrowing(10**6, 1000, 8, 1, 8, GIB) is None  # most of them do
+
+
+@pytest.mark.parametrize("n_ranges", [1, 3, 8])
+def test_what_comes_to_one_place_fits(n_ranges: int) -> None:
+    """Of 1e12 elements in 1e4 chunks."""
+    n_chunks, size = 10**4, 10**8
+    plan = plan_narrowing(n_chunks, size, n_ranges, 1, 8, GIB)
+    assert plan is not None
+    pivots = pivot_count(size, plan.share)
+    left = pivots
+    for _ in range(plan.looks):
+        assert left > plan.room / n_chunks
+        left = int(n_ranges * (1.09 * left * n_chunks / plan.room + 2)) + 1
+    assert PIVOT_WORK * max(left * n_chunks, plan.room) <= GIB
+    assert PIVOT_BYTES * pivots <= size * 8 / WAITING_SHARE
+    assert plan.gathered <= GIB
+
+
+def test_few_quantiles_share_their_pivots() -> None:
+    plans = [plan_narrowing(10**4, 10**8, n, 1, 8, GIB) for n in (1, 3, 8)]
+    assert len({plan and plan.share for plan in plans}) == 1
+
+
+def test_a_limit_that_is_too_low_is_passed_as_little_as_it_can_be() -> None:
+    plan = plan_narrowing(100, 10**6, 2, 1, 8, 0)
+    assert plan is not None
+    assert plan.room == 100 * 2 * 4
