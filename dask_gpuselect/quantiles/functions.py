@@ -466,7 +466,8 @@ def explain(a: DaskArray, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
           reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch.
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
-          most, along an axis.
+          most, along an axis. Where ``dask_gpuselect.root-limit`` (dask config; 1 GiB) is too low
+          for all pivots, those that come there do not include what cannot matter.
         - ``advice``, of plans along an axis that take several loads: which limit or which chunks
           would take one. It ends the ``str``.
 
