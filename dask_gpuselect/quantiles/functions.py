@@ -539,7 +539,7 @@ def _asked(
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
     a = as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
-    probabilities, is_scalar = _probabilities(q, scale)
+    probabilities, is_scalar = probabilities(q, scale)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
@@ -550,7 +550,7 @@ def _asked(
     return a, Quantiles(q, chosen.name, skips_missing, source_dtype, dtype), axes, is_scalar
 
 
-def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:
+def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:
     """q as float64 in [0, 1], one-dimensional, and whether it was a scalar."""
     given = np.asarray(q)
     if given.size and given.dtype.kind not in "biuf":
