@@ -276,9 +276,7 @@ class ExactDataFrame:
         return _quantile(frame, columns, q, method or interpolation)
 
     @public()
-    def median(
-        self, axis: int | str = 0, skipna: bool = True, numeric_only: bool = False
-    ) -> Any:
+    def median(self, axis: int | str = 0, skipna: bool = True, numeric_only: bool = False) -> Any:
         """Exact median of every column, as ``pandas.DataFrame.median`` gives it.
 
         Parameters
@@ -403,9 +401,8 @@ def _asked(
     """The quantiles of some columns, as pandas has them."""
     given, is_scalar = probabilities(q)
     wanted = tuple(given.tolist())
-    questions: list[Question] = [
-        ColumnQuantiles.of(wanted, method, column.dtype, skips_missing=skipna)
-        for column in columns
+    questions = [
+        ColumnQuantiles.of(wanted, method, column.dtype, skips_missing=skipna) for column in columns
     ]
     counted = [] if skipna else [column for column in columns if column.leaves_out]
     answers = _ask(frame, columns, questions, counted, label)
@@ -436,9 +433,7 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
         asked.add(0.5)
     q = (0.0, *sorted(asked), 1.0)
     linear = check_method("linear")
-    questions: list[Question] = [
-        Description.of(q, linear, column.dtype, skips_missing=True) for column in columns
-    ]
+    questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
     answers = _ask(frame, columns, questions, [], "describe")
     finish = partial(_as_description, columns=columns, names=_names(frame), index=index)
     meta = finish([Described(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
@@ -506,9 +501,7 @@ def _as_quantiles(
     values = found[: len(columns)]
     for place, n_missing in zip(counted, found[len(columns) :], strict=True):
         values[place] = None if n_missing else values[place]
-    answers = [
-        column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)
-    ]
+    answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
     index = pd.Index(q, dtype=np.float64)
     is_series = len(columns) == 1 and columns[0].place is None
     result = _framed(answers, names, index, is_series=is_series)
@@ -530,9 +523,7 @@ def _as_description(
     return _framed(answers, names, pd.Index(index), is_series=is_series)
 
 
-def _framed(
-    answers: list[Any], names: list[Hashable], index: Any, *, is_series: bool
-) -> Any:
+def _framed(answers: list[Any], names: list[Hashable], index: Any, *, is_series: bool) -> Any:
     if is_series:
         return answers[0].set_axis(index).rename(names[0])
     frame = pd.DataFrame(dict(enumerate(answers))).set_axis(index)

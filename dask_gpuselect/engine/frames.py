@@ -6,7 +6,7 @@ What depends on dask.dataframe and on the kind of a partition, pandas' or cuDF's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -130,7 +130,9 @@ def _is_cudf(thing: Any) -> bool:
 # --- Columns as arrays ----------------------------------------------------------------------------
 
 
-def columns_as_arrays(frame: Any, wanted: Sequence[tuple[Column, Callable[[Any], Any]]]) -> list[Any]:
+def columns_as_arrays(
+    frame: Any, wanted: Sequence[tuple[Column, Callable[[Any], Any]]]
+) -> list[Any]:
     """A one-dimensional dask array for each of some columns, whose chunks are made of partitions.
 
     Parameters

@@ -60,7 +60,7 @@ def answer_dtype(dtype: np.dtype[Any], method: Method) -> np.dtype[Any]:
 class HowMany(Quantiles):
     """The number of elements of an array."""
 
-    def answer_by(self, n_valid: int, n_missing: int, found: Found) -> int:
+    def answer_by(self, n_valid: int, n_missing: int, found: Found) -> Any:
         return n_valid
 
 
