@@ -451,7 +451,7 @@ def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) ->
         wanted.append((column, elements(dtype)))
     arrays = columns_as_arrays(frame, wanted)
     names = _names(frame)
-    is_named = names != [None]
+    is_named = frame.ndim == 2 or frame.name is not None
     return boxplot.describe_boxplot(
         dict(zip(map(str, names), arrays, strict=True)) if is_named else arrays, **how
     )
@@ -484,16 +484,16 @@ def _ask(
 # --- As pandas has it -----------------------------------------------------------------------------
 
 
-def _names(frame: Any) -> list[Hashable]:
-    """Of the columns; of a Series its own."""
-    return list(frame.columns) if frame.ndim == 2 else [frame.name]
+def _names(frame: Any) -> Any:
+    """An index of the columns' names; of a Series its own."""
+    return pd.Index(frame.columns if frame.ndim == 2 else [frame.name])
 
 
 def _as_quantiles(
     found: list[Any],
     columns: list[Column],
     counted: list[int],
-    names: list[Hashable],
+    names: Any,
     q: tuple[float, ...],
     is_scalar: bool,
     name: Hashable,
@@ -512,7 +512,7 @@ def _as_quantiles(
 
 
 def _as_description(
-    found: list[Described], columns: list[Column], names: list[Hashable], index: list[str]
+    found: list[Described], columns: list[Column], names: Any, index: list[str]
 ) -> Any:
     answers = []
     for column, (n, mean, std, values) in zip(columns, found, strict=True):
@@ -523,11 +523,11 @@ def _as_description(
     return _framed(answers, names, pd.Index(index), is_series=is_series)
 
 
-def _framed(answers: list[Any], names: list[Hashable], index: Any, *, is_series: bool) -> Any:
+def _framed(answers: list[Any], names: Any, index: Any, *, is_series: bool) -> Any:
     if is_series:
         return answers[0].set_axis(index).rename(names[0])
     frame = pd.DataFrame(dict(enumerate(answers))).set_axis(index)
-    return frame.set_axis(pd.Index(names), axis=1)
+    return frame.set_axis(names, axis=1)
 
 
 def _empty(result: Any) -> Any:

@@ -23,7 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from dask_gpuselect.engine.collection import tasks_of
-from dask_gpuselect.engine.source import AnswerLayer, Key
+from dask_gpuselect.engine.source import AnswerLayer, Key, is_future
 from dask_gpuselect.quiet import quietly
 
 Tasks = dict[Key, GraphNode]
@@ -149,7 +149,7 @@ def columns_as_arrays(
     """
     optimized = frame.optimize()
     keys = list(flatten(optimized.__dask_keys__()))
-    layers, dependencies = _layers(convert_legacy_graph(dict(optimized.__dask_graph__())), keys)
+    layers, dependencies = _layers(dict(optimized.__dask_graph__()), keys)
     source = next(iter(layers))
     arrays = []
     for column, take in wanted:
@@ -199,7 +199,7 @@ def _at(partition: Any, place: int | None) -> Any:
 
 
 def _layers(
-    tasks: Tasks, keys: Sequence[Key]
+    graph: dict[Key, Any], keys: Sequence[Key]
 ) -> tuple[dict[str, MaterializedLayer], dict[str, set[str]]]:
     """The tasks of a frame in layers, of which the first makes the partitions.
 
@@ -208,17 +208,23 @@ def _layers(
     the same, which each load then reads by itself.
     """
     name = f"frame-{tokenize(keys)}"
+    futures = {key: value for key, value in graph.items() if is_future(value)}
+    tasks = {key: task for key, task in convert_legacy_graph(graph).items() if key not in futures}
     shared = _shared(tasks, len(keys))
     layers = {name: MaterializedLayer(_needed(tasks, keys, shared))}
     dependencies: dict[str, set[str]] = {name: set()}
+    if futures:
+        layers[f"{name}-futures"] = MaterializedLayer(futures)
+        dependencies = {name: {f"{name}-futures"}, f"{name}-futures": set()}
     if shared:
         below = {need for key in shared for need in tasks[key].dependencies}
         own = {key: tasks[key] for key in shared}
         number = {"shape": (1,), "dtype": np.dtype(np.float64)}  # it counts as small
         layers[f"{name}-shared"] = AnswerLayer(own, collection_annotations=number)
         layers[f"{name}-below"] = MaterializedLayer(_needed(tasks, below, set()))
-        dependencies |= {name: {f"{name}-shared"}, f"{name}-shared": {f"{name}-below"}}
-        dependencies[f"{name}-below"] = set()
+        dependencies[f"{name}-below"] = set(dependencies[name])
+        dependencies[f"{name}-shared"] = {f"{name}-below"}
+        dependencies[name].add(f"{name}-shared")
     return layers, dependencies
 
 
@@ -227,7 +233,7 @@ def _shared(tasks: Tasks, n: int) -> set[Key]:
     name: those of a shuffle are many."""
     users = Counter(need for task in tasks.values() for need in task.dependencies)
     often = [key for key, uses in users.items() if uses >= max(2, n / 2)]
-    often = [key for key in often if tasks[key].dependencies]
+    often = [key for key in often if key in tasks and tasks[key].dependencies]
     names = Counter(map(get_name_from_key, often))
     return {key for key in often if names[get_name_from_key(key)] == 1}
 
@@ -238,7 +244,7 @@ def _needed(tasks: Tasks, keys: Sequence[Key] | set[Key], but: set[Key]) -> Task
     stack = [key for key in keys if key not in but]
     while stack:
         key = stack.pop()
-        if key not in found:
+        if key in tasks and key not in found:
             found[key] = tasks[key]
             stack += tasks[key].dependencies - but
     return found
