@@ -8,8 +8,8 @@ Each run is a process of its own, and the contenders take turns. A time is that 
 computation, without imports; a small frame is asked before, so that everything is compiled. The
 peak is that of the process's resident memory. Every answer is compared with ``np.quantile`` of the
 whole column, which is found once, when the files are written. ``--limit`` (GB) bounds the data
-segment of each process, and what DuckDB is allowed; who needs more is out of memory. Needs the extra
-``bench``.
+segment of each process, and what DuckDB is allowed; who needs more is out of memory. Needs the
+extra ``bench``.
 """
 
 from __future__ import annotations

@@ -191,6 +191,7 @@ HEAVY = (
 )
 COMPILED = {
     "xarray": {"xarray"},
+    "engine.frames": {"pandas"},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
     **{
@@ -295,6 +296,7 @@ GRAPHS = (
     "engine.columns",
     "engine.door",
     "engine.exchange",
+    "engine.frames",
     "engine.rounds",
     "engine.loads",
     "engine.pilot",
