@@ -419,7 +419,7 @@ def _asked(
     # Typical answers, for the meta: zeros of the dtypes in which they are found.
     typical = [np.zeros(len(wanted), question.dtype) for question in questions]
     meta = finish([*typical, *(0 for _ in counted)])
-    return lazily(answers, finish, _empty(meta), frame, f"{label}-of-columns")
+    return lazily(answers, finish, _empty(meta), frame, label)
 
 
 def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | None) -> Any:
@@ -437,7 +437,7 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
     answers = _ask(frame, columns, questions, [], "describe")
     finish = partial(_as_description, columns=columns, names=_names(frame), index=index)
     meta = finish([Described(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
-    return lazily(answers, finish, _empty(meta), frame, "describe-columns")
+    return lazily(answers, finish, _empty(meta), frame, "describe")
 
 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
@@ -447,7 +447,8 @@ def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) ->
     for column in columns:
         if column.dtype.kind not in "iuf":
             raise TypeError(f"a box plot needs numbers, not {column.kind}")
-        dtype = np.dtype(np.float64) if column.leaves_out else column.dtype
+        is_masked = column.leaves_out and column.dtype.kind in "iu"
+        dtype = np.dtype(np.float64) if is_masked else column.dtype
         wanted.append((column, elements(dtype)))
     arrays = columns_as_arrays(frame, wanted)
     names = _names(frame)

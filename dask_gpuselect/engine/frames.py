@@ -28,6 +28,9 @@ from dask_gpuselect.quiet import quietly
 
 Tasks = dict[Key, GraphNode]
 
+# In the names of our answers.
+OURS = "-of-columns-"
+
 # --- The kinds of columns -------------------------------------------------------------------------
 
 
@@ -43,11 +46,14 @@ class Column:
         Of pandas or NumPy.
     dtype : dtype
         Of its elements as NumPy has them.
+    leaves_out : bool
+        Whether missing elements are left out as it is read, for they have no NaN.
     """
 
     place: int | None
     kind: Any
     dtype: np.dtype[Any]
+    leaves_out: bool
 
     @classmethod
     def of(cls, meta: Any, place: int | None = None) -> Column:
@@ -64,12 +70,8 @@ class Column:
                 f"quantiles need a column of numbers or dates, and {name} dtype {meta.dtype}: "
                 "of a DataFrame leave it out, for example by numeric_only=True"
             )
-        return cls(place, meta.dtype, dtype)
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether missing elements are left out as it is read, for its elements have no NaN."""
-        return self.dtype.kind in "biu" and (not isinstance(self.kind, np.dtype) or _is_cudf(self))
+        is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
+        return cls(place, meta.dtype, dtype, is_masked or _is_cudf(meta))
 
     def answered(self, values: NDArray[Any] | None, n: int) -> pd.Series:
         """Some of n answers as a Series, of the dtype that pandas gives; None if all are missing.
@@ -229,13 +231,18 @@ def _layers(
 
 
 def _shared(tasks: Tasks, n: int) -> set[Key]:
-    """The results that at least half of n partitions need, and that are the only ones of their
-    name: those of a shuffle are many."""
+    """The results of reductions, dask's or ours, that at least half of n partitions need.
+
+    Nothing else, for a task may have an effect: what partitions of a shuffle wait for has written
+    to a file, which each load makes anew.
+    """
     users = Counter(need for task in tasks.values() for need in task.dependencies)
-    often = [key for key, uses in users.items() if uses >= max(2, n / 2)]
-    often = [key for key in often if key in tasks and tasks[key].dependencies]
-    names = Counter(map(get_name_from_key, often))
-    return {key for key in often if names[get_name_from_key(key)] == 1}
+    often = (key for key, uses in users.items() if uses >= max(2, n / 2))
+    return {key for key in often if key in tasks and _is_reduced(get_name_from_key(key))}
+
+
+def _is_reduced(name: str) -> bool:
+    return "-tree-" in name or OURS in name
 
 
 def _needed(tasks: Tasks, keys: Sequence[Key] | set[Key], but: set[Key]) -> Tasks:
@@ -302,6 +309,7 @@ def lazily(
         Of the result's tasks.
     """
     graph, keys = tasks_of(answers)
+    name += OURS.rstrip("-")
     key = (f"{name}-{tokenize(keys, finish)}", 0)
     references = List(*(TaskRef(own) for each in keys for own in each))
     to_kind = _to_cudf if _is_cudf(frame._meta) else None

@@ -318,6 +318,26 @@ def test_a_mean_in_the_data_is_computed_once() -> None:
     np.testing.assert_allclose(found, (expected - expected.mean()).quantile(Q), rtol=1e-12)
 
 
+MADE: dict[str, Any] = {
+    "shuffled by files": lambda x: x.shuffle("c", shuffle_method="disk")["a"],
+    "shuffled by tasks": lambda x: x.shuffle("c", shuffle_method="tasks")["a"],
+    "merged": lambda x: x.merge(
+        dd.from_pandas(pd.DataFrame({"c": np.arange(50, dtype="i4")}), npartitions=3), on="c"
+    )["a"],
+    "one behind the other": lambda x: x["a"].cumsum(),
+    "overlapping": lambda x: x["a"].shift(3),
+    "of groups": lambda x: x.groupby("c")["a"].mean(),
+    "fewer partitions": lambda x: x["a"].repartition(npartitions=2),
+    "in memory": lambda x: x["a"].persist(),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_frames_of_every_making(name: str) -> None:
+    s = MADE[name](dd.from_pandas(whole(), npartitions=4, sort=False))
+    np.testing.assert_allclose(s.exact.quantile(Q).compute(), s.compute().quantile(Q), rtol=1e-13)
+
+
 def test_answers_compose() -> None:
     source = Counting()
     a = source.lazy()["a"]
