@@ -3,7 +3,9 @@ of dask arrays, dask's functions and NumPy's."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -239,6 +241,13 @@ class _State:
         self.users = 0
         self.epoch = 0
         self.originals: list[tuple[ModuleType | type, str, Any]] = []
+        self.further: list[tuple[type, str, Callable[[Any], Any]]] = []
+
+    def add(self, owner: type, name: str, routed: Callable[[Any], Any]) -> None:
+        with self.lock:
+            self.further.append((owner, name, routed))
+            if self.originals:
+                self._set(owner, name, routed(getattr(owner, name)))
 
     def join(self, user: Enabled, *, depth: int) -> None:
         with self.lock:
@@ -281,6 +290,8 @@ class _State:
                 self._set(home, name, _routed(name, getattr(home, name)))
             for name in METHODS:
                 self._set(home.Array, name, _array_method(name))
+        for owner, name, routed in self.further:
+            self._set(owner, name, routed(getattr(owner, name)))
 
     def _set(self, owner: ModuleType | type, name: str, value: Any) -> None:
         self.originals.append((owner, name, inspect.getattr_static(owner, name, None)))
@@ -298,6 +309,19 @@ def _array_method(name: str) -> Callable[..., Any]:
 
 
 _state = _State()
+
+
+def also_replace(owner: type, name: str, routed: Callable[[Any], Any]) -> None:
+    """Have `enable` replace a method of another class, from now on if it is in force.
+
+    Parameters
+    ----------
+    owner, name : type, str
+        The class, and its method.
+    routed : callable
+        From the method to what takes its place.
+    """
+    _state.add(owner, name, routed)
 
 
 def enable() -> Enabled:
@@ -319,6 +343,10 @@ def enable() -> Enabled:
 
     Notes
     -----
+    Once `dask.dataframe` is imported, its `quantile` and `median` of Series and DataFrames are
+    ours too: see `dask_gpuselect.dataframe`. If it is imported only after this call, import
+    `dask_gpuselect.dataframe` as well.
+
     Nothing else changes. What is no dask array, what ours do not take (``out``,
     ``overwrite_input``, ``interpolation``, ``internal_method``, ``weights``, q of two dimensions),
     and dtypes that they do not know, go to dask's own function, which answers or raises as it did.
@@ -338,6 +366,8 @@ def enable() -> Enabled:
     ...     np.median(da.arange(10, chunks=3)).compute()
     np.float64(4.5)
     """
+    if "dask.dataframe" in sys.modules:
+        importlib.import_module("dask_gpuselect.dataframe")  # a door above this one
     return Enabled(_state)
 
 

@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-NAMES = {"sklearn": "scikit-learn", "scipy": "SciPy"}
-EXTRAS = {"sklearn": "learn", "scipy": "distribution"}
+NAMES = {"pandas": "pandas", "pyarrow": "PyArrow", "scipy": "SciPy", "sklearn": "scikit-learn"}
+EXTRAS = {
+    "pandas": "dataframe",
+    "pyarrow": "dataframe",
+    "scipy": "distribution",
+    "sklearn": "learn",
+}
 
 
 def on_demand(

@@ -16,6 +16,7 @@ import dask.array as da
 import numpy as np
 
 import dask_gpuselect
+import dask_gpuselect.dataframe
 import dask_gpuselect.xarray
 from dask_gpuselect import distribution, methods, neighbors, robust
 from dask_gpuselect.distribution import (
@@ -244,6 +245,7 @@ def calls() -> dict[str, Call]:
     knots = knots | {"slopes": [1.0, 1.0]}
     found["distribution.MonotoneRationalSpline"] = Call(MonotoneRationalSpline, {}, knots)
     found |= _of_xarray()
+    found |= _of_frames()
     return found
 
 
@@ -267,6 +269,29 @@ def _of_xarray() -> dict[str, Call]:
         "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
         "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),
     }
+
+
+def _of_frames() -> dict[str, Call]:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    from dask_gpuselect.dataframe import ExactDataFrame, ExactSeries
+
+    frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
+    keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
+    found = {}
+    for kind, collection in ((ExactSeries, frame["a"]), (ExactDataFrame, frame)):
+        exact = kind(collection)
+        for name in ("quantile", "median", "describe", "describe_boxplot"):
+            parameters = inspect.signature(getattr(kind, name)).parameters.items()
+            known = {key: p.default for key, p in parameters if p.default is not p.empty}
+            known |= {key: KNOWN[key] for key in keys if "how" in dict(parameters)}
+
+            def ask(exact: Any = exact, name: str = name, **how: Any) -> Any:
+                return getattr(exact, name)(**how)
+
+            found[f"dataframe.{kind.__name__}.{name}"] = Call(ask, {}, known)
+    return found
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
@@ -304,6 +329,8 @@ def public() -> set[str]:
     found |= {f"exact.{name}" for name in vars(methods.Exact) if not name.startswith("_")}
     for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
         found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
+    for kind in (dask_gpuselect.dataframe.ExactSeries, dask_gpuselect.dataframe.ExactDataFrame):
+        found |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
     nothing_proven = {"cdf_bounds", "quantile_bounds"}
     return found - {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}
 

@@ -151,5 +151,8 @@ class LowLevel(Mapping[Key, GraphNode]):
     def __len__(self) -> int:
         return len(self.tasks)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"array": self.array}
+
     def __dask_tokenize__(self) -> tuple[str, str]:
         return type(self).__name__, self.array.name

@@ -67,6 +67,14 @@ class Moments(Arrays):
             return math.nan, math.nan
         return rounded(self.n, self.total, self.square)
 
+    def sample_std(self) -> float:
+        """The standard deviation with n - 1 degrees of freedom, rounded once; NaN of fewer than two
+        elements, or where some are infinite."""
+        if self.n_high or self.n_low or self.n < 2:
+            return math.nan
+        variance = self.n * self.square - self.total * self.total
+        return rounded_root(variance, self.n * (self.n - 1) << DIGIT * SQUARE_POINT)
+
 
 def rounded(n: int, total: int, square: int) -> tuple[float, float]:
     """The mean and the standard deviation of n elements from their exact sums."""

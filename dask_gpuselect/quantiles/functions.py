@@ -544,18 +544,18 @@ def _asked(
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
     a = as_array(a)
     chosen = method if isinstance(method, Method) else check_method(method)
-    probabilities, is_scalar = _probabilities(q, scale)
+    shares, is_scalar = probabilities(q, scale)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
-    if _has_empty_lanes(a.shape, axes) and len(probabilities):
+    if _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
-    q = tuple(probabilities.tolist())
+    q = tuple(shares.tolist())
     return a, Quantiles(q, chosen.name, skips_missing, source_dtype, dtype), axes, is_scalar
 
 
-def _probabilities(q: Any, scale: int) -> tuple[FloatArray, bool]:
+def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:
     """q as float64 in [0, 1], one-dimensional, and whether it was a scalar."""
     given = np.asarray(q)
     if given.size and given.dtype.kind not in "biuf":

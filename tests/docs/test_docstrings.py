@@ -14,6 +14,7 @@ import dask_gpuselect
     "module",
     [
         "boxplot.describe",
+        "dataframe",
         "distribution.cdf",
         "distribution.empirical",
         "distribution.estimated",

@@ -191,6 +191,7 @@ HEAVY = (
 )
 COMPILED = {
     "xarray": {"xarray"},
+    "engine.frames": {"pandas"},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
     **{
@@ -296,6 +297,7 @@ GRAPHS = (
     "engine.door",
     "engine.exchange",
     "engine.expressions",
+    "engine.frames",
     "engine.rounds",
     "engine.loads",
     "engine.pilot",

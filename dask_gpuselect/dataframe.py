@@ -1,0 +1,589 @@
+"""Exact order statistics of dask.dataframe's collections: ``import dask_gpuselect.dataframe``.
+
+Series and DataFrames then have the accessor ``exact``. While `dask_gpuselect.enable` is in force,
+their own `quantile` and `median` are exact too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dask_gpuselect.arguments import as_array, public
+from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.engine.asking import Asking, ask_each
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.methods import also_replace
+from dask_gpuselect.optional import needs
+from dask_gpuselect.quantiles.columns import (
+    HOW_MANY,
+    ColumnQuantiles,
+    Described,
+    Description,
+)
+from dask_gpuselect.quantiles.functions import probabilities
+
+with needs("pandas", "dask_gpuselect.dataframe"):
+    import pandas as pd
+with needs("pyarrow", "dask_gpuselect.dataframe"):
+    import dask.dataframe as dd  # which needs both
+    from dask.dataframe.extensions import register_dataframe_accessor, register_series_accessor
+
+    from dask_gpuselect.engine.frames import (
+        Column,
+        columns_as_arrays,
+        elements,
+        float_kind,
+        lazily,
+        missing,
+    )
+
+Q = ArrayLike
+
+
+class ExactSeries:
+    """Exact order statistics of a dask Series: ``s.exact``.
+
+    Parameters
+    ----------
+    series : dask Series
+        Of numbers, bool, dates or time differences: NumPy's, nullable or pyarrow-backed. Partitions
+        of any number and length.
+
+    Notes
+    -----
+    Loads: two of every partition, of this column alone where the source can read it alone. Nothing
+    is computed by a call. Memory: a partition and what is read of it for each thread, and what
+    `dask_gpuselect.quantile` says of chunks.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import dask.dataframe as dd
+    >>> import dask_gpuselect.dataframe
+    >>> s = dd.from_pandas(pd.Series(range(1, 101), name="n"), npartitions=3)
+    >>> s.exact.quantile([0.25, 0.5, 0.75]).compute()
+    0.25    25.75
+    0.50    50.50
+    0.75    75.25
+    Name: n, dtype: float64
+    """
+
+    def __init__(self, series: Any) -> None:
+        self._series = series
+
+    @public()
+    def quantile(self, q: Q = 0.5, interpolation: str = "linear", method: str | None = None) -> Any:
+        """Exact quantiles, as ``pandas.Series.quantile`` gives them.
+
+        Parameters
+        ----------
+        q : float or 1-D array_like of floats, default 0.5
+            In [0, 1].
+        interpolation : str, default "linear"
+            pandas' "linear", "lower", "higher", "midpoint" or "nearest", or another of the thirteen
+            methods of ``numpy.quantile``.
+        method : str, optional
+            The same by NumPy's word for it; it overrides `interpolation`.
+
+        Returns
+        -------
+        dask Scalar, or dask Series
+            For several q a Series with q as its index and the name of the column. Missing elements
+            are left out; without others the result is missing. "lower", "higher", "nearest",
+            "inverted_cdf" and "closest_observation" keep the dtype of the column; the others
+            give float64, Float64 (Float32 of Float32), or double[pyarrow]. Dates stay dates.
+
+        Raises
+        ------
+        TypeError
+            At the call, for strings, categories, objects, periods, decimals, complex and sparse
+            columns; for a bool column whose elements would be mixed; for a lazy q.
+        ValueError
+            At the call, for a q outside [0, 1], of two dimensions or more, or an unknown method.
+        ChunksChangedError
+            While computing, if a partition differs between two loads.
+
+        See Also
+        --------
+        dask_gpuselect.quantile
+
+        Notes
+        -----
+        Two loads of every partition, for any number of q.
+
+        pandas' dtypes depend on the data in places; here they do not. A whole quantile of an Int64
+        column stays a float, and a float32 column gives float64 with a NaN or without. Between two
+        dates the exact date is cut to a whole unit; pandas rounds it to 53 bits first.
+        """
+        return _quantile(self._series, [Column.of(self._series._meta)], q, method or interpolation)
+
+    @public()
+    def median(self, skipna: bool = True) -> Any:
+        """Exact median, as ``pandas.Series.median`` gives it.
+
+        Parameters
+        ----------
+        skipna : bool, default True
+            Whether missing elements are left out; otherwise one of them makes the result missing.
+
+        Returns
+        -------
+        dask Scalar
+            float16 and float32 keep their type, all other numbers give float64. Dates stay dates.
+
+        Raises
+        ------
+        TypeError, ChunksChangedError
+            As `quantile` does.
+
+        Notes
+        -----
+        Two loads of every partition.
+        """
+        return _median(self._series, [Column.of(self._series._meta)], skipna=skipna)
+
+    @public()
+    def describe(self, percentiles: Sequence[float] | None = None) -> Any:
+        """Number, mean, standard deviation, extremes and percentiles, as ``pandas.Series.describe``
+        prints them.
+
+        Parameters
+        ----------
+        percentiles : sequence of float, optional
+            In [0, 1]; the quartiles by default.
+
+        Returns
+        -------
+        dask Series
+            Of float64, Float64 or double[pyarrow]. The standard deviation has n - 1 degrees of
+            freedom. It and the mean are those of exact arithmetic, rounded once.
+
+        Raises
+        ------
+        TypeError
+            At the call, for a column that is not of integers or floats.
+        ValueError
+            At the call, for percentiles outside [0, 1] or twice the same.
+        ChunksChangedError
+            While computing, if a partition differs between two loads.
+
+        Notes
+        -----
+        Two loads of every partition, for all of it.
+        """
+        return _describe(self._series, [Column.of(self._series._meta)], percentiles)
+
+    @public()
+    def describe_boxplot(self, **how: Any) -> Boxplot:
+        """The statistics of a box plot.
+
+        Parameters
+        ----------
+        **how
+            For `dask_gpuselect.describe_boxplot`, but no `axis`.
+
+        Returns
+        -------
+        Boxplot
+            Of one box, with the name of the column. Nullable integers are described as float64.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `dask_gpuselect.describe_boxplot` does, and for a column that is not of integers or
+            floats.
+
+        Notes
+        -----
+        Two loads of every partition; a third where many elements lie about a fence.
+        """
+        return _describe_boxplot(self._series, [Column.of(self._series._meta)], how)
+
+
+class ExactDataFrame:
+    """Exact order statistics of the columns of a dask DataFrame: ``df.exact``.
+
+    Parameters
+    ----------
+    frame : dask DataFrame
+
+    Notes
+    -----
+    Loads: two of every partition, for all columns that are asked of together, and of no others
+    where the source can leave columns out. Nothing is computed by a call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import dask.dataframe as dd
+    >>> import dask_gpuselect.dataframe
+    >>> df = pd.DataFrame({"n": range(1, 101), "half": [i / 2 for i in range(1, 101)]})
+    >>> dd.from_pandas(df, npartitions=3).exact.quantile(0.25).compute()
+    n       25.750
+    half    12.875
+    Name: 0.25, dtype: float64
+    """
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    @public()
+    def quantile(
+        self,
+        q: Q = 0.5,
+        axis: int | str = 0,
+        numeric_only: bool = False,
+        interpolation: str = "linear",
+        method: str | None = None,
+    ) -> Any:
+        """Exact quantiles of every column, as ``pandas.DataFrame.quantile`` gives them.
+
+        Parameters
+        ----------
+        q : float or 1-D array_like of floats, default 0.5
+            In [0, 1].
+        axis : {0, "index"}
+            Of rows, ``df.quantile(q, axis=1)`` of dask's own is exact.
+        numeric_only : bool, default False
+            Whether to leave out what is neither a number nor bool.
+        interpolation, method : str
+            As for a Series.
+
+        Returns
+        -------
+        dask Series, or dask DataFrame
+            For one q a Series named by it, with the names of the columns as its index. For several,
+            a DataFrame with q as its index.
+
+        Raises
+        ------
+        TypeError, ValueError, ChunksChangedError
+            As for a Series; for another axis.
+
+        Notes
+        -----
+        Two loads of every partition, for all columns and q.
+        """
+        _check_axis(axis)
+        frame, columns = self._columns(numeric_only=numeric_only)
+        return _quantile(frame, columns, q, method or interpolation)
+
+    @public()
+    def median(self, axis: int | str = 0, skipna: bool = True, numeric_only: bool = False) -> Any:
+        """Exact median of every column, as ``pandas.DataFrame.median`` gives it.
+
+        Parameters
+        ----------
+        axis, numeric_only
+            As of `quantile`.
+        skipna : bool, default True
+            Whether missing elements are left out; otherwise one makes its column's median missing.
+
+        Returns
+        -------
+        dask Series
+            With the names of the columns as its index.
+
+        Raises
+        ------
+        TypeError, ValueError, ChunksChangedError
+            As `quantile` does.
+
+        Notes
+        -----
+        Two loads of every partition, for all columns.
+        """
+        _check_axis(axis)
+        frame, columns = self._columns(numeric_only=numeric_only)
+        return _median(frame, columns, skipna=skipna)
+
+    @public()
+    def describe(self, percentiles: Sequence[float] | None = None) -> Any:
+        """Number, mean, standard deviation, extremes and percentiles of the columns of integers and
+        floats, as ``pandas.DataFrame.describe`` prints them.
+
+        Parameters
+        ----------
+        percentiles : sequence of float, optional
+            In [0, 1]; the quartiles by default.
+
+        Returns
+        -------
+        dask DataFrame
+            A column for each; see `ExactSeries.describe`. Dates are left out.
+
+        Raises
+        ------
+        TypeError
+            At the call, if there is no such column.
+        ValueError, ChunksChangedError
+            As for a Series.
+
+        Notes
+        -----
+        Two loads of every partition, for all of it.
+        """
+        frame, columns = self._numbers()
+        return _describe(frame, columns, percentiles)
+
+    @public()
+    def describe_boxplot(self, **how: Any) -> Boxplot:
+        """The statistics of a box plot for each column of integers or floats.
+
+        Parameters
+        ----------
+        **how
+            For `dask_gpuselect.describe_boxplot`, but no `axis`.
+
+        Returns
+        -------
+        Boxplot
+            With the names of the columns. Nullable integers are described as float64.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `dask_gpuselect.describe_boxplot` does, and if there is no such column.
+
+        Notes
+        -----
+        Two loads of every partition for all columns; a third of a column of which many elements lie
+        about a fence.
+        """
+        frame, columns = self._numbers()
+        return _describe_boxplot(frame, columns, how)
+
+    def _columns(self, *, numeric_only: bool) -> tuple[Any, list[Column]]:
+        meta = self._frame._meta
+        if numeric_only:
+            kept = meta.select_dtypes(["number", "bool"], exclude=["timedelta"])
+            return self._only(kept)
+        return self._only(meta)
+
+    def _numbers(self) -> tuple[Any, list[Column]]:
+        meta = self._frame._meta.select_dtypes("number", exclude=["timedelta"])
+        if not len(meta.columns):
+            raise TypeError("the frame has no column of numbers to describe")
+        return self._only(meta)
+
+    def _only(self, meta: Any) -> tuple[Any, list[Column]]:
+        """The frame of some columns, and these."""
+        columns = [Column.of(meta.iloc[:, place], place) for place in range(len(meta.columns))]
+        return self._frame[list(meta.columns)], columns
+
+
+def _check_axis(axis: int | str) -> None:
+    if axis not in (0, "index"):
+        raise ValueError(f"axis must be 0, and not {axis!r}: dask's own quantile(axis=1) is exact")
+
+
+# --- What is asked --------------------------------------------------------------------------------
+
+
+def _quantile(frame: Any, columns: list[Column], q: Any, method: str) -> Any:
+    return _asked(frame, columns, q, check_method(method), skipna=True, label="quantile")
+
+
+def _median(frame: Any, columns: list[Column], *, skipna: bool) -> Any:
+    return _asked(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
+
+
+def _asked(
+    frame: Any, columns: list[Column], q: Any, method: Method, *, skipna: bool, label: str
+) -> Any:
+    """The quantiles of some columns, as pandas has them."""
+    given, is_scalar = probabilities(q)
+    wanted = tuple(given.tolist())
+    questions = [
+        ColumnQuantiles.of(wanted, method, column.dtype, skips_missing=skipna) for column in columns
+    ]
+    counted = [] if skipna else [column for column in columns if column.leaves_out]
+    answers = _ask(frame, columns, questions, counted, label)
+    name = None if method is MEDIAN else wanted[0] if is_scalar else None
+    finish = partial(
+        _as_quantiles,
+        columns=columns,
+        counted=[columns.index(column) for column in counted],
+        names=_names(frame),
+        q=wanted,
+        is_scalar=is_scalar,
+        name=name,
+    )
+    # Typical answers, for the meta: zeros of the dtypes in which they are found.
+    typical = [np.zeros(len(wanted), question.dtype) for question in questions]
+    meta = finish([*typical, *(0 for _ in counted)])
+    return lazily(answers, finish, _empty(meta), frame, label)
+
+
+def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | None) -> Any:
+    for column in columns:
+        if column.dtype.kind not in "iuf":
+            raise TypeError(f"only numbers are described, and not {column.kind}")
+    # pandas checks the percentiles, puts them in order and names them.
+    index = list(pd.Series([0.0, 1.0]).describe(percentiles=percentiles).index)
+    asked = {0.25, 0.5, 0.75} if percentiles is None else set(map(float, percentiles))
+    if len(index) > 5 + len(asked):  # pandas before 3 adds the median
+        asked.add(0.5)
+    q = (0.0, *sorted(asked), 1.0)
+    linear = check_method("linear")
+    questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
+    answers = _ask(frame, columns, questions, [], "describe")
+    finish = partial(_as_description, columns=columns, names=_names(frame), index=index)
+    meta = finish([Described(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
+    return lazily(answers, finish, _empty(meta), frame, "describe")
+
+
+def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
+    if "axis" in how:
+        raise TypeError("a box is of all elements of a column, and takes no axis")
+    wanted = []
+    for column in columns:
+        if column.dtype.kind not in "iuf":
+            raise TypeError(f"a box plot needs numbers, not {column.kind}")
+        is_masked = column.leaves_out and column.dtype.kind in "iu"
+        dtype = np.dtype(np.float64) if is_masked else column.dtype
+        wanted.append((column, elements(dtype)))
+    arrays = columns_as_arrays(frame, wanted)
+    names = _names(frame)
+    is_named = frame.ndim == 2 or frame.name is not None
+    return boxplot.describe_boxplot(
+        dict(zip(map(str, names), arrays, strict=True)) if is_named else arrays, **how
+    )
+
+
+def _ask(
+    frame: Any,
+    columns: list[Column],
+    questions: Sequence[Question],
+    counted: list[Column],
+    label: str,
+) -> list[Any]:
+    """The answers to a question about each column, and how much is missing in some, in shared
+    loads."""
+    wanted: list[tuple[Column, Callable[[Any], Any]]] = [
+        (column, elements(column.dtype)) for column in columns
+    ]
+    wanted += [(column, missing) for column in counted]
+    arrays = columns_as_arrays(frame, wanted)
+    every = [*questions, *(HOW_MANY for _ in counted)]
+    return ask_each(
+        [
+            Asking(as_array(array), question, (0,))
+            for array, question in zip(arrays, every, strict=True)
+        ],
+        label,
+    )
+
+
+# --- As pandas has it -----------------------------------------------------------------------------
+
+
+def _names(frame: Any) -> Any:
+    """An index of the columns' names; of a Series its own."""
+    return pd.Index(frame.columns if frame.ndim == 2 else [frame.name])
+
+
+def _as_quantiles(
+    found: list[Any],
+    columns: list[Column],
+    counted: list[int],
+    names: Any,
+    q: tuple[float, ...],
+    is_scalar: bool,
+    name: Hashable,
+) -> Any:
+    values = found[: len(columns)]
+    for place, n_missing in zip(counted, found[len(columns) :], strict=True):
+        values[place] = None if n_missing else values[place]
+    answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
+    index = pd.Index(q, dtype=np.float64)
+    is_series = len(columns) == 1 and columns[0].place is None
+    result = _framed(answers, names, index, is_series=is_series)
+    if not is_scalar:
+        return result
+    found_one = result.iloc[0]
+    return found_one if is_series else found_one.rename(name)
+
+
+def _as_description(
+    found: list[Described], columns: list[Column], names: Any, index: list[str]
+) -> Any:
+    answers = []
+    for column, (n, mean, std, values) in zip(columns, found, strict=True):
+        rest = [None] * (len(index) - 3) if values is None else values.tolist()
+        numbers = pd.array([n, mean, std, *rest], dtype=float_kind(column.kind))
+        answers.append(pd.Series(numbers))
+    is_series = len(columns) == 1 and columns[0].place is None
+    return _framed(answers, names, pd.Index(index), is_series=is_series)
+
+
+def _framed(answers: list[Any], names: Any, index: Any, *, is_series: bool) -> Any:
+    if is_series:
+        return answers[0].set_axis(index).rename(names[0])
+    frame = pd.DataFrame(dict(enumerate(answers))).set_axis(index)
+    return frame.set_axis(names, axis=1)
+
+
+def _empty(result: Any) -> Any:
+    """The meta of a result."""
+    return result.iloc[:0] if isinstance(result, pd.Series | pd.DataFrame) else result
+
+
+# --- In place of dask's methods -------------------------------------------------------------------
+
+
+def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours, but for rows, for what is asked to be approximate, and for what has no quantiles."""
+
+    @wraps(original)
+    def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
+        method = asked.pop("method", "default")
+        if method in ("dask", "tdigest") or asked.get("axis", 0) not in (0, "index"):
+            return original(self, *args, **kwargs)
+        if method != "default":
+            asked["method"] = method
+        try:
+            return _exact(self).quantile(**asked)
+        except TypeError:
+            return original(self, *args, **kwargs)
+
+    return quantile
+
+
+_ORDER = {1: ("q", "method"), 2: ("q", "axis", "numeric_only", "method")}
+"""Arguments of dask's own, by the dimensions of the collection."""
+
+
+def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours, which dask's own refuses to find, but for rows."""
+
+    @wraps(original)
+    def median(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = dict(zip(("axis", "numeric_only"), args, strict=False)) | kwargs
+        if asked.get("axis", 0) not in (0, "index"):
+            return original(self, *args, **kwargs)
+        try:
+            return _exact(self).median(**asked)
+        except TypeError:
+            return original(self, *args, **kwargs)
+
+    return median
+
+
+def _exact(collection: Any) -> Any:
+    return (ExactDataFrame if collection.ndim == 2 else ExactSeries)(collection)
+
+
+register_series_accessor("exact")(ExactSeries)
+register_dataframe_accessor("exact")(ExactDataFrame)
+for owner in (dd.Series, dd.DataFrame):
+    also_replace(owner, "quantile", _routed_quantile)
+    also_replace(owner, "median", _routed_median)

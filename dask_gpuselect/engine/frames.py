@@ -1,0 +1,305 @@
+"""Columns of lazy frames as dask arrays, and answers about them as lazy frames.
+
+What depends on dask.dataframe and on the kind of a partition, pandas' or cuDF's, is here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask._task_spec import Alias, GraphNode, List, Task, TaskRef, convert_legacy_graph
+from dask.base import get_name_from_key, tokenize
+from dask.core import flatten
+from numpy.typing import NDArray
+
+from dask_gpuselect.engine.collection import tasks_of
+from dask_gpuselect.engine.expressions import LowLevel
+from dask_gpuselect.engine.graphs import objects
+from dask_gpuselect.engine.source import (
+    REDUCED,
+    DaskArray,
+    Graph,
+    Key,
+    extended,
+    is_future,
+    is_reduction,
+)
+from dask_gpuselect.quiet import quietly
+
+Tasks = dict[Key, GraphNode]
+
+# --- The kinds of columns -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column whose elements have an order.
+
+    Parameters
+    ----------
+    place : int or None
+        In the frame; None for a Series.
+    kind : dtype
+        Of pandas or NumPy.
+    dtype : dtype
+        Of its elements as NumPy has them.
+    leaves_out : bool
+        Whether missing elements are left out as it is read, for they have no NaN.
+    """
+
+    place: int | None
+    kind: Any
+    dtype: np.dtype[Any]
+    leaves_out: bool
+
+    @classmethod
+    def of(cls, meta: Any, place: int | None = None) -> Column:
+        """The column that an empty one stands for.
+
+        Raises
+        ------
+        TypeError
+            For strings, categories, objects, periods, decimals, complex and sparse numbers.
+        """
+        if (dtype := _elements(meta.dtype)) is None:
+            name = f"column {meta.name!r} has" if meta.name is not None else "this one has"
+            raise TypeError(
+                f"quantiles need a column of numbers or dates, and {name} dtype {meta.dtype}: "
+                "of a DataFrame leave it out, for example by numeric_only=True"
+            )
+        is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
+        return cls(place, meta.dtype, dtype, is_masked or _is_cudf(meta))
+
+    def answered(self, values: NDArray[Any] | None, n: int) -> pd.Series:
+        """Some of n answers as a Series, of the dtype that pandas gives; None if all are missing.
+
+        Numbers that are no elements of their column are float64. pandas makes some of these int64
+        where they are whole, and float32 where a float32 column has a NaN.
+        """
+        kind = self.kind
+        if values is None:
+            if not isinstance(kind, np.dtype):
+                return pd.Series([None] * n, dtype=kind)
+            return pd.Series([None] * n, dtype=kind if kind.kind in "fmM" else np.float64)
+        if isinstance(kind, pd.DatetimeTZDtype):
+            return pd.Series(values).dt.tz_localize("UTC").dt.tz_convert(kind.tz)
+        if isinstance(kind, np.dtype):
+            return pd.Series(values)
+        if values.dtype == self.dtype or (kind.kind == "f" and not _is_arrow(kind)):
+            return pd.Series(values, dtype=kind)
+        return pd.Series(values, dtype=float_kind(kind))
+
+
+def float_kind(kind: Any) -> Any:
+    """The dtype of numbers that describe a column, as pandas has it."""
+    if isinstance(kind, np.dtype):
+        return np.dtype(np.float64)
+    return pd.ArrowDtype(_arrow().float64()) if _is_arrow(kind) else pd.Float64Dtype()
+
+
+def _elements(kind: Any) -> np.dtype[Any] | None:
+    """The NumPy dtype of a column's elements; None if it has no order statistics."""
+    if isinstance(kind, pd.DatetimeTZDtype):
+        return np.dtype(f"M8[{kind.unit}]")
+    if _is_arrow(kind):
+        found, types = kind.pyarrow_dtype, _arrow().types
+        is_known = (types.is_integer, types.is_floating, types.is_boolean)
+        is_date = (types.is_timestamp, types.is_duration)
+        dtype = kind.numpy_dtype if any(f(found) for f in (*is_known, *is_date)) else None
+    else:
+        dtype = kind if isinstance(kind, np.dtype) else getattr(kind, "numpy_dtype", None)
+    is_ordered = dtype is not None and dtype.kind in "biufmM" and dtype.itemsize <= 8
+    return dtype if is_ordered else None
+
+
+def _is_arrow(kind: Any) -> bool:
+    return isinstance(kind, pd.ArrowDtype)
+
+
+def _arrow() -> Any:
+    import pyarrow
+
+    return pyarrow
+
+
+def _is_cudf(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] == "cudf"
+
+
+# --- Columns as arrays ----------------------------------------------------------------------------
+
+
+def columns_as_arrays(
+    frame: Any, wanted: Sequence[tuple[Column, Callable[[Any], Any]]]
+) -> list[Any]:
+    """A one-dimensional dask array for each of some columns, whose chunks are made of partitions.
+
+    Parameters
+    ----------
+    frame : dask DataFrame or Series
+        Of the wanted columns alone: all of them are read.
+    wanted : sequence
+        Of columns, and what makes an array of one of its partitions: `elements` or `missing`.
+
+    Notes
+    -----
+    All arrays are made of the same tasks, those of the frame after dask's own optimization, so that
+    what is asked of several columns together loads each partition for all of them.
+    """
+    optimized = frame.optimize()
+    keys = list(flatten(optimized.__dask_keys__()))
+    source = f"frame-{tokenize(keys)}"
+    graph = _graph_of(dict(optimized.__dask_graph__()), keys, source)
+    arrays = []
+    for column, take in wanted:
+        name = f"column-{tokenize(keys, column.place, take)}"
+        tasks = {
+            (name, i): Task((name, i), _taken, TaskRef(key), column.place, take)
+            for i, key in enumerate(keys)
+        }
+        meta = take(_at(frame._meta, column.place))
+        unknown = ((np.nan,) * len(keys),)
+        arrays.append(DaskArray(extended(graph, name, tasks, {source}), name, unknown, meta=meta))
+    return arrays
+
+
+def elements(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """What takes a partition's column of such elements: see `_elements_of`."""
+    return partial(_elements_of, dtype=dtype)
+
+
+def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
+    """The elements of a column. What is missing is NaN or NaT; it is left out where there is
+    neither."""
+    if _is_cudf(column):
+        return column.dropna().values
+    if isinstance(column.dtype, np.dtype):  # which is in place, and checked by the door
+        return column.to_numpy() if len(column) else np.empty(0, dtype)
+    if dtype.kind in "biu":
+        return column.dropna().to_numpy(dtype=dtype)
+    if dtype.kind in "mM":
+        return column.to_numpy(dtype=dtype)
+    return column.to_numpy(dtype=dtype, na_value=np.nan)
+
+
+def missing(column: Any) -> NDArray[np.uint8]:
+    """A zero for each missing element of a column, to be counted in the same load."""
+    return np.zeros(int(column.isna().sum()), np.uint8)
+
+
+def _taken(partition: Any, place: int | None, take: Callable[[Any], Any]) -> Any:
+    return take(_at(partition, place))
+
+
+def _at(partition: Any, place: int | None) -> Any:
+    return partition if place is None else partition.iloc[:, place]
+
+
+def _graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
+    """The graph of a frame's tasks. Those of that name make the partitions.
+
+    A result that all partitions need, the mean in ``s - s.mean()``, has a name that says so: it is
+    computed once for all loads. What it is made of has its own, for partitions may be made of
+    the same, which each load then reads by itself.
+    """
+    futures = {key: value for key, value in given.items() if is_future(value)}
+    tasks = {key: task for key, task in convert_legacy_graph(given).items() if key not in futures}
+    shared = _shared(tasks, len(keys))
+    graph, needs = Graph({}, {}), set[str]()
+    if futures:
+        graph, needs = extended(graph, f"{name}-futures", futures, set()), {f"{name}-futures"}
+    if shared:
+        below = {need for key in shared for need in tasks[key].dependencies}
+        graph = extended(graph, f"{name}-below", _needed(tasks, below, set()), needs)
+        own = {key: tasks[key] for key in shared}
+        graph = extended(graph, f"{name}{REDUCED}", own, {f"{name}-below"})
+        number = {"shape": (1,), "dtype": np.dtype(np.float64)}  # it counts as small
+        graph.layers[f"{name}{REDUCED}"].collection_annotations = number
+        needs = needs | {f"{name}{REDUCED}"}
+    return extended(graph, name, _needed(tasks, keys, shared), needs)
+
+
+def _shared(tasks: Tasks, n: int) -> set[Key]:
+    """The results of reductions, dask's or ours, that at least half of n partitions need.
+
+    Nothing else, for a task may have an effect: what partitions of a shuffle wait for has written
+    to a file, which each load makes anew.
+    """
+    users = Counter(need for task in tasks.values() for need in task.dependencies)
+    often = (key for key, uses in users.items() if uses >= max(2, n / 2))
+    return {key for key in often if key in tasks and _is_reduced(tasks[key])}
+
+
+def _is_reduced(task: GraphNode) -> bool:
+    """Whether a task makes the result of a reduction, or has another name for it."""
+    name = get_name_from_key(task.target if isinstance(task, Alias) else task.key)
+    return "-tree-" in name or is_reduction(name)
+
+
+def _needed(tasks: Tasks, keys: Sequence[Key] | set[Key], but: set[Key]) -> Tasks:
+    """The tasks that some keys need, but for some and what only these need."""
+    found: Tasks = {}
+    stack = [key for key in keys if key not in but]
+    while stack:
+        key = stack.pop()
+        if key in tasks and key not in found:
+            found[key] = tasks[key]
+            stack += tasks[key].dependencies - but
+    return found
+
+
+# --- Answers as frames ----------------------------------------------------------------------------
+
+
+def lazily(
+    answers: Sequence[DaskArray],
+    finish: Callable[[list[Any]], Any],
+    meta: Any,
+    frame: Any,
+    name: str,
+) -> Any:
+    """The lazy Series, DataFrame or Scalar that a function makes of some answers.
+
+    Parameters
+    ----------
+    answers : sequence of dask arrays
+        Of an object each.
+    finish : callable
+        From what they hold to what pandas has. Deterministically tokenizable.
+    meta : object
+        An empty result.
+    frame : dask DataFrame or Series
+        That was asked: of its kind is the result.
+    name : str
+        Of the result's tasks.
+    """
+    graph, keys = tasks_of(answers)
+    own = f"{name}-{tokenize(keys, finish)}{REDUCED}"
+    references = List(*(TaskRef(key) for each in keys for key in each))
+    to_kind = _to_cudf if _is_cudf(frame._meta) else None
+    tasks = {(own, 0): Task((own, 0), quietly(_finished), references, finish, to_kind)}
+    graph = extended(graph, own, tasks, {answer.name for answer in answers})
+    meta = meta if to_kind is None else to_kind(meta)
+    made = LowLevel(objects(graph, own, (1,)))
+    return dd.from_graph(made, meta, (None, None), made.keys_of_blocks, name)
+
+
+def _finished(
+    answers: list[Any], finish: Callable[[list[Any]], Any], to_kind: Callable[[Any], Any] | None
+) -> Any:
+    found = finish(answers)
+    return found if to_kind is None else to_kind(found)
+
+
+def _to_cudf(found: Any) -> Any:
+    """What pandas has as cuDF has it. Written to its documentation, and not tried."""
+    import cudf
+
+    return cudf.from_pandas(found) if isinstance(found, pd.Series | pd.DataFrame) else found

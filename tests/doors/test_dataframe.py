@@ -1,0 +1,536 @@
+"""Exact order statistics of dask.dataframe's collections, beside pandas' own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from dask.dataframe.utils import assert_eq
+from pandas.testing import assert_frame_equal, assert_series_equal
+
+import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
+from dask_gpuselect import disable, enable
+from dask_gpuselect.maths.ranks import METHODS
+from tests.data import hashed
+
+PARTITIONS, ROWS = 6, 500
+Q = [0.25, 0.5, 0.75]
+
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+NUMBERS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+SOME = [3, None, 4, 1, None, 9, 2, 6, 5, 3, 5]
+DATES = pd.to_datetime(["2020-01-01", None, "1969-12-31", "2021-03-28", "2020-06-01"] * 2)
+
+COLUMNS: dict[str, pd.Series] = {
+    **{kind: pd.Series(NUMBERS, dtype=kind) for kind in ("int8", "int64", "uint64", "float64")},
+    "nan": pd.Series(SOME, dtype="float64"),
+    **{
+        kind: pd.Series(SOME, dtype=kind)
+        for kind in ("Int64", "UInt8", "Float32", "Float64", "int16[pyarrow]", "double[pyarrow]")
+    },
+    "dates": pd.Series(DATES).dt.as_unit("ms"),
+    "time zone": pd.Series(DATES).dt.tz_localize("Europe/Berlin").dt.as_unit("ms"),
+    "differences": pd.Series(DATES - DATES[0]).dt.as_unit("ms"),
+    "timestamp[ms][pyarrow]": pd.Series(DATES).astype("timestamp[ms][pyarrow]"),
+}
+
+
+@pytest.fixture(autouse=True)
+def not_enabled() -> Iterator[None]:
+    disable()
+    yield
+    disable()
+
+
+class Counting:
+    """Reads a partition of a frame, and counts how often it does."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.counts: Counter[int] = Counter()
+        self.columns: set[str] = set()
+
+    def __call__(self, i: int, columns: list[str] | None = None) -> pd.DataFrame:
+        with self.lock:
+            self.counts[i] += 1
+            self.columns.update(columns or list("abcs"))
+        frame = partition(i)
+        return frame if columns is None else frame[columns]
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return type(self).__name__, id(self)
+
+    def lazy(self) -> Any:
+        return dd.from_map(self, range(PARTITIONS), meta=partition(0).iloc[:0])
+
+    @property
+    def loads(self) -> list[int]:
+        return [self.counts[i] for i in range(PARTITIONS)]
+
+
+def partition(i: int) -> pd.DataFrame:
+    numbers = hashed(np.arange(ROWS) + ROWS * i)
+    b = pd.Series((numbers * 1e6).astype("i8"), dtype="Int64")
+    b[::7] = None
+    return pd.DataFrame(
+        {"a": numbers, "b": b, "c": (numbers * 50).astype("i4"), "s": pd.Series(["s"] * ROWS)}
+    )
+
+
+def whole() -> pd.DataFrame:
+    return pd.concat([partition(i) for i in range(PARTITIONS)])
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal, of the same type, or both missing."""
+    if expected is pd.NA or expected is pd.NaT:
+        assert found is expected
+        return
+    assert found == expected or (found != found and expected != expected)  # noqa: PLR0124
+    assert type(found) is type(expected)
+
+
+# --- Quantiles ------------------------------------------------------------------------------------
+
+
+def test_quartiles_of_uneven_shards() -> None:
+    whole = pd.Series(range(1, 101), name="n")
+    shards = dd.from_delayed(
+        [dask.delayed(whole[part]) for part in (slice(33), slice(33, 66), slice(66, 100))],
+        meta=whole[:0],
+    )
+    found = shards.exact.quantile(Q)
+    assert shards.quantile(Q).compute().tolist() != [25.75, 50.5, 75.25]
+    assert abs(shards.quantile(0.25).compute() - 25.75) > 5
+    assert shards.exact.quantile(0.25).compute() == 25.75
+    assert_series_equal(found.compute(), whole.quantile(Q))
+    assert_eq(found, whole.quantile(Q), check_divisions=False)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_several_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
+    s = COLUMNS[kind].rename("x")
+    q = [0.9, 0.3, 0.5, 0.5, 0.0, 1.0]
+    expected = s.quantile(q, interpolation=interpolation)
+    found = dd.from_pandas(s, npartitions=3).exact.quantile(q, interpolation=interpolation)
+    assert found.dtype == expected.dtype
+    if kind == "timestamp[ms][pyarrow]":  # whose dates before 1970 are cut the other way
+        expected, computed = expected[:4], found.compute()[:4]
+        assert_series_equal(computed, expected)
+    elif interpolation == "nearest" and "pyarrow" in kind:  # which rounds halves up
+        assert_series_equal(
+            found.compute(), s.convert_dtypes().quantile(q, interpolation="nearest").astype(s.dtype)
+        )
+    else:
+        assert_series_equal(found.compute(), expected)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_one_quantile_is_that_of_pandas(kind: str, interpolation: str) -> None:
+    s = COLUMNS[kind]
+    expected = s.quantile([0.3], interpolation=interpolation).iloc[0]
+    if kind in ("Int64", "UInt8") and interpolation in ("linear", "midpoint"):
+        expected = np.float64(expected)  # which pandas makes an integer where it is whole
+    found = dd.from_pandas(s, npartitions=3).exact.quantile(0.3, interpolation=interpolation)
+    same(found.compute(), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_are_those_of_numpy(method: str) -> None:
+    s = whole()["a"]
+    found = dd.from_pandas(s, npartitions=3).exact.quantile(Q, method=method).compute()
+    np.testing.assert_array_equal(found, np.quantile(s, Q, method=method))
+
+
+def test_wide_integers_keep_every_bit() -> None:
+    s = pd.Series([2**62 + 1, 2**62 + 3, None], dtype="Int64")
+    x = dd.from_pandas(s, npartitions=2).exact
+    assert x.quantile(0.5, "lower").compute() == 2**62 + 1
+    assert x.quantile([1.0], "higher").compute().iloc[0] == 2**62 + 3
+
+
+def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
+    ends = np.array([2**60 + 1, 2**60 + 4], "M8[ns]")
+    s = dd.from_pandas(pd.Series(ends), npartitions=2)
+    assert s.exact.median().compute().value == 2**60 + 2
+    before = pd.Series(np.array([-3, -2], "M8[ns]"))
+    found = dd.from_pandas(before, npartitions=1).exact.quantile(0.5).compute()
+    assert found == before.quantile(0.5)
+    assert found.value == -2
+
+
+def test_whole_quantiles_of_nullable_integers_stay_floats() -> None:
+    s = dd.from_pandas(pd.Series([1, 2, 3], dtype="Int64"), npartitions=2)
+    same(s.exact.quantile(0.5).compute(), np.float64(2))
+    assert s.exact.quantile([0.5]).compute().dtype == "Float64"
+
+
+def test_bool_elements_are_chosen_and_not_mixed() -> None:
+    for kind in ("bool", "boolean", "bool[pyarrow]"):
+        s = dd.from_pandas(pd.Series([True, False, True, True], dtype=kind), npartitions=2)
+        assert s.exact.quantile(0.4, "lower").compute()
+        assert s.exact.quantile([0.0], "lower").compute().dtype == kind
+        with pytest.raises(TypeError, match="interpolate"):
+            s.exact.quantile(0.5)
+
+
+def test_frames_are_as_pandas_has_them() -> None:
+    df = whole().drop(columns="s")
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    assert_frame_equal(x.exact.quantile(Q).compute(), df.quantile(Q))
+    assert_series_equal(x.exact.quantile(0.3).compute(), df.quantile(0.3))
+    assert_frame_equal(
+        x.exact.quantile([0.5], interpolation="lower").compute(),
+        df.quantile([0.5], interpolation="lower"),
+    )
+    for lazy in (x.exact.quantile(Q), x.exact.quantile(0.3), x.exact.median()):
+        meta, computed = lazy._meta, lazy.compute()
+        assert type(meta) is type(computed)
+        np.testing.assert_equal(np.array(meta.dtypes), np.array(computed.dtypes))
+
+
+def test_numeric_only_leaves_strings_out() -> None:
+    df = whole()
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    expected = df.quantile(0.3, numeric_only=True)
+    assert_series_equal(x.exact.quantile(0.3, numeric_only=True).compute(), expected)
+    with pytest.raises(TypeError, match=r"column 's' has dtype"):
+        x.exact.quantile(0.3)
+    with pytest.raises(TypeError, match="numeric_only=True"):
+        x.exact.median()
+
+
+def test_a_frame_without_numbers() -> None:
+    df = pd.DataFrame({"s": list("abc")})
+    x = dd.from_pandas(df, npartitions=2).exact
+    assert_series_equal(
+        x.quantile(0.5, numeric_only=True).compute(), df.quantile(0.5, numeric_only=True)
+    )
+    assert x.quantile([0.5], numeric_only=True).compute().shape == (1, 0)
+
+
+def test_an_index_has_quantiles() -> None:
+    index = dd.from_pandas(pd.DataFrame(index=pd.Index(NUMBERS, name="i")), npartitions=3).index
+    expected = pd.Series(NUMBERS, name="i").quantile(Q)
+    assert_series_equal(dask_gpuselect.dataframe.ExactSeries(index).quantile(Q).compute(), expected)
+
+
+# --- Medians --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skipna", [True, False])
+@pytest.mark.parametrize("kind", [*COLUMNS, "bool", "boolean", "float16", "float32"])
+def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
+    s = COLUMNS[kind] if kind in COLUMNS else pd.Series([True, False, True, True], dtype=kind)
+    found = dd.from_pandas(s, npartitions=3).exact.median(skipna=skipna).compute()
+    same(found, s.median(skipna=skipna))
+
+
+def test_medians_of_a_frame_with_what_is_missing() -> None:
+    df = whole().drop(columns="s")
+    x = dd.from_pandas(df, npartitions=4, sort=False).exact
+    for skipna in (True, False):
+        expected = df.median(skipna=skipna)
+        assert_series_equal(x.median(skipna=skipna).compute(), expected)
+        assert (expected["b"] is pd.NA) is not skipna
+
+
+# --- Descriptions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("percentiles", [None, [0.9, 0.1, 1 / 3], []])
+@pytest.mark.parametrize("kind", ["int8", "int64", "nan", "Int64", "Float32", "int16[pyarrow]"])
+def test_descriptions_are_those_of_pandas(kind: str, percentiles: list[float] | None) -> None:
+    s = COLUMNS[kind].rename("x")
+    found = dd.from_pandas(s, npartitions=3).exact.describe(percentiles)
+    expected = s.describe(percentiles=percentiles)
+    assert found.dtype == expected.dtype
+    assert_series_equal(found.compute(), expected, rtol=1e-15 if kind != "Float32" else 1e-6)
+
+
+def test_descriptions_of_the_numbers_of_a_frame() -> None:
+    df = whole()
+    found = dd.from_pandas(df, npartitions=4, sort=False).exact.describe().compute()
+    assert_frame_equal(found, df.describe(), rtol=1e-13)
+
+
+def test_the_deviation_does_not_cancel() -> None:
+    s = pd.Series([1e15 + 1, 1e15 + 2, 1e15 + 3])
+    assert dd.from_pandas(s, npartitions=3).exact.describe().compute()["std"] == 1.0
+
+
+def test_box_plots_have_the_names_of_columns_and_count_what_is_missing() -> None:
+    df = whole()
+    boxes = dd.from_pandas(df, npartitions=4, sort=False).exact.describe_boxplot(whis=2).compute()
+    assert boxes.labels == ("a", "b", "c")
+    for name in "abc":
+        own = df[name].dropna().astype("f8")
+        assert boxes[name].med == own.median()
+        assert (boxes[name].n, boxes[name].n_nan) == (len(own), df[name].isna().sum())
+    (box,) = dd.from_pandas(df["b"], npartitions=2, sort=False).exact.describe_boxplot().compute()
+    assert (box.label, box.q1) == ("b", df["b"].quantile(0.25))
+    with pytest.raises(TypeError, match="no axis"):
+        dd.from_pandas(df["b"], npartitions=2, sort=False).exact.describe_boxplot(axis=0)
+
+
+# --- Partitions -----------------------------------------------------------------------------------
+
+CALLS = {
+    "a column": lambda x: x["a"].exact.quantile(Q),
+    "all columns": lambda x: x.exact.quantile(Q, numeric_only=True),
+    "with what is missing": lambda x: x.exact.median(skipna=False, numeric_only=True),
+    "description": lambda x: x.exact.describe(),
+    "boxes": lambda x: x.exact.describe_boxplot(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_partition_is_loaded_twice(name: str) -> None:
+    source = Counting()
+    answer = CALLS[name](source.lazy())
+    assert source.loads == [0] * PARTITIONS
+    answer.compute()
+    assert source.loads == [2] * PARTITIONS
+
+
+def test_a_mean_in_the_data_is_computed_once() -> None:
+    source = Counting()
+    a = source.lazy()["a"]
+    expected = whole()["a"]
+    found = (a - a.mean()).exact.quantile(Q).compute()
+    assert source.loads == [3] * PARTITIONS
+    np.testing.assert_allclose(found, (expected - expected.mean()).quantile(Q), rtol=1e-12)
+
+
+MADE: dict[str, Any] = {
+    "shuffled by files": lambda x: x.shuffle("c", shuffle_method="disk")["a"],
+    "shuffled by tasks": lambda x: x.shuffle("c", shuffle_method="tasks")["a"],
+    "merged": lambda x: x.merge(
+        dd.from_pandas(pd.DataFrame({"c": np.arange(50, dtype="i4")}), npartitions=3), on="c"
+    )["a"],
+    "one behind the other": lambda x: x["a"].cumsum(),
+    "overlapping": lambda x: x["a"].shift(3),
+    "of groups": lambda x: x.groupby("c")["a"].mean(),
+    "fewer partitions": lambda x: x["a"].repartition(npartitions=2),
+    "in memory": lambda x: x["a"].persist(),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_frames_of_every_making(name: str) -> None:
+    s = MADE[name](dd.from_pandas(whole(), npartitions=4, sort=False))
+    np.testing.assert_allclose(s.exact.quantile(Q).compute(), s.compute().quantile(Q), rtol=1e-13)
+
+
+def test_answers_compose() -> None:
+    source = Counting()
+    a = source.lazy()["a"]
+    mad = (a - a.exact.median()).abs().exact.median()
+    s = whole()["a"]
+    assert mad.compute() == (s - s.median()).abs().median()
+    assert source.loads == [4] * PARTITIONS
+    assert (a.exact.quantile(Q) * 2).sum().compute() == (s.quantile(Q) * 2).sum()
+
+
+def test_a_file_is_read_for_the_wanted_columns_alone(tmp_path: Path) -> None:
+    for i in range(PARTITIONS):
+        partition(i).to_parquet(tmp_path / f"{i}.parquet")
+    x = dd.read_parquet(f"{tmp_path}/*.parquet")
+    answer = x.exact.quantile(Q, numeric_only=True)
+    assert_frame_equal(answer.compute(), whole().quantile(Q, numeric_only=True))
+    read = next(x[["a", "c"]].optimize(fuse=False).expr.find_operations(type(x.expr)))
+    assert read.columns == ["a", "c"]
+
+
+def test_partitions_of_unknown_length_and_empty_ones() -> None:
+    df = pd.DataFrame({"a": [1.0, 2, 7, 4, 9, 3], "b": pd.array([1, 2, None, 4, 5, 6])})
+    x = dd.from_pandas(df, npartitions=6)
+    few = x[x["a"] > 3]
+    expected = df[df["a"] > 3]
+    assert_frame_equal(few.exact.quantile(Q).compute(), expected.quantile(Q))
+    assert_frame_equal(few.exact.describe().compute(), expected.describe())
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_without_elements_answers_are_missing(kind: str) -> None:
+    s = COLUMNS[kind].rename("x")
+    none = dd.from_pandas(s, npartitions=3)
+    none = none[none.isna() & ~none.isna()]
+    expected = s[:0].quantile(0.5)
+    found = none.exact.quantile(0.5).compute()
+    assert pd.isna(found)
+    same(found, expected)
+    assert none.exact.quantile([0.2, 0.5]).compute().isna().tolist() == [True, True]
+    assert pd.isna(none.exact.median().compute())
+    if s.dtype.kind in "iuf":
+        assert_series_equal(none.exact.describe().compute(), s[:0].describe())
+
+
+def test_all_missing_is_missing() -> None:
+    for kind in ("float64", "float32", "Int64", "double[pyarrow]", "M8[ns]"):
+        s = pd.Series([None] * 4, dtype=kind)
+        x = dd.from_pandas(s, npartitions=2).exact
+        assert pd.isna(x.quantile(0.5).compute())
+        assert x.quantile(Q).compute().isna().all()
+        assert x.quantile(Q).compute().dtype == (s.quantile(Q, interpolation="lower")).dtype or (
+            kind in ("Int64", "float32")
+        )
+
+
+def test_no_quantiles_of_no_q() -> None:
+    s = pd.Series([1.0, 2], name="x")
+    found = dd.from_pandas(s, npartitions=2).exact.quantile([]).compute()
+    assert_series_equal(found, s.quantile([]))
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        pd.Series(["a", "b"]),
+        pd.Series(["a", "b"], dtype="category"),
+        pd.Series([1j, 2]),
+        pd.Series(pd.period_range("2020", "2021", freq="Y")),
+        pd.Series([1, 0], dtype="Sparse[int]"),
+        pd.Series([Decimal(1)] * 2, dtype=pd.ArrowDtype(pa.decimal128(5, 2))),
+        pd.Series([date(2020, 1, 1)] * 2, dtype="date32[pyarrow]"),
+    ],
+    ids=lambda s: str(s.dtype),
+)
+def test_columns_without_quantiles_are_refused_at_the_call(s: pd.Series) -> None:
+    x = dd.from_pandas(s, npartitions=2).exact
+    for ask in (x.quantile, x.median, x.describe, x.describe_boxplot):
+        with pytest.raises(TypeError, match=r"numbers or dates, and this one has dtype"):
+            ask()
+
+
+def test_bad_arguments_are_told_at_the_call() -> None:
+    df = dd.from_pandas(whole()[["a"]], npartitions=2, sort=False)
+    x = df["a"].exact
+    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+        x.quantile(1.5)
+    with pytest.raises(ValueError, match="nonsense"):
+        x.quantile(0.5, interpolation="nonsense")
+    with pytest.raises(TypeError, match="q must be known"):
+        x.quantile(df["a"].mean())
+    with pytest.raises(ValueError, match="axis must be 0"):
+        df.exact.quantile(0.5, axis=1)
+    with pytest.raises(ValueError, match="percentiles"):
+        x.describe([0.5, 2])
+    with pytest.raises(TypeError, match="numbers"):
+        (df["a"] > 0).exact.describe()
+    with pytest.raises(TypeError, match="no column of numbers"):
+        dd.from_pandas(pd.DataFrame({"s": ["a"]}), npartitions=1).exact.describe()
+
+
+# --- In place of dask's ---------------------------------------------------------------------------
+
+
+def test_enabled_methods_are_exact() -> None:
+    df = whole().drop(columns="s")
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    own = dd.Series.quantile, dd.DataFrame.quantile, dd.Series.median, dd.DataFrame.median
+    assert x["a"].quantile(0.3).compute() != df["a"].quantile(0.3)
+    with enable():
+        assert_series_equal(x["a"].quantile(Q).compute(), df["a"].quantile(Q))
+        assert_frame_equal(x.quantile(Q).compute(), df.quantile(Q))
+        assert x["a"].median().compute() == df["a"].median()
+        assert_series_equal(x.median().compute(), df.median())
+        assert x["c"].quantile(0.3, method="lower").compute() == df["c"].quantile(0.3, "lower")
+    assert own == (dd.Series.quantile, dd.DataFrame.quantile, dd.Series.median, dd.DataFrame.median)
+    with pytest.raises(NotImplementedError):
+        x["a"].median()
+
+
+def test_enabled_methods_leave_to_dask_what_is_its_own() -> None:
+    df = whole()[["a", "c"]]
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    asks = [
+        lambda: x["a"].quantile(Q, method="dask"),
+        lambda: x["a"].quantile(Q, "dask"),
+        lambda: x.quantile(0.5, axis=1),
+    ]
+    before = [ask().compute() for ask in asks]
+    with enable():
+        for ask, expected in zip(asks, before, strict=True):
+            assert_series_equal(ask().compute(), expected)
+        with pytest.raises(ValueError, match="not supported with string series"):
+            dd.from_pandas(whole()["s"], npartitions=2, sort=False).quantile(0.5)
+
+
+SCRIPT = """
+import sys
+import dask_gpuselect
+assert "dask.dataframe" not in sys.modules
+dask_gpuselect.enable()
+import pandas as pd
+import dask.dataframe as dd
+s = dd.from_pandas(pd.Series([1.0, 2.0, 4.0, 8.0]), npartitions=2)
+own = dd.Series.quantile
+import dask_gpuselect.dataframe
+assert s.quantile(0.5).compute() == 3
+dask_gpuselect.disable()
+assert dd.Series.quantile is own
+del sys.modules["dask_gpuselect.dataframe"]
+sys.modules["pyarrow"] = sys.modules["pandas"] = None
+try:
+    import dask_gpuselect.dataframe
+except ImportError as error:
+    assert "pip install 'dask-gpuselect[dataframe]'" in str(error), error
+else:
+    raise AssertionError
+"""
+
+
+def test_what_is_imported_when() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# --- Schedulers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_on_a_cluster(cluster: Any) -> None:
+    df = whole()
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    expected = df.quantile(Q, numeric_only=True)
+    assert_frame_equal(x.exact.quantile(Q, numeric_only=True).compute(), expected)
+    held = x.persist()
+    assert_frame_equal(held.exact.quantile(Q, numeric_only=True).compute(), expected)
+    assert held["a"].exact.median().persist().compute() == df["a"].median()
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_of_every_scheduler(scheduler: str) -> None:
+    df = whole()[["a", "b"]]
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    with dask.config.set(scheduler=scheduler):
+        assert_frame_equal(x.exact.quantile(Q).compute(), df.quantile(Q))
+
+
+def test_names_are_deterministic() -> None:
+    x = dd.from_pandas(whole(), npartitions=4, sort=False)
+    once, again = (x.exact.quantile(Q, numeric_only=True) for _ in range(2))
+    assert once._name == again._name
+    assert once._name != x.exact.quantile([0.5], numeric_only=True)._name
