@@ -7,9 +7,9 @@
 Each run is a process of its own, and the contenders take turns. A time is that of the call and its
 computation, without imports; a small frame is asked before, so that everything is compiled. The
 peak is that of the process's resident memory. Every answer is compared with ``np.quantile`` of the
-whole column, which is found once, when the files are written. ``--limit`` (GB) bounds the data
-segment of each process, and what DuckDB is allowed; who needs more is out of memory. Needs the
-extra ``bench``.
+whole column, which is found once, when the files are written. ``--limit`` (GB) is what a process
+may hold: one that has more is ended, and DuckDB is told before. Needs Linux and the extra
+``bench``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -124,33 +123,25 @@ CONTENDERS: Mapping[str, Callable[[Path], Any]] = {
 # --- A run, in a process of its own ---------------------------------------------------------------
 
 
-def run_here(name: str, store: Path, limit: float) -> dict[str, Any]:
+def run_here(name: str, store: Path) -> dict[str, Any]:
     import dask
     import pyarrow as pa
 
     pa.set_cpu_count(THREADS)
-    if limit:
-        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e9),) * 2)
     with dask.config.set(scheduler="threads", num_workers=THREADS):
         CONTENDERS[name](store / "small")
         before = peak()
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        try:
-            answer = CONTENDERS[name](store)
-        except Exception as error:  # each has its own for this
-            if limit and ("emory" in f"{error!r}" or "alloc" in f"{error!r}"):
-                return {"failed": "out of memory"}
-            raise
+        answer = CONTENDERS[name](store)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
     values = [float(value) for value in np.asarray(answer)]
     return {"seconds": seconds, "cpu": cpu, "peak": peak(), "before": before, "answer": values}
 
 
-def peak() -> int:
-    """The most memory that this process has had, without what it was forked from."""
-    status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
-    return 1024 * int(line.split()[1])
+def peak(process: int | str = "self") -> int:
+    """The most memory that a process has had since it was forked; 0 if it has ended."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def run_apart(name: str, store: Path, limit: float) -> dict[str, Any]:
@@ -158,16 +149,20 @@ def run_apart(name: str, store: Path, limit: float) -> dict[str, Any]:
     if limit:
         more["DUCKDB_LIMIT"] = f"{int(600 * limit)}MB"  # it counts its buffers alone
     command = [sys.executable, __file__, "--run", name, "--store", str(store)]
-    command += ["--limit", str(limit)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **more}
-    )
-    if done.returncode:
-        if limit and done.returncode < 0:  # a library that ends the process
-            return {"failed": "out of memory"}
-        raise RuntimeError(f"{name}: {done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
+        run = subprocess.Popen(command, stdout=told, stderr=errors, env={**os.environ, **more})
+        while run.poll() is None:
+            if limit and peak(run.pid) > limit * 1e9:
+                run.kill()
+                run.wait()
+                return {"failed": f"more than {limit:g} GB"}
+            time.sleep(0.01)
+        told.seek(0)
+        errors.seek(0)
+        if run.returncode:
+            raise RuntimeError(f"{name}: {errors.read()}")
+        found: dict[str, Any] = json.loads(told.read().splitlines()[-1])
+        return found
 
 
 # --- The tables -----------------------------------------------------------------------------------
@@ -204,7 +199,7 @@ def compare(arguments: argparse.Namespace) -> None:
         for name, own in runs.items():
             own.append(run_apart(name, store, arguments.limit))
             print(f"{name}, run {i + 1}: {own[-1]}", file=sys.stderr, flush=True)
-    limit = f", at most {arguments.limit:g} GB of data a process" if arguments.limit else ""
+    limit = f", at most {arguments.limit:g} GB a process" if arguments.limit else ""
     print(
         f"Quartiles of {shape[0]:,} {shape[2]} in {shape[1]} files of Parquet, {THREADS} threads, "
         f"medians of {arguments.runs} runs{limit}.\n"
@@ -222,13 +217,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--partitions", type=int, default=100, help="files; 100")
     add("--dtype", choices=["float64", "int64"], default="float64")
     add("--runs", type=int, default=5, help="of each contender; 5")
-    add("--limit", type=float, default=0.0, help="GB of data that a process may have; none")
+    add("--limit", type=float, default=0.0, help="GB that a process may hold; none")
     add("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME")
     add("--store", default="", help="a folder for the files, which stay there")
     add("--run", choices=CONTENDERS, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.run:
-        print(json.dumps(run_here(chosen.run, Path(chosen.store), chosen.limit)))
+        print(json.dumps(run_here(chosen.run, Path(chosen.store))))
         return 0
     try:
         compare(chosen)

@@ -32,17 +32,21 @@ from dask_gpuselect.quantiles.functions import probabilities
 with needs("pandas", "dask_gpuselect.dataframe"):
     import pandas as pd
 with needs("pyarrow", "dask_gpuselect.dataframe"):
-    import dask.dataframe as dd  # which needs both
-    from dask.dataframe.extensions import register_dataframe_accessor, register_series_accessor
+    import pyarrow  # noqa: F401 -- dask.dataframe needs it
+import dask.dataframe as dd  # noqa: E402 -- behind what says what to install
+from dask.dataframe.extensions import (  # noqa: E402
+    register_dataframe_accessor,
+    register_series_accessor,
+)
 
-    from dask_gpuselect.engine.frames import (
-        Column,
-        columns_as_arrays,
-        elements,
-        float_kind,
-        lazily,
-        missing,
-    )
+from dask_gpuselect.engine.frames import (  # noqa: E402
+    Column,
+    columns_as_arrays,
+    elements,
+    float_kind,
+    lazily,
+    missing,
+)
 
 Q = ArrayLike
 
@@ -544,6 +548,8 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(_ORDER[self.ndim]):
+            return original(self, *args, **kwargs)  # which says so
         asked = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
         method = asked.pop("method", "default")
         if method in ("dask", "tdigest") or asked.get("axis", 0) not in (0, "index"):
