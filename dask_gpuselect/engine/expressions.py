@@ -48,8 +48,7 @@ class Kind:
     @property
     def array(self) -> Any:
         """The class of the arrays, if its module is imported."""
-        module = sys.modules.get(self.home)
-        return None if module is None else module.Array  # of which `hasattr` asks no more
+        return getattr(sys.modules.get(self.home), "Array", None)
 
     def is_instance(self, value: object) -> bool:
         return self.array is not None and isinstance(value, self.array)
