@@ -80,7 +80,7 @@ def public(
                 elif name != "self":
                     check_known(value, name, instead)
             given = {name: value for name, value in named if name in data or name == many}
-            kind = _kind_of(given | (vars(args[0]) if is_method else {}))
+            kind = _kind_of(given) or (_kind_of(vars(args[0])) if is_method else None)
             with quiet():
                 if kind is None:
                     return function(*args, **kwargs)

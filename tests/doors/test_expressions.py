@@ -133,6 +133,9 @@ def test_estimators_keep_what_they_are_given() -> None:
     found = NearestNeighbors(n_neighbors=2).fit(x).kneighbors(a[:5, :3])
     assert [type(each) for each in found] == [da.Array, da.Array]
     assert type(KNeighborsRegressor(2).fit(x, a[:, 3]).predict(x)) is da.Array
+    again = NearestNeighbors(n_neighbors=2).fit(from_array(a[:, :3], chunks=(30, 3))).fit(x)
+    assert type(again.kneighbors(a[:5, :3])[0]) is da.Array
+    assert type(again.fit(a[:, :3]).kneighbors(a[:5, :3])[0]) is np.ndarray
     expected = kneighbors(a[:, :3], a[:5, :3], 2)
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine.compute(), other)
