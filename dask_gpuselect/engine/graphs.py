@@ -13,7 +13,7 @@ import numpy as np
 from dask import config
 from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_name_from_key, tokenize
-from dask.blockwise import Blockwise, blockwise
+from dask.blockwise import Blockwise, blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockIdDep, ArrayBlockwiseDep
@@ -57,6 +57,7 @@ def each_chunk(
     singles: Sequence[DaskArray] = (),
     *,
     block_ids: bool = False,
+    is_alone: bool = False,
     **arguments: Any,
 ) -> DaskArray:
     """An array of one object for each chunk: ``function(*blocks, *results, [place], **arguments)``.
@@ -72,6 +73,8 @@ def each_chunk(
         Of one grid of blocks, the chunks first.
     singles : sequence of dask arrays
         Of `reduced`.
+    is_alone : bool
+        Whether nothing else is made of these chunks, so that the task may read its own.
     """
     x, *rest = grids
     index = tuple(range(x.ndim))
@@ -91,13 +94,63 @@ def each_chunk(
         pairs += [TaskRef((single.name,)), None]
     if block_ids:
         pairs += [places_of(x), index]
-    graph = HighLevelGraph.merge(*needs.values())
+    graph, above = HighLevelGraph.merge(*needs.values()), set(needs)
+    reader = graph.layers[pairs[0]]
     made: Any
-    if isinstance(graph.layers[pairs[0]], Blockwise):  # which dask fuses with another
+    if isinstance(reader, Blockwise):  # which dask fuses with another
         made = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
+        if is_alone and _can_be_joined(reader, graph, made):
+            made = _joined(reader, made)
+            above = above - {reader.output} | graph.dependencies[reader.output]
+            graph = _without(graph, reader.output)
     else:
         made = tasks_of_each(function, name, x.numblocks, pairs[::2], **arguments)
-    return objects(extended(graph, name, made, set(needs)), name, x.numblocks)
+    return objects(extended(graph, name, made, above), name, x.numblocks)
+
+
+def _without(graph: Graph, name: str) -> Graph:
+    """The graph but for the tasks of a name."""
+    layers = {each: layer for each, layer in graph.layers.items() if each != name}
+    return Graph(layers, {each: graph.dependencies[each] for each in layers})
+
+
+def _can_be_joined(reader: Blockwise, graph: Graph, taker: Blockwise) -> bool:
+    """Whether a layer that makes chunks, of nothing but data, can be made one with what takes them.
+
+    A reader with others behind it is left to dask, which fuses slices into it.
+    """
+    above = (graph.layers[name] for name in graph.dependencies[reader.output])
+    return (
+        not any(isinstance(layer, Blockwise) for layer in above)
+        and reader.annotations is None
+        and not reader.new_axes
+        and reader.output_indices == taker.output_indices
+        and all(set(index or ()) <= set(reader.output_indices) for _, index in reader.indices)
+    )
+
+
+def _joined(reader: Blockwise, taker: Blockwise) -> Blockwise:
+    """One layer for both, by a task in a task. Dask would make a graph for each chunk, and order it
+    when it runs: 0.1 ms."""
+    n = len(taker.indices)
+    places = [0, *range(n, n + len(reader.indices) - 1)]
+    renamed = {blockwise_token(i): blockwise_token(place) for i, place in enumerate(places)}
+    inner = reader.task.substitute(renamed, key=reader.output)
+    task = taker.task.substitute({blockwise_token(0): inner}, key=taker.output)
+    task._data_producer = reader.task.data_producer  # as of tasks that dask fuses
+    return Blockwise(
+        output=taker.output,
+        output_indices=taker.output_indices,
+        task=task,
+        indices=[reader.indices[0], *taker.indices[1:], *reader.indices[1:]],
+        numblocks={
+            name: blocks
+            for name, blocks in (*reader.numblocks.items(), *taker.numblocks.items())
+            if name != reader.output
+        },
+        annotations=taker.annotations,
+        io_deps={**reader.io_deps, **taker.io_deps},
+    )
 
 
 def tasks_of_each(
@@ -210,11 +263,7 @@ def _entrance(x: DaskArray, turns: Collection[Key]) -> _Entrance | None:
     assert isinstance(name, str)
     declared = layer.io_deps[name]
     assert isinstance(declared, Declared)
-    graph = Graph(
-        {name: each for name, each in x.dask.layers.items() if name != x.name},
-        {name: needs for name, needs in x.dask.dependencies.items() if name != x.name},
-    )
-    return _Entrance(source, graph, task.func, declared)
+    return _Entrance(source, _without(x.dask, x.name), task.func, declared)
 
 
 # --- Reductions ---------------------------------------------------------------------------------

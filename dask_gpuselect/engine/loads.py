@@ -279,7 +279,7 @@ def _load(
     if turn is not bracket:  # whose layer the copy's graph is to have
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
-    how = {"block_ids": True, "dtype": x.dtype, **arguments}
+    how = {"block_ids": True, "is_alone": len(among) < 2, "dtype": x.dtype, **arguments}
     return graphs.each_chunk(measure, name, [source], [bracket], **how)
 
 
