@@ -25,6 +25,7 @@ from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
 from tests.data import normal
+from tests.graphs import names_of
 
 SIZE = 12  # elements of a chunk
 
