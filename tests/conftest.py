@@ -234,6 +234,10 @@ class Expressions:
         items[:] = kept
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
+        return (yield from self.pytest_runtest_call())
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
         try:
             return (yield)
