@@ -178,7 +178,10 @@ def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
 
 def _is_getter(task: Any) -> bool:
     """Whether a task takes a chunk of an array-like; expressions have getters of their own."""
-    return getattr(getattr(task, "func", None), "__name__", "") in GETTERS
+    function = getattr(task, "func", None)
+    home = getattr(function, "__module__", None) or ""
+    is_dasks = home.startswith(("dask.", "dask_array."))
+    return is_dasks and getattr(function, "__name__", "") in GETTERS
 
 
 def _is_plain(array: Any) -> bool:
