@@ -1,0 +1,65 @@
+"""Chunks with their companions: what goes with the elements, one for one, and is loaded with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dask_gpuselect.arrays import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accompanied:
+    """A chunk, or an array in memory, with its companions.
+
+    Companions have the shape of the elements. They may be broadcast views of less.
+
+    Parameters
+    ----------
+    values : array
+        The elements.
+    keeps : array of bool, optional
+        Which elements take part; all of them by default.
+    weights : array of real numbers, optional
+        What each element weighs; all the same by default.
+    """
+
+    values: Array
+    keeps: Array | None = None
+    weights: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    @property
+    def companions(self) -> dict[str, Array]:
+        """Those that there are, by their names."""
+        given = {"keeps": self.keeps, "weights": self.weights}
+        return {name: array for name, array in given.items() if array is not None}
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.values, *self.companions.values())
+        return sum(int(getattr(array, "nbytes", 0)) for array in arrays)
+
+    def __sizeof__(self) -> int:
+        return 64 + self.nbytes
+
+    def __getitem__(self, index: Any) -> Accompanied:
+        """Some of the elements, with their companions."""
+        some = {name: array[index] for name, array in self.companions.items()}
+        return replace(self, values=self.values[index], **some)
