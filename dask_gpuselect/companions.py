@@ -1,4 +1,4 @@
-"""Chunks with their companions: what goes with the elements, one for one, and is loaded with them."""
+"""Chunks with their companions: what goes with the elements, one for one, and is loaded too."""
 
 from __future__ import annotations
 
