@@ -39,7 +39,8 @@ class WeightedCuts(Cuts):
     unit : ndarray of int64, shape (B,)
         The exponent of each chunk's unit.
     square : ndarray of float64, shape (B,)
-        The sum of the squares of the weights of valid elements, to a relative error of 2**-20.
+        The sum of the squares of the weights of valid elements, in units of ``2**(2 * unit)``, in
+        which none overflows; to a relative error of 2**-20.
     """
 
     weight_below: IntArray
