@@ -63,3 +63,8 @@ class Accompanied:
         """Some of the elements, with their companions."""
         some = {name: array[index] for name, array in self.companions.items()}
         return replace(self, values=self.values[index], **some)
+
+
+def values_of(chunk: Any) -> Array:
+    """The elements of a chunk, without its companions if it has some."""
+    return chunk.values if isinstance(chunk, Accompanied) else chunk
