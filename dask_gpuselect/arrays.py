@@ -56,7 +56,7 @@ def transposed(array: Array, axes: tuple[int, ...]) -> Array:
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """The arrays joined along an axis."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):  # NumPy's loses the masks
-        return np.ma.concatenate(list(arrays), axis)
+        return np.ma.concatenate(list(arrays), axis)  # type: ignore[no-untyped-call]
     xp = namespace(arrays[0])
     return (xp.concatenate if is_cupy(arrays[0]) else xp.concat)(list(arrays), axis=axis)
 
