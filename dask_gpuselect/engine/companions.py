@@ -17,9 +17,9 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import is_array, like, namespace, to_host
-from dask_gpuselect.companions import Accompanied
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import PACKED, DaskArray, blockwise, from_array
+from dask_gpuselect.kernels.companions import Accompanied
 
 
 def accompanied(
