@@ -9,6 +9,7 @@ it is a list of lazy arrays, or of another kind of lazy collection than a dask a
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import chain, repeat
@@ -29,10 +30,13 @@ from dask_gpuselect.arrays import (
     namespace,
     numpy_dtype,
     to_host,
+    transposed,
 )
+from dask_gpuselect.engine.companions import accompanied
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.quiet import quiet
 
 Axis = int | Sequence[int] | None
@@ -239,6 +243,102 @@ def as_array(a: Any) -> Any:
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
     return as_numpy(a)  # of NumPy's scalars and subclasses too
+
+
+def is_masked(a: Any) -> bool:
+    """Whether an array, or each chunk of one, is masked."""
+    return isinstance(getattr(a, "_meta", a), np.ma.MaskedArray)
+
+
+def if_all_left_out(a: Any, where: Any, nodata: Any) -> str:
+    """What answers are where no element takes part: as `Quantiles.if_none` has it."""
+    is_whole = where is None and nodata is None
+    return "masked" if is_masked(a) else "empty" if is_whole else "missing"
+
+
+def as_accompanied(
+    a: Any, where: Any = None, nodata: Any = None, weights: Any = None, axis: Axis = None
+) -> Any:
+    """What `as_array` gives, with what leaves out some of its elements, and with their weights.
+
+    Parameters
+    ----------
+    a : array
+        Masked arrays too: what is masked is left out.
+    where : array of bool, optional
+        Only where it is True elements take part. It broadcasts to the shape of `a`.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out.
+    weights : array of real numbers, optional
+        Of the shape of `a`, or of the shape of its axes `axis`.
+
+    Returns
+    -------
+    dask array, array or Accompanied
+    """
+    array = _without_masked(a) if is_masked(a) else as_array(a)
+    if where is True:
+        where = None
+    if where is not None:
+        where = _companion(where)
+        if numpy_dtype(where).kind != "b":
+            raise TypeError(f"where must be of bool, not of {numpy_dtype(where)}")
+    if weights is not None:
+        weights = _laid_out(_companion(weights), array, axis)
+    values = None if nodata is None else _nodata(nodata, numpy_dtype(array))
+    return accompanied(array, where, weights, values)
+
+
+def _without_masked(a: Any) -> Any:
+    """A masked array as one with a mask as its companion."""
+    if isinstance(a, DaskArray):
+        return entered(a, may_be_masked=True)
+    return Accompanied(as_numpy(np.ma.getdata(a)), ~np.ma.getmaskarray(a))
+
+
+def _companion(array: Any) -> Any:
+    """A companion as an array."""
+    return array if isinstance(array, DaskArray) else as_array(array)
+
+
+def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
+    """Weights with the axes of the data, those that they have no part in of size 1."""
+    if numpy_dtype(weights).kind not in "biuf":
+        raise TypeError(f"weights must be real numbers, not of {numpy_dtype(weights)}")
+    if weights.ndim == array.ndim and all(
+        size == wanted or math.isnan(size) or math.isnan(wanted)
+        for size, wanted in zip(weights.shape, array.shape, strict=True)
+    ):
+        return weights
+    if axis is None:
+        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+    axes = normalize_axis_tuple(axis, array.ndim)
+    if tuple(weights.shape) != tuple(array.shape[each] for each in axes):
+        raise ValueError(
+            "Shape of weights must be consistent with shape of a along specified axis."
+        )
+    ascending = transposed(weights, tuple(np.argsort(axes).tolist()))
+    return ascending[tuple(slice(None) if i in axes else None for i in range(array.ndim))]
+
+
+def _nodata(nodata: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Values that are left out, in the dtype of the data."""
+    given = np.atleast_1d(np.asarray(nodata))
+    if given.ndim > 1:
+        raise ValueError(f"nodata must be a scalar or one-dimensional, not of shape {given.shape}")
+    native = dtype.newbyteorder("=")
+    if given.size == 0:
+        return np.empty(0, native)
+    if (given.dtype.kind in "mM") != (native.kind in "mM") or given.dtype.kind not in "biufmM":
+        raise TypeError(f"nodata must be of the dtype of the data, {native}, not {given.dtype}")
+    with np.errstate(all="ignore"):
+        found = given.astype(native)
+    is_exact = (found == given) | (found != found)
+    if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
+        is_exact |= np.isfinite(found) & np.isfinite(given)
+    if not is_exact.all():
+        raise ValueError(f"nodata is {given[~is_exact][0]}, which no {native} is")
+    return found
 
 
 def check_real(array: Any, name: str, most_bits: int = 0) -> None:

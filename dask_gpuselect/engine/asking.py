@@ -14,13 +14,15 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
+from dask_gpuselect.engine.companions import as_lazy
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
 from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes
 from dask_gpuselect.engine.questions import ElementQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
-from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
+from dask_gpuselect.engine.source import DaskArray, map_blocks
+from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.strategies import Strategy
 
 
@@ -66,7 +68,7 @@ class Asking:
         """Of an answer about all elements."""
         new = self.shape.new_axes(self.question.n_answers)
         sizes = tuple(new[label] for label in self.shape.labels)
-        kind = self.array._meta if self.is_lazy else self.array
+        kind = self.array._meta if self.is_lazy else values_of(self.array)
         return Form(() if self.dtype is None else sizes, self.dtype, kind)
 
 
@@ -163,7 +165,7 @@ def mapped(
 
 
 def _as_lazy(asking: Asking) -> Asking:
-    return replace(asking, array=from_array(asking.array))
+    return replace(asking, array=as_lazy(asking.array))
 
 
 def _ask_lanes(asking: Asking, label: str) -> DaskArray:

@@ -9,6 +9,7 @@ function is checked by the same few lines. A task that takes one chunk checks it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,14 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
 from dask_gpuselect.engine.graphs import checked_by
 from dask_gpuselect.engine.source import DOOR, DaskArray
+from dask_gpuselect.kernels.companions import Accompanied
 
 Place = tuple[int, ...]
 
 
-def entered(x: DaskArray, name: str = "", advice: str = FILL_ELEMENTS) -> DaskArray:
+def entered(
+    x: DaskArray, name: str = "", advice: str = FILL_ELEMENTS, *, may_be_masked: bool = False
+) -> DaskArray:
     """An array whose chunks are checked as they are read: each is what the array says, or an error
     names it.
 
@@ -34,6 +38,8 @@ def entered(x: DaskArray, name: str = "", advice: str = FILL_ELEMENTS) -> DaskAr
         What the caller knows it by, for messages: "X", for instance.
     advice : str
         What to do with masked chunks.
+    may_be_masked : bool
+        Whether chunks may be masked: such chunks are handed on as `Accompanied`.
 
     Returns
     -------
@@ -49,10 +55,22 @@ def entered(x: DaskArray, name: str = "", advice: str = FILL_ELEMENTS) -> DaskAr
     """
     if x.name.startswith(DOOR):
         return x
-    check_not_masked(x._meta, advice)
+    is_masked = may_be_masked and isinstance(x._meta, np.ma.MaskedArray)
+    if not is_masked:
+        check_not_masked(x._meta, advice)
     check_kind(x._meta)
-    own = f"{DOOR}{tokenize(x.name, x.dtype, x.chunks, name, advice)}"
-    return checked_by(partial(_enter, dtype=x.dtype, name=name, advice=advice), x, own)
+    own = f"{DOOR}{tokenize(x.name, x.dtype, x.chunks, name, advice, is_masked)}"
+    check: Callable[..., Any] = partial(_enter, dtype=x.dtype, name=name, advice=advice)
+    return checked_by(partial(_enter_masked, check=check) if is_masked else check, x, own)
+
+
+def _enter_masked(chunk: Any, declared: tuple[Place, tuple[float, ...]], *, check: Any) -> Any:
+    keeps = (
+        None
+        if isinstance(chunk, np.ndarray) and np.ma.getmask(chunk) is np.ma.nomask
+        else ~np.ma.getmaskarray(chunk)
+    )
+    return Accompanied(check(np.ma.getdata(chunk), declared), keeps)
 
 
 def _enter(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.fits.concentration import RowTally
@@ -42,6 +43,8 @@ class Selection(Protocol):
     """Elements: counted between pivots, and gathered between the ends of brackets."""
 
     def elements_of(self, chunk: Chunk, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
+
+    def kept(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
 
     def cuts(self, values: Values, n_pivots: int) -> Cuts: ...
 
@@ -116,6 +119,24 @@ class LaneKernels(Protocol):
     def lane_ends(self, parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds: ...
 
     def deviations(self, chunk: Chunk, centre: Any, dtype: np.dtype[Any]) -> Any: ...
+
+
+class KeptLanes(Protocol):
+    """Lanes of which some elements are left out. Reports are on the host."""
+
+    def parts_of(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
+    ) -> list[Accompanied]: ...
+
+    def lanes(self, parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes: ...
+
+    def lane_ends(self, parts: Sequence[Accompanied], bounds: Bounds, most: int) -> LaneEnds: ...
+
+    def cuts(
+        self, parts: Sequence[Accompanied], brackets: LaneBrackets | None, m: int
+    ) -> LaneCuts: ...
+
+    def tally(self, parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally: ...
 
 
 class LanePasses(Protocol):
@@ -198,6 +219,7 @@ class Backend:
     measures: Measures
     bitonic: Bitonic
     lanes: LaneKernels
+    kept_lanes: KeptLanes
     lane_passes: LanePasses
     residuals: Residuals
     distances: Distances

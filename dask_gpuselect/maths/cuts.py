@@ -14,7 +14,7 @@ which is all a bracket needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -63,7 +63,7 @@ class Arrays:
     __slots__ = ()
 
     def __sizeof__(self) -> int:
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
         return 64 + sum(int(getattr(value, "nbytes", 8)) for value in values)
 
 
@@ -130,7 +130,7 @@ class Cuts(Arrays):
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """The cuts of all chunks of `parts`, in their order."""
-        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
         return cls(*(np.concatenate(column) for column in columns))
 
 
@@ -179,8 +179,8 @@ class Tally(Arrays):
         How many valid elements are < and <= each end. Exact.
     candidates : Candidates, dtype of the chunks
         The elements of the wanted cells.
-    n_valid, n_missing : int
-        Number of valid elements, and of NaN or NaT.
+    n_valid, n_missing, n_left_out : int
+        Number of valid elements, of NaN or NaT, and of those that take no part.
     """
 
     below: IntArray
@@ -188,6 +188,7 @@ class Tally(Arrays):
     candidates: Candidates
     n_valid: int
     n_missing: int
+    n_left_out: int = field(default=0, kw_only=True)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
@@ -201,6 +202,7 @@ class Tally(Arrays):
             candidates=HostCandidates(candidates),
             n_valid=sum(part.n_valid for part in parts),
             n_missing=sum(part.n_missing for part in parts),
+            n_left_out=sum(part.n_left_out for part in parts),
         )
 
 

@@ -199,21 +199,29 @@ def even_ranks(n: IntArray, m: int) -> IntArray:
 # --- Lanes that are sorted, NaN and NaT last, in the rows of a table ------------------------------
 
 
-def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+# Of rows with elements that are left out, these come last too: `n_left_out` says how many they are.
+
+
+def cuts_of_sorted(
+    rows: NDArray[Any], brackets: LaneBrackets | None, m: int, n_left_out: IntArray | None = None
+) -> LaneCuts:
     """The cuts of some lanes, inside their brackets if there are any, at `m` ranks."""
-    n_valid, n_missing = _counts(rows)
+    n_valid, n_missing = _counts(rows, n_left_out)
     if brackets is None:
         n_before, n_inside = np.zeros_like(n_valid)[:, None], n_valid[:, None]
     else:
-        n_before, n_inside = _inside(rows, brackets)
+        n_before, n_inside = _inside(rows, brackets, n_valid)
     at = n_before[..., None] + even_ranks(n_inside, m)
     found = _take(rows, np.minimum(at, rows.shape[1] - 1))
     return LaneCuts(found, found, n_inside, n_before, n_valid, n_missing)
 
 
-def tally_of_sorted(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
+def tally_of_sorted(
+    rows: NDArray[Any], brackets: LaneBrackets, n_left_out: IntArray | None = None
+) -> LaneTally:
     """The tally of some lanes at their brackets."""
-    n_before, n_inside = _inside(rows, brackets)
+    n_valid, n_missing = _counts(rows, n_left_out)
+    n_before, n_inside = _inside(rows, brackets, n_valid)
     first = n_before[..., None]
     place = np.arange(rows.shape[1])
     is_inside = (place >= first) & (place < first + n_inside[..., None])
@@ -221,16 +229,17 @@ def tally_of_sorted(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
         _count(np.less, rows, brackets.low),
         n_before,
         n_inside,
-        _count(np.less_equal, rows, brackets.high),
+        np.minimum(_count(np.less_equal, rows, brackets.high), n_valid[:, None]),
         np.broadcast_to(rows[:, None], is_inside.shape)[is_inside],
-        *_counts(rows),
+        n_valid,
+        n_missing,
     )
 
 
-def pick(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
+def pick(rows: NDArray[Any], ranks: RanksOfLanes, n_left_out: IntArray | None = None) -> Lanes:
     """The elements of some ranks of lanes that are known as a whole."""
-    n_valid, n_missing = _counts(rows)
-    if not n_missing.any():  # the same columns for all: a fifth of the time
+    n_valid, n_missing = _counts(rows, n_left_out)
+    if (n_valid == rows.shape[1]).all():  # the same columns for all: a fifth of the time
         lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
         columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
         return Lanes(columns[:, lower], columns[:, upper], n_valid, n_missing)
@@ -238,7 +247,7 @@ def pick(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     return Lanes(_take(rows, lower), _take(rows, upper), n_valid, n_missing)
 
 
-def _counts(rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
+def _counts(rows: NDArray[Any], n_left_out: IntArray | None) -> tuple[IntArray, IntArray]:
     """Numbers of valid and of missing elements."""
     n_lanes, n = rows.shape
     n_missing = np.zeros(n_lanes, np.int64)
@@ -246,12 +255,26 @@ def _counts(rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
         touched = np.isnan(rows[:, -1])
         if touched.any():
             n_missing[touched] = np.isnan(rows[touched]).sum(axis=1)
-    return n - n_missing, n_missing
+    if n_left_out is None:
+        return n - n_missing, n_missing
+    if rows.dtype.kind in "fMm":  # what is left out is NaN or NaT there
+        return n - n_missing, n_missing - n_left_out
+    return n - n_left_out, n_missing
 
 
-def _inside(rows: NDArray[Any], brackets: LaneBrackets) -> tuple[IntArray, IntArray]:
+def last_of(dtype: np.dtype[Any]) -> Any:
+    """What is sorted behind all elements, or is no smaller than any: it stands for those that are
+    left out."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return np.array("NaT" if dtype.kind in "Mm" else np.nan, dtype)
+
+
+def _inside(
+    rows: NDArray[Any], brackets: LaneBrackets, n_valid: IntArray
+) -> tuple[IntArray, IntArray]:
     """Numbers of elements up to the lower end of each bracket, and strictly inside."""
-    n_before = _count(np.less_equal, rows, brackets.low)
+    n_before = np.minimum(_count(np.less_equal, rows, brackets.low), n_valid[:, None])
     n_inside = _count(np.less, rows, brackets.high) - n_before
     return n_before, np.maximum(n_inside, 0)  # negative if both ends are one value
 
@@ -422,22 +445,13 @@ def _select(tally: LaneTally, wanted: IntArray) -> NDArray[Any]:
         size, stop = sizes[rows], stops[rows]
         if not size.any():
             continue
-        table = np.full((len(size), size.max()), _last(found.dtype))
+        table = np.full((len(size), size.max()), last_of(found.dtype))
         table[np.arange(table.shape[1]) < size[:, None]] = tally.candidates[
             stop[0] - size[0] : stop[-1]
         ]
         table.sort(axis=1)
         found[rows] = np.take_along_axis(table, at[rows], axis=1)
     return found.reshape(wanted.shape)
-
-
-def _last(dtype: np.dtype[Any]) -> Any:
-    """A value that nothing is sorted behind."""
-    return (
-        np.iinfo(dtype).max
-        if dtype.kind in "iu"
-        else np.array("NaT" if dtype.kind in "Mm" else np.nan, dtype)
-    )
 
 
 # --- What pivots prove ----------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class LaneEnds(Arrays):
 
     Parameters
     ----------
-    n_valid, n_missing : ndarray of int64, shape (n_lanes,)
+    n_valid, n_missing, n_left_out : ndarray of int64, shape (n_lanes,)
     least, most : ndarray, shape (n_lanes,)
         The extremes; the largest and the smallest number of the dtype where nothing is valid.
     low, high : ndarray, shape (n_lanes,)
@@ -102,6 +102,7 @@ class LaneEnds(Arrays):
 
     n_valid: IntArray
     n_missing: IntArray
+    n_left_out: IntArray
     least: NDArray[Any]
     most: NDArray[Any]
     low: NDArray[Any]
@@ -121,6 +122,7 @@ class LaneEnds(Arrays):
         return cls(
             np.sum(columns["n_valid"], axis=0),
             np.sum(columns["n_missing"], axis=0),
+            np.sum(columns["n_left_out"], axis=0),
             np.min(columns["least"], axis=0),
             np.max(columns["most"], axis=0),
             np.min(columns["low"], axis=0),

@@ -11,19 +11,26 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import Types, compiles
 from dask_gpuselect.kernels.cpu.moments import sums_of_sorted
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
-from dask_gpuselect.maths.cuts import extremes_of
+from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_moments import LaneMoments
 
 
-def ends_of_sorted(rows: NDArray[Any], bounds: Bounds, most: int) -> LaneEnds:
-    """What is beyond the bounds of each row, with at most so many elements of each side."""
+def ends_of_sorted(
+    rows: NDArray[Any], bounds: Bounds, most: int, n_left_out: IntArray | None = None
+) -> LaneEnds:
+    """What is beyond the bounds of each row, with at most so many elements of each side.
+
+    Elements that are left out come last, as `lane_cuts.last_of` says.
+    """
     n_lanes, n = rows.shape
+    none = np.zeros(n_lanes, np.int64) if n_left_out is None else n_left_out
+    sizes = n - none if rows.dtype.kind in "iu" else np.full(n_lanes, n)
     counts = np.zeros((5, n_lanes), np.int64)
     ends = np.empty((4, n_lanes), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    _compiled(_look_at_sorted, rows.dtype)(rows, bounds.low, bounds.high, counts, ends)
+    _compiled(_look_at_sorted, rows.dtype)(rows, sizes, bounds.low, bounds.high, counts, ends)
     n_valid, n_low, n_high, n_above, n_below = counts
     sums = sums_of_sorted(rows, n_below, n_valid - n_above)
     moments = LaneMoments(n_valid - n_above - n_below, n_above, n_below, *sums)
@@ -35,14 +42,15 @@ def ends_of_sorted(rows: NDArray[Any], bounds: Bounds, most: int) -> LaneEnds:
         for number, n_kept, elements in zip((n_low, n_high), kept, found, strict=True)
     )
     least, largest, first, last = ends
-    return LaneEnds(n_valid, n - n_valid, least, largest, first, last, low, high, moments)
+    n_missing = n - n_valid - none
+    return LaneEnds(n_valid, n_missing, none, least, largest, first, last, low, high, moments)
 
 
-def _look_at_sorted(rows: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:
+def _look_at_sorted(rows: Any, sizes: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:
     """Counts of every row, its extremes, and its nearest elements inside the bounds."""
     for i in range(rows.shape[0]):
         row = rows[i]
-        n_valid = row.size
+        n_valid = sizes[i]
         if n_valid and is_missing(row[n_valid - 1]):
             n_valid = first_behind(row, 0, n_valid, np.inf)
         counts[0, i] = n_valid
@@ -81,6 +89,6 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     reals = types.Array(types.float64, 1, "A", readonly=True)
     places = types.Array(types.int64, 1, "A", readonly=True)
     return {
-        _look_at_sorted: (table, reals, reals, numbers, table),
+        _look_at_sorted: (table, places, reals, reals, numbers, table),
         _take_ends: (table, places, places, places, values_out, values_out),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
             return join(
                 [long_lanes.select(rows, ranks, long_lanes.SEED)[0] for rows in tiles(parts)]
             )
-    return join([pick(_sort(rows), ranks) for rows in tiles(parts)])
+    return join([pick(sort_rows(rows), ranks) for rows in tiles(parts)])
 
 
 def answer_lanes(
@@ -89,7 +89,7 @@ def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
     if few.is_few(parts):
         return few.sorted_tiles(parts)
-    return map(_sort, tiles(parts))
+    return map(sort_rows, tiles(parts))
 
 
 def lane_ends(parts: Sequence[NDArray[Any]], bounds: Bounds, most: int) -> LaneEnds:
@@ -106,7 +106,8 @@ def lane_ends(parts: Sequence[NDArray[Any]], bounds: Bounds, most: int) -> LaneE
     return LaneEnds.joined(pieces)
 
 
-def _sort(rows: NDArray[Any]) -> NDArray[Any]:
+def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """The rows sorted, in place, with NaN and NaT last."""
     if narrow.is_narrow(rows.dtype):
         narrow.sort_rows(rows)
     else:
@@ -114,8 +115,18 @@ def _sort(rows: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """All lanes in tables with a row for each, the next in the memory of the one before."""
+def tiles(
+    parts: Sequence[Any], put: Callable[[NDArray[Any], Any], None] = np.copyto
+) -> Iterator[NDArray[Any]]:
+    """All lanes in tables with a row for each, the next in the memory of the one before.
+
+    Parameters
+    ----------
+    parts : sequence of parts
+        As of `reference.lanes.lanes`, or whatever `put` takes.
+    put : callable
+        ``(tile, piece of a part)``: writes the piece into its place.
+    """
     shape = parts[0].shape[:-1]
     n = sum(part.shape[-1] for part in parts)
     dtype = parts[0].dtype
@@ -130,7 +141,7 @@ def tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         start = 0
         for part in parts:
             stop = start + part.shape[-1]
-            tile[..., start:stop] = part[place]
+            put(tile[..., start:stop], part[place])
             start = stop
         yield tile.reshape(math.prod(slab), n)
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.maths.cuts import Tally
 from dask_gpuselect.maths.keys import selection_dtype
 
-__all__ = ["cuts", "elements_of", "merged", "tally", "tally_in_place"]
+__all__ = ["cuts", "elements_of", "kept", "merged", "tally", "tally_in_place"]
 
 tally_in_place = tally  # this is the host
 merged = Tally.merge
@@ -35,3 +36,9 @@ def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind in "bMm":
         values = values.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))
     return np.require(values, selection_dtype(dtype), ["C", "A"])
+
+
+def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """Those elements of a chunk that take part; see `reference.selection.kept`."""
+    values = chunk.values
+    return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.compiling import Types, by_types, compiles
 from dask_gpuselect.kernels.cpu.cells import (
     CHANGED,

@@ -1,5 +1,6 @@
 """The kernels for chunks of the array API: all there are."""
 
+from dask_gpuselect.kernels.cpu import kept_lanes
 from dask_gpuselect.kernels.protocols import Backend
 from dask_gpuselect.kernels.reference import (
     bitonic,
@@ -23,6 +24,7 @@ BACKEND = Backend(
     measures=measures,
     bitonic=bitonic,
     lanes=lanes,
+    kept_lanes=kept_lanes,
     lane_passes=lane_passes,
     residuals=residuals,
     distances=distances,

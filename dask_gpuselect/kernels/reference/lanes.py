@@ -217,6 +217,7 @@ def _ends_of_rows(
     return LaneEnds(
         n_valid,
         n - n_valid,
+        np.zeros_like(n_valid),
         nearest(is_valid, largest, xp.min),
         nearest(is_valid, least, xp.max),
         nearest(values >= low, largest, xp.min),

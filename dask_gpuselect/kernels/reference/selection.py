@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, as_type, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
@@ -31,6 +32,12 @@ def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
     flat = namespace(chunk).reshape(chunk, (math.prod(chunk.shape),))
     wanted = selection_dtype(dtype)
     return (flat if numpy_dtype(chunk) == wanted else as_type(flat, wanted.name)), 0
+
+
+def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
+    """Those elements of a chunk that take part, as `elements_of` gives them."""
+    values = chunk.values
+    return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
 
 
 def cuts(values: Array, n_pivots: int) -> Cuts:

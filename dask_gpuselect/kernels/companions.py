@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dask_gpuselect.arrays import Array
+from dask_gpuselect.arrays import Array, namespace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,3 +63,16 @@ class Accompanied:
         """Some of the elements, with their companions."""
         some = {name: array[index] for name, array in self.companions.items()}
         return replace(self, values=self.values[index], **some)
+
+
+def values_of(chunk: Any) -> Array:
+    """The elements of a chunk, without its companions if it has some."""
+    return chunk.values if isinstance(chunk, Accompanied) else chunk
+
+
+def copied(chunk: Any) -> Any:
+    """A copy of a chunk and its companions."""
+    if not isinstance(chunk, Accompanied):
+        return namespace(chunk).asarray(chunk, copy=True)
+    arrays = {name: copied(array) for name, array in chunk.companions.items()}
+    return replace(chunk, values=copied(chunk.values), **arrays)

@@ -1,0 +1,184 @@
+"""Arrays with their companions: masks and weights that go with the elements, one for one.
+
+They are packed into one array, whose chunks are `Accompanied`. So a load reads the data and what
+goes with it by one private copy of all their graphs, and work that they share, as ``x`` in
+``where=(x != 0)``, is done once. Companions are rechunked to the data, never the data to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import is_array, like, namespace, to_host
+from dask_gpuselect.engine.door import entered
+from dask_gpuselect.engine.source import PACKED, DaskArray, blockwise, from_array
+from dask_gpuselect.kernels.companions import Accompanied
+
+
+def accompanied(
+    x: Any, keeps: Any = None, weights: Any = None, nodata: NDArray[Any] | None = None
+) -> Any:
+    """An array with its companions: a dask array if one of them is, else `Accompanied`.
+
+    Parameters
+    ----------
+    x : array
+        Of any kind, dask arrays among them; or `Accompanied`.
+    keeps, weights : array, optional
+        Of a shape that broadcasts to that of `x`. Of dask arrays whose sizes are not known, the
+        chunks have to match those of `x`.
+    nodata : ndarray, optional
+        Values of the dtype of `x`: elements that equal one of them are left out.
+
+    Raises
+    ------
+    ValueError
+        If a companion cannot be broadcast, or sizes that are not known cannot be matched.
+    """
+    given = {"where": keeps, "weights": weights}
+    companions = {name: array for name, array in given.items() if array is not None}
+    if not companions and nodata is None:
+        return x
+    names = tuple(companions)
+    if not any(isinstance(array, DaskArray) for array in (x, *companions.values())):
+        for name, array in companions.items():
+            _check_shape(array, x, name)
+        return _packed(x, *companions.values(), names=names, nodata=nodata)
+    if not isinstance(x, DaskArray):
+        x = as_lazy(x)
+    arrays = [_matched(array, x, name) for name, array in companions.items()]
+    index = tuple(range(x.ndim))
+    token = tokenize(x.name, [array.name for array in arrays], names, nodata)
+    result: DaskArray = blockwise(
+        partial(_packed, names=names, nodata=nodata),
+        index,
+        x,
+        index,
+        *(each for array in arrays for each in (array, index)),
+        name=f"{PACKED}{_extra_bytes(x, arrays, names, nodata)}-{token}",
+        align_arrays=False,
+        dtype=x.dtype,
+        meta=x._meta,
+    )
+    return DaskArray(result.dask, result.name, x.chunks, meta=x._meta)
+
+
+def _extra_bytes(
+    x: DaskArray, arrays: Sequence[DaskArray], names: Sequence[str], nodata: Any
+) -> int:
+    """Bytes that companions of the shape of the data add to an element."""
+    whole = {name: a for name, a in zip(names, arrays, strict=True) if a.numblocks == x.numblocks}
+    has_mask = "where" in whole or nodata is not None or isinstance(x._meta, np.ma.MaskedArray)
+    return has_mask + (whole["weights"].dtype.itemsize if "weights" in whole else 0)
+
+
+def as_lazy(x: Any) -> DaskArray:
+    """An array in memory, or one with its companions, as a dask array."""
+    if not isinstance(x, Accompanied):
+        found: DaskArray = from_array(x)
+        return found
+    packed: DaskArray = accompanied(from_array(x.values), x.keeps, x.weights)
+    return packed
+
+
+def _check_shape(array: Any, x: Any, name: str) -> None:
+    """Raise unless an array broadcasts to the shape of another, as far as sizes are known."""
+    shape, wanted = tuple(array.shape), tuple(x.shape)
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    if len(shape) > len(wanted) or any(
+        size not in (1, other) and not (math.isnan(size) or math.isnan(other))
+        for size, other in pairs
+    ):
+        raise ValueError(
+            f"{name} has shape {shape}, which does not broadcast to {wanted}, that of the data"
+        )
+
+
+def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
+    """A companion as a dask array with the chunks of `x`, or of size 1 where it is broadcast."""
+    _check_shape(array, x, name)
+    missing = (None,) * (x.ndim - array.ndim)
+    array = array[(*missing, ...)] if missing else array
+    sizes = [
+        1 if size == 1 != wanted else None
+        for size, wanted in zip(array.shape, x.shape, strict=True)
+    ]
+    wanted = tuple(
+        chunks if size is None else (1,) for size, chunks in zip(sizes, x.chunks, strict=True)
+    )
+    if not isinstance(array, DaskArray):
+        if any(math.isnan(size) for chunks in wanted for size in chunks):
+            raise ValueError(
+                f"the data have chunks of unknown sizes, and {name} is no dask array: "
+                "x.compute_chunk_sizes() finds them"
+            )
+        return entered(from_array(array, chunks=wanted), name)
+    return entered(_rechunked(array, wanted, name), name)
+
+
+def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: str) -> DaskArray:
+    for axis, (own, others) in enumerate(zip(array.chunks, wanted, strict=True)):
+        is_unknown = [any(map(math.isnan, sizes)) for sizes in (own, others)]
+        if any(is_unknown) and not (all(is_unknown) and len(own) == len(others)):
+            raise ValueError(
+                f"along axis {axis} the data have {_told(others)} and {name} has {_told(own)}: "
+                "sizes that are not known cannot be matched; compute_chunk_sizes() finds them"
+            )
+    known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
+    result: DaskArray = array.rechunk(known)
+    return result
+
+
+def _told(sizes: Sequence[float]) -> str:
+    is_unknown = any(map(math.isnan, sizes))
+    return f"{len(sizes)} chunks of {'unknown' if is_unknown else 'known'} sizes"
+
+
+def _packed(
+    chunk: Any, *arrays: Any, names: Sequence[str], nodata: NDArray[Any] | None
+) -> Accompanied:
+    """A chunk with its companions."""
+    first = chunk if isinstance(chunk, Accompanied) else Accompanied(chunk)
+    values = first.values
+    given = {name: _fitted(array, values, name) for name, array in zip(names, arrays, strict=True)}
+    keeps = [first.keeps, given.get("where")]
+    if nodata is not None:
+        keeps.append(_differs(values, nodata))
+    some = [each for each in keeps if each is not None]
+    every = some[0] if some else None
+    for each in some[1:]:
+        every = every & each
+    return Accompanied(values, every, given.get("weights"))
+
+
+def _fitted(array: Any, values: Any, name: str) -> Any:
+    """A companion of the shape and the kind of the elements."""
+    if isinstance(values, np.ndarray):
+        array = array if isinstance(array, np.ndarray) else to_host(array)
+    elif not (is_array(array) and type(array) is type(values)):
+        array = like(np.ascontiguousarray(to_host(array)), values)
+    shape = tuple(map(int, values.shape))
+    if tuple(array.shape) == shape:
+        return array
+    try:
+        return namespace(array).broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(
+            f"a chunk of {name} has shape {tuple(array.shape)}, and that of the data {shape}"
+        ) from None
+
+
+def _differs(values: Any, nodata: NDArray[Any]) -> Any:
+    """Which elements equal none of some values; NaN and NaT equal themselves here."""
+    every: Any = None
+    for value in nodata:
+        is_other = values == values if value != value else values != value
+        every = is_other if every is None else every & is_other
+    return every

@@ -1,0 +1,103 @@
+"""Lanes of which some elements are left out: sorted in tiles, with what is left out behind.
+
+For integers that is as large as the largest number, for floats it is NaN; counts tell it from
+elements. So every dtype stays what it is, and no copy of a chunk is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cpu import lanes as whole_lanes
+from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
+from dask_gpuselect.kernels.reference.lanes import lanes_last
+from dask_gpuselect.maths import lane_cuts
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
+    Lanes,
+    LaneTally,
+    RanksOfLanes,
+    join,
+    lanes_of,
+    last_of,
+    pick,
+)
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+
+
+def parts_of(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
+) -> list[Accompanied]:
+    """The chunks as parts of lanes, on the host; see `reference.lanes.parts_of`."""
+    values = whole_lanes.parts_of([np.asarray(to_host(c.values)) for c in chunks], dtype, axes)
+    masks = (np.asarray(to_host(c.keeps)) if c.keeps is not None else None for c in chunks)
+    kept = [None if mask is None else lanes_last(mask, axes) for mask in masks]
+    return [Accompanied(*part) for part in zip(values, kept, strict=True)]
+
+
+def lanes(parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks among those that take part; see `reference.lanes.lanes`."""
+    return join([pick(rows, ranks, left_out) for rows, left_out in _sorted(parts)])
+
+
+def lane_ends(parts: Sequence[Accompanied], bounds: Bounds, most: int) -> LaneEnds:
+    """What is beyond the bounds of every lane; see `reference.lanes.lane_ends`."""
+    pieces, start = [], 0
+    for rows, left_out in _sorted(parts):
+        stop = start + len(rows)
+        pieces.append(ends_of_sorted(rows, bounds[start:stop], most, left_out))
+        start = stop
+    return LaneEnds.joined(pieces)
+
+
+def cuts(parts: Sequence[Accompanied], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+    """The cuts of every lane; see `reference.lane_passes.cuts`."""
+    pieces, start = [], 0
+    for rows, left_out in _sorted(parts):
+        stop = start + len(rows)
+        some = brackets and lanes_of(brackets, start, stop)
+        pieces.append(lane_cuts.cuts_of_sorted(rows, some, m, left_out))
+        start = stop
+    return join(pieces)
+
+
+def tally(parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally:
+    """Counts of every lane at its brackets, and candidates."""
+    pieces, start = [], 0
+    for rows, left_out in _sorted(parts):
+        stop = start + len(rows)
+        some = lanes_of(brackets, start, stop)
+        pieces.append(lane_cuts.tally_of_sorted(rows, some, left_out))
+        start = stop
+    return join(pieces)
+
+
+def _sorted(parts: Sequence[Accompanied]) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """Tables of sorted lanes, and how many elements of each lane are left out."""
+    left_out = np.sum([_left_out(part) for part in parts], axis=0)
+    start = 0
+    for rows in whole_lanes.tiles(parts, _put):
+        stop = start + len(rows)
+        yield whole_lanes.sort_rows(rows), left_out[start:stop]
+        start = stop
+
+
+def _left_out(part: Accompanied) -> IntArray:
+    if part.keeps is None:
+        return np.zeros(part.shape[:-1], np.int64).reshape(-1)
+    n_kept = np.count_nonzero(part.keeps, axis=-1).astype(np.int64)
+    return np.asarray(part.shape[-1] - n_kept).reshape(-1)
+
+
+def _put(tile: NDArray[Any], part: Accompanied) -> None:
+    tile[...] = part.values
+    if part.keeps is not None:
+        np.copyto(tile, last_of(tile.dtype), where=~part.keeps)
