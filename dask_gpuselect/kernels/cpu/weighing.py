@@ -24,15 +24,25 @@ from dask_gpuselect.kernels.cpu.cells import (
     brackets_of_cells,
 )
 from dask_gpuselect.kernels.cpu.draws import sample
-from dask_gpuselect.kernels.cpu.moments import add_at, carry, plus_product, whole_of
+from dask_gpuselect.kernels.cpu.moments import (
+    CARRY_EVERY,
+    UMASK,
+    USHIFT,
+    add_at,
+    carry,
+    plus_product,
+    whole_of,
+)
 from dask_gpuselect.kernels.cpu.selection import flat
 from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, bars_of, count_bars
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY
+from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
-from dask_gpuselect.maths.moments import DIGIT, TOTAL_DIGITS, TOTAL_POINT, integer
-from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
+from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
+from dask_gpuselect.maths.weights import ExactSums, WeightedCuts, WeightedTally
 
 # --- Elements that take part ----------------------------------------------------------------------
 
@@ -45,12 +55,13 @@ def weighed(
     Views of contiguous arrays where every element takes part: then it reads them once, and no
     more.
     """
+    weights = chunk.companions["weights"]
+    if weights.dtype.kind in "iu" and weights.max(initial=0) > reference.WHOLE:
+        return reference.weighed(chunk, dtype)
     # As the elements lie in memory, so that a transposed chunk is not copied.
     axes = np.argsort([-abs(stride) for stride in chunk.values.strides], kind="stable").tolist()
     values = flat(np.ascontiguousarray(chunk.values.transpose(axes)), dtype)
-    weights = np.require(
-        chunk.companions["weights"].transpose(axes).ravel(), np.float64, ["C", "A"]
-    )
+    weights = np.require(weights.transpose(axes).ravel(), np.float64, ["C", "A"])
     has_nat = dtype.kind in "Mm"
     if chunk.keeps is not None:
         keeps = chunk.keeps.transpose(axes).ravel()
@@ -63,9 +74,9 @@ def weighed(
         values, weights, keeps, has_nat, out, out_weights
     )
     if n_negative:
-        raise ValueError("Weights must be non-negative.")
+        raise ValueError(reference.NEGATIVE)
     if n_not_finite:
-        raise ValueError("Weights included NaN, inf or were all zero.")
+        raise ValueError(reference.NOT_FINITE)
     return out[:found], out_weights[:found], n_missing
 
 
@@ -119,10 +130,15 @@ def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> W
     Reads the chunk once, and its weights twice. Scratch: about 200 bytes for each pivot, and twice
     what the heavy cells hold.
     """
-    unit = _unit_of(weights)
+    if weights.dtype != np.float64:
+        return reference.cuts(values, weights, n_pivots)
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    # Of such units there are less than 2**62 in all.
+    unit = (math.frexp(total)[1] if total < np.inf else 1024 + len(weights).bit_length()) - 61
     pivots = values[:0]
     if len(values) > SORT_AT_MOST:
-        pivots = _sample_pivots(values, weights, unit, n_pivots)
+        pivots = _sample_pivots(values, weights, unit, total / n_pivots, n_pivots)
     scale = math.ldexp(1.0, -unit // 2), math.ldexp(1.0, -unit - -unit // 2)
     inside, equal, square = _compiled(_classify, values.dtype)(
         values, weights, *tree_of(pivots), *scale
@@ -154,17 +170,6 @@ def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> W
     )
 
 
-def _unit_of(weights: NDArray[np.float64]) -> int:
-    """The exponent of a unit of which all weights together have less than 2**62."""
-    return math.frexp(weights.max(initial=0.0))[1] + len(weights).bit_length() - 62
-
-
-def _in_units(weights: NDArray[np.float64], unit: int) -> IntArray:
-    """Weights rounded down to whole units, as `_classify` has them."""
-    with np.errstate(under="ignore"):  # far less than a unit
-        return np.ldexp(weights, -unit).astype(np.int64)
-
-
 def _even_places(units: IntArray, totals: IntArray, n_steps: int) -> IntArray:
     """The places among sorted elements at which steps end. A step's share of the number of elements
     and its share of the weight, of these totals, add up to ``2 / n_steps``; or it is one heavy
@@ -174,7 +179,7 @@ def _even_places(units: IntArray, totals: IntArray, n_steps: int) -> IntArray:
 
 
 def _sample_pivots(
-    values: NDArray[Any], weights: NDArray[np.float64], unit: int, n_pivots: int
+    values: NDArray[Any], weights: NDArray[np.float64], unit: int, share: float, n_pivots: int
 ) -> NDArray[Any]:
     """About twice `n_pivots` distinct pivots, at even steps through a sorted sample, and all
     elements that weigh more than a share.
@@ -184,12 +189,10 @@ def _sample_pivots(
     """
     n_steps = 1 << ((2 * n_pivots + 1).bit_length() - 1)  # one more than a tree has nodes
     size = min(OVERSAMPLING * n_steps, len(values))
-    with np.errstate(over="ignore"):  # then none is heavy
-        share = weights.sum() / n_pivots
     heavy = values[weights > share] if weights.max() > share else values[:0]
     drawn, light = sample(values, size), np.minimum(sample(weights, size), share)
     order = np.argsort(drawn)
-    units = _in_units(light[order], unit)
+    units = in_units(light[order], unit)
     places = _even_places(units, np.array([size, units.sum()]), n_steps)
     return np.unique(np.concatenate([drawn[order[places[: n_steps - 1]]], heavy]))
 
@@ -223,7 +226,7 @@ def _with_heavy_split(
             raise RuntimeError(CHANGED)
         held, held_weights = gathered.candidates.on_host(), gathered.weights
     order = np.argsort(held)
-    held, units = held[order], _in_units(held_weights[order], unit)
+    held, units = held[order], in_units(held_weights[order], unit)
 
     within = np.unique(held[_even_places(units, totals, 2 * n_pivots)])
     sums = np.zeros((len(held) + 1, 2), np.int64)
@@ -290,6 +293,8 @@ def tally(
 
     Scratch: `most` elements and their weights.
     """
+    if weights.dtype != np.float64:
+        return reference.tally(values, weights, brackets, most)
     out, out_weights = np.empty(most + RUN, values.dtype), np.empty(most + RUN)
     ends, wanted = brackets.ends, brackets.wanted
     if len(ends) <= FEW_ENDS:
@@ -302,7 +307,7 @@ def tally(
         )
     if found < 0:
         return None
-    exact = np.array([integer(row) for row in digits], np.object_)
+    exact = _integers(digits)
     below, upto = _at_ends(counts, len(ends))
     weight_below, weight_upto = _at_ends(exact, len(ends))
     return WeightedTally(
@@ -452,7 +457,6 @@ BLOCK = 16 * RUN
 SAMPLED = 9  # weights of a block: the median of them says where it is cut
 ABOVE = 24  # bits that a piece has above that median
 LARGEST = 950  # power of two, and as a negative one the smallest, that blocks are cut at
-CARRY_EVERY = 1 << 27  # elements after which digits of 64 bits could be full
 
 
 @register_jitable
@@ -539,6 +543,93 @@ def _add_weights(weights: Any, place: Any, exact: Any) -> None:
                 add_at(digits[np.int64(place[k])], 0, whole, begin)
 
 
+# --- Exact sums of products -----------------------------------------------------------------------
+
+
+def products(
+    values: NDArray[Any],
+    weights: NDArray[np.float64],
+    ends: NDArray[Any],
+    summed: NDArray[np.bool_],
+) -> ExactSums:
+    """The exact sums of weights times elements in some open cells; see
+    `reference.weighing.products`."""
+    if weights.dtype != np.float64:
+        return reference.products(values, weights, ends, summed)
+    if not summed.any():
+        return np.zeros(len(summed), np.object_)
+    digits = _compiled(_add_products, values.dtype)(
+        values, weights, *tree_of(ends), len(ends), summed
+    )
+    return _integers(digits)
+
+
+def _integers(digits: IntArray) -> ExactSums:
+    return np.array([integer(row) for row in digits], np.object_)
+
+
+def _add_products(
+    x: Any, weights: Any, tree: Any, ends: Any, levels: Any, n_ends: int, summed: Any
+) -> Any:
+    """The digits of the sum of products in each cell that is wanted; 0 in others."""
+    digits = np.zeros((summed.size, SQUARE_DIGITS), np.int64)
+    cell = np.empty(RUN, np.uint32)
+    held = np.empty(1, np.float64)
+    leaf = np.uint32(ends.size)
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        walk(run, tree, ends, levels, cell)
+        for k in range(run.size):
+            i = np.int64(cell[k] - leaf)
+            if summed[i] and not (i < n_ends and run[k] == ends[i]):
+                size, begin, is_negative = _whole(run[k], held)
+                weight, begin_of_weight, _ = _whole(weights[start + k], held)
+                _add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
+        if start % CARRY_EVERY == 0:
+            for row in digits:
+                carry(row)
+    return digits
+
+
+@by_types
+def _whole(value: Any, held: Any) -> Any:
+    """The size of a finite number as a whole number, where in a sum its lowest bit is, and whether
+    it is negative."""
+
+    def of_float(value: Any, held: Any) -> Any:
+        held[0] = value
+        whole, begin = whole_of(held.view(np.int64)[0])
+        return np.uint64(whole), begin, value < 0
+
+    def of_integer(value: Any, held: Any) -> Any:
+        size = np.uint64(value)
+        return np.uint64(0) - size if value < 0 else size, DIGIT * TOTAL_POINT, value < 0
+
+    return of_float if isinstance(value, types.Float) else of_integer
+
+
+@register_jitable
+def _add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
+    """Add a product of two numbers of 64 bits, from which bit on: four digits, and a fifth as they
+    are shifted."""
+    first, second = a & UMASK, a >> USHIFT
+    third, fourth = b & UMASK, b >> USHIFT
+    own, top = first * third, second * fourth
+    cross, other = first * fourth, second * third
+    middle = (own >> USHIFT) + (cross & UMASK) + (other & UMASK)
+    upper = (middle >> USHIFT) + (cross >> USHIFT) + (other >> USHIFT) + (top & UMASK)
+    i, shift = begin >> 5, np.uint64(begin & 31)
+    before = np.uint64(0)
+    for digit in (own & UMASK, middle & UMASK, upper & UMASK, (upper >> USHIFT) + (top >> USHIFT)):
+        shifted = (digit << shift) + before
+        whole = np.int64(shifted & UMASK)
+        digits[i] += -whole if is_negative else whole
+        before = shifted >> USHIFT
+        i += 1
+    whole = np.int64(before)
+    digits[i] += -whole if is_negative else whole
+
+
 # --- Compilation ----------------------------------------------------------------------------------
 
 
@@ -554,4 +645,5 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
         _classify: (values, weights, values, values, size, types.float64, types.float64),
         _tally_few: (values, weights, values, flags, values, *out),
         _tally_many: (values, weights, values, values, size, size, *out),
+        _add_products: (values, weights, values, values, size, size, flags),
     }
