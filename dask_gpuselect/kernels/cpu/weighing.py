@@ -1,8 +1,9 @@
 """Weighted elements of NumPy chunks, in both loads, compiled by Numba.
 
-Of 1e7 float64 with float64 weights on one thread, `weighed` and `cuts` take 1.3 times as long as
-the `cells.cuts` of the elements alone, and `tally` at six ends 2.1 times as long as `spans.tally`.
-Weights of other dtypes are int64, and rare: the reference takes them.
+Of 1e7 normal float64 with float64 weights on one thread, `weighed` and `cuts` take 1.5 times as
+long as `cells.cuts` of the elements alone (12.7 and 8.4 ns an element), and `weighed` and `tally`
+at six ends 2.6 times as long as `spans.tally` (4.0 and 1.5 ns). Weights that are no float64 are
+integers beyond 2**53, and rare: the reference takes them.
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_wei
 def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
     """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
-    Reads the chunk once, and its weights twice. Scratch: about 200 bytes for each pivot, and twice
-    what the heavy cells hold.
+    Reads the chunk once, and its weights three times. Scratch: about 200 bytes for each pivot, and
+    twice what the heavy cells hold.
     """
     if weights.dtype != np.float64:
         return reference.cuts(values, weights, n_pivots)
@@ -512,7 +513,8 @@ def _end_block(counts: Any, exact: Any) -> None:
 
 @register_jitable
 def _add_weights(weights: Any, place: Any, exact: Any) -> None:
-    """Add the weights of a run, each at its place.
+    """Add the weights of a run, each at its place: one copy of the sums for all of them. With two,
+    constant data takes 3.1 ns an element instead of 3.9, and normal data 3.7 instead of 3.3.
 
     A number that has 1.5 * 2**52 units added to it is rounded to whole units, and its bits are so
     many more than those of what was added.
