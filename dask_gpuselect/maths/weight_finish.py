@@ -165,20 +165,19 @@ class InOrder:
 
 
 def shares(
-    brackets: Brackets, tally: WeightedTally, q: Sequence[float]
+    brackets: Brackets, tally: WeightedTally, q: Sequence[float], *, with_next: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The first elements up to which shares q of all weights are reached, and those up to which
-    they are passed: the next larger elements, where the elements before weigh exactly that."""
+    """The first elements up to which shares q of all weights are reached; and if they are wanted,
+    those up to which they are passed: the next larger ones where the first weigh exactly that."""
     needs, later = [], []
     for each in q:
         numerator, denominator = share_of(each, tally.weight)
         needs.append(max(-(-numerator // denominator), 1))
         later.append(min(numerator // denominator + 1, tally.weight))
     order = InOrder.of(brackets, tally)
-    dtype = brackets.ends.dtype
     reached, passed = (
-        np.array([found.value for found in order.reaching(weights)], dtype)
-        for weights in (needs, later)
+        np.array([found.value for found in order.reaching(weights)], brackets.ends.dtype)
+        for weights in (needs, later if with_next else needs)
     )
     return reached, passed
 
@@ -271,8 +270,8 @@ class Products:
         at_cells = known[places.searchsorted(stops)] - known[places.searchsorted(order.starts)]
         at_cells += tally.products
         # What is infinite is an end of a window, and never between two.
-        ends = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
-        at_ends = np.array([*map(whole, ends)], object) * (tally.weight_upto - tally.weight_below)
+        values = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
+        at_ends = (tally.weight_upto - tally.weight_below) * [whole(value) for value in values]
         is_unknown = (inside(tally) > 0) & ~(brackets.wanted | brackets.summed)
         unknown = np.zeros(2 * n_cells, np.int64)
         unknown[1::2] = is_unknown.cumsum()

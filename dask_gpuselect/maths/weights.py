@@ -25,6 +25,11 @@ ExactSums = NDArray[np.object_]
 added."""
 
 
+NEGATIVE = "Weights must be non-negative."
+NOT_FINITE = "Weights included NaN, inf or were all zero."
+"""As NumPy has it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedCuts(Cuts):
     """Cuts that say how much the elements weigh, beside how many there are.

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import pivot_count
