@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, integer
+from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
 
 ExactSums = NDArray[np.object_]
 """Python's integers, in units of ``2**-1088`` as those of `maths.moments`: exact, whatever is
 added."""
+
+
+NEGATIVE = "Weights must be non-negative."
+NOT_FINITE = "Weights included NaN, inf or were all zero."
+"""As NumPy has it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +135,7 @@ class WeightedTally(Tally):
 # --- Exact sums -----------------------------------------------------------------------------------
 
 AT_ONCE = 1 << 16  # numbers whose digits are looked at together
+POINT = DIGIT * TOTAL_POINT  # bits behind the binary point of a sum of weights
 
 
 def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums:

@@ -18,6 +18,8 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.weights import (
     AT_ONCE,
+    NEGATIVE,
+    NOT_FINITE,
     ExactSums,
     WeightedCuts,
     WeightedTally,
@@ -25,8 +27,6 @@ from dask_gpuselect.maths.weights import (
     exact_sums,
 )
 
-NEGATIVE = "Weights must be non-negative."
-NOT_FINITE = "Weights included NaN, inf or were all zero."
 WHOLE = 2**53  # integers up to here are float64 numbers
 UNITS = 61  # bits of the sum of a chunk's weights, in its units, or one more
 
