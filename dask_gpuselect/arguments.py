@@ -250,6 +250,12 @@ def is_masked(a: Any) -> bool:
     return isinstance(getattr(a, "_meta", a), np.ma.MaskedArray)
 
 
+def if_all_left_out(a: Any, where: Any, nodata: Any) -> str:
+    """What answers are where no element takes part: as `Quantiles.if_none` has it."""
+    is_whole = where is None and nodata is None
+    return "masked" if is_masked(a) else "empty" if is_whole else "missing"
+
+
 def as_accompanied(
     a: Any, where: Any = None, nodata: Any = None, weights: Any = None, axis: Axis = None
 ) -> Any:

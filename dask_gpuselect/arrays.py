@@ -55,6 +55,8 @@ def transposed(array: Array, axes: tuple[int, ...]) -> Array:
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """The arrays joined along an axis."""
+    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):  # NumPy's loses the masks
+        return np.ma.concatenate(list(arrays), axis)  # type: ignore[no-untyped-call]
     xp = namespace(arrays[0])
     return (xp.concatenate if is_cupy(arrays[0]) else xp.concat)(list(arrays), axis=axis)
 
@@ -77,6 +79,8 @@ def in_kind(answer: NDArray[Any], kind: Any) -> Any:
     The other may be a chunk, or the meta of a dask array. What is no array, such as a number or a
     list, counts as NumPy's, and an answer without dimensions in NumPy's kind is a scalar.
     """
+    if isinstance(kind, np.ma.MaskedArray):
+        answer = np.ma.asarray(answer)
     if isinstance(kind, np.ndarray | np.generic) or not is_array(kind):
         return answer[()]
     return like(answer, kind)

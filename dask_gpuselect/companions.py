@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dask_gpuselect.arrays import Array
+from dask_gpuselect.arrays import Array, namespace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,3 +68,11 @@ class Accompanied:
 def values_of(chunk: Any) -> Array:
     """The elements of a chunk, without its companions if it has some."""
     return chunk.values if isinstance(chunk, Accompanied) else chunk
+
+
+def copied(chunk: Any) -> Any:
+    """A copy of a chunk and its companions."""
+    if not isinstance(chunk, Accompanied):
+        return namespace(chunk).asarray(chunk, copy=True)
+    arrays = {name: copied(array) for name, array in chunk.companions.items()}
+    return replace(chunk, values=copied(chunk.values), **arrays)

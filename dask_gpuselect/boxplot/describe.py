@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
+from dask_gpuselect.arguments import Axis, as_accompanied, public, reduced_axes
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
@@ -19,7 +19,7 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS, check_method
 
 
-@public(many="a")
+@public("where", many="a")
 def describe_boxplot(
     a: Any,
     axis: Axis = None,
@@ -30,6 +30,8 @@ def describe_boxplot(
     max_fliers: int = 1000,
     labels: Sequence[str] | None = None,
     method: str = "linear",
+    where: Any = None,
+    nodata: Any = None,
 ) -> Boxplot:
     """Box plot statistics of arrays of any size, exactly.
 
@@ -56,6 +58,11 @@ def describe_boxplot(
         A label for each box; along an axis in C order.
     method : str
         How quartiles are interpolated: see `quantile`.
+    where : array of bool, optional
+        Only where it is True elements take part. It broadcasts to the shape of every array. NumPy,
+        CuPy or dask, with any chunks.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out: of the dtype of the data.
 
     Returns
     -------
@@ -68,7 +75,8 @@ def describe_boxplot(
         For arrays that are not of real numbers, dates among them; for a `whis` that is no number, a
         `max_fliers` that is no integer, and `labels` that are no sequence.
     ValueError
-        For `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that make no sense.
+        For `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that make no sense; for a
+        `where` that cannot be broadcast, and a `nodata` that the dtype cannot hold.
     numpy.exceptions.AxisError
         If `axis` is out of range.
     ChunksChangedError
@@ -115,7 +123,7 @@ def describe_boxplot(
         raise TypeError(f"labels must be a sequence of str, not {labels!r}")
     if nan_policy not in ("omit", "propagate"):
         raise ValueError(f'nan_policy must be "omit" or "propagate", not {nan_policy!r}')
-    arrays, names = _arrays(a)
+    arrays, names = _arrays(a, where, nodata)
     askings = [_asking(array, axis, rule, omits_nan=nan_policy == "omit") for array in arrays]
     sources = [
         BoxSource(
@@ -156,7 +164,7 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
     return Rule(float(given), autorange, max_fliers, method)
 
 
-def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
+def _arrays(a: Any, where: Any, nodata: Any) -> tuple[list[Any], list[str | None]]:
     """The arrays, and a name or None for each."""
     names: list[str | None]
     if isinstance(a, Mapping):
@@ -167,4 +175,4 @@ def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
         names, arrays = [None] * len(a), list(a)
     else:
         names, arrays = [None], [a]
-    return [as_array(array) for array in arrays], names
+    return [as_accompanied(array, where, nodata) for array in arrays], names

@@ -99,7 +99,7 @@ class BoxQuestion(Question):
         sums: Moments | None,
     ) -> Boxes:
         if isinstance(found, Tally):
-            return self._without_elements(found.n_missing)
+            return self._without_elements(found)
         if more is not None and tally is not None:
             found = look_again(found, more, tally)
         assert found.below is not None
@@ -108,11 +108,14 @@ class BoxQuestion(Question):
         low, high = (np.nan if value is None else value for value in found.whiskers)
         mean, std = sums.mean_and_std()
         kept = [min(count, self.rule.max_fliers) for count in (found.below, found.above)]
-        numbers = (found.n, found.n_missing, found.below, found.above, *kept)
-        n, n_nan, n_low, n_high, kept_low, kept_high = (np.array(i, np.int64) for i in numbers)
+        numbers = (found.n, found.n_missing, found.n_left_out, found.below, found.above, *kept)
+        n, n_nan, n_left_out, n_low, n_high, kept_low, kept_high = (
+            np.array(i, np.int64) for i in numbers
+        )
         boxes = Boxes(
             n=n,
             n_nan=n_nan,
+            n_left_out=n_left_out,
             min=np.array(found.low[0]),
             q1=found.q[0, ...],
             med=found.q[1, ...],
@@ -130,13 +133,14 @@ class BoxQuestion(Question):
         )
         return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
 
-    def _without_elements(self, n_missing: int) -> Boxes:
+    def _without_elements(self, tally: Tally) -> Boxes:
         none, nan = np.array(0, np.int64), np.array(np.nan)
         counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
         rest = {name: nan for name in COLUMNS if name not in counts}
-        n_nan = np.array(n_missing, np.int64)
+        missing = {"n_nan": tally.n_missing, "n_left_out": tally.n_left_out}
+        counts |= {name: np.array(count, np.int64) for name, count in missing.items()}
         return Boxes(
-            **(rest | counts | {"n_nan": n_nan}),
+            **(rest | counts),
             fliers=np.empty(0, self.source_dtype.newbyteorder("=")),
         )
 

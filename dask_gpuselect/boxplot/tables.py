@@ -27,8 +27,8 @@ class Box:
     Parameters
     ----------
     label : str or None
-    n, n_nan : int
-        Elements that are not NaN, and those that are.
+    n, n_nan, n_left_out : int
+        Elements that are not NaN, those that are, and those that a mask leaves out.
     min, q1, med, q3, max, mean, std, iqr : float
         The standard deviation is that of all elements, as `numpy.std`.
     whislo, whishi : float
@@ -45,6 +45,7 @@ class Box:
     label: str | None
     n: int
     n_nan: int
+    n_left_out: int
     min: Any
     q1: float
     med: float
@@ -72,7 +73,7 @@ class Boxes(Arrays):
 
     Parameters
     ----------
-    n, n_nan, n_low, n_high : ndarray of int64
+    n, n_nan, n_left_out, n_low, n_high : ndarray of int64
         As in `Box`.
     min, max : ndarray, dtype of the data
     q1, med, q3, mean, std : ndarray of float64
@@ -86,6 +87,7 @@ class Boxes(Arrays):
 
     n: IntArray
     n_nan: IntArray
+    n_left_out: IntArray
     min: NDArray[Any]
     q1: NDArray[np.float64]
     med: NDArray[np.float64]
@@ -123,6 +125,7 @@ class Boxes(Arrays):
         columns = {
             "n": ends.n_valid,
             "n_nan": ends.n_missing,
+            "n_left_out": ends.n_left_out,
             "min": unsigned_zero(ends.least),
             "q1": q[0],
             "med": q[1],

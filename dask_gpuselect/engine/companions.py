@@ -62,13 +62,21 @@ def accompanied(
         x,
         index,
         *(each for array in arrays for each in (array, index)),
-        name=f"{PACKED}{token}",
+        name=f"{PACKED}{_extra_bytes(x, arrays, names, nodata)}-{token}",
         align_arrays=False,
         dtype=x.dtype,
         meta=x._meta,
     )
-    # Companions that are broadcast are first to be asked for chunks by `blockwise`, if it can.
     return DaskArray(result.dask, result.name, x.chunks, meta=x._meta)
+
+
+def _extra_bytes(
+    x: DaskArray, arrays: Sequence[DaskArray], names: Sequence[str], nodata: Any
+) -> int:
+    """Bytes that companions of the shape of the data add to an element."""
+    whole = {name: a for name, a in zip(names, arrays, strict=True) if a.numblocks == x.numblocks}
+    has_mask = "where" in whole or nodata is not None or isinstance(x._meta, np.ma.MaskedArray)
+    return has_mask + (whole["weights"].dtype.itemsize if "weights" in whole else 0)
 
 
 def as_lazy(x: Any) -> DaskArray:
@@ -94,7 +102,7 @@ def _check_shape(array: Any, x: Any, name: str) -> None:
 
 
 def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
-    """A companion as a dask array with the chunks of `x`, or one of size 1 where it is broadcast."""
+    """A companion as a dask array with the chunks of `x`, or of size 1 where it is broadcast."""
     _check_shape(array, x, name)
     missing = (None,) * (x.ndim - array.ndim)
     array = array[(*missing, ...)] if missing else array

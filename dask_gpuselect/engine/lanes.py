@@ -16,7 +16,8 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import concatenate, in_kind
+from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.companions import copied
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
@@ -139,7 +140,7 @@ def _slabs(x: DaskArray, axes: tuple[int, ...], n: int) -> list[DaskArray]:
 def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Any:
     size = chunk.shape[axis]
     index = (slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)
-    piece = concatenate([chunk[index]], axis)  # a copy: a view would keep the chunk
+    piece = copied(chunk[index])  # a view would keep the chunk
     return Slab(piece, kernels.fingerprint(chunk))
 
 

@@ -31,7 +31,7 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.questions import LaneQuestion, Question
-from dask_gpuselect.engine.source import DaskArray, is_in_memory
+from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     Narrowing,
@@ -97,7 +97,7 @@ def known_bytes(n: float) -> int:
 def plan_all(x: DaskArray, question: Question) -> Plan:
     """The plan for a question about all elements."""
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
-    chunk_bytes = known_bytes(max(sizes, default=0) * x.dtype.itemsize)
+    chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
     narrowing = narrowing_of(x, question)
@@ -181,21 +181,22 @@ def plan_lanes(x: DaskArray, axes: tuple[int, ...], question: LaneQuestion) -> L
         If the limit is too small for any.
     """
     dtype = question.held_dtype(x.dtype)
+    each = element_bytes(x, dtype)
     chunks = _lane_sizes(x, axes)
     n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
-    column_bytes = sum(chunks) * n_lanes * dtype.itemsize
+    column_bytes = sum(chunks) * n_lanes * each
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
     limit = column_limit()
     if not column_bytes > limit:  # or not known
         return LanePlan("column", 1, known_bytes(column_bytes), 0)
-    limit = max(limit, max(chunks) * n_lanes * dtype.itemsize)
+    limit = max(limit, max(chunks) * n_lanes * each)
     widest = max(x.chunks[slab_axis(x, axes)])
     least = math.inf  # loads that are known to be enough
     plans: list[tuple[int, float, LanePlan]] = []
-    for slabs in _numbers_of_slabs(sum(chunks) * dtype.itemsize, n_lanes, widest, limit):
+    for slabs in _numbers_of_slabs(sum(chunks) * each, n_lanes, widest, limit):
         n_some = n_lanes // widest * -(-widest // slabs)
-        plan = _plan_slab(chunks, n_some, max(question.n_answers, 1), dtype, limit)
+        plan = _plan_slab(chunks, n_some, max(question.n_answers, 1), dtype, each, limit)
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
@@ -253,22 +254,28 @@ def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
 
 
 def _plan_slab(
-    chunks: list[int], n_lanes: int, n_answers: int, dtype: np.dtype[Any], limit: int
+    chunks: list[int],
+    n_lanes: int,
+    n_answers: int,
+    dtype: np.dtype[Any],
+    itemsize: int,
+    limit: int,
 ) -> LanePlan | None:
-    """The plan for a column of chunks with so many elements of each lane, if there is one."""
-    row_bytes = n_lanes * dtype.itemsize
+    """The plan for a column of chunks with so many elements of each lane, of so many bytes,
+    if there is one."""
+    row_bytes = n_lanes * itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
-    room, itemsize = limit // n_lanes, selection_dtype(dtype).itemsize
+    room, selected = limit // n_lanes, selection_dtype(dtype).itemsize
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
-        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_answers, room, itemsize)
+        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_answers, room, selected)
         if passes is None:
             return None
         loads, gathered = len(passes.widths) + 1, passes.gathered * n_lanes
         found = LanePlan("passes", loads, max(sizes) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_lanes, itemsize, passes), found
+        return pass_cost(sizes, n_lanes, selected, passes), found
 
     every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     found = [each for parts in every if (each := plan(parts, one_pass=True))]

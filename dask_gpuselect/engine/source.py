@@ -56,7 +56,7 @@ Graph = HighLevelGraph
 
 # What the layers of `door.entered` are called, before their tokens.
 DOOR = "checked-"
-# And those of `companions.accompanied`.
+# And those of `companions.accompanied`: how many bytes they add to an element follows.
 PACKED = "with-companions-"
 
 # How the last tasks of reductions are told: ours by an r behind the token in their names, which
@@ -166,6 +166,15 @@ def _is_read_at_no_cost(name: str, graph: Graph) -> bool:
     if name.startswith((DOOR, PACKED)):
         return all(_is_read_at_no_cost(each, graph) for each in graph.dependencies[name])
     return name in layers and (_is_in_memory(layers[name]) or _is_view(layers[name], layers))
+
+
+def element_bytes(x: DaskArray, dtype: np.dtype[Any] | None = None) -> int:
+    """Bytes of an element with its companions, of `dtype` if that is said; those that are broadcast
+    take none."""
+    packed = re.match(rf"{PACKED}(\d+)-", x.name)
+    is_masked = isinstance(x._meta, np.ma.MaskedArray)
+    size = (x.dtype if dtype is None else dtype).itemsize
+    return int(size) + (int(packed[1]) if packed else int(is_masked))
 
 
 def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:

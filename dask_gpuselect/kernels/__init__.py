@@ -200,6 +200,7 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     `reference.lanes.deviations`."""
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=deviations(chunk.values, centre, dtype))
+    centre = centre.data if isinstance(centre, np.ma.MaskedArray) else centre
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
 
 

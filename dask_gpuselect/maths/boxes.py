@@ -405,7 +405,7 @@ class Found:
 
     Parameters
     ----------
-    n, n_missing : int
+    n, n_missing, n_left_out : int
     q : ndarray of float64
         The quantiles `Rule.q`.
     low, high : ndarray, dtype of the elements
@@ -420,6 +420,7 @@ class Found:
 
     n: int
     n_missing: int
+    n_left_out: int
     q: NDArray[np.float64]
     low: NDArray[Any]
     high: NDArray[Any]
@@ -552,7 +553,8 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     above, whishi = _beyond_high(gathered, fences[1])
     low = _most_extreme(gathered, below, k, smallest_from(fences[0], found.dtype), known)
     high = _most_extreme(gathered, above, k, largest_to(fences[1], found.dtype), known, high=True)
-    return Found(n, tally.n_missing, q, low, high, fences, below, above, (whislo, whishi))
+    counts = n, tally.n_missing, tally.n_left_out
+    return Found(*counts, q, low, high, fences, below, above, (whislo, whishi))
 
 
 def _most_extreme(

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
+from dask_gpuselect.arguments import (
+    Axis,
+    as_accompanied,
+    if_all_left_out,
+    public,
+    reduced_axes,
+)
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, plan
 from dask_gpuselect.engine.plans import Plan
@@ -21,8 +27,10 @@ from dask_gpuselect.quantiles.questions import Quantiles, check_not_empty
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
-@public("a")
-def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
+@public("a", "where")
+def median(
+    a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
+) -> Any:
     """Exact median of all elements in at most two loads, or along some axes.
 
     Parameters
@@ -100,12 +108,15 @@ def median(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     >>> float(median(abs(x - median(x))).compute())
     250000.0
     """  # noqa: E501
-    return _quantile("median", a, 0.5, axis, MEDIAN, keepdims=keepdims)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _quantile("median", a, 0.5, axis, MEDIAN, **how)
 
 
 @documented_like(median)
-@public("a")
-def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
+@public("a", "where")
+def nanmedian(
+    a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
+) -> Any:
     """Exact median of all elements in at most two loads, or along some axes, NaN left out.
 
     {Parameters}
@@ -140,11 +151,12 @@ def nanmedian(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     >>> float(nanmedian(da.where(x < 10, float("nan"), x)).compute())
     500005.0
     """
-    return _quantile("nanmedian", a, 0.5, axis, MEDIAN, keepdims=keepdims, skips_missing=True)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _quantile("nanmedian", a, 0.5, axis, MEDIAN, skips_missing=True, **how)
 
 
 @documented_like(median)
-@public("a", "weights")
+@public("a", "weights", "where")
 def quantile(
     a: Any,
     q: ArrayLike,
@@ -152,7 +164,9 @@ def quantile(
     *,
     method: str = "linear",
     keepdims: bool = False,
-    weights: ArrayLike | None = None,
+    weights: Any = None,
+    where: Any = None,
+    nodata: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
     """Exact quantiles of all elements in at most two loads, or along some axes.
@@ -249,12 +263,13 @@ def quantile(
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "strategy": strategy}
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how |= {"where": where, "nodata": nodata, "strategy": strategy}
     return _quantile("quantile", a, q, axis, method, **how)
 
 
 @documented_like(quantile)
-@public("a", "weights")
+@public("a", "weights", "where")
 def nanquantile(
     a: Any,
     q: ArrayLike,
@@ -262,7 +277,9 @@ def nanquantile(
     *,
     method: str = "linear",
     keepdims: bool = False,
-    weights: ArrayLike | None = None,
+    weights: Any = None,
+    where: Any = None,
+    nodata: Any = None,
 ) -> Any:
     """Exact quantiles of all elements in at most two loads, or along some axes, NaN left out.
 
@@ -317,13 +334,13 @@ def nanquantile(
     >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile(
-        "nanquantile", a, q, axis, method, keepdims=keepdims, weights=weights, skips_missing=True
-    )
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how |= {"where": where, "nodata": nodata, "skips_missing": True}
+    return _quantile("nanquantile", a, q, axis, method, **how)
 
 
 @documented_like(nanquantile)
-@public("a", "weights")
+@public("a", "weights", "where")
 def percentile(
     a: Any,
     q: ArrayLike,
@@ -331,7 +348,9 @@ def percentile(
     *,
     method: str = "linear",
     keepdims: bool = False,
-    weights: ArrayLike | None = None,
+    weights: Any = None,
+    where: Any = None,
+    nodata: Any = None,
 ) -> Any:
     """Exact percentiles of all elements in at most two loads, or along some axes.
 
@@ -376,13 +395,13 @@ def percentile(
     >>> percentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile(
-        "percentile", a, q, axis, method, keepdims=keepdims, weights=weights, scale=100
-    )
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how |= {"where": where, "nodata": nodata, "scale": 100}
+    return _quantile("percentile", a, q, axis, method, **how)
 
 
 @documented_like(percentile)
-@public("a", "weights")
+@public("a", "weights", "where")
 def nanpercentile(
     a: Any,
     q: ArrayLike,
@@ -390,7 +409,9 @@ def nanpercentile(
     *,
     method: str = "linear",
     keepdims: bool = False,
-    weights: ArrayLike | None = None,
+    weights: Any = None,
+    where: Any = None,
+    nodata: Any = None,
 ) -> Any:
     """Exact percentiles of all elements in at most two loads, or along some axes, NaN left out.
 
@@ -427,21 +448,21 @@ def nanpercentile(
     >>> nanpercentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    return _quantile(
-        "nanpercentile",
-        a,
-        q,
-        axis,
-        method,
-        keepdims=keepdims,
-        weights=weights,
-        skips_missing=True,
-        scale=100,
-    )
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how |= {"where": where, "nodata": nodata, "skips_missing": True, "scale": 100}
+    return _quantile("nanpercentile", a, q, axis, method, **how)
 
 
-@public("a")
-def explain(a: DaskArray, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
+@public("a", "weights", "where")
+def explain(
+    a: DaskArray,
+    q: ArrayLike = 0.5,
+    axis: Axis = None,
+    *,
+    weights: Any = None,
+    where: Any = None,
+    nodata: Any = None,
+) -> Plan:
     """How quantiles of a dask array would be computed: the plan, its loads and its bytes.
 
     Parameters
@@ -504,7 +525,9 @@ def explain(a: DaskArray, q: ArrayLike = 0.5, axis: Axis = None) -> Plan:
     """
     if not isinstance(a, DaskArray):
         raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
-    a, question, axes, _ = _asked(a, q, axis, METHODS["lower"])
+    method = METHODS["lower" if weights is None else "inverted_cdf"]
+    how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
+    a, question, axes, _ = _asked(a, q, axis, method, **how)
     return plan(Asking(a, question, axes))
 
 
@@ -519,40 +542,47 @@ def _quantile(
     method: str | Method,
     *,
     keepdims: bool,
-    skips_missing: bool = False,
-    scale: int = 1,
-    weights: Any = None,
     strategy: Strategy | str | None = None,
+    **how: Any,
 ) -> Any:
     """What all six functions do: check, and ask.
 
     `name` is part of the names of layers; q is in ``[0, scale]``.
     """
     chosen = None if strategy is None else strategy_of(strategy)
-    if weights is not None:
-        raise NotImplementedError(f"{name} with weights is not implemented yet")
-    a, question, axes, is_scalar = _asked(
-        a, q, axis, method, skips_missing=skips_missing, scale=scale
-    )
+    a, question, axes, is_scalar = _asked(a, q, axis, method, **how)
     form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
     return ask(Asking(a, question, axes, question.dtype, **form), name, chosen)
 
 
 def _asked(
-    a: Any, q: Any, axis: Axis, method: str | Method, *, skips_missing: bool = False, scale: int = 1
+    a: Any,
+    q: Any,
+    axis: Axis,
+    method: str | Method,
+    *,
+    skips_missing: bool = False,
+    scale: int = 1,
+    weights: Any = None,
+    where: Any = None,
+    nodata: Any = None,
 ) -> tuple[Any, Quantiles, tuple[int, ...], bool]:
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
-    a = as_array(a)
+    if weights is not None:
+        raise NotImplementedError("weights are not implemented yet")
+    if_none = if_all_left_out(a, where, nodata)
+    a = as_accompanied(a, where, nodata, weights, axis)
     chosen = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, scale)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
-    if _has_empty_lanes(a.shape, axes) and len(shares):
+    if if_none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
     q = tuple(shares.tolist())
-    return a, Quantiles(q, chosen.name, skips_missing, source_dtype, dtype), axes, is_scalar
+    question = Quantiles(q, chosen.name, skips_missing, source_dtype, dtype, if_none=if_none)
+    return a, question, axes, is_scalar
 
 
 def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import as_array, public
+from dask_gpuselect.arguments import as_accompanied, if_all_left_out, public
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import ElementQuestion
@@ -22,8 +22,15 @@ from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
-@public("a")
-def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | None = None) -> Any:
+@public("a", "where")
+def order_statistic(
+    a: Any,
+    k: int | ArrayLike,
+    *,
+    where: Any = None,
+    nodata: Any = None,
+    strategy: Strategy | str | None = None,
+) -> Any:
     """Exact k-th smallest element of all, in at most two loads, or by a strategy.
 
     Parameters
@@ -34,7 +41,13 @@ def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | No
         array is answered at once, in kind.
     k : int or 1-D array_like of ints
         Ranks, from 0; from the end if negative, which takes a known size. All of them share the
-        loads.
+        loads. Where elements are left out, ranks are those of the others.
+    where : array of bool, optional
+        Only where it is True elements take part. It broadcasts to the shape of `a`. NumPy, CuPy or
+        dask, with any chunks.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out: of the dtype of `a`. So are those that a mask
+        covers.
     strategy : Strategy or str, optional
         A selection method of `dask_gpuselect.strategies`, or its name: "kelley", "bisection",
         "golden_section", "brent_minimize", "brent_root", "radix", "bucket", "randomized",
@@ -49,11 +62,12 @@ def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | No
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays; for a k that is no integer; for
-        a strategy that is none.
+        At the call, for complex, object and string arrays; for a k that is no integer; for a
+        strategy that is none; for a `where` that is not of bool.
     ValueError
-        At the call, for a k of two dimensions or more, a negative one of an array of unknown size,
-        or an unknown strategy.
+        At the call, for a k of two dimensions or more, a negative one of an array of unknown size
+        or of which elements are left out, or an unknown strategy; for a `where` that cannot be
+        broadcast, and a `nodata` that the dtype cannot hold.
     IndexError
         For a k that no element has: at the call if the size is known, else while computing.
     ChunksChangedError
@@ -98,39 +112,39 @@ def order_statistic(a: Any, k: int | ArrayLike, *, strategy: Strategy | str | No
     array([      1, 1000000])
     """
     chosen = None if strategy is None else strategy_of(strategy)
-    a = as_array(a)
+    is_whole = if_all_left_out(a, where, nodata) == "empty"
+    a = as_accompanied(a, where, nodata)
     source = numpy_dtype(a)
     how: dict[str, Any] = {
         "weak_q": True,
         "q_dtype": np.dtype(np.float64),
     }  # of no concern to a single element
     dtype = result_dtype(source, METHODS["lower"], **how)
-    ranks, shape = _ranks_of(k, a)
+    ranks, shape = _ranks_of(k, math.prod(a.shape) if is_whole else math.nan)
     question = OrderStatistics(ranks, source, dtype)
     axes, is_scalar = tuple(range(a.ndim)), shape == ()
     return ask(Asking(a, question, axes, dtype, is_scalar=is_scalar), "order-statistic", chosen)
 
 
-def _ranks_of(k: int | ArrayLike, a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ranks from 0, and the shape of `k`; checked as far as the array's size is known."""
+def _ranks_of(k: int | ArrayLike, size: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ranks from 0, and the shape of `k`; checked if the number of elements is known."""
     given = np.asarray(k)
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"k must be an integer, not {given.dtype}")
     if given.ndim > 1:
         raise ValueError(f"k must be a scalar or one-dimensional, not of shape {given.shape}")
     ranks = [int(rank) for rank in given.ravel().tolist()]
-    size = math.prod(a.shape)
     if math.isnan(size):
         if min(ranks, default=0) < 0:
             raise ValueError(
-                "a negative k counts from the end, and the array's size is unknown: "
-                "x.compute_chunk_sizes() finds it"
+                "a negative k counts from the end, and how many elements take part is unknown: "
+                "x.compute_chunk_sizes() finds the size of an array"
             )
         return tuple(ranks), given.shape
     for rank in ranks:
         if not -size <= rank < size:
             raise IndexError(f"k is {rank}, and there are {size} elements")
-    return tuple(rank % size for rank in ranks), given.shape
+    return tuple(rank % int(size) for rank in ranks), given.shape
 
 
 @dataclass(frozen=True)

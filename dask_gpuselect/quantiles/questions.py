@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -39,6 +39,9 @@ class Quantiles(ElementQuestion, LaneQuestion):
         Whether NaN and NaT are left out; otherwise one of them makes every answer missing.
     source_dtype, dtype : dtype
         Of the array and of the answer.
+    if_none : {"empty", "missing", "masked"}
+        What answers are where no element takes part: NumPy's of an empty array, those of an array
+        of nothing but NaN, or masked.
     """
 
     q: tuple[float, ...]
@@ -46,6 +49,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     skips_missing: bool
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
+    if_none: str = field(default="empty", kw_only=True)
 
     @property
     def share(self) -> int:
@@ -66,11 +70,16 @@ class Quantiles(ElementQuestion, LaneQuestion):
     ) -> NDArray[Any]:
         if not self.q:
             return np.empty(0, self.dtype)
+        if n_valid == n_missing == 0 and self.if_none == "masked":
+            return np.ma.array(self._none(), mask=True)
         if self._is_missing(n_valid, n_missing):
-            return np.full(len(self.q), np.nan if self.dtype.kind == "f" else "NaT", self.dtype)
+            return self._none()
         wanted = _wanted(self.q, self._method, n_valid)
         lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
         return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
+
+    def _none(self) -> NDArray[Any]:
+        return np.full(len(self.q), missing_of(self.dtype), self.dtype)
 
     @property
     def n_answers(self) -> int:
@@ -90,12 +99,25 @@ class Quantiles(ElementQuestion, LaneQuestion):
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
         is_missing = found.n_valid == 0
+        is_empty = is_missing & (found.n_missing == 0)
+        if self.if_none == "masked":
+            answer = self.lane_values(found)
+            return np.ma.array(answer, mask=np.broadcast_to(is_empty, answer.shape))
         if is_missing.any():
-            is_empty = is_missing & (found.n_missing == 0)
-            self.tell_missing(
-                is_empty=bool(is_empty.any()), is_all_missing=bool((is_missing & ~is_empty).any())
-            )
+            is_all_missing = bool((is_missing & ~is_empty).any())
+            self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
         return self.lane_values(found)
+
+    def _tell_none(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Warn of what has no valid element, or raise if the answer's type cannot say so."""
+        if is_empty and self.if_none == "missing":
+            if self.dtype.kind in "biu":
+                raise IndexError(
+                    f"every element is left out, and {self.dtype} has no NaN to say so"
+                )
+            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+            is_empty = False
+        self.tell_missing(is_empty=is_empty, is_all_missing=is_all_missing)
 
     def lane_values(self, found: Lanes) -> NDArray[Any]:
         counts, place = distinct(found.n_valid)
@@ -114,7 +136,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
             is_missing |= found.n_missing > 0
         if is_missing.any() and len(answer):
             answer = np.array(answer)
-            answer[:, is_missing] = np.nan if self.dtype.kind == "f" else "NaT"
+            answer[:, is_missing] = missing_of(self.dtype)
         return answer
 
     @property
@@ -136,6 +158,9 @@ class Quantiles(ElementQuestion, LaneQuestion):
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
+        if n_valid == n_missing == 0 and self.if_none == "missing":
+            self._tell_none(is_empty=True, is_all_missing=False)
+            return True
         if n_valid == n_missing == 0:
             check_not_empty(self._method, skips_missing=self.skips_missing)
             if self.dtype.kind in "biu":
@@ -190,6 +215,11 @@ def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArra
     wanted = _wanted(q, method, n)
     first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
     return first, last
+
+
+def missing_of(dtype: np.dtype[Any]) -> Any:
+    """What stands for no answer: NaN or NaT; 0 for those that are masked and have neither."""
+    return {"f": np.nan, "m": "NaT", "M": "NaT"}.get(dtype.kind, 0)
 
 
 def check_not_empty(method: Method, *, skips_missing: bool) -> None:

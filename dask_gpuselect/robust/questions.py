@@ -76,10 +76,15 @@ class DeviationQuestion(Question):
     third: ClassVar[str] = "distances"
 
     @classmethod
-    def of(cls, source: np.dtype[Any], scale: float, *, skips_missing: bool) -> DeviationQuestion:
+    def of(
+        cls, source: np.dtype[Any], scale: float, if_none: str = "empty", *, skips_missing: bool
+    ) -> DeviationQuestion:
         dtype = result_dtype(source, MEDIAN, weak_q=True)
-        median = Quantiles((0.5,), MEDIAN.name, skips_missing, source, dtype)
-        return cls(median, QuietMedian((0.5,), MEDIAN.name, skips_missing, dtype, dtype), scale)
+        about = (0.5,), MEDIAN.name, skips_missing
+        median = Quantiles(*about, source, dtype, if_none=if_none)
+        # Of nothing, the distances are as the median is, and need not tell again.
+        quiet = "masked" if if_none == "masked" else "empty"
+        return cls(median, QuietMedian(*about, dtype, dtype, if_none=quiet), scale)
 
     @property
     def lanes(self) -> LaneDeviationQuestion:
@@ -104,8 +109,8 @@ class DeviationQuestion(Question):
             return order_statistics(*around(brackets, tally, wanted), wanted)
 
         median = self.median.answer_by(tally.n_valid, tally.n_missing, found)
-        if not np.isfinite(median).all():
-            return MedianFound(median, np.full_like(median, np.nan))
+        if not np.isfinite(np.ma.filled(median, np.nan)).all():
+            return MedianFound(median, median * np.nan)  # which is masked if the median is
         if brackets.spared is not None:
             return MedianFound(median, None)
         return MedianFound(median, self._deviation(median, brackets, tally))
@@ -231,6 +236,8 @@ def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any
 @quiet()
 def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
     """What was found is divided, and NaN where the median is not finite."""
+    if isinstance(found, np.ma.MaskedArray):
+        return np.ma.array(_finished(found.data, np.ma.getdata(median), question), mask=found.mask)
     xp = namespace(found)
     nan = xp.full_like(found, float("nan"))
     return xp.where(xp.isfinite(median), question.scaled(found), nan)

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes
+from dask_gpuselect.arguments import (
+    Axis,
+    as_accompanied,
+    if_all_left_out,
+    public,
+    reduced_axes,
+)
 from dask_gpuselect.arrays import as_type, in_kind, is_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask, mapped
 from dask_gpuselect.maths.envelope import exact_gap
@@ -25,8 +31,16 @@ NORMAL_IQR = 1.3489795003921634
 
 
 @documented_like(median)
-@public("x")
-def mad(x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: bool = False) -> Any:
+@public("x", "where")
+def mad(
+    x: Any,
+    axis: Axis = None,
+    *,
+    scale: float | str = "normal",
+    keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
+) -> Any:
     """Exact median absolute deviation of all elements in two loads, or along some axes.
 
     Parameters
@@ -104,13 +118,20 @@ def mad(x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: b
     >>> float(mad(x, scale=1.0).compute())
     250000.0
     """
-    return _mad("mad", x, axis, scale, keepdims=keepdims, skips_missing=False)
+    left_out = where, nodata
+    return _mad("mad", x, axis, scale, left_out, keepdims=keepdims, skips_missing=False)
 
 
 @documented_like(mad)
-@public("x")
+@public("x", "where")
 def nanmad(
-    x: Any, axis: Axis = None, *, scale: float | str = "normal", keepdims: bool = False
+    x: Any,
+    axis: Axis = None,
+    *,
+    scale: float | str = "normal",
+    keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
 ) -> Any:
     """Exact median absolute deviation of all elements in two loads, NaN left out.
 
@@ -161,11 +182,12 @@ def nanmad(
     >>> float(nanmad(da.where(x < 10, float("nan"), x), scale=1.0).compute())
     249998.0
     """
-    return _mad("nanmad", x, axis, scale, keepdims=keepdims, skips_missing=True)
+    left_out = where, nodata
+    return _mad("nanmad", x, axis, scale, left_out, keepdims=keepdims, skips_missing=True)
 
 
 @documented_like(quantile)
-@public("x")
+@public("x", "where")
 def iqr(
     x: Any,
     axis: Axis = None,
@@ -174,6 +196,8 @@ def iqr(
     method: str = "linear",
     scale: float | str = 1.0,
     keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
 ) -> Any:
     """Exact interquartile range of all elements in at most two loads, or along some axes.
 
@@ -242,11 +266,12 @@ def iqr(
     >>> float(iqr(x).compute())
     500000.0
     """
-    return _iqr("iqr", quantile, x, axis, q, method, scale, keepdims=keepdims)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _iqr("iqr", quantile, x, axis, q, method, scale, how)
 
 
 @documented_like(iqr)
-@public("x")
+@public("x", "where")
 def naniqr(
     x: Any,
     axis: Axis = None,
@@ -255,6 +280,8 @@ def naniqr(
     method: str = "linear",
     scale: float | str = 1.0,
     keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
 ) -> Any:
     """Exact interquartile range of all elements in at most two loads, NaN left out.
 
@@ -303,21 +330,30 @@ def naniqr(
     >>> float(naniqr(da.where(x < 10, float("nan"), x)).compute())
     499995.0
     """
-    return _iqr("naniqr", nanquantile, x, axis, q, method, scale, keepdims=keepdims)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _iqr("naniqr", nanquantile, x, axis, q, method, scale, how)
 
 
 # --- Checking arguments ---------------------------------------------------------------------------
 
 
 def _mad(
-    name: str, x: Any, axis: Axis, scale: float | str, *, keepdims: bool, skips_missing: bool
+    name: str,
+    x: Any,
+    axis: Axis,
+    scale: float | str,
+    left_out: tuple[Any, Any],
+    *,
+    keepdims: bool,
+    skips_missing: bool,
 ) -> Any:
     """What both functions do: check, and ask."""
-    x = as_array(x)
+    if_none = if_all_left_out(x, *left_out)
+    x = as_accompanied(x, *left_out)
     source = numpy_dtype(x)
     dtype = result_dtype(source, MEDIAN, weak_q=True)
     factor = _factor(scale, NORMAL_MAD, dtype)
-    question = DeviationQuestion.of(source, factor, skips_missing=skips_missing)
+    question = DeviationQuestion.of(source, factor, if_none, skips_missing=skips_missing)
     axes = reduced_axes(axis, x.ndim)
     return ask(Asking(x, question, axes, dtype, keepdims=keepdims), name)
 
@@ -346,11 +382,9 @@ def _iqr(
     q: Sequence[float],
     method: str,
     scale: float | str,
-    *,
-    keepdims: bool,
+    how: dict[str, Any],
 ) -> Any:
-    x = as_array(x)
-    source = numpy_dtype(x)
+    source = numpy_dtype(as_accompanied(x, how["where"], how["nodata"]))
     check_method(method)
     if source.kind in "bmM":
         raise TypeError(f"an interquartile range needs numbers, not {source}")
@@ -359,7 +393,7 @@ def _iqr(
     factor = _factor(scale, NORMAL_IQR, np.dtype(np.float64))
     if np.shape(q) != (2,) or not q[0] <= q[1]:
         raise ValueError(f"q must be two ascending numbers, not {q}")
-    pair = find(x, np.array(q), axis, method=method, keepdims=keepdims)
+    pair = find(x, np.array(q), axis, method=method, **how)
     return mapped(pair, partial(_difference, dtype=dtype, scale=factor), name, dtype, drop_axis=0)
 
 

@@ -434,7 +434,7 @@ def sums_of_sorted(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple
     if dtype.kind != "f":
         total, square = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 6), np.int64)
         kernel = _add_integer_rows if dtype.itemsize < 8 else _add_long_integer_rows
-        _compiled(kernel, dtype)(rows, total, square)
+        _compiled(kernel, dtype)(rows, first, stop, total, square)
         return Digits.trimmed(TOTAL_POINT, total), Digits.trimmed(SQUARE_POINT, square)
     low, high = _compiled(_exponents, dtype)(rows, first, stop)
     # From the lowest unit of a piece, and up to the highest digit that is touched.
@@ -515,14 +515,14 @@ def _add_float_rows(
                 again = start + AGAIN * BLOCK
 
 
-def _add_integer_rows(rows: Any, total: Any, square: Any) -> None:
+def _add_integer_rows(rows: Any, first: Any, stop: Any, total: Any, square: Any) -> None:
     for i in range(rows.shape[0]):
-        _add_integers(rows[i], total[i], 0, square[i], 0)
+        _add_integers(rows[i, first[i] : stop[i]], total[i], 0, square[i], 0)
 
 
-def _add_long_integer_rows(rows: Any, total: Any, square: Any) -> None:
+def _add_long_integer_rows(rows: Any, first: Any, stop: Any, total: Any, square: Any) -> None:
     for i in range(rows.shape[0]):
-        _add_long_integers(rows[i], total[i], 0, square[i], 0)
+        _add_long_integers(rows[i, first[i] : stop[i]], total[i], 0, square[i], 0)
 
 
 # --- Compilation ----------------------------------------------------------------------------------
@@ -540,6 +540,6 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
         _add_long_integers: (values, digits, number, digits, number),
         _exponents: (rows, places, places),
         _add_float_rows: (rows, places, places, tables, number, tables, number, number),
-        _add_integer_rows: (rows, tables, tables),
-        _add_long_integer_rows: (rows, tables, tables),
+        _add_integer_rows: (rows, places, places, tables, tables),
+        _add_long_integer_rows: (rows, places, places, tables, tables),
     }
