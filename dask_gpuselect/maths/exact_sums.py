@@ -98,9 +98,17 @@ class Sums(Arrays):
         places, shift = divmod(1 - denominator.bit_length(), DIGIT)
         return self._times([(p << shift) >> DIGIT * i & MASK for i in range(6)], places)
 
-    def share(self, parts: IntArray) -> Self:
-        """The products with other numbers at each place, in units of ``2**-48``."""
-        return self._times([parts >> DIGIT * i & MASK for i in range(4)], -3)
+    def share_of(self, shares: NDArray[np.float64]) -> Self:
+        """The products with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
+        whole = np.rint(shares * 2.0**48).astype(np.int64)
+        return self._times([whole >> DIGIT * i & MASK for i in range(4)], -3)
+
+    def shifted(self, bits: int) -> Self:
+        """The products with ``2**bits``."""
+        places, shift = divmod(bits, DIGIT)
+        if not shift:
+            return type(self)(self.first + places, self.digits)
+        return self._times([1 << shift], places)
 
     def _times(self, factors: Sequence[Any], places: int) -> Self:
         n = len(self.digits)
@@ -119,24 +127,26 @@ class Sums(Arrays):
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
-        zero: NDArray[np.bool_] = ~self.digits.any(axis=0)
-        return zero
+        return np.asarray(~self.digits.any(axis=0))
 
-    def whole(self, unit: int, *, more: bool) -> Self:
-        """The least whole multiples of ``2**(16 * unit)`` that are no less; or, if `more`, that are
-        larger. Of numbers that are not negative."""
+    def whole(self, *, more: bool) -> Self:
+        """The least integers that are no less; or, if `more`, that are larger. Of numbers that are
+        not negative."""
         one = np.zeros((1, *self.digits.shape[1:]), np.int64)
-        first, n = _span([self, type(self)(unit, one)])
+        first, n = _span([self, type(self)(0, one)])
         digits = self.aligned(first, n + 1)
-        low, high = digits[: unit - first], digits[unit - first :]
+        low, high = digits[:-first], digits[-first:]
         high[0] += 1 if more else low.any(axis=0)
-        return self.carried(unit, high)
+        return self.carried(0, high)
 
     def integers(self, unit: int) -> NDArray[np.object_]:
         """Python's integers, in units of ``2**(16 * unit)``, of which all are whole multiples."""
         total = np.zeros(self.digits.shape[1:], object)
-        for i, digit in enumerate(self.digits.astype(object)):
-            total = total + (digit << DIGIT * (i + self.first - unit))
+        for i in range(0, len(self.digits), 3):  # 48 bits at once
+            part = np.zeros(total.shape, np.int64)
+            for j, digit in enumerate(self.digits[i : i + 3]):
+                part += digit.astype(np.int64) << DIGIT * j
+            total += part.astype(object) << DIGIT * (self.first + i - unit)
         return total
 
     def leading(self) -> tuple[NDArray[np.float64], IntArray]:
@@ -153,8 +163,7 @@ class Sums(Arrays):
 
 
 def _span(parts: Sequence[Sums]) -> tuple[int, int]:
-    """The lowest place of all numbers, and how many digits they have, with one for what is carried.
-    """
+    """The lowest place of all numbers, and how many digits they have, with one for carries."""
     some = [part for part in parts if len(part.digits)] or list(parts[:1])
     first = min(part.first for part in some)
     return first, max(part.first + len(part.digits) for part in some) - first + 1
@@ -166,15 +175,15 @@ class Running:
 
     Parameters
     ----------
-    unit : int
-        All are whole multiples of ``2**(16 * unit)``.
+    exponent : int
+        They are whole multiples of ``2**exponent``.
     bits : int
         Of each limb but the highest, a multiple of 16.
     limbs : list of ndarray of int64, shape (n_rows, n)
         The lowest first. Mostly one or two.
     """
 
-    unit: int
+    exponent: int
     bits: int
     limbs: list[IntArray]
 
@@ -182,12 +191,12 @@ class Running:
     def of(cls, weights: NDArray[Any]) -> Self:
         """Of a table of float64 or int64, none negative."""
         n = weights.shape[1]
-        unit, bits, limbs = _whole(weights, n)
+        exponent, bits, limbs = _whole(weights, n)
         limbs = [limb.cumsum(axis=1) for limb in limbs]
         for low, high in zip(limbs[:-1], limbs[1:], strict=True):
             high += low >> bits
             low &= (1 << bits) - 1
-        return cls(unit, bits, limbs)
+        return cls(exponent, bits, limbs)
 
     def at(self, n: IntArray) -> Sums:
         """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
@@ -197,11 +206,11 @@ class Running:
             found = np.where(n > 0, taken(limb, n - 1), 0)
             for j in range(pieces):
                 digits[step * i + j] += (found >> DIGIT * j) & MASK
-        return Sums.carried(self.unit, digits)
+        return Sums.carried(0, digits).shifted(self.exponent)
 
     def some(self, rows: IntArray) -> Self:
         """Those of some rows."""
-        return type(self)(self.unit, self.bits, [limb[rows] for limb in self.limbs])
+        return type(self)(self.exponent, self.bits, [limb[rows] for limb in self.limbs])
 
     def reach(self, sums: Sums, *, beyond: bool = False) -> IntArray:
         """How many weights of each row have sums below `sums`: so the next reaches that, or passes
@@ -209,8 +218,11 @@ class Running:
         is_reached = sums.is_negative
         if is_reached.any():
             sums = Sums(sums.first, np.where(is_reached, 0, sums.digits))
-        wanted = self._limbs_of(sums.whole(self.unit, more=beyond))
+        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(more=beyond))
         n = self.limbs[0].shape[1]
+        if len(wanted) == 1 and wanted[0].ndim == 1 and n <= COUNTED:
+            found = np.count_nonzero(self.limbs[0] < wanted[0][:, None], axis=1)
+            return np.where(is_reached, 0, found)
         low, high = np.zeros((2, *wanted[0].shape), np.int64)
         high += n
         for _ in range(n.bit_length()):
@@ -240,8 +252,11 @@ class Running:
         return limbs
 
 
+COUNTED = 256  # of fewer sums, all are compared: bisection takes longer
+
+
 def _whole(weights: NDArray[Any], n: int) -> tuple[int, int, list[IntArray]]:
-    """The weights in units of ``2**(16 * unit)``, in limbs of some bits whose sums over `n` fit
+    """The weights in units of ``2**exponent``, in limbs of some bits whose sums over `n` fit
     int64."""
     carry = n.bit_length()
     bits = 48 if carry <= 15 else 32
@@ -251,20 +266,19 @@ def _whole(weights: NDArray[Any], n: int) -> tuple[int, int, list[IntArray]]:
             return 0, bits, [weights]
         return 0, bits, [weights & ((1 << bits) - 1), weights >> bits]
     top = math.frexp(largest)[1]
-    unit = -((62 - carry - top) // DIGIT)
-    found = _scaled(weights, -DIGIT * unit)
+    exponent = max(top + carry - 62, LEAST)
+    found = _scaled(weights, -exponent)
     whole = found.astype(np.int64)
     if (whole == found).all():
-        return unit, bits, [whole]
+        return exponent, bits, [whole]
     least = weights.min(initial=largest, where=weights > 0)
-    unit = max(math.frexp(least)[1] - 53, LEAST) // DIGIT
+    exponent = max(math.frexp(least)[1] - 53, LEAST)
     limbs, rest = [], weights
-    for i in reversed(range(-((DIGIT * unit - top) // bits))):
-        exponent = DIGIT * unit + bits * i
-        part = np.floor(_scaled(rest, -exponent))
+    for low in reversed(range(exponent, top, bits)):
+        part = np.floor(_scaled(rest, -low))
         limbs.append(part.astype(np.int64))
-        rest = rest - _scaled(part, exponent)
-    return unit, bits, limbs[::-1]
+        rest = rest - _scaled(part, low)
+    return exponent, bits, limbs[::-1]
 
 
 def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
@@ -279,7 +293,7 @@ def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
 def squares(weights: NDArray[Any]) -> Sums:
     """The sums of the squares of the weights in each row."""
     n = weights.shape[1]
-    unit, bits, limbs = _whole(weights, n)
+    exponent, bits, limbs = _whole(weights, n)
     pieces = [
         (limb >> shift) & MASK
         for limb in limbs
@@ -293,7 +307,7 @@ def squares(weights: NDArray[Any]) -> Sums:
             digits[i + j] += found & MASK
             digits[i + j + 1] += (found >> DIGIT) & MASK
             digits[i + j + 2] += found >> 2 * DIGIT
-    return Sums.carried(2 * unit, digits)
+    return Sums.carried(0, digits).shifted(2 * exponent)
 
 
 def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
@@ -311,9 +325,10 @@ def integers_of(values: NDArray[Any]) -> tuple[int, NDArray[np.object_]]:
         return 0, values.astype(object)
     fractions, exponents = np.frexp(values.astype(np.float64))
     whole = np.ldexp(fractions, 53).astype(np.int64)
-    least = int(exponents.min(initial=1 << 20, where=whole != 0))
-    shifts = np.where(whole != 0, exponents.astype(np.int64) - least, 0)
-    return least - 53, whole.astype(object) << shifts.astype(object)
+    least = max(int(exponents.min(initial=1 << 20, where=whole != 0)) - 53, LEAST)
+    shifts = np.where(whole != 0, exponents.astype(np.int64) - 53 - least, 0)
+    whole >>= np.maximum(-shifts, 0)
+    return least, whole.astype(object) << np.maximum(shifts, 0).astype(object)
 
 
 def quotient(numerator: int, denominator: int, exponent: int, *, to_odd: bool) -> float:
