@@ -32,11 +32,11 @@ from dask_gpuselect.arrays import (
     to_host,
     transposed,
 )
-from dask_gpuselect.companions import Accompanied
 from dask_gpuselect.engine.companions import accompanied
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.quiet import quiet
 
 Axis = int | Sequence[int] | None

@@ -86,6 +86,7 @@ KNOWN: dict[str, Any] = {
     "n_neighbors": 2,
     "return_distance": True,
     "dim": None,
+    "nodata": None,
 }
 
 # How those of sequences are given, where that is another value.
@@ -99,12 +100,13 @@ DATA: dict[str, dict[str, Any]] = {
     "kneighbors": {"X": A, "Q": A[:2]},
 }
 NAMES_OF_DATA = ("a", "x")
+COMPANIONS = ("weights", "where")
 
 
 def _function(name: str, function: Callable[..., Any]) -> Call:
     parameters = inspect.signature(function).parameters
     data = DATA.get(name) or {key: A for key in parameters if key in NAMES_OF_DATA}
-    data |= {"weights": None} if "weights" in parameters else {}
+    data |= {key: None for key in COMPANIONS if key in parameters}
     known = {
         key: SEQUENCES.get(f"{name}.{key}", KNOWN[key])
         for key, parameter in parameters.items()
@@ -193,7 +195,9 @@ def calls() -> dict[str, Call]:
     how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
     found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
-    found["explain"] = Call(dask_gpuselect.explain, lazy, {"q": 0.5, "axis": None})
+    lazy |= dict.fromkeys(COMPANIONS)
+    known = {"q": 0.5, "axis": None, "nodata": None}
+    found["explain"] = Call(dask_gpuselect.explain, lazy, known)
     spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
     found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
     found |= dict(_estimators())
@@ -206,7 +210,7 @@ def calls() -> dict[str, Call]:
                 if parameter.kind is not parameter.VAR_POSITIONAL:
                     known[key] = KNOWN.get(key)
             data = {"bins": [1.0, 2.0]} if name == "digitize" else {}
-            data |= {"weights": None} if "weights" in known else {}
+            data |= {key: None for key in COMPANIONS if key in known}
             known = {key: value for key, value in known.items() if key not in data}
 
             def ask(name: str = name, **how: Any) -> Any:

@@ -12,7 +12,6 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect.arrays import in_kind, numpy_dtype
-from dask_gpuselect.companions import values_of
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import as_lazy
@@ -23,6 +22,7 @@ from dask_gpuselect.engine.questions import ElementQuestion, OneLoadQuestion, Qu
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.source import DaskArray, map_blocks
+from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.strategies import Strategy
 
 

@@ -17,9 +17,9 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import is_array, like, namespace, to_host
-from dask_gpuselect.companions import Accompanied
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import PACKED, DaskArray, blockwise, from_array
+from dask_gpuselect.kernels.companions import Accompanied
 
 
 def accompanied(
@@ -128,12 +128,17 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
         is_unknown = [any(map(math.isnan, sizes)) for sizes in (own, others)]
         if any(is_unknown) and not (all(is_unknown) and len(own) == len(others)):
             raise ValueError(
-                f"the data and {name} have chunks {others} and {own} along axis {axis}, and sizes "
-                "that are not known cannot be matched: compute_chunk_sizes() finds them"
+                f"along axis {axis} the data have {_told(others)} and {name} has {_told(own)}: "
+                "sizes that are not known cannot be matched; compute_chunk_sizes() finds them"
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
     result: DaskArray = array.rechunk(known)
     return result
+
+
+def _told(sizes: Sequence[float]) -> str:
+    is_unknown = any(map(math.isnan, sizes))
+    return f"{len(sizes)} chunks of {'unknown' if is_unknown else 'known'} sizes"
 
 
 def _packed(

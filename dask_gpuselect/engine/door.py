@@ -17,9 +17,9 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
-from dask_gpuselect.companions import Accompanied
 from dask_gpuselect.engine.graphs import checked_by
 from dask_gpuselect.engine.source import DOOR, DaskArray
+from dask_gpuselect.kernels.companions import Accompanied
 
 Place = tuple[int, ...]
 

@@ -17,13 +17,13 @@ from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind
-from dask_gpuselect.companions import copied
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks, private_copy
+from dask_gpuselect.kernels.companions import copied
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, to_host
-from dask_gpuselect.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.protocols import KeptLanes, LaneKernels, LanePasses
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import lane_cuts as lane_cuts_

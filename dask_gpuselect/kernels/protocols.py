@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.fits.concentration import RowTally

@@ -83,8 +83,9 @@ def test_version() -> None:
 # Signatures
 # --------------------------------------------------------------------------------------------------
 
-MEDIANS = "a, axis=None, *, keepdims=False"
-QUANTILES = "a, q, axis=None, *, method='linear', keepdims=False, weights=None"
+LEFT_OUT = "where=None, nodata=None"
+MEDIANS = f"a, axis=None, *, keepdims=False, {LEFT_OUT}"
+QUANTILES = f"a, q, axis=None, *, method='linear', keepdims=False, weights=None, {LEFT_OUT}"
 
 
 @every_function
@@ -105,7 +106,8 @@ def test_signature(function: str) -> None:
 def test_arguments_have_numpys_names(function: str) -> None:
     theirs = inspect.signature(getattr(np, function)).parameters
     ours = dict(inspect.signature(getattr(dask_gpuselect, function)).parameters)
-    ours.pop("strategy", None)
+    for name in ("strategy", "where", "nodata"):  # `where` is NumPy's word in other reductions
+        ours.pop(name, None)
     assert set(ours) <= set(theirs)
     defaults = {name: parameter.default for name, parameter in theirs.items()}
     changed = {name for name in ours if ours[name].default != defaults[name]}

@@ -317,9 +317,11 @@ def test_a_strategy_along_an_axis() -> None:
 
 
 def test_masked_and_complex_arrays() -> None:
+    masked = np.ma.masked_greater([3.0, 9.0, 1.0, 2.0], 5)
     for strategy in (None, "kelley"):
-        with pytest.raises(TypeError, match="masked arrays are not supported"):
-            order_statistic(np.ma.zeros(3), 1, strategy=strategy)
+        for a in (masked, da.from_array(masked, chunks=2)):
+            found = order_statistic(a, [0, 2], strategy=strategy)
+            assert np.asarray(found).tolist() == [1.0, 3.0]
         with pytest.raises(TypeError, match="complex"):
             order_statistic(np.zeros(3, complex), 1, strategy=strategy)
 

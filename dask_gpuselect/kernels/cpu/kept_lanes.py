@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lanes as whole_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.lanes import lanes_last

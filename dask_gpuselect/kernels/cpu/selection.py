@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.maths.cuts import Tally

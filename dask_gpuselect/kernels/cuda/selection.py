@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
 
