@@ -337,5 +337,6 @@ def quotient(numerator: int, denominator: int, exponent: int, *, to_odd: bool) -
     if to_odd:
         shift = 52 - abs(numerator).bit_length() + denominator.bit_length()
         whole, rest = divmod(abs(numerator) << max(shift, 0), denominator << max(-shift, 0))
-        return math.copysign(math.ldexp(whole | (rest != 0), exponent - shift), numerator)
+        found = math.ldexp(whole | (rest != 0), exponent - shift)
+        return -found if numerator < 0 else found
     return (numerator << max(exponent, 0)) / (denominator << max(-exponent, 0))

@@ -104,7 +104,7 @@ class SortedLanes(Arrays):
 
     @classmethod
     def of(
-        cls, values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None
+        cls, values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
     ) -> Self:
         """Of tables of lanes in any order. Their weights are none below 0, nor NaN."""
         shape = values.shape

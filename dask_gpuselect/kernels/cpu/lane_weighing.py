@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host, transposed
-from dask_gpuselect.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.few import slabs
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.keys import selection_dtype
@@ -144,10 +144,10 @@ def weights_of(chunk: Accompanied) -> NDArray[Any]:
     if few.size and not (few.min() >= 0 and few.max() < np.inf):
         if chunk.keeps is not None:
             few = np.where(to_host(chunk.keeps), weights, few.dtype.type(0))
+        if (few < 0).any():
+            raise ValueError("Weights must be non-negative.")
         if not np.isfinite(few).all():
             raise ValueError(ALL_ZERO)
-        if few.min() < 0:
-            raise ValueError("Weights must be non-negative.")
     is_wide = few.dtype.kind in "iu" and few.dtype.itemsize == 8 and few.max(initial=0) > WIDE
     if is_wide and few.max() >= 1 << 63:
         raise ValueError("Weights must be below 2**63.")
