@@ -99,9 +99,6 @@ class WeightedLaneQuantiles(LaneQuestion):
     def n_brackets(self) -> int:
         return self._wanted.n_brackets
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return np.dtype((np.void, dtype.itemsize + WEIGHT))
-
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize
         # A pivot by count and one by weight, each with four bounds; four sums of 128 bits or so,
