@@ -21,10 +21,9 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes, slab_axis
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks, private_copy
 from dask_gpuselect.kernels.companions import copied
-from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet
 
@@ -197,15 +196,17 @@ def _in_passes(
     a further load, if the question has one."""
     columns = Columns(x, shape.axes, plan.parts)
     token = tokenize(x.name, question, plan, shape)
-    order, further = question.order, question.further
+    further = question.further
     name = f"{label}-{token}"
     if further is None:
-        answered = partial(_answered, question=order, shape=shape, kind=meta)
-        found = _pass_by_pass(columns, order, label, plan, name, answered, shape.place, seen=seen)
-    else:
-        known = partial(_known, further=further)
+        answered = partial(_answered, question=question, shape=shape, kind=meta)
         found = _pass_by_pass(
-            columns, order, label, plan, f"{label}-order-{token}", known, seen=True
+            columns, question.steps, label, plan, name, answered, shape.place, seen=seen
+        )
+    else:
+        known = partial(_known, steps=question.steps, further=further)
+        found = _pass_by_pass(
+            columns, question.steps, label, plan, f"{label}-order-{token}", known, seen=True
         )
         load = plan.loads + 1
         reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
@@ -217,7 +218,7 @@ def _in_passes(
 
 def _pass_by_pass(
     columns: Columns,
-    question: lane_cuts.LaneOrder,
+    steps: Steps,
     label: str,
     plan: LanePlan,
     name: str,
@@ -229,50 +230,48 @@ def _pass_by_pass(
     """Tasks of that name for each column: ``answered(tallies, brackets, shape of a chunk)``, with
     the marks of its chunks if so `seen`."""
     token = tokenize(name)
-    narrowed = partial(_narrowed, ranks=question.lane_ranks)
+    narrowed = partial(_narrowed, steps=steps)
     brackets = None
     for load, m in enumerate(plan.passes.widths, 1):
-        cuts = columns.report(kernels.lane_cuts, "quantile-lane-cuts", load, brackets, m=m)
-        cuts = columns.merge(partial(kernels.merge_lane_cuts, m=m), cuts, plan.passes.merge_every)
+        cuts = columns.report(steps.cuts, "quantile-lane-cuts", load, brackets, m=m)
+        cuts = columns.merge(partial(steps.merge_cuts, m=m), cuts, plan.passes.merge_every)
         brackets = columns.settle(narrowed, f"{label}-bracket-{load}-{token}", cuts, brackets)
     load = plan.loads
-    tallies = columns.report(kernels.lane_tally, f"{label}-candidates", load, brackets)
-    tallies = columns.merge(kernels.merge_lane_tallies, tallies, TALLIES_EVERY)
+    tallies = columns.report(steps.tally, f"{label}-candidates", load, brackets)
+    tallies = columns.merge(steps.merge_tallies, tallies, TALLIES_EVERY)
     return columns.settle(answered, name, tallies, brackets, place, seen=seen)
 
 
-def _narrowed(
-    parts: list[lane_cuts.LaneCuts],
-    brackets: lane_cuts.LaneBrackets | None,
-    block: tuple[int, ...],
-    *,
-    ranks: lane_cuts.RanksOfLanes,
-) -> lane_cuts.LaneBrackets:
-    if brackets is None:
-        return kernels.find_lane_brackets(parts, ranks)
-    return kernels.narrow_lane_brackets(parts, brackets)
+def _narrowed(parts: list[Any], brackets: Any, block: tuple[int, ...], *, steps: Steps) -> Any:
+    del block
+    return steps.narrowed(parts, brackets)
 
 
 def _answered(
-    tallies: list[lane_cuts.LaneTally],
-    brackets: lane_cuts.LaneBrackets,
+    tallies: list[Any],
+    brackets: Any,
     block: tuple[int, ...],
     *,
-    question: lane_cuts.LaneOrder,
+    question: LaneQuestion,
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = lane_cuts.order_statistics(kernels.merge_lane_tallies(tallies), brackets)
-    return in_kind(shape.restore(question.lane_answer(found), block), kind)
+    found = _found(tallies, brackets, question.steps)
+    return in_kind(shape.restore(question.finished(found), block), kind)
+
+
+def _found(tallies: list[Any], brackets: Any, steps: Steps) -> Any:
+    return steps.found(steps.merge_tallies(tallies), brackets)
 
 
 def _known(
-    tallies: list[lane_cuts.LaneTally],
-    brackets: lane_cuts.LaneBrackets,
+    tallies: list[Any],
+    brackets: Any,
     block: tuple[int, ...],
     *,
+    steps: Steps,
     further: FurtherLoad,
 ) -> Any:
     """What a further load has to know of the order statistics."""
     del block
-    return further.known(lane_cuts.order_statistics(kernels.merge_lane_tallies(tallies), brackets))
+    return further.known(_found(tallies, brackets, steps))

@@ -196,7 +196,7 @@ def plan_lanes(x: DaskArray, axes: tuple[int, ...], question: LaneQuestion) -> L
     plans: list[tuple[int, float, LanePlan]] = []
     for slabs in _numbers_of_slabs(sum(chunks) * each, n_lanes, widest, limit):
         n_some = n_lanes // widest * -(-widest // slabs)
-        plan = _plan_slab(chunks, n_some, max(question.n_answers, 1), dtype, each, limit)
+        plan = _plan_slab(chunks, n_some, question, x.dtype, each, limit)
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
@@ -256,7 +256,7 @@ def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
 def _plan_slab(
     chunks: list[int],
     n_lanes: int,
-    n_answers: int,
+    question: LaneQuestion,
     dtype: np.dtype[Any],
     itemsize: int,
     limit: int,
@@ -266,16 +266,17 @@ def _plan_slab(
     row_bytes = n_lanes * itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
-    room, selected = limit // n_lanes, selection_dtype(dtype).itemsize
+    room, n_brackets = limit // n_lanes, max(question.n_brackets, 1)
+    report = question.report_bytes(dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
-        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_answers, room, selected)
+        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_brackets, room, **report)
         if passes is None:
             return None
         loads, gathered = len(passes.widths) + 1, passes.gathered * n_lanes
         found = LanePlan("passes", loads, max(sizes) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_lanes, selected, passes), found
+        return pass_cost(sizes, n_lanes, report["itemsize"], passes), found
 
     every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     found = [each for parts in every if (each := plan(parts, one_pass=True))]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,7 +22,9 @@ from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
 from dask_gpuselect.maths.moments import Moments
 
 Block = tuple[int, ...]
@@ -188,6 +191,46 @@ class OneLoadQuestion(ABC):
         """What a caller gets for the answer before it is computed."""
 
 
+@dataclass(frozen=True)
+class Steps:
+    """What is done in passes: on the chunks of a part of a column, and on the reports of parts.
+
+    Parameters
+    ----------
+    cuts : callable
+        ``(chunks, dtype, axes, brackets or None, m=)``: the report of a pass, at `m` ranks.
+    merge_cuts : callable
+        ``(reports, m=)``: that of several parts together.
+    narrowed : callable
+        ``(reports, brackets or None)``: the brackets that the reports of a pass prove.
+    tally : callable
+        ``(chunks, dtype, axes, brackets)``: the report of the last pass.
+    merge_tallies : callable
+        ``(reports)``: that of several parts together.
+    found : callable
+        ``(report, brackets)``: what is asked.
+    """
+
+    cuts: Callable[..., Any]
+    merge_cuts: Callable[..., Any]
+    narrowed: Callable[..., Any]
+    tally: Callable[..., Any]
+    merge_tallies: Callable[..., Any]
+    found: Callable[..., Any]
+
+    @classmethod
+    def by_counts(cls, order: LaneOrder) -> Steps:
+        """Those that find order statistics."""
+        return cls(
+            kernels.lane_cuts,
+            kernels.merge_lane_cuts,
+            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
+            kernels.lane_tally,
+            kernels.merge_lane_tallies,
+            order_statistics_of_lanes,
+        )
+
+
 class LaneQuestion(ABC):
     """What is asked of every lane along some axes.
 
@@ -212,6 +255,25 @@ class LaneQuestion(ABC):
     def further(self) -> FurtherLoad | None:
         """A load of passes after those that find the order statistics."""
         return None
+
+    @property
+    def steps(self) -> Steps:
+        """What passes do."""
+        return Steps.by_counts(self.order)
+
+    def finished(self, found: Any) -> Any:
+        """The answers ``(n_answers, n_lanes)``, on the host, by what passes have found."""
+        return self.order.lane_answer(found)
+
+    @property
+    def n_brackets(self) -> int:
+        """How many brackets passes narrow, for each lane."""
+        return self.n_answers
+
+    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        """What the reports of passes take, for elements of that dtype: sizes of
+        `sizes.plan_passes`."""
+        return {"itemsize": selection_dtype(self.held_dtype(dtype)).itemsize}
 
     def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """What a task holds elements of that dtype as."""

@@ -15,9 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, to_host
+from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.protocols import KeptLanes, LaneKernels, LanePasses, Weighing
+from dask_gpuselect.kernels.protocols import (
+    KeptLanes,
+    LaneKernels,
+    LanePasses,
+    LaneWeighing,
+    Weighing,
+)
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.candidates import Candidates
@@ -32,6 +38,13 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.lane_weights import (
+    Wanted,
+    WeighedLanes,
+    WeightBrackets,
+    WeightCuts,
+    WeightTally,
+)
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.sizes import pivot_count
@@ -122,7 +135,7 @@ def _weighted_tally(
     )
     if not isinstance(brackets, WeightedBrackets):
         return found
-    square = backend_for(weights).moments.moments(weights, found.weights).square
+    square = moments(weights, found.weights, numpy_dtype(weights)).square
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
     return replace(found, square=square, products=products)
 
@@ -349,20 +362,62 @@ def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
     return lane_cuts_.merge(parts, m, backend_for(parts[0].low).lane_passes.bracketed)
 
 
-def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
-    """The brackets that the cuts of the first pass prove; see `lane_cuts.find_lane_brackets`."""
+def narrowed_lane_brackets(
+    parts: Sequence[LaneCuts], brackets: LaneBrackets | None, ranks: RanksOfLanes
+) -> LaneBrackets:
+    """The brackets that the cuts of a pass prove, inside those of the pass before if there was one;
+    see `lane_cuts.find_lane_brackets` and `lane_cuts.narrow`."""
     find = backend_for(parts[0].low).lane_passes.bracketed
-    return lane_cuts_.find_lane_brackets(parts, ranks, find)
-
-
-def narrow_lane_brackets(parts: Sequence[LaneCuts], brackets: LaneBrackets) -> LaneBrackets:
-    """The brackets that the cuts of a further pass prove; see `lane_cuts.narrow`."""
-    return lane_cuts_.narrow(parts, brackets, backend_for(parts[0].low).lane_passes.bracketed)
+    if brackets is None:
+        return lane_cuts_.find_lane_brackets(parts, ranks, find)
+    return lane_cuts_.narrow(parts, brackets, find)
 
 
 def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts of lanes together."""
     return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
+
+
+# --- Lanes whose elements weigh, of chunks with weights. Reports are on the host ------------------
+
+
+def weighed_lanes(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], wanted: Wanted
+) -> WeighedLanes:
+    """What answers in every lane along `axes`, of all chunks together."""
+    kernels, chunks = _lane_weighing(chunks, dtype)
+    return kernels.pick(chunks, dtype, axes, wanted)
+
+
+def lane_weight_cuts(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    brackets: WeightBrackets | None,
+    m: int,
+) -> WeightCuts:
+    """The cuts of every lane at `m` pivots by count and by weight, inside its brackets if there are
+    any."""
+    kernels, chunks = _lane_weighing(chunks, dtype)
+    return kernels.cuts(chunks, dtype, axes, brackets, m)
+
+
+def lane_weight_tally(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    brackets: WeightBrackets,
+) -> WeightTally:
+    """The sums of the weights of every lane at its brackets, and candidates."""
+    kernels, chunks = _lane_weighing(chunks, dtype)
+    return kernels.tally(chunks, dtype, axes, brackets)
+
+
+def _lane_weighing(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any]
+) -> tuple[LaneWeighing, list[Accompanied]]:
+    chunks = [replace(chunk, values=checked(chunk.values, dtype)) for chunk in chunks]
+    return backend_for(chunks[0].values).lane_weighing, chunks
 
 
 # --- Rows -----------------------------------------------------------------------------------------

@@ -27,6 +27,13 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.lane_weights import (
+    Wanted,
+    WeighedLanes,
+    WeightBrackets,
+    WeightCuts,
+    WeightTally,
+)
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
@@ -158,6 +165,35 @@ class KeptLanes(Protocol):
     def tally(self, parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally: ...
 
 
+class LaneWeighing(Protocol):
+    """Lanes whose elements weigh. Reports are on the host."""
+
+    def pick(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        wanted: Wanted,
+    ) -> WeighedLanes: ...
+
+    def cuts(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        brackets: WeightBrackets | None,
+        m: int,
+    ) -> WeightCuts: ...
+
+    def tally(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        brackets: WeightBrackets,
+    ) -> WeightTally: ...
+
+
 class LanePasses(Protocol):
     """Lanes that are taken in parts. Reports are on the host."""
 
@@ -240,6 +276,7 @@ class Backend:
     bitonic: Bitonic
     lanes: LaneKernels
     kept_lanes: KeptLanes
+    lane_weighing: LaneWeighing
     lane_passes: LanePasses
     residuals: Residuals
     distances: Distances

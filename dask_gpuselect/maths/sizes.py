@@ -190,7 +190,18 @@ class Passes:
     gathered: int = 0
 
 
-def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int) -> Passes | None:
+TWO_COUNTS = 16  # bytes
+
+
+def plan_passes(
+    sizes: Sequence[int],
+    n_questions: int,
+    room: int,
+    itemsize: int,
+    *,
+    pivot: int = 0,
+    counts: int = TWO_COUNTS,
+) -> Passes | None:
     """The fewest passes until what is left inside the brackets can be gathered.
 
     Parameters
@@ -203,6 +214,10 @@ def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int
         Bytes that may be in one place for each lane.
     itemsize : int
         Bytes of an element.
+    pivot : int
+        Bytes for each rank of a cut; those of an element by default.
+    counts : int
+        Bytes of the counts at one end of a bracket, for each lane.
 
     Returns
     -------
@@ -211,7 +226,7 @@ def plan_passes(sizes: Sequence[int], n_questions: int, room: int, itemsize: int
     """
     plans = []
     for merge_every in (max(len(sizes), 2), 32, 8, 4):
-        widths = _pass_widths(sizes, n_questions, room, itemsize, merge_every)
+        widths = _pass_widths(sizes, n_questions, room, itemsize, merge_every, pivot, counts)
         if widths:
             plans.append(Passes(widths, merge_every, room))
     return min(plans, key=lambda plan: len(plan.widths), default=None)
@@ -224,7 +239,13 @@ CANDIDATE = 4
 
 
 def plan_one_pass(
-    sizes: Sequence[int], n_questions: int, room: int, itemsize: int
+    sizes: Sequence[int],
+    n_questions: int,
+    room: int,
+    itemsize: int,
+    *,
+    pivot: int = 0,
+    counts: int = TWO_COUNTS,
 ) -> Passes | None:
     """One pass at as few ranks as cost least, if there is ample room; parameters as above.
 
@@ -237,8 +258,8 @@ def plan_one_pass(
     if width < 2:
         return None
     left = 2 * _slack_of_parts(sizes, width)
-    cuts = len(sizes) * (width * itemsize + 2 * TWO_COUNTS)
-    gathered = max(cuts, _tally_bytes(len(sizes), most) + most * left * itemsize)
+    cuts = len(sizes) * (width * (pivot or itemsize) + 2 * counts)
+    gathered = max(cuts, _tally_bytes(len(sizes), most, counts) + most * left * itemsize)
     if 2 * left > n or gathered > room:
         return None
     return Passes((width,), max(len(sizes), 2), gathered)
@@ -258,32 +279,38 @@ def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
     return sum(max(-(-(size - 1) // (width - 1)) - 1, 0) for size in sizes)
 
 
-def _tally_bytes(n_parts: int, n_questions: int) -> int:
+def _tally_bytes(n_parts: int, n_questions: int, counts: int) -> int:
     """The bytes of the counts of all tallies in one place: below, before, inside and up to each
     bracket, and of the lane."""
     n_tallies = min(n_parts, TALLIES_EVERY) * _merge_levels(n_parts, TALLIES_EVERY)
-    return n_tallies * (2 * n_questions + 1) * TWO_COUNTS
+    return n_tallies * (2 * n_questions + 1) * counts
 
 
-TWO_COUNTS = 16  # bytes
 TALLIES_EVERY = 4  # tallies that one task takes
 
 
 def _pass_widths(
-    sizes: Sequence[int], n_questions: int, room: int, itemsize: int, merge_every: int
+    sizes: Sequence[int],
+    n_questions: int,
+    room: int,
+    itemsize: int,
+    merge_every: int,
+    pivot: int,
+    counts: int,
 ) -> tuple[int, ...] | None:
     levels = _merge_levels(len(sizes), merge_every)
     # Of each level of the tree as many reports as a merge takes; of a single level, all.
     at_once = min(len(sizes), merge_every) * levels
-    ends = 1 if levels == 1 else 2  # one element is both ends of a bracket, until it is merged
-    tallies = _tally_bytes(len(sizes), n_questions)
+    # One element is both ends of a bracket, until it is merged.
+    pivot = pivot or (itemsize if levels == 1 else 2 * itemsize)
+    tallies = _tally_bytes(len(sizes), n_questions, counts)
     if tallies > room:
         return None
     inside, brackets = sum(sizes), 1
     widths: list[int] = []
     while not widths or tallies + n_questions * inside * itemsize > room:
-        for_each = (room // at_once - TWO_COUNTS) // brackets
-        width = (for_each - TWO_COUNTS) // (ends * itemsize)
+        for_each = (room // at_once - counts) // brackets
+        width = (for_each - counts) // pivot
         if width < 2:
             return None
         # What `lane_cuts.merge` states, of the parts and of all merges but the last.

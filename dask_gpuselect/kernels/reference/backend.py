@@ -1,6 +1,6 @@
 """The kernels for chunks of the array API: all there are."""
 
-from dask_gpuselect.kernels.cpu import kept_lanes
+from dask_gpuselect.kernels.cpu import kept_lanes, lane_weighing
 from dask_gpuselect.kernels.protocols import Backend
 from dask_gpuselect.kernels.reference import (
     bitonic,
@@ -27,6 +27,7 @@ BACKEND = Backend(
     bitonic=bitonic,
     lanes=lanes,
     kept_lanes=kept_lanes,
+    lane_weighing=lane_weighing,
     lane_passes=lane_passes,
     residuals=residuals,
     distances=distances,

@@ -1,0 +1,342 @@
+"""Exact sums of weights in the rows of tables, and what is compared with them.
+
+A float64 is a whole number of small units, so sums of floats are integers: too large for int64,
+as a rule, and so kept in digits. Nothing here rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import Arrays, IntArray
+
+DIGIT = 16  # bits
+MASK = (1 << DIGIT) - 1
+LEAST = -1074  # the exponent of the last bit of the smallest float64
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(Arrays):
+    """A table of exact numbers, whole multiples of ``2**(16 * first)``.
+
+    Parameters
+    ----------
+    first : int
+        The place of the lowest digit.
+    digits : ndarray of uint16 or int64, shape (n_digits, *table)
+        The lowest first, each of 16 bits; of a negative number, the highest is negative.
+    """
+
+    first: int
+    digits: NDArray[Any]
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...]) -> Self:
+        return cls(0, np.zeros((0, *shape), np.int64))
+
+    @classmethod
+    def carried(cls, first: int, digits: IntArray) -> Self:
+        """The numbers that digits of any size make, but for the highest: it takes what is left."""
+        for low, high in zip(digits[:-1], digits[1:], strict=True):
+            high += low >> DIGIT
+            low &= MASK
+        return cls(first, digits)
+
+    @classmethod
+    def sum(cls, parts: Sequence[Self]) -> Self:
+        """The sums of the numbers at each place."""
+        first, n = _span(parts)
+        total = np.zeros((n, *parts[0].digits.shape[1:]), np.int64)
+        for part in parts:
+            total[part._places(first)] += part.digits
+        return cls.carried(first, total).packed()
+
+    @classmethod
+    def stacked(cls, parts: Sequence[Self], axis: int, *, join: bool = False) -> Self:
+        """Tables side by side: along a new axis, or joined along one that they have."""
+        first, n = _span(parts)
+        tables = [part.aligned(first, n) for part in parts]
+        axis += axis >= 0
+        return cls(first, np.concatenate(tables, axis) if join else np.stack(tables, axis))
+
+    def aligned(self, first: int, n_digits: int) -> IntArray:
+        """The digits from another place on, which has to be before these."""
+        digits = np.zeros((n_digits, *self.digits.shape[1:]), np.int64)
+        digits[self._places(first)] = self.digits
+        return digits
+
+    def _places(self, first: int) -> slice:
+        return slice(self.first - first, self.first - first + len(self.digits))
+
+    def __getitem__(self, index: Any) -> Self:
+        """Some of the table."""
+        index = index if isinstance(index, tuple) else (index,)
+        return type(self)(self.first, self.digits[:, *index])
+
+    def packed(self) -> Self:
+        """The same numbers, none negative, without digits that are zero in all, in uint16."""
+        some = np.flatnonzero(self.digits.reshape(len(self.digits), -1).any(axis=1))
+        if not len(some):
+            return type(self)(0, np.zeros((0, *self.digits.shape[1:]), np.uint16))
+        start, stop = int(some[0]), int(some[-1]) + 1
+        return type(self)(self.first + start, self.digits[start:stop].astype(np.uint16))
+
+    def minus(self, other: Self) -> Self:
+        """The differences."""
+        first, n = _span([self, other])
+        return self.carried(first, self.aligned(first, n) - other.aligned(first, n))
+
+    def times(self, q: float) -> Self:
+        """The products with a float64, not negative and below 2**16."""
+        p, denominator = q.as_integer_ratio()
+        places, shift = divmod(1 - denominator.bit_length(), DIGIT)
+        return self._times([(p << shift) >> DIGIT * i & MASK for i in range(6)], places)
+
+    def share_of(self, shares: NDArray[np.float64]) -> Self:
+        """The products with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
+        whole = np.rint(shares * 2.0**48).astype(np.int64)
+        return self._times([whole >> DIGIT * i & MASK for i in range(4)], -3)
+
+    def shifted(self, bits: int) -> Self:
+        """The products with ``2**bits``."""
+        places, shift = divmod(bits, DIGIT)
+        if not shift:
+            return type(self)(self.first + places, self.digits)
+        return self._times([1 << shift], places)
+
+    def _times(self, factors: Sequence[Any], places: int) -> Self:
+        n = len(self.digits)
+        digits = np.zeros((n + len(factors) + 1, *self.digits.shape[1:]), np.int64)
+        for i, factor in enumerate(factors):
+            if np.any(factor):
+                digits[i : i + n] += self.digits.astype(np.int64) * factor
+        return self.carried(self.first + places, digits)
+
+    @property
+    def is_negative(self) -> NDArray[np.bool_]:
+        if not len(self.digits):
+            return np.zeros(self.digits.shape[1:], np.bool_)
+        negative: NDArray[np.bool_] = self.digits[-1] < 0
+        return negative
+
+    @property
+    def is_zero(self) -> NDArray[np.bool_]:
+        return np.asarray(~self.digits.any(axis=0))
+
+    def whole(self, *, more: bool) -> Self:
+        """The least integers that are no less; or, if `more`, that are larger. Of numbers that are
+        not negative."""
+        one = np.zeros((1, *self.digits.shape[1:]), np.int64)
+        first, n = _span([self, type(self)(0, one)])
+        digits = self.aligned(first, n + 1)
+        low, high = digits[:-first], digits[-first:]
+        high[0] += 1 if more else low.any(axis=0)
+        return self.carried(0, high)
+
+    def integers(self, unit: int) -> NDArray[np.object_]:
+        """Python's integers, in units of ``2**(16 * unit)``, of which all are whole multiples."""
+        total = np.zeros(self.digits.shape[1:], object)
+        for i in range(0, len(self.digits), 3):  # 48 bits at once
+            part = np.zeros(total.shape, np.int64)
+            for j, digit in enumerate(self.digits[i : i + 3]):
+                part += digit.astype(np.int64) << DIGIT * j
+            total += part.astype(object) << DIGIT * (self.first + i - unit)
+        return total
+
+    def leading(self) -> tuple[NDArray[np.float64], IntArray]:
+        """The numbers as floats times ``2**(16 * place)``, to 64 bits and more; 0 for zero."""
+        shape = self.digits.shape[1:]
+        if not len(self.digits):
+            return np.zeros(shape), np.zeros(shape, np.int64)
+        top = len(self.digits) - 1 - np.argmax(self.digits[::-1] != 0, axis=0)
+        found = np.zeros(shape)
+        for i in range(min(5, len(self.digits))):
+            digit = np.take_along_axis(self.digits, np.maximum(top - i, 0)[None], axis=0)[0]
+            found += np.where(top >= i, np.ldexp(digit.astype(np.float64), -DIGIT * i), 0)
+        return found, top + self.first
+
+
+def _span(parts: Sequence[Sums]) -> tuple[int, int]:
+    """The lowest place of all numbers, and how many digits they have, with one for carries."""
+    some = [part for part in parts if len(part.digits)] or list(parts[:1])
+    first = min(part.first for part in some)
+    return first, max(part.first + len(part.digits) for part in some) - first + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """The running sums of the weights in the rows of a table.
+
+    Parameters
+    ----------
+    exponent : int
+        They are whole multiples of ``2**exponent``.
+    bits : int
+        Of each limb but the highest, a multiple of 16.
+    limbs : list of ndarray of int64, shape (n_rows, n)
+        The lowest first. Mostly one or two.
+    """
+
+    exponent: int
+    bits: int
+    limbs: list[IntArray]
+
+    @classmethod
+    def of(cls, weights: NDArray[Any]) -> Self:
+        """Of a table of float64 or int64, none negative."""
+        n = weights.shape[1]
+        exponent, bits, limbs = _whole(weights, n)
+        limbs = [limb.cumsum(axis=1) for limb in limbs]
+        for low, high in zip(limbs[:-1], limbs[1:], strict=True):
+            high += low >> bits
+            low &= (1 << bits) - 1
+        return cls(exponent, bits, limbs)
+
+    def at(self, n: IntArray) -> Sums:
+        """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
+        pieces, step = 4, self.bits // DIGIT
+        digits = np.zeros((step * (len(self.limbs) - 1) + pieces, *n.shape), np.int64)
+        for i, limb in enumerate(self.limbs):
+            found = np.where(n > 0, taken(limb, n - 1), 0)
+            for j in range(pieces):
+                digits[step * i + j] += (found >> DIGIT * j) & MASK
+        return Sums.carried(0, digits).shifted(self.exponent)
+
+    def some(self, rows: IntArray) -> Self:
+        """Those of some rows."""
+        return type(self)(self.exponent, self.bits, [limb[rows] for limb in self.limbs])
+
+    def reach(self, sums: Sums, *, beyond: bool = False) -> IntArray:
+        """How many weights of each row have sums below `sums`: so the next reaches that, or passes
+        it if `beyond`. Shape ``(n_rows, ...)``."""
+        is_reached = sums.is_negative
+        if is_reached.any():
+            sums = Sums(sums.first, np.where(is_reached, 0, sums.digits))
+        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(more=beyond))
+        n = self.limbs[0].shape[1]
+        if len(wanted) == 1 and wanted[0].ndim == 1 and n <= COUNTED:
+            found = np.count_nonzero(self.limbs[0] < wanted[0][:, None], axis=1)
+            return np.where(is_reached, 0, found)
+        low, high = np.zeros((2, *wanted[0].shape), np.int64)
+        high += n
+        for _ in range(n.bit_length()):
+            middle = (low + high) >> 1
+            is_less, is_equal = np.zeros(low.shape, np.bool_), low < high
+            for limb, need in zip(reversed(self.limbs), reversed(wanted), strict=True):
+                found = taken(limb, middle)
+                is_less |= is_equal & (found < need)
+                is_equal &= found == need
+            low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
+        return np.where(is_reached, 0, low)
+
+    def _limbs_of(self, sums: Sums) -> list[IntArray]:
+        """Whole numbers of units, in limbs as these; the largest limb where there are too many."""
+        step, last = self.bits // DIGIT, len(self.limbs) - 1
+        limbs = []
+        for i in range(last + 1):
+            digits = sums.digits[step * i : step * (i + 1) if i < last else step * i + 4]
+            limb = np.zeros(sums.digits.shape[1:], np.int64)
+            for j, digit in enumerate(digits):
+                limb |= digit.astype(np.int64) << DIGIT * j
+            limbs.append(limb)
+        is_beyond = limbs[-1] < 0  # the sign bit
+        if len(sums.digits) > step * last + 4:
+            is_beyond |= sums.digits[step * last + 4 :].any(axis=0)
+        limbs[-1][is_beyond] = np.iinfo(np.int64).max
+        return limbs
+
+
+COUNTED = 256  # of fewer sums, all are compared: bisection takes longer
+
+
+def _whole(weights: NDArray[Any], n: int) -> tuple[int, int, list[IntArray]]:
+    """The weights in units of ``2**exponent``, in limbs of some bits whose sums over `n` fit
+    int64."""
+    carry = n.bit_length()
+    bits = 48 if carry <= 15 else 32
+    largest = weights.max(initial=0)
+    if weights.dtype.kind == "i":
+        if int(largest) << carry < 1 << 62:
+            return 0, bits, [weights]
+        return 0, bits, [weights & ((1 << bits) - 1), weights >> bits]
+    top = math.frexp(largest)[1]
+    exponent = max(top + carry - 62, LEAST)
+    found = _scaled(weights, -exponent)
+    whole = found.astype(np.int64)
+    if (whole == found).all():
+        return exponent, bits, [whole]
+    least = weights.min(initial=largest, where=weights > 0)
+    exponent = max(math.frexp(least)[1] - 53, LEAST)
+    limbs, rest = [], weights
+    for low in reversed(range(exponent, top, bits)):
+        part = np.floor(_scaled(rest, -low))
+        limbs.append(part.astype(np.int64))
+        rest = rest - _scaled(part, low)
+    return exponent, bits, limbs[::-1]
+
+
+def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
+    """The values times a power of two."""
+    if abs(exponent) < 1000:  # a third of the time
+        scaled: NDArray[Any] = values * math.ldexp(1.0, exponent)
+    else:
+        scaled = np.ldexp(values, exponent)
+    return scaled
+
+
+def squares(weights: NDArray[Any]) -> Sums:
+    """The sums of the squares of the weights in each row."""
+    n = weights.shape[1]
+    exponent, bits, limbs = _whole(weights, n)
+    pieces = [
+        (limb >> shift) & MASK
+        for limb in limbs
+        for shift in range(0, bits if len(limbs) > 1 else 64, DIGIT)
+    ]
+    used = [(i, piece) for i, piece in enumerate(pieces) if piece.any()]
+    digits = np.zeros((2 * len(pieces) + 4, len(weights)), np.int64)
+    for upto, (i, one) in enumerate(used, 1):
+        for j, other in used[:upto]:
+            found = np.einsum("ij,ij->i", one, other) * (1 if i == j else 2)
+            digits[i + j] += found & MASK
+            digits[i + j + 1] += (found >> DIGIT) & MASK
+            digits[i + j + 2] += found >> 2 * DIGIT
+    return Sums.carried(0, digits).shifted(2 * exponent)
+
+
+def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
+    """Elements of each row, at places of its own: shape ``(n_rows, ...)``; the nearest to places
+    beyond the ends."""
+    if not table.shape[1]:
+        return np.zeros(at.shape, table.dtype)
+    flat = np.clip(at.reshape(len(table), math.prod(at.shape[1:])), 0, table.shape[1] - 1)
+    return np.take_along_axis(table, flat, axis=1).reshape(at.shape)
+
+
+def integers_of(values: NDArray[Any]) -> tuple[int, NDArray[np.object_]]:
+    """An exponent e, and Python's integers that times ``2**e`` are the values, all finite."""
+    if values.dtype.kind in "iu":
+        return 0, values.astype(object)
+    fractions, exponents = np.frexp(values.astype(np.float64))
+    whole = np.ldexp(fractions, 53).astype(np.int64)
+    least = max(int(exponents.min(initial=1 << 20, where=whole != 0)) - 53, LEAST)
+    shifts = np.where(whole != 0, exponents.astype(np.int64) - 53 - least, 0)
+    whole >>= np.maximum(-shifts, 0)
+    return least, whole.astype(object) << np.maximum(shifts, 0).astype(object)
+
+
+def quotient(numerator: int, denominator: int, exponent: int, *, to_odd: bool) -> float:
+    """``numerator / denominator * 2**exponent``, rounded once; or, if it is to be rounded again to
+    fewer bits, to an odd last one, so that nothing is lost."""
+    if to_odd:
+        shift = 52 - abs(numerator).bit_length() + denominator.bit_length()
+        whole, rest = divmod(abs(numerator) << max(shift, 0), denominator << max(-shift, 0))
+        found = math.ldexp(whole | (rest != 0), exponent - shift)
+        return -found if numerator < 0 else found
+    return (numerator << max(exponent, 0)) / (denominator << max(-exponent, 0))

@@ -1,0 +1,106 @@
+"""What is asked of every lane along some axes, where elements weigh: its quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import as_dtype, in_kind
+from dask_gpuselect.engine.questions import LaneQuestion, Steps
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
+from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.quantiles.questions import Quantiles
+
+WEIGHT = 8  # bytes
+
+
+@dataclass(frozen=True)
+class WeightedLaneQuantiles(LaneQuestion):
+    """Some weighted quantiles of every lane of an array whose chunks have weights.
+
+    Parameters
+    ----------
+    q : tuple of float
+        In [0, 1].
+    method : str
+        Of `lane_weights.METHODS`.
+    skips_missing : bool
+        Whether NaN and NaT are left out; otherwise one that weighs something makes every answer
+        of its lane missing.
+    source_dtype, dtype : dtype
+        Of the array and of the answer.
+    if_none : {"empty", "missing", "masked"}
+        As of `Quantiles`.
+    """
+
+    q: tuple[float, ...]
+    method: str
+    skips_missing: bool
+    source_dtype: np.dtype[Any]
+    dtype: np.dtype[Any]
+    if_none: str = field(default="empty", kw_only=True)
+
+    @property
+    def order(self) -> LaneOrder:
+        raise TypeError("weighted quantiles are no order statistics")
+
+    @property
+    def n_answers(self) -> int:
+        return len(self.q)
+
+    @property
+    def _wanted(self) -> Wanted:
+        # The estimator of type 7 is rounded once, and so to the answers' type.
+        return Wanted(self.q, self.method, self.dtype)
+
+    def answer(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
+    ) -> Any:
+        found = kernels.weighed_lanes(chunks, dtype, axes, self._wanted)
+        return in_kind(self.finished(found), chunks[0].values)
+
+    @property
+    def steps(self) -> Steps:
+        return Steps(
+            kernels.lane_weight_cuts,
+            lane_weights.merge,
+            partial(lane_weights.narrowed, wanted=self._wanted),
+            kernels.lane_weight_tally,
+            lane_weights.merge_tallies,
+            lane_weights.answers,
+        )
+
+    def finished(self, found: WeighedLanes) -> NDArray[Any]:
+        lower, dtype = found.lower, self.source_dtype
+        if self.method == "averaged_inverted_cdf":
+            upper = as_dtype(found.upper, self.source_dtype)
+            lower = as_dtype(found.lower, self.source_dtype)
+            lower = interpolate(lower, upper, 0.5, METHODS[self.method], self.dtype)
+        if self.method != "inverted_cdf":
+            dtype = self.dtype
+        # What answers is chosen: what is left is to tell of lanes that have no answer.
+        chosen = Quantiles(
+            self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype, if_none=self.if_none
+        )
+        return chosen.lane_answer(Lanes(lower, lower, found.numbers.valid, found.numbers.missing))
+
+    @property
+    def n_brackets(self) -> int:
+        return self._wanted.n_brackets
+
+    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        itemsize = selection_dtype(dtype).itemsize
+        # A pivot by count and one by weight, each with four bounds; four sums of 128 bits or so,
+        # and what is between.
+        return {"itemsize": itemsize + WEIGHT, "pivot": 2 * (itemsize + 32), "counts": 80}
