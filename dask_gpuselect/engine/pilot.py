@@ -37,7 +37,8 @@ GUESSED = 0.2  # of all elements may be candidates of a box in one array
 def is_worth(size: float, n_chunks: int, question: Question) -> bool:
     """Whether candidates are few, and chunks in memory are large enough that a read saved counts,
     and not too large."""
-    return question.share == 1 and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
+    is_guessed = question.has_guess and question.share == 1
+    return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ def guess_now(
     values: Any, dtype: np.dtype[Any], question: Question
 ) -> tuple[Brackets, Tally | None] | None:
     """Brackets and the tally there, for an array that is small, or worth a pilot; else None."""
+    if not question.has_guess:
+        return None
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
     if ranks is not None and kernels.is_best_whole(values):

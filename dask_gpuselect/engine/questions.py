@@ -36,8 +36,11 @@ class Question(ABC):
     """What is asked of all elements of an array.
 
     `bracket`, `guess` and `look` are needed. The other parts are optional. With `n_ranges` goes
-    `ranges`.
+    `ranges`; without `has_guess`, `guess` is not needed.
     """
+
+    has_guess: ClassVar[bool] = True
+    """Whether a sample of the elements can guess the brackets."""
 
     wants_sums: ClassVar[bool] = False
     """Whether `finish` takes the exact sums of the elements that `summed` tells. They cost no
@@ -76,7 +79,6 @@ class Question(ABC):
         cells are outside of them would change nothing that matters."""
         raise TypeError(f"{type(self).__name__} may need any pivot")
 
-    @abstractmethod
     def guess(self, ordered: Any, rate: float) -> Brackets:
         """What to gather in the only read of data in memory.
 
@@ -87,6 +89,7 @@ class Question(ABC):
         rate : float
             The share of all elements that it has.
         """
+        raise TypeError(f"{type(self).__name__} has no guess")
 
     def ranks_of_sample(self, n: int) -> RanksOf | None:
         """The first and last rank of each bracket in a sample, by its size, if ranks are all that

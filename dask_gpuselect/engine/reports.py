@@ -19,7 +19,7 @@ from dask_gpuselect.maths.moments import Moments
 def merge_cuts(reports: list[Cuts | None]) -> Cuts | None:
     """The cuts of several chunks together; None if none was read."""
     found = [report for report in reports if report is not None]
-    return Cuts.merge(found) if found else None
+    return type(found[0]).merge(found) if found else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class Proven(Arrays):
 def merge_tallies(tallies: list[Tally | None]) -> Tally | None:
     """The tally of several chunks together; None if one of them has none."""
     found = [tally for tally in tallies if tally is not None]
-    return Tally.merge(found) if len(found) == len(tallies) else None
+    return type(found[0]).merge(found) if len(found) == len(tallies) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.protocols import KeptLanes, LaneKernels, LanePasses, LaneWeighing
+from dask_gpuselect.kernels.protocols import (
+    KeptLanes,
+    LaneKernels,
+    LanePasses,
+    LaneWeighing,
+    Weighing,
+)
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.candidates import Candidates
@@ -42,6 +48,7 @@ from dask_gpuselect.maths.lane_weights import (
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.sizes import pivot_count
+from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -59,6 +66,8 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """The cuts of a chunk of any shape, at so many pivots as `sizes.pivot_count` says."""
+    if _is_weighted(chunk):
+        return _weighted_cuts(chunk, dtype, share)
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).selection.cuts(values, pivot_count(math.prod(values.shape), share))
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
@@ -66,6 +75,8 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
 
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape; None if it has more than `most` candidates."""
+    if _is_weighted(chunk):
+        return _weighted_tally(chunk, dtype, brackets, most)
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).selection.tally(values, brackets, most)
     return _with_others(found, chunk, n_nat)
@@ -88,9 +99,54 @@ def _with_others(found: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
     return replace(found, n_missing=n_missing, n_left_out=n_left_out)
 
 
+def _is_weighted(chunk: Any) -> bool:
+    return isinstance(chunk, Accompanied) and chunk.weights is not None
+
+
+def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Weighing, Any, Any, int]:
+    """The kernels for a chunk with weights, its elements that take part, their weights, and how
+    many are missing."""
+    chunk = replace(chunk, values=checked(chunk.values, dtype))
+    kernel = backend_for(chunk.values).weighing
+    return kernel, *kernel.weighed(chunk, dtype)
+
+
+def _weighted_cuts(chunk: Accompanied, dtype: np.dtype[Any], share: int) -> WeightedCuts:
+    kernel, values, weights, n_missing = _weighed(chunk, dtype)
+    found = kernel.cuts(values, weights, pivot_count(math.prod(values.shape), share))
+    return replace(found, n_missing=found.n_missing + n_missing)
+
+
+def _weighted_tally(
+    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+) -> WeightedTally | None:
+    kernel, values, weights, n_missing = _weighed(chunk, dtype)
+    found = kernel.tally(values, weights, brackets, most)
+    if found is None:
+        return None
+    n_kept = chunk.size
+    if chunk.keeps is not None:
+        n_kept = int(namespace(chunk.keeps).count_nonzero(chunk.keeps))
+    found = replace(
+        found,
+        n_missing=n_missing,
+        n_left_out=chunk.size - n_kept,
+        n_idle=n_kept - found.n_valid - n_missing,
+    )
+    if not isinstance(brackets, WeightedBrackets):
+        return found
+    square = backend_for(weights).moments.moments(weights, found.weights).square
+    products = kernel.products(values, weights, brackets.ends, brackets.summed)
+    return replace(found, square=square, products=products)
+
+
 def merged(parts: Sequence[Tally], array: Any) -> Tally:
     """The tally of all parts together, with its candidates where selecting is fastest, for answers
-    of the kind of `array`: many of them on the GPU, where they came from."""
+    of the kind of `array`: many of them on the GPU, where they came from. Those that weigh are on
+    the host."""
+    weighted = [part for part in parts if isinstance(part, WeightedTally)]
+    if weighted:
+        return WeightedTally.merge(weighted)
     return backend_for(array).selection.merged(parts)
 
 

@@ -36,6 +36,8 @@ from dask_gpuselect.maths.lane_weights import (
 )
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.maths.weights import ExactSums as WeightSums
+from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
 from dask_gpuselect.strategies.probes import Measure, Report
 
 Chunk = Any
@@ -60,6 +62,23 @@ class Selection(Protocol):
     def tally_in_place(self, values: Values, brackets: Brackets, most: int) -> Tally | None: ...
 
     def merged(self, parts: Sequence[Tally]) -> Tally: ...
+
+
+class Weighing(Protocol):
+    """Elements that weigh: those that take part, counted, weighed and gathered. Reports are on the
+    host."""
+
+    def weighed(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, Values, int]: ...
+
+    def cuts(self, values: Values, weights: Values, n_pivots: int) -> WeightedCuts: ...
+
+    def tally(
+        self, values: Values, weights: Values, brackets: Brackets, most: int
+    ) -> WeightedTally | None: ...
+
+    def products(
+        self, values: Values, weights: Values, ends: NDArray[Any], summed: NDArray[np.bool_]
+    ) -> WeightSums: ...
 
 
 class Sampling(Protocol):
@@ -250,6 +269,7 @@ class Backend:
     where it is given."""
 
     selection: Selection
+    weighing: Weighing
     sampling: Sampling
     moments: ExactSums
     measures: Measures

@@ -161,12 +161,18 @@ class Brackets(Arrays):
         values to make ends, heavily tied ones.
         """
         ends = np.unique(np.concatenate([lo[lo >= 0], counted, hi[hi < len(values)]]))
-        # Count, at each cell, the brackets that begin and end there: covered if more have begun
-        # than ended.
-        covered = np.zeros(len(ends) + 2, np.int64)
-        np.add.at(covered, np.searchsorted(ends, lo, side="right"), 1)
-        np.add.at(covered, np.searchsorted(ends, hi, side="left") + 1, -1)
-        return cls(values[ends], np.cumsum(covered)[:-1] > 0)
+        return cls(values[ends], covered(ends, lo, hi))
+
+
+def covered(ends: IntArray, lo: IntArray, hi: IntArray) -> NDArray[np.bool_]:
+    """Which of the cells between `ends`, ascending, are between a `lo` and its `hi`, each of which
+    is an end or beyond all."""
+    # Count, at each cell, the brackets that begin and end there: covered if more have begun than
+    # ended.
+    count = np.zeros(len(ends) + 2, np.int64)
+    np.add.at(count, np.searchsorted(ends, lo, side="right"), 1)
+    np.add.at(count, np.searchsorted(ends, hi, side="left") + 1, -1)
+    return np.asarray(np.cumsum(count)[:-1] > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

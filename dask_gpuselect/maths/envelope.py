@@ -65,7 +65,7 @@ def find_brackets(
         cuts = Ranges.of_ranks(thinned(cuts, THIN), first, last).around(cuts)
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, first, last, use_distances=use_distances)
-    return _cells(envelope, lo, hi)
+    return cells_between(envelope, lo, hi, counted=tied_inside(envelope, lo, hi))
 
 
 def positions_of(
@@ -189,6 +189,50 @@ def guess_brackets(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What each chunk knows, at its own pivots, of a sum that grows with every element: their
+    number, or what they weigh.
+
+    Parameters
+    ----------
+    least_upto : ndarray of int64, shape (P,)
+        Of the elements <= the pivot, at least.
+    most_below, most_upto : ndarray of int64, shape (P,)
+        Of those < and <= the pivot, at most.
+    most : ndarray of int64, shape (B,)
+        Of all of a chunk, at most.
+    """
+
+    least_upto: IntArray
+    most_below: IntArray
+    most_upto: IntArray
+    most: IntArray
+
+    def bounds(
+        self, cuts: Cuts, order: IntArray, is_last: NDArray[np.bool_]
+    ) -> tuple[IntArray, IntArray]:
+        """Bounds of the sum over all chunks, at every distinct pivot.
+
+        Parameters
+        ----------
+        order : ndarray of int64
+            Of the pivots of all chunks.
+        is_last : ndarray of bool
+            Which of the ordered pivots are the last of their value.
+        """
+        before = _previous(cuts, self.least_upto, 0)
+        tied = self.most_upto - self.most_below
+        behind = _next(cuts, self.most_below, self.most) - self.most_upto
+        # A cell is open at y if it begins before y and ends after it: its elements may be up to y,
+        # or not.
+        lower = np.cumsum((self.least_upto - before)[order])[is_last]
+        opened = np.cumsum(behind[order])[is_last]
+        open_below = int(self.most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
+        upper = np.cumsum(tied[order])[is_last]
+        return lower, upper + (open_below + np.append(np.int64(0), opened[:-1]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
     """Bounds of #{x <= y} at every distinct pivot y of all chunks, by counts alone.
 
@@ -222,19 +266,18 @@ class Envelope:
         position = np.empty(len(order), np.int64)
         position[order] = group
 
-        before = _previous(cuts, cuts.upto, 0)
-        inside = cuts.below - before
-        behind = _next(cuts, cuts.below, cuts.n_valid) - cuts.upto
-        # A cell is open at y if it begins before y and ends after it: its elements may be up to y,
-        # or not.
-        lower = np.cumsum((cuts.upto - before)[order])[is_last]
-        opened = np.cumsum(behind[order])[is_last]
-        closed = np.cumsum(inside[order])[is_last]
-        open_below = int(cuts.below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
-        upper = lower + open_below + np.append(np.int64(0), opened[:-1]) - closed
+        counts = Sums(cuts.upto, cuts.below, cuts.upto, cuts.n_valid)
+        lower, upper = counts.bounds(cuts, order, is_last)
         ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
         ties = np.diff(ties, prepend=np.int64(0))
+        inside = cuts.below - _previous(cuts, cuts.upto, 0)
         return cls(ordered[is_last], lower, upper, ties, position, inside)
+
+    def bounds(self, cuts: Cuts, sums: Sums) -> tuple[IntArray, IntArray]:
+        """Bounds of other sums than the counts, at every distinct pivot of the same cuts."""
+        order = np.argsort(self.position, kind="stable")
+        group = self.position[order]
+        return sums.bounds(cuts, order, np.append(group[1:] != group[:-1], np.True_))
 
     def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
         """Between which of the values the order statistics of these ranks lie."""
@@ -358,12 +401,12 @@ def exact_gap(low: Any, high: Any) -> FloatArray:
     return np.asarray((high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64))
 
 
-def _cells(envelope: Envelope, lo: IntArray, hi: IntArray) -> Brackets:
-    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and
-    above)."""
-    brackets = Brackets.covering(envelope.values, lo, hi, counted=tied_inside(envelope, lo, hi))
+def cells_between(envelope: Envelope, lo: IntArray, hi: IntArray, counted: IntArray) -> Brackets:
+    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and above),
+    with `counted` as further ends."""
+    brackets = Brackets.covering(envelope.values, lo, hi, counted=counted)
     ends = np.searchsorted(envelope.values, brackets.ends)
-    return replace(brackets, wanted=brackets.wanted & (_most_inside(envelope, ends) > 0))
+    return replace(brackets, wanted=brackets.wanted & (most_inside(envelope, ends) > 0))
 
 
 def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
@@ -378,7 +421,7 @@ def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
     return tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
 
 
-def _most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
+def most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
     """The most elements that can lie in each open cell between neighbouring ends (positions)."""
     n_valid = np.int64(np.iinfo(np.int64).max)
     most_below = np.append(envelope.upper[ends] - envelope.ties[ends], n_valid)

@@ -295,29 +295,53 @@ def _rounded_sum(
 def sums_of_rows(rows: NDArray[Any]) -> tuple[Digits, Digits]:
     """The sums of the finite elements of each row, and of their squares."""
     lane, place = np.nonzero(np.isfinite(rows))
-    values = rows[lane, place]
-    if rows.dtype.kind == "f":
-        bits = values.astype(np.float64).view(np.uint64)
-        is_negative = (bits >> np.uint64(63)) != 0
-        exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
-        whole = bits & np.uint64((1 << 52) - 1) | (exponent > 0).astype(np.uint64) << np.uint64(52)
-        begin = np.maximum(exponent, 1).astype(np.int64) + OFFSET
-    else:
-        is_negative = values < 0
-        whole = values.astype(np.uint64)
-        whole = np.where(is_negative, np.uint64(0) - whole, whole)
-        begin = np.full(len(values), DIGIT * TOTAL_POINT)
-    low, high = whole & np.uint64(MASK), whole >> np.uint64(DIGIT)
-    sign = np.where(is_negative, -1, 1)
+    parts = Halves.of(rows[lane, place])
     total, square = (
         np.zeros((len(rows), n_digits), np.int64) for n_digits in (TOTAL_DIGITS, SQUARE_DIGITS)
     )
-    for begin_of, term in ((0, low), (DIGIT, high)):
-        _add_terms(total, lane, begin + begin_of, term, sign)
-    cross = low * high
-    for begin_of, term in ((0, low * low), (DIGIT, cross), (DIGIT, cross), (64, high * high)):
-        _add_terms(square, lane, 2 * begin + begin_of, term, np.ones_like(sign))
+    add_numbers(total, lane, parts)
+    add_products(square, lane, parts, parts)
     return Digits.trimmed(0, total), Digits.trimmed(0, square)
+
+
+class Halves(NamedTuple):
+    """Finite numbers: ``sign * (low + high * 2**32) * 2**begin``, in units of ``2**-1088``."""
+
+    sign: IntArray
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+    begin: IntArray
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Self:
+        if values.dtype.kind == "f":
+            bits = values.astype(np.float64).view(np.uint64)
+            is_negative = (bits >> np.uint64(63)) != 0
+            exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
+            one = (exponent > 0).astype(np.uint64) << np.uint64(52)
+            whole = bits & np.uint64((1 << 52) - 1) | one
+            begin = np.maximum(exponent, 1).astype(np.int64) + OFFSET
+        else:
+            is_negative = values < 0
+            whole = values.astype(np.uint64)
+            whole = np.where(is_negative, np.uint64(0) - whole, whole)
+            begin = np.full(len(values), DIGIT * TOTAL_POINT)
+        sign = np.where(is_negative, -1, 1)
+        return cls(sign, whole & np.uint64(MASK), whole >> np.uint64(DIGIT), begin)
+
+
+def add_numbers(table: IntArray, lane: IntArray, numbers: Halves) -> None:
+    """Add numbers to the digits of some lanes, of which there are `TOTAL_DIGITS`."""
+    for begin, term in ((0, numbers.low), (DIGIT, numbers.high)):
+        _add_terms(table, lane, numbers.begin + begin, term, numbers.sign)
+
+
+def add_products(table: IntArray, lane: IntArray, one: Halves, other: Halves) -> None:
+    """Add products of numbers to the digits of some lanes, of which there are `SQUARE_DIGITS`."""
+    sign, begin = one.sign * other.sign, one.begin + other.begin
+    for left, first in ((0, one.low), (DIGIT, one.high)):
+        for right, second in ((0, other.low), (DIGIT, other.high)):
+            _add_terms(table, lane, begin + (left + right), first * second, sign)
 
 
 def _add_terms(

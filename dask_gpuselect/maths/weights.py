@@ -9,17 +9,25 @@ bound what is lost; and the second load adds up without rounding at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
+from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
 
 ExactSums = NDArray[np.object_]
 """Python's integers, in units of ``2**-1088`` as those of `maths.moments`: exact, whatever is
 added."""
+
+
+NEGATIVE = "Weights must be non-negative."
+NOT_FINITE = "Weights included NaN, inf or were all zero."
+"""As NumPy has it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +59,20 @@ class WeightedCuts(Cuts):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class WeightedBrackets(Brackets):
+    """Brackets of weights, and the cells between those that are the ends of a window.
+
+    Parameters
+    ----------
+    summed : ndarray of bool, shape (E + 1,)
+        Whether the products of element and weight are added up in open cell j. None of these cells
+        is wanted, and each of them is between two ends.
+    """
+
+    summed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WeightedTally(Tally):
     """A tally that says how much the elements weigh, beside how many there are.
 
@@ -62,14 +84,82 @@ class WeightedTally(Tally):
         The exact sum of the weights of all valid elements, in the same units.
     weights : ndarray of float64 or int64, shape (C,)
         Of the candidates, in their order; on the host.
+    n_idle : int
+        Number of elements that are not left out and weigh nothing.
+    square : int
+        The exact sum of the squares of the weights, in units of ``2**-2176``; 0 at brackets that
+        are not `WeightedBrackets`.
+    products : ndarray of Python's integers, shape (E + 1,)
+        The exact sums of element times weight in the cells that are `WeightedBrackets.summed`, in
+        the same units; empty at other brackets.
     """
 
     weight_below: ExactSums
     weight_upto: ExactSums
     weight: int
     weights: NDArray[Any]
+    n_idle: int = field(default=0, kw_only=True)
+    square: int = field(default=0, kw_only=True)
+    products: ExactSums = field(default_factory=lambda: np.empty(0, object), kw_only=True)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The tally of all parts together."""
-        raise NotImplementedError
+        """The tally of all parts together, with candidates on the host."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def total(name: str) -> Any:
+            return sum(getattr(part, name) for part in parts)
+
+        candidates = np.concatenate([part.candidates.on_host() for part in parts])
+        weights = [part.weights for part in parts]
+        if len({each.dtype for each in weights}) > 1:  # integers, of which some are beyond 2**53
+            weights = [each.astype(np.int64) for each in weights]
+        return cls(
+            total("below"),
+            total("upto"),
+            HostCandidates(candidates),
+            total("n_valid"),
+            total("n_missing"),
+            total("weight_below"),
+            total("weight_upto"),
+            total("weight"),
+            np.concatenate(weights),
+            n_left_out=total("n_left_out"),
+            n_idle=total("n_idle"),
+            square=total("square"),
+            products=total("products"),
+        )
+
+
+# --- Exact sums -----------------------------------------------------------------------------------
+
+AT_ONCE = 1 << 16  # numbers whose digits are looked at together
+POINT = DIGIT * TOTAL_POINT  # bits behind the binary point of a sum of weights
+
+
+def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums:
+    """The sums of the weights in each group, in units of ``2**-1088``."""
+    table = np.zeros((n_groups, TOTAL_DIGITS), np.int64)
+    for begin in range(0, len(weights), AT_ONCE):
+        some = slice(begin, begin + AT_ONCE)
+        add_numbers(table, group[some], Halves.of(weights[some]))
+    return _integers(table)
+
+
+def exact_products(
+    values: NDArray[Any], weights: NDArray[Any], group: IntArray, n_groups: int
+) -> ExactSums:
+    """The sums of weights times finite elements in each group, in units of ``2**-2176``."""
+    table = np.zeros((n_groups, SQUARE_DIGITS), np.int64)
+    for begin in range(0, len(weights), AT_ONCE):
+        some = slice(begin, begin + AT_ONCE)
+        numbers = Halves.of(values[some]), Halves.of(weights[some])
+        add_products(table, group[some], *numbers)
+    return _integers(table)
+
+
+def _integers(table: IntArray) -> ExactSums:
+    found = np.empty(len(table), object)
+    found[:] = [integer(row) for row in table]
+    return found

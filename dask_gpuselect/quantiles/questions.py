@@ -68,15 +68,20 @@ class Quantiles(ElementQuestion, LaneQuestion):
     def answer_by(
         self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
+        none = self.answer_if_none(n_valid, n_missing)
+        if none is not None:
+            return none
+        wanted = _wanted(self.q, self._method, n_valid)
+        lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
+        return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
+
+    def answer_if_none(self, n_valid: int, n_missing: int) -> NDArray[Any] | None:
+        """What answers if no element does, with NumPy's warning or error where it gives one."""
         if not self.q:
             return np.empty(0, self.dtype)
         if n_valid == n_missing == 0 and self.if_none == "masked":
             return np.ma.array(self._none(), mask=True)
-        if self._is_missing(n_valid, n_missing):
-            return self._none()
-        wanted = _wanted(self.q, self._method, n_valid)
-        lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
-        return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
+        return self._none() if self._is_missing(n_valid, n_missing) else None
 
     def _none(self) -> NDArray[Any]:
         return np.full(len(self.q), missing_of(self.dtype), self.dtype)

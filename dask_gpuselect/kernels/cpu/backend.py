@@ -13,12 +13,14 @@ from dask_gpuselect.kernels.cpu import (
     residuals,
     sampling,
     selection,
+    weighing,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
 BACKEND = replace(
     reference.BACKEND,
     selection=selection,
+    weighing=weighing,
     sampling=sampling,
     moments=moments,
     measures=measures,

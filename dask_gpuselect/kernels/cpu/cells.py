@@ -92,14 +92,22 @@ def _gather_cells(
     pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int
 ) -> NDArray[Any]:
     """The elements of some open cells between the pivots."""
+    gathered = tally(values, brackets_of_cells(pivots, cells), size)
+    if gathered is None:
+        raise RuntimeError(CHANGED)
+    return gathered.candidates.on_host()
+
+
+CHANGED = "the chunk changed while it was read: another thread writes to it"
+
+
+def brackets_of_cells(pivots: NDArray[Any], cells: IntArray) -> Brackets:
+    """Brackets of which the candidates are the elements of some open cells between the pivots."""
     around = np.unique(np.concatenate([cells - 1, cells]))
     around = around[(around >= 0) & (around < len(pivots))]
     wanted = np.zeros(len(around) + 1, np.bool_)
     wanted[np.searchsorted(around, cells)] = True
-    gathered = tally(values, Brackets(pivots[around], wanted), size)
-    if gathered is None:
-        raise RuntimeError("the chunk changed while it was read: another thread writes to it")
-    return gathered.candidates.on_host()
+    return Brackets(pivots[around], wanted)
 
 
 def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:

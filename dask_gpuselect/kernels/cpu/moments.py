@@ -99,7 +99,7 @@ def _with_product(context: Any, total: Any, a: Any, b: Any) -> Any:
 
 
 _plus: Any = intrinsic(_in_any_order)
-_plus_product: Any = intrinsic(_with_product)
+plus_product: Any = intrinsic(_with_product)
 
 
 def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> None:
@@ -117,12 +117,12 @@ def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> Non
             top, n_pieces = _chosen(x[start + BLOCK : start + 2 * BLOCK], least, held, bits)
             again = start + AGAIN * BLOCK
         if start % CARRY_EVERY == 0:
-            _carry(total)
-            _carry(square)
+            carry(total)
+            carry(square)
 
 
 @register_jitable
-def _carry(digits: Any) -> None:
+def carry(digits: Any) -> None:
     for i in range(digits.size - 1):
         digits[i + 1] += digits[i] >> 32
         digits[i] &= MASK
@@ -214,16 +214,16 @@ def _cutter(n_pieces: int) -> Any:
                     c = (rest + third) - third
                     d = rest - c
                     sd = _plus(sd, d)
-                    ad, bd = _plus_product(ad, a, d), _plus_product(bd, b, d)
-                    cd, dd = _plus_product(cd, c, d), _plus_product(dd, d, d)
+                    ad, bd = plus_product(ad, a, d), plus_product(bd, b, d)
+                    cd, dd = plus_product(cd, c, d), plus_product(dd, d, d)
                 sc = _plus(sc, c)
                 ac, bc, cc = (
-                    _plus_product(ac, a, c),
-                    _plus_product(bc, b, c),
-                    _plus_product(cc, c, c),
+                    plus_product(ac, a, c),
+                    plus_product(bc, b, c),
+                    plus_product(cc, c, c),
                 )
             sa, sb = _plus(sa, a), _plus(sb, b)
-            aa, ab, bb = _plus_product(aa, a, a), _plus_product(ab, a, b), _plus_product(bb, b, b)
+            aa, ab, bb = plus_product(aa, a, a), plus_product(ab, a, b), plus_product(bb, b, b)
         if n_pieces == 2:
             sums[0], sums[1] = sa, sb
             sums[2], sums[3], sums[4] = aa, ab, bb
@@ -257,17 +257,17 @@ def _add_pieces(
     for i in range(n_pieces):
         unit = _unit(top, i)
         whole = np.int64(sums[i] * math.ldexp(1.0, -unit))
-        _add_at(total, first_total, whole, unit + 32 * TOTAL_POINT)
+        add_at(total, first_total, whole, unit + 32 * TOTAL_POINT)
         for j in range(i, n_pieces):
             both = unit + _unit(top, j)
             whole = np.int64(sums[place] * math.ldexp(1.0, -both))
-            _add_at(square, first_square, whole, both + 32 * SQUARE_POINT + (1 if j > i else 0))
+            add_at(square, first_square, whole, both + 32 * SQUARE_POINT + (1 if j > i else 0))
             place += 1
 
 
 @register_jitable
-def _add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
-    """Add a number of at most 54 bits, from which bit on."""
+def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
+    """Add a number of at most 63 bits, from which bit on."""
     i, shift = np.uint64((begin >> 5) - first), begin & 31  # unsigned, as it is never negative
     sign = number >> 63  # of a branch every second one would be guessed wrongly
     size = (number ^ sign) - sign
@@ -297,21 +297,28 @@ def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
 
 
 @register_jitable
-def _add_one(
-    bits: Any, total: Any, first_total: Any, square: Any, first_square: Any, others: Any
-) -> None:
-    """Add a float64 and its square to the digits, or count it if it is not finite."""
+def whole_of(bits: Any) -> Any:
+    """The size of a finite float64 as a whole number of units of its last bit, and where in a sum
+    that bit is."""
     exponent = (bits >> 52) & 0x7FF
     whole = bits & 0xFFFFFFFFFFFFF
-    if exponent == 0x7FF:
-        others[2 if whole else 0 if bits > 0 else 1] += 1
-        return
     if exponent:
         whole |= np.int64(1) << 52
     else:
         exponent = 1
-    begin = exponent + OFFSET
-    _add_at(total, first_total, -whole if bits < 0 else whole, begin)
+    return whole, exponent + OFFSET
+
+
+@register_jitable
+def _add_one(
+    bits: Any, total: Any, first_total: Any, square: Any, first_square: Any, others: Any
+) -> None:
+    """Add a float64 and its square to the digits, or count it if it is not finite."""
+    if (bits >> 52) & 0x7FF == 0x7FF:
+        others[2 if bits & 0xFFFFFFFFFFFFF else 0 if bits > 0 else 1] += 1
+        return
+    whole, begin = whole_of(bits)
+    add_at(total, first_total, -whole if bits < 0 else whole, begin)
     i, shift = np.uint64((2 * begin >> 5) - first_square), np.uint64(2 * begin & 31)
     low, high = np.uint64(whole) & UMASK, np.uint64(whole) >> USHIFT
     own, cross, upper = low * low, np.uint64(2) * low * high, high * high

@@ -22,15 +22,20 @@ merged = Tally.merge
 def elements_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     """The elements of a chunk without NaT, and the number of NaT: a view of a contiguous chunk of a
     dtype that is compared as it is."""
-    flat = np.asarray(chunk, dtype).ravel(order="K")
-    if dtype.kind in "bMm":
-        flat = flat.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))
-    values = np.require(flat, selection_dtype(dtype), ["C", "A"])
+    values = flat(chunk, dtype)
     if dtype.kind not in "Mm":
         return values, 0
     is_valid = values != np.iinfo(np.int64).min  # NaT
     n_nat = len(values) - int(np.count_nonzero(is_valid))
     return (values[is_valid], n_nat) if n_nat else (values, 0)
+
+
+def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """All elements of a chunk, as they are compared: in C order if it is contiguous in that."""
+    values = np.asarray(chunk, dtype).ravel(order="K")
+    if dtype.kind in "bMm":
+        values = values.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))
+    return np.require(values, selection_dtype(dtype), ["C", "A"])
 
 
 def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:

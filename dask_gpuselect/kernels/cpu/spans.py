@@ -27,7 +27,7 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     out = np.empty(most + RUN, values.dtype)
     ends, wanted = brackets.ends, brackets.wanted
     if len(ends) <= FEW_ENDS:
-        bars, is_above = _bars(ends, wanted)
+        bars, is_above = bars_of(ends, wanted)
         total, equal, n_missing, found = _compiled(_tally_few, values.dtype)(
             values, bars, is_above, ends, wanted, most, out
         )
@@ -46,7 +46,9 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     return Tally(below, upto, candidates, values.size - n_missing, n_missing)
 
 
-def _bars(ends: NDArray[Any], wanted: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def bars_of(
+    ends: NDArray[Any], wanted: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Values such that the number of them that are less than an element is its open cell, or if it
     is an end that of a neighbouring cell, a wanted one if there is one; and whether it is the one
     above."""
@@ -82,7 +84,7 @@ def _tally_few(
     found = 0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
-        _count_bars(run, bars, cell)
+        count_bars(run, bars, cell)
         missing = 0
         for k in range(run.size):
             missing += is_missing(run[k])
@@ -168,7 +170,7 @@ def _unmark(
 
 
 @register_jitable
-def _count_bars(run: Any, bars: Any, cell: Any) -> None:
+def count_bars(run: Any, bars: Any, cell: Any) -> None:
     """How many bars are less than each element: six of them at a time, in registers."""
     cell[:] = 0
     n = bars.size // 6 * 6

@@ -15,10 +15,12 @@ from dask_gpuselect.kernels.reference import (
     residuals,
     sampling,
     selection,
+    weighing,
 )
 
 BACKEND = Backend(
     selection=selection,
+    weighing=weighing,
     sampling=sampling,
     moments=moments,
     measures=measures,

@@ -1,0 +1,651 @@
+"""Weighted elements of NumPy chunks, in both loads, compiled by Numba.
+
+Of 1e7 normal float64 with float64 weights on one thread, `weighed` and `cuts` take 1.5 times as
+long as `cells.cuts` of the elements alone (12.7 and 8.4 ns an element), and `weighed` and `tally`
+at six ends 2.6 times as long as `spans.tally` (4.0 and 1.5 ns). Weights that are no float64 are
+integers beyond 2**53, and rare: the reference takes them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.compiling import Types, by_types, compiles
+from dask_gpuselect.kernels.cpu.cells import (
+    CHANGED,
+    OVERSAMPLING,
+    SORT_AT_MOST,
+    brackets_of_cells,
+)
+from dask_gpuselect.kernels.cpu.draws import sample
+from dask_gpuselect.kernels.cpu.moments import (
+    CARRY_EVERY,
+    UMASK,
+    USHIFT,
+    add_at,
+    carry,
+    plus_product,
+    whole_of,
+)
+from dask_gpuselect.kernels.cpu.selection import flat
+from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, bars_of, count_bars
+from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.reference import weighing as reference
+from dask_gpuselect.kernels.reference.selection import HEAVY
+from dask_gpuselect.kernels.reference.weighing import in_units
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
+from dask_gpuselect.maths.weights import ExactSums, WeightedCuts, WeightedTally
+
+# --- Elements that take part ----------------------------------------------------------------------
+
+
+def weighed(
+    chunk: Accompanied, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.float64], int]:
+    """The valid elements that weigh anything, and their weights; see `reference.weighing.weighed`.
+
+    Views of contiguous arrays where every element takes part: then it reads them once, and no
+    more.
+    """
+    weights = chunk.companions["weights"]
+    if weights.dtype.kind in "iu" and weights.max(initial=0) > reference.WHOLE:
+        return reference.weighed(chunk, dtype)
+    # As the elements lie in memory, so that a transposed chunk is not copied.
+    axes = np.argsort([-abs(stride) for stride in chunk.values.strides], kind="stable").tolist()
+    values = flat(np.ascontiguousarray(chunk.values.transpose(axes)), dtype)
+    weights = np.require(weights.transpose(axes).ravel(), np.float64, ["C", "A"])
+    has_nat = dtype.kind in "Mm"
+    if chunk.keeps is not None:
+        keeps = chunk.keeps.transpose(axes).ravel()
+    elif _compiled(_all_take_part, values.dtype)(values, weights, has_nat):
+        return values, weights, 0
+    else:
+        keeps = np.broadcast_to(True, values.shape)
+    out, out_weights = np.empty_like(values), np.empty_like(weights)
+    found, n_missing, n_negative, n_not_finite = _compiled(_take_part, values.dtype)(
+        values, weights, keeps, has_nat, out, out_weights
+    )
+    if n_negative:
+        raise ValueError(reference.NEGATIVE)
+    if n_not_finite:
+        raise ValueError(reference.NOT_FINITE)
+    return out[:found], out_weights[:found], n_missing
+
+
+NAT = np.iinfo(np.int64).min
+
+
+@by_types
+def _is_missing(value: Any, has_nat: Any) -> Any:
+    """Whether a value is NaN, or NaT where there may be such."""
+    if isinstance(value, types.Float):
+        return lambda value, has_nat: value != value
+    if value == types.int64:
+        return lambda value, has_nat: has_nat & (value == NAT)
+    return lambda value, has_nat: False
+
+
+def _all_take_part(x: Any, weights: Any, has_nat: Any) -> Any:
+    """Whether all weights are positive and finite, and no element is missing."""
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        run_weights = weights[start : min(start + RUN, x.size)]
+        n_out = 0
+        for k in range(run.size):
+            is_usual = (run_weights[k] > 0) & (run_weights[k] < np.inf)
+            n_out += (not is_usual) | _is_missing(run[k], has_nat)
+        if n_out:
+            return False
+    return True
+
+
+def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_weights: Any) -> Any:
+    """Write out those that take part; count them, the missing ones, and what weights are not."""
+    found, n_missing, n_negative, n_not_finite = 0, 0, 0, 0
+    for k in range(x.size):
+        weight, is_kept = weights[k], keeps[k]
+        n_negative += is_kept & (weight < 0)
+        n_not_finite += is_kept & (not weight < np.inf)
+        weighs, is_missing = is_kept & (weight > 0), _is_missing(x[k], has_nat)
+        n_missing += weighs & is_missing
+        out[found], out_weights[found] = x[k], weight
+        found += weighs & (not is_missing)
+    return found, n_missing, n_negative, n_not_finite
+
+
+# --- Load 1 ---------------------------------------------------------------------------------------
+
+
+def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
+    """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
+
+    Reads the chunk once, and its weights three times. Scratch: about 200 bytes for each pivot, and
+    twice what the heavy cells hold.
+    """
+    if weights.dtype != np.float64:
+        return reference.cuts(values, weights, n_pivots)
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    # Of such units there are less than 2**62 in all.
+    unit = (math.frexp(total)[1] if total < np.inf else 1024 + len(weights).bit_length()) - 61
+    pivots = values[:0]
+    if len(values) > SORT_AT_MOST:
+        pivots = _sample_pivots(values, weights, unit, total / n_pivots, n_pivots)
+    scale = math.ldexp(1.0, -unit // 2), math.ldexp(1.0, -unit - -unit // 2)
+    inside, equal, square = _compiled(_classify, values.dtype)(
+        values, weights, *tree_of(pivots), *scale
+    )
+    upto = np.cumsum(inside + equal, axis=0)
+    totals, upto = upto[-1], upto[: len(pivots)]
+    below = upto - equal[: len(pivots)]
+    pivots, below, upto = _with_heavy_split(
+        pivots, below, upto, totals, values, weights, unit, n_pivots
+    )
+    unknown = np.full(len(pivots), np.nan)
+    sizes, n, n_missing, weight, of_unit = (
+        np.array([number], np.int64) for number in (len(pivots), totals[0], 0, totals[1], unit)
+    )
+    return WeightedCuts(
+        pivots=pivots,
+        below=below[:, 0],
+        upto=upto[:, 0],
+        distance=unknown,
+        slack=unknown,
+        sizes=sizes,
+        n_valid=n,
+        n_missing=n_missing,
+        weight_below=below[:, 1],
+        weight_upto=upto[:, 1],
+        weight=weight,
+        unit=of_unit,
+        square=np.array([square]),
+    )
+
+
+def _even_places(units: IntArray, totals: IntArray, n_steps: int) -> IntArray:
+    """The places among sorted elements at which steps end. A step's share of the number of elements
+    and its share of the weight, of these totals, add up to ``2 / n_steps``; or it is one heavy
+    element."""
+    shares = np.arange(1, len(units) + 1) / totals[0] + np.cumsum(units) / max(totals[1], 1)
+    return np.flatnonzero(np.diff(np.floor(shares * (n_steps / 2)), prepend=0))
+
+
+def _sample_pivots(
+    values: NDArray[Any], weights: NDArray[np.float64], unit: int, share: float, n_pivots: int
+) -> NDArray[Any]:
+    """About twice `n_pivots` distinct pivots, at even steps through a sorted sample, and all
+    elements that weigh more than a share.
+
+    A sample that knew nothing of these would leave cells too heavy, and to split them takes one
+    more pass: of 1e7 elements with lognormal weights (sigma 3) 22 ns an element instead of 13.
+    """
+    n_steps = 1 << ((2 * n_pivots + 1).bit_length() - 1)  # one more than a tree has nodes
+    size = min(OVERSAMPLING * n_steps, len(values))
+    heavy = values[weights > share] if weights.max() > share else values[:0]
+    drawn, light = sample(values, size), np.minimum(sample(weights, size), share)
+    order = np.argsort(drawn)
+    units = in_units(light[order], unit)
+    places = _even_places(units, np.array([size, units.sum()]), n_steps)
+    return np.unique(np.concatenate([drawn[order[places[: n_steps - 1]]], heavy]))
+
+
+def _with_heavy_split(
+    pivots: NDArray[Any],
+    below: IntArray,
+    upto: IntArray,
+    totals: IntArray,
+    values: NDArray[Any],
+    weights: NDArray[np.float64],
+    unit: int,
+    n_pivots: int,
+) -> tuple[NDArray[Any], IntArray, IntArray]:
+    """Divide the cells that hold more than `HEAVY` times their share of the elements or of the
+    weight, at exactly even steps. Without a pivot that is all there is.
+
+    Numbers of elements and weights are columns of two.
+    """
+    before = np.concatenate([np.zeros((1, 2), np.int64), upto])
+    inside = np.concatenate([below, totals[np.newaxis]]) - before
+    most = HEAVY * np.maximum(totals / n_pivots, 1) if len(pivots) else 0
+    heavy = np.flatnonzero((inside > most).any(axis=1))
+    if len(heavy) == 0:
+        return pivots, below, upto
+    held, held_weights = values, weights
+    if len(pivots):
+        brackets = brackets_of_cells(pivots, heavy)
+        gathered = tally(values, weights, brackets, int(inside[heavy, 0].sum()))
+        if gathered is None:
+            raise RuntimeError(CHANGED)
+        held, held_weights = gathered.candidates.on_host(), gathered.weights
+    order = np.argsort(held)
+    held, units = held[order], in_units(held_weights[order], unit)
+
+    within = np.unique(held[_even_places(units, totals, 2 * n_pivots)])
+    sums = np.zeros((len(held) + 1, 2), np.int64)
+    sums[1:, 0], sums[1:, 1] = np.arange(1, len(held) + 1), np.cumsum(units)
+    cell = np.searchsorted(pivots, within)
+    base = before[cell] - sums[np.append(0, np.searchsorted(held, pivots))[cell]]
+    all_pivots = np.concatenate([pivots, within])
+    order = np.argsort(all_pivots)
+    return (
+        all_pivots[order],
+        np.concatenate([below, base + sums[np.searchsorted(held, within)]])[order],
+        np.concatenate([upto, base + sums[np.searchsorted(held, within, "right")]])[order],
+    )
+
+
+def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any, b: Any) -> Any:
+    """For each cell of x the number of elements and their weight in whole units, ``weight * a * b``
+    rounded down: of those below its pivot, and of those equal to it. And the sum of the squares
+    of the weights, before they are rounded.
+
+    Where an element goes is looked up for a whole run first: 9.5 ns an element; 12.3 where it is
+    looked up as the element is added.
+    """
+    n_cells = pivots.size
+    # Two copies, for even and odd elements, as in `cells`.
+    sums = np.zeros((2, 2 * n_cells, 2), np.int64)
+    cell = np.empty(RUN, np.uint32)
+    place = np.empty(RUN, np.int32)
+    units = np.empty(RUN, np.int64)
+    leaf = np.uint32(n_cells)
+    square = 0.0
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        run_weights = weights[start : min(start + RUN, x.size)]
+        walk(run, tree, pivots, levels, cell)
+        for k in range(run.size):
+            exact = run_weights[k] * a * b
+            units[k] = np.int64(exact)
+            square = plus_product(square, exact, exact)
+        for k in range(run.size):
+            at = np.int32(cell[k] - leaf)
+            place[k] = at + np.int32(n_cells) * np.int32(run[k] == pivots[at])
+        for k in range(0, run.size - 1, 2):
+            i, j = np.int64(place[k]), np.int64(place[k + 1])
+            sums[0, i, 0] += 1
+            sums[0, i, 1] += units[k]
+            sums[1, j, 0] += 1
+            sums[1, j, 1] += units[k + 1]
+        if run.size % 2:
+            i = np.int64(place[run.size - 1])
+            sums[0, i, 0] += 1
+            sums[0, i, 1] += units[run.size - 1]
+    both = sums[0] + sums[1]
+    return both[:n_cells], both[n_cells:], square
+
+
+# --- Load 2 ---------------------------------------------------------------------------------------
+
+
+def tally(
+    values: NDArray[Any], weights: NDArray[np.float64], brackets: Brackets, most: int
+) -> WeightedTally | None:
+    """Counts and exact weights at the ends, and candidates; see `reference.weighing.tally`.
+
+    Scratch: `most` elements and their weights.
+    """
+    if weights.dtype != np.float64:
+        return reference.tally(values, weights, brackets, most)
+    out, out_weights = np.empty(most + RUN, values.dtype), np.empty(most + RUN)
+    ends, wanted = brackets.ends, brackets.wanted
+    if len(ends) <= FEW_ENDS:
+        counts, digits, found = _compiled(_tally_few, values.dtype)(
+            values, weights, *bars_of(ends, wanted), ends, wanted, most, out, out_weights
+        )
+    else:
+        counts, digits, found = _compiled(_tally_many, values.dtype)(
+            values, weights, *tree_of(ends), len(ends), wanted, most, out, out_weights
+        )
+    if found < 0:
+        return None
+    exact = _integers(digits)
+    below, upto = _at_ends(counts, len(ends))
+    weight_below, weight_upto = _at_ends(exact, len(ends))
+    return WeightedTally(
+        below=below,
+        upto=upto,
+        candidates=HostCandidates(out[:found].copy()),
+        n_valid=len(values),
+        n_missing=0,
+        weight_below=weight_below,
+        weight_upto=weight_upto,
+        weight=exact.sum(),
+        weights=out_weights[:found].copy(),
+    )
+
+
+def _at_ends(sums: NDArray[Any], n_ends: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What is below and up to each end, from what is in each open cell and, behind those, what is
+    equal to each end."""
+    equal = sums[n_ends + 1 :]
+    upto = np.cumsum(sums[:n_ends] + equal)
+    return upto - equal, upto
+
+
+def _tally_few(
+    x: Any,
+    weights: Any,
+    bars: Any,
+    is_above: Any,
+    ends: Any,
+    wanted: Any,
+    most: int,
+    out: Any,
+    out_weights: Any,
+) -> Any:
+    """Compare every element with every bar, as `spans.tally` does."""
+    n_ends = ends.size
+    counts = np.zeros(2 * n_ends + 1, np.int64)
+    exact = _exact_sums(counts.size)
+    is_marked = wanted.copy()
+    for j in range(n_ends):
+        is_marked[j + is_above[j]] = True
+    sizes = np.zeros(n_ends + 1, np.int64)
+    place = np.empty(RUN, np.uint8)
+    marks = np.empty(RUN, np.uint8)
+    words = marks.view(np.uint64)
+    found = 0
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        run_weights = weights[start : min(start + RUN, x.size)]
+        if start % BLOCK == 0:
+            _begin_block(weights, start, counts, exact)
+        count_bars(run, bars, place)
+        n_marked = 0
+        for j in range(n_ends + 1):
+            size = np.uint16(0)
+            for k in range(run.size):
+                size = np.uint16(size + np.uint16(place[k] == np.uint8(j)))
+            sizes[j] = size
+            counts[j] += sizes[j]
+            n_marked += sizes[j] * is_marked[j]
+        if n_marked:
+            _take_ends_out(run, ends, is_above, sizes, place, counts)
+            marks[:] = 0
+            for j in range(n_ends + 1):
+                if sizes[j] and wanted[j]:
+                    for k in range(run.size):
+                        marks[k] |= place[k] == np.uint8(j)
+            for w in range(words.size):
+                if words[w]:
+                    for k in range(8 * w, min(8 * w + 8, run.size)):
+                        out[found], out_weights[found] = run[k], run_weights[k]
+                        found += marks[k]
+            if found > most:
+                return counts, exact[0], -1
+        _add_weights(run_weights, place, exact)
+    _end_block(counts, exact)
+    return counts, exact[0], found
+
+
+@register_jitable
+def _take_ends_out(run: Any, ends: Any, is_above: Any, sizes: Any, place: Any, counts: Any) -> None:
+    """Give what equals an end a place of its own, behind those of the cells."""
+    for j in range(ends.size):
+        cell = j + is_above[j]
+        if sizes[cell]:
+            end, own = ends[j], ends.size + 1 + j
+            step = np.uint8(own - cell)
+            size = np.uint16(0)
+            for k in range(run.size):
+                is_end = run[k] == end
+                size = np.uint16(size + np.uint16(is_end))
+                place[k] = np.uint8(place[k] + np.uint8(is_end) * step)
+            counts[cell] -= size
+            counts[own] += size
+
+
+def _tally_many(
+    x: Any,
+    weights: Any,
+    tree: Any,
+    ends: Any,
+    levels: Any,
+    n_ends: int,
+    wanted: Any,
+    most: int,
+    out: Any,
+    out_weights: Any,
+) -> Any:
+    """Classify every element among the ends, as `_classify` does among the pivots."""
+    counts = np.zeros(2 * n_ends + 1, np.int64)
+    exact = _exact_sums(counts.size)
+    is_wanted = np.zeros(counts.size, np.bool_)
+    is_wanted[: n_ends + 1] = wanted
+    cell = np.empty(RUN, np.uint32)
+    place = np.empty(RUN, np.int32)
+    leaf = np.uint32(ends.size)
+    found = 0
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        run_weights = weights[start : min(start + RUN, x.size)]
+        if start % BLOCK == 0:
+            _begin_block(weights, start, counts, exact)
+        walk(run, tree, ends, levels, cell)
+        for k in range(run.size):
+            at = np.int32(cell[k] - leaf)
+            is_end = (run[k] == ends[at]) & (at < n_ends)
+            place[k] = at + np.int32(n_ends + 1) * np.int32(is_end)
+        for k in range(run.size):
+            i = np.int64(place[k])
+            counts[i] += 1
+            out[found], out_weights[found] = run[k], run_weights[k]
+            found += is_wanted[i]
+        if found > most:
+            return counts, exact[0], -1
+        _add_weights(run_weights, place, exact)
+    _end_block(counts, exact)
+    return counts, exact[0], found
+
+
+# --- Exact sums of weights ------------------------------------------------------------------------
+
+# Weights are added in blocks. In a block they are cut in two pieces, whole numbers of 50 bits in
+# units of two powers of two, which add up in 64 bits. A weight that has bits above or below the
+# pieces is added by itself. Where a block is cut decides how fast it is, and nothing else.
+PIECE = 50
+BLOCK = 16 * RUN
+SAMPLED = 9  # weights of a block: the median of them says where it is cut
+ABOVE = 24  # bits that a piece has above that median
+LARGEST = 950  # power of two, and as a negative one the smallest, that blocks are cut at
+
+
+@register_jitable
+def _exact_sums(n_places: Any) -> Any:
+    """The digits of the sum at every place; and of a block the sums of both pieces there, how many
+    elements had been counted before, what is added to cut a weight and is the largest one that is
+    cut, the units of the pieces, and those of one run."""
+    return (
+        np.zeros((n_places, TOTAL_DIGITS), np.int64),
+        np.zeros((n_places, 2), np.int64),
+        np.zeros(n_places, np.int64),
+        np.zeros(3, np.float64),
+        np.zeros(2, np.int64),
+        np.empty((2, RUN), np.float64),
+    )
+
+
+@register_jitable
+def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
+    """Choose where the weights from `start` on are cut."""
+    _end_block(counts, exact)
+    digits, _, _, cutters, units, _ = exact
+    if start % CARRY_EVERY == 0:
+        for i in range(len(digits)):
+            carry(digits[i])
+    block = weights[start : min(start + BLOCK, weights.size)]
+    tops = np.empty(SAMPLED, np.int64)
+    for i in range(SAMPLED):
+        tops[i] = math.frexp(block[i * block.size // SAMPLED])[1]
+    tops.sort()
+    top = min(max(tops[SAMPLED // 2] + ABOVE, -LARGEST), LARGEST)
+    cutters[2] = math.ldexp(1.0, top)
+    for piece in range(2):
+        units[piece] = top - PIECE * (piece + 1)
+        cutters[piece] = math.ldexp(1.5, 52 + units[piece])
+
+
+@register_jitable
+def _end_block(counts: Any, exact: Any) -> None:
+    """Add the pieces to the digits."""
+    digits, sums, counted, cutters, units, _ = exact
+    bits = cutters.view(np.int64)
+    for i in range(counts.size):
+        n = counts[i] - counted[i]
+        if n:
+            for piece in range(2):
+                # It may have overflowed. The difference has not.
+                whole = sums[i, piece] - n * bits[piece]
+                add_at(digits[i], 0, whole, units[piece] + DIGIT * TOTAL_POINT)
+                sums[i, piece] = 0
+            counted[i] = counts[i]
+
+
+@register_jitable
+def _add_weights(weights: Any, place: Any, exact: Any) -> None:
+    """Add the weights of a run, each at its place: one copy of the sums for all of them. With two,
+    constant data takes 3.1 ns an element instead of 3.9, and normal data 3.7 instead of 3.3.
+
+    A number that has 1.5 * 2**52 units added to it is rounded to whole units, and its bits are so
+    many more than those of what was added.
+    """
+    digits, sums, _, cutters, _, pieces = exact
+    first, second, largest = cutters
+    high, low = pieces[0], pieces[1]
+    n_alone = 0
+    for k in range(weights.size):
+        weight = weights[k]
+        a = weight + first
+        rest = weight - (a - first)
+        b = rest + second
+        fits = (weight <= largest) & (rest == b - second)
+        n_alone += not fits
+        high[k] = a if fits else first
+        low[k] = b if fits else second
+    bits, low_bits = high.view(np.int64), low.view(np.int64)
+    for k in range(weights.size):
+        i = np.int64(place[k])
+        sums[i, 0] += bits[k]
+        sums[i, 1] += low_bits[k]
+    if n_alone:
+        for k in range(weights.size):
+            if high[k] == first and low[k] == second:  # for none is 0
+                high[k] = weights[k]
+                whole, begin = whole_of(bits[k])
+                add_at(digits[np.int64(place[k])], 0, whole, begin)
+
+
+# --- Exact sums of products -----------------------------------------------------------------------
+
+
+def products(
+    values: NDArray[Any],
+    weights: NDArray[np.float64],
+    ends: NDArray[Any],
+    summed: NDArray[np.bool_],
+) -> ExactSums:
+    """The exact sums of weights times elements in some open cells; see
+    `reference.weighing.products`."""
+    if weights.dtype != np.float64:
+        return reference.products(values, weights, ends, summed)
+    if not summed.any():
+        return np.zeros(len(summed), np.object_)
+    digits = _compiled(_add_products, values.dtype)(
+        values, weights, *tree_of(ends), len(ends), summed
+    )
+    return _integers(digits)
+
+
+def _integers(digits: IntArray) -> ExactSums:
+    return np.array([integer(row) for row in digits], np.object_)
+
+
+def _add_products(
+    x: Any, weights: Any, tree: Any, ends: Any, levels: Any, n_ends: int, summed: Any
+) -> Any:
+    """The digits of the sum of products in each cell that is wanted; 0 in others."""
+    digits = np.zeros((summed.size, SQUARE_DIGITS), np.int64)
+    cell = np.empty(RUN, np.uint32)
+    held = np.empty(1, np.float64)
+    leaf = np.uint32(ends.size)
+    for start in range(0, x.size, RUN):
+        run = x[start : min(start + RUN, x.size)]
+        walk(run, tree, ends, levels, cell)
+        for k in range(run.size):
+            i = np.int64(cell[k] - leaf)
+            if summed[i] and not (i < n_ends and run[k] == ends[i]):
+                size, begin, is_negative = _whole(run[k], held)
+                weight, begin_of_weight, _ = _whole(weights[start + k], held)
+                _add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
+        if start % CARRY_EVERY == 0:
+            for row in digits:
+                carry(row)
+    return digits
+
+
+@by_types
+def _whole(value: Any, held: Any) -> Any:
+    """The size of a finite number as a whole number, where in a sum its lowest bit is, and whether
+    it is negative."""
+
+    def of_float(value: Any, held: Any) -> Any:
+        held[0] = value
+        whole, begin = whole_of(held.view(np.int64)[0])
+        return np.uint64(whole), begin, value < 0
+
+    def of_integer(value: Any, held: Any) -> Any:
+        size = np.uint64(value)
+        return np.uint64(0) - size if value < 0 else size, DIGIT * TOTAL_POINT, value < 0
+
+    return of_float if isinstance(value, types.Float) else of_integer
+
+
+@register_jitable
+def _add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
+    """Add a product of two numbers of 64 bits, from which bit on: four digits, and a fifth as they
+    are shifted."""
+    first, second = a & UMASK, a >> USHIFT
+    third, fourth = b & UMASK, b >> USHIFT
+    own, top = first * third, second * fourth
+    cross, other = first * fourth, second * third
+    middle = (own >> USHIFT) + (cross & UMASK) + (other & UMASK)
+    upper = (middle >> USHIFT) + (cross >> USHIFT) + (other >> USHIFT) + (top & UMASK)
+    i, shift = begin >> 5, np.uint64(begin & 31)
+    before = np.uint64(0)
+    for digit in (own & UMASK, middle & UMASK, upper & UMASK, (upper >> USHIFT) + (top >> USHIFT)):
+        shifted = (digit << shift) + before
+        whole = np.int64(shifted & UMASK)
+        digits[i] += -whole if is_negative else whole
+        before = shifted >> USHIFT
+        i += 1
+    whole = np.int64(before)
+    digits[i] += -whole if is_negative else whole
+
+
+# --- Compilation ----------------------------------------------------------------------------------
+
+
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    weights, weights_out = types.Array(types.float64, 1, "C", readonly=True), types.float64[::1]
+    flags, size = types.Array(types.boolean, 1, "C", readonly=True), types.int64
+    keeps = types.Array(types.boolean, 1, "A", readonly=True)
+    out = (flags, size, values_out, weights_out)
+    return {
+        _all_take_part: (values, weights, types.boolean),
+        _take_part: (values, weights, keeps, types.boolean, values_out, weights_out),
+        _classify: (values, weights, values, values, size, types.float64, types.float64),
+        _tally_few: (values, weights, values, flags, values, *out),
+        _tally_many: (values, weights, values, values, size, size, *out),
+        _add_products: (values, weights, values, values, size, size, flags),
+    }

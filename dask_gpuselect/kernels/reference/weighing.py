@@ -1,0 +1,242 @@
+"""Elements that weigh: the reference. Counts, sums of weights and candidates of one chunk.
+
+What is more than choosing elements happens on the host, by NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import Array, as_type, is_kind, namespace, numpy_dtype, to_host
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.weights import (
+    AT_ONCE,
+    NEGATIVE,
+    NOT_FINITE,
+    ExactSums,
+    WeightedCuts,
+    WeightedTally,
+    exact_products,
+    exact_sums,
+)
+
+WHOLE = 2**53  # integers up to here are float64 numbers
+UNITS = 61  # bits of the sum of a chunk's weights, in its units, or one more
+
+
+def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
+    """The elements of a chunk that take part, and their weights.
+
+    Parameters
+    ----------
+    chunk : Accompanied
+        With weights: real numbers.
+    dtype : dtype
+        What its array says it is.
+
+    Returns
+    -------
+    values : array, shape (n,)
+        As `selection.elements_of` gives them, without NaN, NaT, what weighs nothing and what is
+        left out.
+    weights : array of float64, or of int64 if one of them is beyond 2**53, shape (n,)
+        Of each, all positive.
+    n_missing : int
+        How many NaN and NaT weigh something.
+
+    Raises
+    ------
+    ValueError
+        If a weight of an element that is not left out is negative, NaN, infinite, or an integer
+        from 2**63 on.
+    """
+    flat = (math.prod(chunk.shape),)
+    xp = namespace(chunk.values)
+    values, _ = elements_of(chunk.values, dtype)
+    weights = xp.reshape(chunk.weights, flat)
+    if chunk.keeps is not None:
+        keeps = xp.reshape(chunk.keeps, flat)
+        values, weights = values[keeps], weights[keeps]
+    weights = as_weights(weights)
+    takes = weights > 0
+    n_missing = 0
+    if dtype.kind in "fmM":
+        is_missing = xp.isnan(values) if dtype.kind == "f" else values == np.iinfo(np.int64).min
+        n_missing = int(xp.count_nonzero(is_missing & takes))
+        takes = takes & ~is_missing
+    if bool(xp.all(takes)):
+        return values, weights, n_missing
+    return values[takes], weights[takes], n_missing
+
+
+def as_weights(weights: Array) -> Array:
+    """Weights as float64, or as int64 if one of them is beyond 2**53; checked."""
+    xp = namespace(weights)
+    if is_kind(weights, "real floating"):
+        if bool(xp.any(weights < 0)):
+            raise ValueError(NEGATIVE)
+        if not bool(xp.all(xp.isfinite(weights))):
+            raise ValueError(NOT_FINITE)
+    elif not is_kind(weights, "bool") and weights.shape[0]:
+        if int(xp.min(weights)) < 0:
+            raise ValueError(NEGATIVE)
+        most = int(xp.max(weights))
+        if most >= 2**63:
+            raise ValueError(f"Weights must be below 2**63, and one is {most}.")
+        if most > WHOLE:
+            return as_type(weights, "int64")
+    return weights if numpy_dtype(weights) == np.float64 else as_type(weights, "float64")
+
+
+def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
+    """The cuts of a chunk at pivots at even steps by count, and at even steps by weight.
+
+    Parameters
+    ----------
+    values, weights : array, shape (n,)
+        As `weighed` gives them.
+    n_pivots : int
+        How many pivots to choose of either kind. Equal ones are merged. Between two of them there
+        are neither more elements nor more weight than four steps of either kind.
+
+    Returns
+    -------
+    WeightedCuts
+        Of this one chunk, on the host.
+    """
+    values, weights = to_host(values), to_host(weights)
+    n = len(values)
+    order = np.argsort(values, kind="stable")
+    ordered, weights = values[order], weights[order]
+    del order
+    unit, square = measured(weights)
+    whole = in_units(weights, unit)
+    upto = np.cumsum(whole, out=whole)
+    weight = int(upto[-1]) if n else 0
+    # Steps of whole units: a heavy element is at the end of one, whatever is about it.
+    steps = [i * weight // n_pivots for i in range(1, n_pivots)] if n else []
+    by_weight = np.searchsorted(upto, np.array(steps, np.int64))
+    pivots = np.unique(ordered[np.concatenate([even_positions(n, n_pivots), by_weight])])
+    sums = np.append(np.int64(0), upto)
+    below, upto = (np.searchsorted(ordered, pivots, side) for side in ("left", "right"))
+    unknown = np.full(len(pivots), np.nan)
+    size, n_valid, none = (np.array([each], np.int64) for each in (len(pivots), n, 0))
+    return WeightedCuts(
+        pivots,
+        below,
+        upto,
+        unknown,
+        unknown,
+        size,
+        n_valid,
+        none,
+        sums[below],
+        sums[upto],
+        np.array([weight], np.int64),
+        np.array([unit], np.int64),
+        np.array([square], np.float64),
+    )
+
+
+def measured(weights: NDArray[Any]) -> tuple[int, float]:
+    """The exponent of the unit in which to add up weights, and the sum of their squares in units of
+    its square, to 2**-20."""
+    if not len(weights):
+        return 0, 0.0
+    # Scaled by the largest, so that neither sum can overflow.
+    top = math.frexp(float(weights.max()))[1]
+    total = square = 0.0
+    for begin in range(0, len(weights), AT_ONCE):
+        scaled = np.ldexp(weights[begin : begin + AT_ONCE].astype(np.float64), -top)
+        total += float(scaled.sum())
+        square += float(np.square(scaled).sum())
+    unit = top + math.frexp(total)[1] - UNITS
+    if weights.dtype.kind == "i":
+        unit = max(unit, 0)
+    return unit, math.ldexp(square, 2 * (top - unit))
+
+
+def in_units(weights: NDArray[Any], unit: int) -> IntArray:
+    """The weights in units of ``2**unit``, rounded down."""
+    if weights.dtype.kind == "i":
+        return np.asarray(weights >> unit)
+    whole: IntArray = np.ldexp(weights, -unit).astype(np.int64)
+    return whole
+
+
+def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
+    """Count and weigh a chunk at the ends of `brackets`, and gather its candidates.
+
+    Parameters
+    ----------
+    values, weights : array, shape (n,)
+        As `weighed` gives them.
+    brackets : Brackets
+        On the host.
+    most : int
+        How many candidates there can be.
+
+    Returns
+    -------
+    WeightedTally or None
+        On the host; None if there are more candidates than `most`.
+    """
+    values, weights = to_host(values), to_host(weights)
+    segment, is_inside = places(values, brackets.ends)
+    takes = is_inside & brackets.wanted[segment // 2]
+    if np.count_nonzero(takes) > most:
+        return None
+    n_segments = 2 * len(brackets.ends) + 1
+    counts = np.cumsum(np.bincount(segment, minlength=n_segments))
+    sums = np.cumsum(exact_sums(weights, segment, n_segments))
+    return WeightedTally(
+        counts[:-1:2],
+        counts[1::2],
+        HostCandidates(values[takes]),
+        len(values),
+        0,
+        sums[:-1:2],
+        sums[1::2],
+        sums[-1],
+        weights[takes],
+    )
+
+
+def products(
+    values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
+) -> ExactSums:
+    """The exact sums of weights times elements in some of the open cells between `ends`.
+
+    Parameters
+    ----------
+    values, weights : array, shape (n,)
+        As `weighed` gives them.
+    ends : ndarray, shape (E,)
+        Ascending and distinct.
+    summed : ndarray of bool, shape (E + 1,)
+        In which cells; each of them is between two ends, so all that it holds is finite.
+
+    Returns
+    -------
+    ndarray of Python's integers, shape (E + 1,)
+        In units of ``2**-2176``; 0 for other cells.
+    """
+    values, weights = to_host(values), to_host(weights)
+    segment, is_inside = places(values, ends)
+    takes = is_inside & summed[segment // 2]
+    return exact_products(values[takes], weights[takes], segment[takes] // 2, len(summed))
+
+
+def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
+    """The segment of each element, an even number for a cell and an odd one for an end; and whether
+    it is in a cell."""
+    segment = np.searchsorted(ends, values, side="left")
+    segment += np.searchsorted(ends, values, side="right")
+    return segment, segment % 2 == 0

@@ -1,0 +1,189 @@
+"""Brackets of weighted quantiles, from cuts with sums of weights that were rounded down.
+
+A bracket is proven as one of ranks is: at every pivot of all chunks the sum of the weights up to it
+is bounded from both sides, by what each chunk knows at its own pivots. What is wanted is bounded as
+well, for it is a share of the sum of all weights, which the first load knows to some bits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+
+import numpy as np
+
+from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
+from dask_gpuselect.maths.envelope import Envelope, Sums, cells_between, most_inside
+from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts
+
+SUM_BITS = 61  # of a sum of the weights of all chunks, at most; a unit more for each chunk
+ROUNDING = Fraction(1, 2**52)  # more than what `weight_finish.share_of` rounds away
+SQUARE_ERROR = Fraction(1, 2**19)  # of a sum of `WeightedCuts.square`, more than they have
+# So many values with more elements than a cell has are made ends, for each bracket.
+MOST_TIED = 16
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Bounds of a sum of weights that a wanted element is the first to reach, or to pass.
+
+    Parameters
+    ----------
+    least, most : Fraction
+        The sum is in [least, most].
+    passes : bool
+        Whether the element is the first up to which the elements weigh more than the sum, instead
+        of the first up to which they weigh as much.
+    rank : int, optional
+        Of the element, if that is known whatever the weights: 0, or -1 for the largest one.
+    """
+
+    least: Fraction
+    most: Fraction
+    passes: bool = False
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightEnvelope:
+    """Bounds of what the elements up to every distinct pivot weigh, and of what all weigh.
+
+    Parameters
+    ----------
+    counts : Envelope
+        Of the numbers of elements.
+    n_valid : int
+    lower, upper : ndarray of int64, shape (K,)
+        In units that all chunks have in common.
+    least, most : int
+        Of all elements, in these units.
+    squares : tuple of Fraction
+        Bounds of the sum of the squares of all weights.
+    """
+
+    counts: Envelope
+    n_valid: int
+    lower: IntArray
+    upper: IntArray
+    least: int
+    most: int
+    squares: tuple[Fraction, Fraction]
+
+    @classmethod
+    def of(cls, cuts: WeightedCuts) -> WeightEnvelope:
+        """By the cuts of all chunks, some of which have elements."""
+        unit = _common_unit(cuts)
+        shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
+        at_pivots = np.repeat(shift, cuts.sizes)
+        # Rounding has taken less than a unit from each element.
+        sums = Sums(
+            _in_units(cuts.weight_upto, at_pivots),
+            -_in_units(-cuts.weight_below - cuts.below, at_pivots),
+            -_in_units(-cuts.weight_upto - cuts.upto, at_pivots),
+            -_in_units(-cuts.weight - cuts.n_valid, shift),
+        )
+        counts = Envelope.of(cuts)
+        lower, upper = counts.bounds(cuts, sums)
+        least = int(_in_units(cuts.weight, shift).sum())
+        square = Fraction(float(np.ldexp(cuts.square, 2 * shift).sum()))
+        around = square * (1 - SQUARE_ERROR), square * (1 + SQUARE_ERROR)
+        n_valid = int(cuts.n_valid.sum())
+        return cls(counts, n_valid, lower, upper, least, int(sums.most.sum()), around)
+
+    def share(self, q: float, *, passes: bool = False) -> Reach:
+        """The share q of all weights."""
+        share = Fraction(q)
+        least, most = share * self.least * (1 - ROUNDING), share * self.most * (1 + ROUNDING)
+        return Reach(least, most, passes, {0.0: 0, 1.0: -1}.get(q))
+
+    def window(self, q: float) -> tuple[Reach, Reach]:
+        """The ends of the window of the estimator of type 7: see `weight_finish.window_means`."""
+        share, rest = Fraction(q), 1 - Fraction(q)
+        # The window's width: the sum of squares by the sum, which is at most that sum itself.
+        narrow, wide = self.squares[0] / self.most, Fraction(self.most)
+        if self.least > 0:
+            wide = min(wide, self.squares[1] / self.least)
+        low = [max(share * (self.least - wide), Fraction(0)), share * (self.most - narrow)]
+        high = [share * self.least + rest * narrow, share * self.most + rest * wide]
+        return (
+            Reach(low[0], low[1], True, 0 if q == 0 else None),
+            Reach(high[0], high[1], False, -1 if q == 1 else None),
+        )
+
+    def positions(self, wanted: Sequence[Reach]) -> tuple[IntArray, IntArray]:
+        """Between which of the distinct pivots the wanted elements are: (lo, hi]."""
+        least = np.array([ceil(each.least) for each in wanted], np.int64)
+        most = np.array(
+            [floor(each.most) + 1 if each.passes else ceil(each.most) for each in wanted], np.int64
+        )
+        lo = np.searchsorted(self.upper, least, side="left") - 1
+        hi = np.searchsorted(self.lower, most, side="left")
+        ends = np.array([0, self.n_valid - 1], np.int64)
+        lo_by_rank, hi_by_rank = self.counts.positions(ends, ends)
+        for i, each in enumerate(wanted):
+            if each.rank is not None:
+                lo[i], hi[i] = lo_by_rank[each.rank], hi_by_rank[each.rank]
+        return lo, hi
+
+    def brackets(self, lo: IntArray, hi: IntArray) -> Brackets:
+        """The cells of the brackets (lo, hi]."""
+        return cells_between(self.counts, lo, hi, counted=self._tied_inside(lo, hi))
+
+    def _tied_inside(self, lo: IntArray, hi: IntArray) -> IntArray:
+        """Positions inside of brackets of the pivots with the most ties: more than a cell has.
+
+        Elements that weigh next to nothing are not told apart by what they weigh, so a bracket may
+        hold any number of values.
+        """
+        n_values = len(self.lower)
+        inside = np.flatnonzero(covered(np.arange(n_values), lo + 1, hi)[1:])
+        ties = self.counts.ties[inside]
+        is_tied = ties > max(self.n_valid // n_values, 1)
+        inside, ties = inside[is_tied], ties[is_tied]
+        most = MOST_TIED * len(lo)
+        return inside if len(inside) <= most else inside[np.argsort(-ties, kind="stable")[:most]]
+
+
+def find_share_brackets(cuts: WeightedCuts, q: Sequence[float], *, with_next: bool) -> Brackets:
+    """Brackets of the first elements up to which shares q of all weights are reached; and of the
+    next larger ones, if they are wanted."""
+    if not (len(q) and cuts.n_valid.any()):
+        return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
+    envelope = WeightEnvelope.of(cuts)
+    return envelope.brackets(
+        *envelope.positions([envelope.share(each, passes=with_next) for each in q])
+    )
+
+
+def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrackets:
+    """Brackets of both ends of the windows of the estimator of type 7, and what is between."""
+    if not (len(q) and cuts.n_valid.any()):
+        nothing = np.zeros(1, np.bool_)
+        return WeightedBrackets(cuts.pivots[:0], nothing, nothing)
+    envelope = WeightEnvelope.of(cuts)
+    windows = [envelope.window(each) for each in q]
+    lo, hi = envelope.positions([end for window in windows for end in window])
+    found = envelope.brackets(lo, hi)
+    ends = np.searchsorted(envelope.counts.values, found.ends)
+    # From where the first bracket ends to where the second begins, unless they overlap.
+    begin, end = hi[::2], lo[1::2]
+    is_apart = begin < end
+    between = covered(ends, begin[is_apart], end[is_apart])
+    summed = between & ~found.wanted & (most_inside(envelope.counts, ends) > 0)
+    return WeightedBrackets(found.ends, found.wanted, summed)
+
+
+def _common_unit(cuts: WeightedCuts) -> int:
+    """The exponent of the smallest unit in which the sum of all weights fits int64."""
+    rows = zip(cuts.weight.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
+    known = [(weight + n, unit) for weight, n, unit in rows if n]
+    least = min(unit for _, unit in known)
+    total = sum(weight << (unit - least) for weight, unit in known)
+    return int(least + max(total.bit_length() - SUM_BITS, 0))
+
+
+def _in_units(sums: IntArray, shift: IntArray) -> IntArray:
+    """Sums times ``2**shift``, rounded down; of negative ones so their size is rounded up."""
+    return (sums << np.maximum(shift, 0)) >> np.clip(-shift, 0, 63)
