@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
@@ -24,6 +24,7 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
@@ -83,6 +84,11 @@ class WeightedQuantiles(Question):
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
     if_none: str = field(default="empty", kw_only=True)
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        about = self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
+        return WeightedLaneQuantiles(*about, if_none=self.if_none)
 
     @property
     def share(self) -> int:
