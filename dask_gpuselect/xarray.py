@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
-from xarray.computation.weighted import Weighted
 
 from dask_gpuselect.arguments import public
 from dask_gpuselect.boxplot import describe as boxplot
@@ -23,6 +22,11 @@ from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.methods import also_replace
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread
+
+try:
+    from xarray.computation.weighted import Weighted
+except ImportError:  # before 2025.4
+    from xarray.core.weighted import Weighted  # type: ignore[import-not-found, no-redef]
 
 Dims = str | Iterable[Hashable] | None
 
@@ -117,7 +121,7 @@ def _answered(
         name=array.name,
     )
     if keeps_attrs is None:
-        keeps_attrs = xr.get_options()["keep_attrs"] is not False
+        keeps_attrs = xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
     if keeps_attrs:
         result.attrs = dict(array.attrs)
     if q is None:
