@@ -182,6 +182,8 @@ A_TENTH = [
     ("abs(x - median(x)).max()", [3]),
     slow("median(abs(x - median(x)))", [4]),
     ("median(x[x > 0.5])", [2]),
+    ("median(x, where=x > 0.5)", [2]),
+    slow("describe_boxplot((x * 60_000).astype('u2'), nodata=[0, 7])", [2]),
     slow("median(x.astype('f2'))", [2]),
     slow("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
     slow("order_statistic(x, x.size // 2, strategy='sort_and_choose')", [3]),  # not all at once
@@ -270,6 +272,7 @@ COLUMNS = [
     slow("describe_boxplot(x.reshape(-1, 1000), axis=0, whis=0, max_fliers=20)", [6]),
     # Sixty columns of two chunks each.
     ("median(x.reshape(60, 1000, -1), axis=1)", [1]),
+    slow("median((x.reshape(60, 1000, -1) * 999).astype('u2'), axis=1, nodata=0)", [1]),
 ]
 
 
@@ -310,6 +313,8 @@ def test_the_measurement_sees_data_that_is_held() -> None:
         ("quantile(x, [0.25, 0.5, 0.75])", [2]),
         ("abs(x - median(x)).max()", [3]),
         ("median(x[x > 0.5])", [2]),
+        ("median(x, where=x > 0.5)", [2]),
+        slow("describe_boxplot((x * 60_000).astype('u2'), nodata=[0, 7])", [2]),
         ("median(x.astype('f2'))", [2]),
         ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
     ],
