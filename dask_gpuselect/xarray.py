@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import check_known, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.methods import also_replace
@@ -104,13 +104,12 @@ def _answered(
     """What a function of arrays answers, with the dimensions and coordinates that are left."""
     asked = dict(how)
     keeps_attrs = asked.pop("keep_attrs", None)
+    check_known(keeps_attrs, "keep_attrs")
     if not asked.keys().isdisjoint({"axis", "keepdims"}):
         raise TypeError("a DataArray is reduced along dim, and keeps none of those")
     dims = _reduced(dim, array.dims)
     kept = [name for name in array.dims if name not in dims]
-    for name, lay in (("where", _expanded), ("weights", _whole)):
-        if isinstance(asked.get(name), xr.DataArray):
-            asked[name] = lay(_aligned(asked[name], array, name), array)
+    asked |= _companions(array, asked)
     axes = tuple(array.get_axis_num(name) for name in dims)
     found = function(array.data, *([] if q is None else [q]), axis=axes, **asked)
     lost = [name for name, each in array.coords.items() if not set(each.dims) <= set(kept)]
@@ -128,6 +127,16 @@ def _answered(
         return result
     shares = np.asarray(q, np.float64) / scale
     return result.assign_coords(quantile=("quantile", shares) if shares.ndim else shares)
+
+
+def _companions(array: xr.DataArray, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that are DataArrays, as arrays that go with the data."""
+    ways = {"where": _expanded, "weights": _whole}
+    return {
+        name: lay(_aligned(how[name], array, name), array)
+        for name, lay in ways.items()
+        if isinstance(how.get(name), xr.DataArray)
+    }
 
 
 def _aligned(companion: xr.DataArray, array: xr.DataArray, name: str) -> xr.DataArray:
@@ -180,7 +189,6 @@ class ExactDataArray(_Reductions):
     def _reduced(self, function: Any, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
         return _answered(self._array, function, dim, how, *q)
 
-    @public()
     def describe_boxplot(self, dim: Dims = None, **how: Any) -> Boxplot:
         """A box for every lane along some dimensions.
 
@@ -189,7 +197,8 @@ class ExactDataArray(_Reductions):
         dim : str or iterable of hashable, optional
             To reduce; all by default.
         **how
-            For `dask_gpuselect.describe_boxplot`.
+            For `dask_gpuselect.describe_boxplot`. A `where` that is a DataArray has the same labels
+            as the data, and is broadcast by the names of its dimensions.
 
         Returns
         -------
@@ -206,6 +215,7 @@ class ExactDataArray(_Reductions):
         if len(kept) == 1 and _is_known(self._array, kept[0]):
             how.setdefault("labels", [str(label) for label in self._array[kept[0]].values])
         axes = tuple(self._array.get_axis_num(name) for name in dims)
+        how |= _companions(self._array, how)
         return boxplot.describe_boxplot(self._array.data, axes, **how)
 
 
@@ -262,6 +272,7 @@ def _is_known(array: xr.DataArray, name: Hashable) -> bool:
 
 
 def _reduced(dim: Dims, known: tuple[Hashable, ...]) -> list[Hashable]:
+    check_known(dim, "dim")
     dims: list[Hashable] = [*known] if dim is None else [dim] if isinstance(dim, str) else [*dim]
     unknown = [name for name in dims if name not in known]
     if unknown:

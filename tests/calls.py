@@ -10,6 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -256,6 +257,10 @@ def calls() -> dict[str, Call]:
 SPECIAL = {"to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
 
 
+XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
+XARRAY += ("mad", "nanmad", "iqr", "naniqr")
+
+
 def _of_xarray() -> dict[str, Call]:
     import xarray as xr
 
@@ -269,7 +274,19 @@ def _of_xarray() -> dict[str, Call]:
         table = xr.Dataset({"a": ("n", da.from_array(LANE, chunks=5))})
         return table.exact.describe_boxplot(**how)
 
-    return {
+    found = {}
+    for name in XARRAY:
+        asked = {"dim": None, "nodata": None, "keep_attrs": None}
+        asked |= {"q": 0.5, "method": "linear"} if name.endswith("ile") else {}
+
+        def of_either(name: str = name, is_table: bool = False, **how: Any) -> Any:
+            array = xr.DataArray(da.from_array(A, chunks=2), name="a")
+            return getattr((array.to_dataset() if is_table else array).exact, name)(**how)
+
+        of_table = partial(of_either, is_table=True)
+        found[f"xarray.ExactDataArray.{name}"] = Call(of_either, {}, asked)
+        found[f"xarray.ExactDataset.{name}"] = Call(of_table, {}, asked)
+    return found | {
         "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
         "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),
     }

@@ -115,6 +115,18 @@ def test_answers_are_what_they_say() -> None:
 
 
 @pytest.mark.parametrize("axis", [None, 0])
+@pytest.mark.parametrize("ask", [median, mad])
+def test_masks(ask: Callable[..., Any], axis: int | None) -> None:
+    source, x = counted()
+    whole = source.whole()
+    wanted = ask(whole, axis=axis, where=whole > 0.3)
+    for where in (whole > 0.3, x > 0.3, da.from_array(whole > 0.3, chunks=7)):
+        found = ask(x, axis=axis, where=where)
+        assert type(found) is da.Array
+        np.testing.assert_array_equal(found.compute(), wanted)
+
+
+@pytest.mark.parametrize("axis", [None, 0])
 def test_a_mapping_and_a_list_of_arrays(axis: int | None) -> None:
     source, x = counted()
     boxes = describe_boxplot({"x": x, "twice": x * 2}, axis=axis).compute()

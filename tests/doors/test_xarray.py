@@ -195,6 +195,15 @@ def test_masks_are_broadcast_by_name(name: str, dim: Any) -> None:
             )
 
 
+def test_boxes_with_masks() -> None:
+    loaded = cube()
+    keeps = loaded.y > "b"
+    for each in (keeps, keeps.chunk()):
+        boxes = chunked(loaded).exact.describe_boxplot(where=each).compute()
+        assert boxes[0].med == float(loaded.where(keeps).median())
+        assert boxes[0].n_left_out == 40 * 2 * 6
+
+
 def test_masks_of_other_labels_are_refused() -> None:
     array = chunked(cube())
     with pytest.raises(ValueError, match="exact"):
