@@ -125,13 +125,14 @@ def test_equal_weights_are_as_none() -> None:
 
 
 def test_what_a_running_sum_of_floats_decides_otherwise() -> None:
-    values, weights = np.arange(1.0, 11), np.full(10, 0.1)
-    # Nine tenths of ten times 0.1: the running sum says 0.9999999999999999 for all of it.
-    assert np.quantile(values, 0.7, weights=weights, method="inverted_cdf") == 7
-    small = np.array([1.0, *np.full(9, 1e-16)])
-    ours = quantile(da.from_array(values, chunks=3), 1.0, small).compute()
-    assert ours == 10
-    assert np.quantile(values, 1.0, weights=small, method="inverted_cdf") == 1
+    values, weights = np.arange(1.0, 7), np.full(6, 0.3)
+    assert np.quantile(values, 0.5, weights=weights, method="inverted_cdf") == 4
+    assert quantile(da.from_array(values, chunks=4), 0.5, weights).compute() == 3
+    assert quantile(values, 0.5, weights, "averaged_inverted_cdf") == 3.5
+    # The largest element has a weight, however small.
+    weights = np.array([1.0, *np.full(5, 1e-17)])
+    assert np.quantile(values, 1.0, weights=weights, method="inverted_cdf") == 1
+    assert quantile(da.from_array(values, chunks=4), 1.0, weights).compute() == 6
 
 
 @pytest.mark.parametrize("method", WEIGHTED)

@@ -43,7 +43,13 @@ from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
-from dask_gpuselect.maths.weights import ExactSums, WeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import (
+    NEGATIVE,
+    NOT_FINITE,
+    ExactSums,
+    WeightedCuts,
+    WeightedTally,
+)
 
 # --- Elements that take part ----------------------------------------------------------------------
 
@@ -75,9 +81,9 @@ def weighed(
         values, weights, keeps, has_nat, out, out_weights
     )
     if n_negative:
-        raise ValueError(reference.NEGATIVE)
+        raise ValueError(NEGATIVE)
     if n_not_finite:
-        raise ValueError(reference.NOT_FINITE)
+        raise ValueError(NOT_FINITE)
     return out[:found], out_weights[:found], n_missing
 
 
