@@ -93,10 +93,35 @@ class Sums(Arrays):
         return self.carried(first, self.aligned(first, n) - other.aligned(first, n))
 
     def times(self, q: float) -> Self:
-        """The products with a float64, not negative and below 2**16."""
+        """The products with a float64, from 0 to 1, each rounded once to 53 bits.
+
+        As NumPy rounds them where it counts elements: the 0.1 of a user is a little more than a
+        tenth, and of ten equal weights the first one is wanted. All of a weight is all of it.
+        """
+        if q == 1:
+            return self
         p, denominator = q.as_integer_ratio()
         places, shift = divmod(1 - denominator.bit_length(), DIGIT)
-        return self._times([(p << shift) >> DIGIT * i & MASK for i in range(6)], places)
+        factors = [(p << shift) >> DIGIT * i & MASK for i in range(6)]
+        return self._times(factors, places)._rounded()
+
+    def _rounded(self) -> Self:
+        """The numbers rounded to 53 bits, halves to even."""
+        digits = self.digits
+        top = np.maximum(len(digits) - 1 - np.argmax(digits[::-1] != 0, axis=0), 0)
+        highest = np.take_along_axis(digits, top[None], axis=0)[0]
+        excess = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
+        first = DIGIT * np.arange(len(digits)).reshape(-1, *(1,) * excess.ndim)
+        bits = np.clip(excess - first, 0, DIGIT)  # that each digit loses
+        lost = digits & ((1 << bits) - 1)
+        half = np.where((excess > first) & (excess - first <= DIGIT), 1 << bits >> 1, 0)
+        is_half = ((lost & half) != 0).any(axis=0)
+        place, bit = np.maximum(excess, 0) // DIGIT, np.maximum(excess, 0) % DIGIT
+        last = np.take_along_axis(digits, place[None], axis=0)
+        is_up = is_half & ((lost != half * is_half).any(axis=0) | ((last[0] >> bit & 1) != 0))
+        digits = digits - lost
+        digits += np.where(first == DIGIT * place, is_up.astype(np.int64) << bit, 0)
+        return self.carried(self.first, digits)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """The products with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import to_host, transposed
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.few import slabs
+from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_weights import (
-    ALL_ZERO,
     SortedLanes,
     Wanted,
     WeighedLanes,
@@ -131,27 +131,10 @@ def _keeps(chunk: Accompanied) -> Any:
 
 
 def weights_of(chunk: Accompanied) -> NDArray[Any]:
-    """The weights of a chunk on the host: float64, or int64 where these would be rounded.
-
-    Raises
-    ------
-    ValueError
-        If one of those that take part is negative, NaN, infinite or above ``2**63``.
-    """
+    """The weights of a chunk on the host, checked; see `reference.weighing.weighed`."""
     weights = np.asarray(to_host(chunk.weights))
     # One of each, if they are broadcast.
     few = weights[tuple(slice(None, None if step else 1) for step in weights.strides)]
-    if few.size and not (few.min() >= 0 and few.max() < np.inf):
-        if chunk.keeps is not None:
-            few = np.where(to_host(chunk.keeps), weights, few.dtype.type(0))
-        if (few < 0).any():
-            raise ValueError("Weights must be non-negative.")
-        if not np.isfinite(few).all():
-            raise ValueError(ALL_ZERO)
-    is_wide = few.dtype.kind in "iu" and few.dtype.itemsize == 8 and few.max(initial=0) > WIDE
-    if is_wide and few.max() >= 1 << 63:
-        raise ValueError("Weights must be below 2**63.")
-    return np.broadcast_to(few.astype(np.int64 if is_wide else np.float64, copy=False), chunk.shape)
-
-
-WIDE = 1 << 53
+    if chunk.keeps is not None and few.size and not (few.min() >= 0 and few.max() < np.inf):
+        few = np.where(to_host(chunk.keeps), weights, few.dtype.type(0))
+    return np.broadcast_to(as_weights(few), chunk.shape)
