@@ -97,11 +97,6 @@ class WeightedQuantiles(Question):
     if_none: str = field(default="empty", kw_only=True)
 
     @property
-    def lanes(self) -> LaneQuestion:
-        about = self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
-        return WeightedLaneQuantiles(*about, if_none=self.if_none)
-
-    @property
     def share(self) -> int:
         return pivot_share(len(self.q))
 
