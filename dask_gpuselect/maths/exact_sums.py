@@ -93,35 +93,10 @@ class Sums(Arrays):
         return self.carried(first, self.aligned(first, n) - other.aligned(first, n))
 
     def times(self, q: float) -> Self:
-        """The products with a float64, from 0 to 1, each rounded once to 53 bits.
-
-        As NumPy rounds them where it counts elements: the 0.1 of a user is a little more than a
-        tenth, and of ten equal weights the first one is wanted. All of a weight is all of it.
-        """
-        if q == 1:
-            return self
+        """The exact products with a float64, from 0 to 1."""
         p, denominator = q.as_integer_ratio()
         places, shift = divmod(1 - denominator.bit_length(), DIGIT)
-        factors = [(p << shift) >> DIGIT * i & MASK for i in range(6)]
-        return self._times(factors, places)._rounded()
-
-    def _rounded(self) -> Self:
-        """The numbers rounded to 53 bits, halves to even."""
-        digits = self.digits
-        top = np.maximum(len(digits) - 1 - np.argmax(digits[::-1] != 0, axis=0), 0)
-        highest = np.take_along_axis(digits, top[None], axis=0)[0]
-        excess = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
-        first = DIGIT * np.arange(len(digits)).reshape(-1, *(1,) * excess.ndim)
-        bits = np.clip(excess - first, 0, DIGIT)  # that each digit loses
-        lost = digits & ((1 << bits) - 1)
-        half = np.where((excess > first) & (excess - first <= DIGIT), 1 << bits >> 1, 0)
-        is_half = ((lost & half) != 0).any(axis=0)
-        place, bit = np.maximum(excess, 0) // DIGIT, np.maximum(excess, 0) % DIGIT
-        last = np.take_along_axis(digits, place[None], axis=0)
-        is_up = is_half & ((lost != half * is_half).any(axis=0) | ((last[0] >> bit & 1) != 0))
-        digits = digits - lost
-        digits += np.where(first == DIGIT * place, is_up.astype(np.int64) << bit, 0)
-        return self.carried(self.first, digits)
+        return self._times([(p << shift) >> DIGIT * i & MASK for i in range(6)], places)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """The products with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
@@ -147,22 +122,41 @@ class Sums(Arrays):
     def is_negative(self) -> NDArray[np.bool_]:
         if not len(self.digits):
             return np.zeros(self.digits.shape[1:], np.bool_)
-        negative: NDArray[np.bool_] = self.digits[-1] < 0
-        return negative
+        return np.asarray(self.digits[-1] < 0)
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
         return np.asarray(~self.digits.any(axis=0))
 
-    def whole(self, *, more: bool) -> Self:
-        """The least integers that are no less; or, if `more`, that are larger. Of numbers that are
-        not negative."""
+    def whole(self, more: NDArray[np.bool_]) -> Self:
+        """The least integers that are no less; or, where `more`, that are larger. Of numbers that
+        are not negative."""
         one = np.zeros((1, *self.digits.shape[1:]), np.int64)
         first, n = _span([self, type(self)(0, one)])
         digits = self.aligned(first, n + 1)
         low, high = digits[:-first], digits[-first:]
-        high[0] += 1 if more else low.any(axis=0)
+        high[0] += more | low.any(axis=0)
         return self.carried(0, high)
+
+    def plus_bit(self, place: IntArray, number: IntArray) -> Self:
+        """The sums with small numbers times ``2**place``, counted from the lowest bit."""
+        place = np.maximum(place, 0)
+        at = DIGIT * np.arange(len(self.digits)).reshape(-1, *(1,) * place.ndim)
+        added = np.where(place // DIGIT * DIGIT == at, number, 0) << (place % DIGIT)
+        return self.carried(self.first, self.digits + added)
+
+    def has_bit(self, place: IntArray) -> NDArray[np.bool_]:
+        """Whether a bit is set, counted from the lowest."""
+        place = np.maximum(place, 0)
+        digit = np.take_along_axis(self.digits, (place // DIGIT)[None], axis=0)[0]
+        return np.asarray((digit >> place % DIGIT & 1) != 0)
+
+    def last_bit(self) -> IntArray:
+        """The place of the last of the 53 bits that the numbers have as floats; 0 for zero."""
+        top = np.maximum(len(self.digits) - 1 - np.argmax(self.digits[::-1] != 0, axis=0), 0)
+        highest = np.take_along_axis(self.digits, top[None], axis=0)[0]
+        found = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
+        return np.asarray(np.maximum(found, 0))
 
     def integers(self, unit: int) -> NDArray[np.object_]:
         """Python's integers, in units of ``2**(16 * unit)``, of which all are whole multiples."""
@@ -192,6 +186,59 @@ def _span(parts: Sequence[Sums]) -> tuple[int, int]:
     some = [part for part in parts if len(part.digits)] or list(parts[:1])
     first = min(part.first for part in some)
     return first, max(part.first + len(part.digits) for part in some) - first + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Need:
+    """Sums that others have to reach, or to pass where `passes`."""
+
+    sums: Sums
+    passes: NDArray[np.bool_]
+
+    @classmethod
+    def reached(cls, sums: Sums) -> Self:
+        return cls(sums, np.zeros(sums.digits.shape[1:], np.bool_))
+
+    def minus(self, sums: Sums) -> Self:
+        """What is needed beside other sums."""
+        return type(self)(self.sums.minus(sums), self.passes)
+
+    @property
+    def is_met(self) -> NDArray[np.bool_]:
+        """Whether nothing at all is needed."""
+        return self.sums.is_negative | (self.sums.is_zero & ~self.passes)
+
+
+def needs(weight: Sums, q: float) -> tuple[Need, Need]:
+    """What sums need to reach the share q of all weights, and to pass it.
+
+    Share and sums are exact, and compared when each is rounded to 53 bits: the 0.1 of a user is a
+    little more than a tenth, and of ten equal weights the first one is wanted. NumPy rounds the
+    share where it counts elements; so weights that are counts give what as many elements would. The
+    share 1 is that of all elements, however little the last one weighs.
+    """
+    if q == 1:
+        return Need.reached(weight), Need.reached(weight)
+    product = weight.times(q)
+    if q == 0:
+        return Need.reached(product), Need(product, np.ones(product.digits.shape[1:], np.bool_))
+    # With four digits more, for what is less than the last bit.
+    n = len(product.digits) + 5
+    share = Sums(product.first - 4, product.aligned(product.first - 4, n))
+    last, one = share.last_bit(), np.where(share.is_zero, 0, 1)
+    bits = np.clip(last - DIGIT * np.arange(n).reshape(-1, *(1,) * last.ndim), 0, DIGIT)
+    lost = Sums(share.first, share.digits & ((1 << bits) - 1))  # of each digit
+    share = Sums(share.first, share.digits - lost.digits)
+    is_half = lost.has_bit(last - 1)
+    is_up = is_half & (~lost.plus_bit(last - 1, -one).is_zero | share.has_bit(last))
+    share = share.plus_bit(last, np.where(is_up, one, 0))
+
+    last = share.last_bit()
+    is_even = ~share.has_bit(last)
+    is_power = share.plus_bit(last + 52, -one).is_zero
+    # Halfway to the numbers of 53 bits beside it: an even one takes what is halfway.
+    below, beyond = share.plus_bit(last - 1 - is_power, -one), share.plus_bit(last - 1, one)
+    return Need(below, ~is_even), Need(beyond, is_even)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,28 +284,28 @@ class Running:
         """Those of some rows."""
         return type(self)(self.exponent, self.bits, [limb[rows] for limb in self.limbs])
 
-    def reach(self, sums: Sums, *, beyond: bool = False) -> IntArray:
-        """How many weights of each row have sums below `sums`: so the next reaches that, or passes
-        it if `beyond`. Shape ``(n_rows, ...)``."""
-        is_reached = sums.is_negative
-        if is_reached.any():
-            sums = Sums(sums.first, np.where(is_reached, 0, sums.digits))
-        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(more=beyond))
+    def reach(self, need: Need) -> IntArray:
+        """How many weights of each row have sums that are not enough: so the next has. Shape
+        ``(n_rows,)``."""
+        is_met, sums = need.is_met, need.sums
+        if is_met.any():
+            sums = Sums(sums.first, np.where(is_met, 0, sums.digits))
+        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(need.passes))
         n = self.limbs[0].shape[1]
-        if len(wanted) == 1 and wanted[0].ndim == 1 and n <= COUNTED:
+        if len(wanted) == 1 and n <= COUNTED:
             found = np.count_nonzero(self.limbs[0] < wanted[0][:, None], axis=1)
-            return np.where(is_reached, 0, found)
+            return np.where(is_met, 0, found)
         low, high = np.zeros((2, *wanted[0].shape), np.int64)
         high += n
         for _ in range(n.bit_length()):
             middle = (low + high) >> 1
             is_less, is_equal = np.zeros(low.shape, np.bool_), low < high
-            for limb, need in zip(reversed(self.limbs), reversed(wanted), strict=True):
-                found = taken(limb, middle)
-                is_less |= is_equal & (found < need)
-                is_equal &= found == need
+            for limb, least in zip(reversed(self.limbs), reversed(wanted), strict=True):
+                found = taken(limb, middle[:, None])[:, 0]
+                is_less |= is_equal & (found < least)
+                is_equal &= found == least
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
-        return np.where(is_reached, 0, low)
+        return np.where(is_met, 0, low)
 
     def _limbs_of(self, sums: Sums) -> list[IntArray]:
         """Whole numbers of units, in limbs as these; the largest limb where there are too many."""

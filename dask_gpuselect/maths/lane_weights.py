@@ -24,9 +24,11 @@ from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatA
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
     LEAST,
+    Need,
     Running,
     Sums,
     integers_of,
+    needs,
     quotient,
     squares,
     taken,
@@ -306,11 +308,11 @@ class _Items:
         if wanted.method == TYPE_7:
             found = self._averages(q, wanted.dtype)
             return found, found
-        rest = self.weight.times(q).minus(self.base)
-        found = self._at(self.running.reach(rest))
+        reached, passed = (need.minus(self.base) for need in needs(self.weight, q))
+        found = self._at(self.running.reach(reached))
         if wanted.method != "averaged_inverted_cdf":
             return found, found
-        return found, self._at(self.running.reach(rest, beyond=True))
+        return found, self._at(self.running.reach(passed))
 
     def _at(self, places: IntArray) -> NDArray[Any]:
         return taken(self.values, self._some_item(places)[:, None])[:, 0]
@@ -321,20 +323,19 @@ class _Items:
     def check(self, q: float, wanted: Wanted, below: Sums, upto: Sums) -> None:
         """Raise unless the answers are among the items: if more is wanted than the weight `below`
         the first, and less than the weight `upto` the last."""
-        shares = self.weight.times(q), self.weight.times(q)
+        first, last = needs(self.weight, q)
         if wanted.method == TYPE_7:
-            low, high = window(q, _width(self.weight, self.square), DOUBT / 2)
-            shares = self.weight.share_of(low), self.weight.share_of(high)
-        first, last = shares[0].minus(below), upto.minus(shares[1])
-        is_first = below.is_zero | ~(first.is_negative | first.is_zero)
-        is_last = self.weight.minus(upto).is_zero | ~(last.is_negative | last.is_zero)
+            ends = window(q, _width(self.weight, self.square), DOUBT / 2)
+            first, last = (Need.reached(self.weight.share_of(end)) for end in ends)
+        is_first = below.is_zero | ~first.minus(below).is_met
+        is_last = self.weight.minus(upto).is_zero | last.minus(upto).is_met
         if not (is_first & is_last)[self.n > 0].all():
             raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
 
     def _averages(self, q: float, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The averages over the windows of the estimator of type 7."""
         ends = window(q, _width(self.weight, self.square), DOUBT)
-        low, high = (self.weight.share_of(end) for end in ends)
+        low, high = (Need.reached(self.weight.share_of(end)) for end in ends)
         start = self._some_item(self.running.reach(low.minus(self.base)))
         behind = self.base
         if self.middle is not None:
