@@ -21,9 +21,10 @@ from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
-from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
+from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles, check_not_empty
+from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
@@ -525,7 +526,7 @@ def explain(
     """
     if not isinstance(a, DaskArray):
         raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
-    method = METHODS["lower" if weights is None else "inverted_cdf"]
+    method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     a, question, axes, _ = _asked(a, q, axis, method, **how)
     return plan(Asking(a, question, axes))
@@ -550,6 +551,8 @@ def _quantile(
     `name` is part of the names of layers; q is in ``[0, scale]``.
     """
     chosen = None if strategy is None else strategy_of(strategy)
+    if chosen is not None and how.get("weights") is not None:
+        raise ValueError("a strategy selects among elements that weigh the same: leave out one")
     a, question, axes, is_scalar = _asked(a, q, axis, method, **how)
     form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
     return ask(Asking(a, question, axes, question.dtype, **form), name, chosen)
@@ -566,13 +569,13 @@ def _asked(
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
-) -> tuple[Any, Quantiles, tuple[int, ...], bool]:
+) -> tuple[Any, Quantiles | WeightedQuantiles, tuple[int, ...], bool]:
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
-    if weights is not None:
-        raise NotImplementedError("weights are not implemented yet")
+    is_weighted = weights is not None
     if_none = if_all_left_out(a, where, nodata)
     a = as_accompanied(a, where, nodata, weights, axis)
-    chosen = method if isinstance(method, Method) else check_method(method)
+    check = check_weighted_method if is_weighted else check_method
+    chosen = method if isinstance(method, Method) else check(method)
     shares, is_scalar = probabilities(q, scale)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
@@ -580,9 +583,9 @@ def _asked(
     if if_none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
-    q = tuple(shares.tolist())
-    question = Quantiles(q, chosen.name, skips_missing, source_dtype, dtype, if_none=if_none)
-    return a, question, axes, is_scalar
+    ask_for = WeightedQuantiles if is_weighted else Quantiles
+    about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
+    return a, ask_for(*about, if_none=if_none), axes, is_scalar
 
 
 def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:
