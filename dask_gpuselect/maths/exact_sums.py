@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.lane_moments import two_sum
 
 DIGIT = 16  # bits
 MASK = (1 << DIGIT) - 1
@@ -79,16 +80,23 @@ class Sums(Arrays):
         index = index if isinstance(index, tuple) else (index,)
         return type(self)(self.first, self.digits[:, *index])
 
-    def packed(self) -> Self:
-        """The same numbers, none negative, without digits that are zero in all, in uint16."""
-        some = np.flatnonzero(self.digits.reshape(len(self.digits), -1).any(axis=1))
+    def trimmed(self) -> Self:
+        """The same numbers without digits that are zero in all."""
+        some = np.flatnonzero(self.digits.any(axis=tuple(range(1, self.digits.ndim))))
         if not len(some):
-            return type(self)(0, np.zeros((0, *self.digits.shape[1:]), np.uint16))
+            return type(self)(0, self.digits[:0])
         start, stop = int(some[0]), int(some[-1]) + 1
-        return type(self)(self.first + start, self.digits[start:stop].astype(np.uint16))
+        return type(self)(self.first + start, self.digits[start:stop])
+
+    def packed(self) -> Self:
+        """The same numbers, none negative, in less memory."""
+        found = self.trimmed()
+        return type(self)(found.first, found.digits.astype(np.uint16))
 
     def minus(self, other: Self) -> Self:
         """The differences."""
+        if not len(other.digits):
+            return self
         first, n = _span([self, other])
         return self.carried(first, self.aligned(first, n) - other.aligned(first, n))
 
@@ -168,6 +176,16 @@ class Sums(Arrays):
             total += part.astype(object) << DIGIT * (self.first + i - unit)
         return total
 
+    def pair(self, exponent: int) -> tuple[FloatArray, FloatArray]:
+        """The numbers in units of ``2**exponent``, which leave them below 2**300, as two floats of
+        106 bits together, or some less."""
+        first, second = np.zeros((2, *self.digits.shape[1:]))
+        for i in reversed(range(len(self.digits))):
+            digit = np.ldexp(self.digits[i].astype(np.float64), DIGIT * (i + self.first) - exponent)
+            first, rest = two_sum(first, digit)
+            second += rest
+        return two_sum(first, second)
+
     def leading(self) -> tuple[NDArray[np.float64], IntArray]:
         """The numbers as floats times ``2**(16 * place)``, to 64 bits and more; 0 for zero."""
         shape = self.digits.shape[1:]
@@ -199,6 +217,11 @@ class Need:
     def reached(cls, sums: Sums) -> Self:
         return cls(sums, np.zeros(sums.digits.shape[1:], np.bool_))
 
+    def repeated(self, n: int) -> Self:
+        """The same for `n` rows, of one."""
+        digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
+        return type(self)(Sums(self.sums.first, digits), np.broadcast_to(self.passes, n))
+
     def minus(self, sums: Sums) -> Self:
         """What is needed beside other sums."""
         return type(self)(self.sums.minus(sums), self.passes)
@@ -219,7 +242,11 @@ def needs(weight: Sums, q: float) -> tuple[Need, Need]:
     """
     if q == 1:
         return Need.reached(weight), Need.reached(weight)
-    product = weight.times(q)
+    if weight.digits.shape[1] > 1 and (weight.digits == weight.digits[:, :1]).all():
+        n_rows = weight.digits.shape[1]
+        reached, passed = (need.repeated(n_rows) for need in needs(weight[:1], q))
+        return reached, passed
+    product = weight.times(q).trimmed()
     if q == 0:
         return Need.reached(product), Need(product, np.ones(product.digits.shape[1:], np.bool_))
     # With four digits more, for what is less than the last bit.
@@ -278,7 +305,19 @@ class Running:
             found = np.where(n > 0, taken(limb, n - 1), 0)
             for j in range(pieces):
                 digits[step * i + j] += (found >> DIGIT * j) & MASK
-        return Sums.carried(0, digits).shifted(self.exponent)
+        return Sums.carried(0, digits).shifted(self.exponent).trimmed()
+
+    def pair(self, n: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The sums of the first `n` weights of each row, in units of ``2**exponent``, as two floats
+        of 106 bits together. Of two limbs at most."""
+        found = [np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs]
+        first = found[-1].astype(np.float64)
+        second = (found[-1] - first.astype(np.int64)).astype(np.float64)
+        if len(found) == 1:
+            return first, second
+        scale = 2.0**self.bits
+        second, _ = two_sum(second * scale, found[0].astype(np.float64))
+        return two_sum(first * scale, second)
 
     def some(self, rows: IntArray) -> Self:
         """Those of some rows."""
@@ -287,7 +326,7 @@ class Running:
     def reach(self, need: Need) -> IntArray:
         """How many weights of each row have sums that are not enough: so the next has. Shape
         ``(n_rows,)``."""
-        is_met, sums = need.is_met, need.sums
+        is_met, sums = need.is_met, need.sums.trimmed()
         if is_met.any():
             sums = Sums(sums.first, np.where(is_met, 0, sums.digits))
         wanted = self._limbs_of(sums.shifted(-self.exponent).whole(need.passes))
@@ -366,20 +405,28 @@ def squares(weights: NDArray[Any]) -> Sums:
     """The sums of the squares of the weights in each row."""
     n = weights.shape[1]
     exponent, bits, limbs = _whole(weights, n)
+    # In pieces, whose products have sums that are exact as float64.
+    size, at_once = (21, 1 << 11) if n <= 1 << 11 else (16, 1 << 20)
+    held = bits if len(limbs) > 1 else 64
     pieces = [
-        (limb >> shift) & MASK
-        for limb in limbs
-        for shift in range(0, bits if len(limbs) > 1 else 64, DIGIT)
+        (
+            bits * i + shift,
+            (limb >> shift & ((1 << min(size, held - shift)) - 1)).astype(np.float64),
+        )
+        for i, limb in enumerate(limbs)
+        for shift in range(0, held, size)
     ]
-    used = [(i, piece) for i, piece in enumerate(pieces) if piece.any()]
-    digits = np.zeros((2 * len(pieces) + 4, len(weights)), np.int64)
-    for upto, (i, one) in enumerate(used, 1):
-        for j, other in used[:upto]:
-            found = np.einsum("ij,ij->i", one, other) * (1 if i == j else 2)
-            digits[i + j] += found & MASK
-            digits[i + j + 1] += (found >> DIGIT) & MASK
-            digits[i + j + 2] += found >> 2 * DIGIT
-    return Sums.carried(0, digits).shifted(2 * exponent)
+    pieces = [(place, piece) for place, piece in pieces if piece.any()]
+    digits = np.zeros((2 * bits * len(limbs) // DIGIT + 16, len(weights)), np.int64)
+    for upto, (i, one) in enumerate(pieces, 1):
+        for j, other in pieces[:upto]:
+            place, shift = divmod(i + j, DIGIT)
+            for start in range(0, n, at_once):
+                some = slice(start, start + at_once)
+                found = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
+                for k in range(4):
+                    digits[place + k] += (found >> DIGIT * k & MASK) << (shift + (i != j))
+    return Sums.carried(0, digits).shifted(2 * exponent).trimmed()
 
 
 def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:

@@ -34,6 +34,7 @@ from dask_gpuselect.maths.exact_sums import (
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import even_ranks, last_of, table_tiles, total
+from dask_gpuselect.maths.lane_windows import window_means
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
 
@@ -347,6 +348,11 @@ class _Items:
         with np.errstate(over="ignore"):
             found = first.astype(dtype)
         rows = np.flatnonzero((first != last) & (self.n > 0))
+        if self.middle is None and not len(self.base.digits) and len(self.running.limbs) <= 2:
+            few = rows[(stop - start)[rows] < FEW]
+            if len(few):
+                found[few], is_sure = self._by_pairs(q, few, start[few], stop[few], dtype)
+                rows = np.setdiff1d(rows, few[is_sure], assume_unique=True)
         at = 0
         while at < len(rows):
             width = int((stop - start)[rows[at:]].max()) + 1
@@ -354,6 +360,21 @@ class _Items:
             found[some] = self._some_averages(q, some, start[some], width, dtype)
             at += len(some)
         return found
+
+    def _by_pairs(
+        self, q: float, rows: IntArray, start: IntArray, stop: IntArray, dtype: np.dtype[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The averages of some rows over few items, and which are known to be right."""
+        place = start[:, None] + np.arange(int((stop - start).max()) + 1)
+        last = self.n[rows, None] - 1
+        values = self.values[rows[:, None], np.minimum(place, last)]
+        exact = values.astype(np.float64)
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+            exact[(exact > 2.0**53) | (exact < -(2.0**53))] = np.nan
+        running = self.running.some(rows)
+        square = self.square[rows[:, None]].pair(2 * running.exponent)
+        sums = running.pair(np.minimum(place[:, :-1], last) + 1)
+        return window_means(exact, sums, running.pair(last + 1), square, q, dtype)
 
     def _some_averages(
         self, q: float, rows: IntArray, start: IntArray, n: int, dtype: np.dtype[Any]
@@ -404,6 +425,7 @@ class _Items:
 
 
 FINEST = LEAST // DIGIT * DIGIT
+FEW = 8  # items that are averaged by pairs of floats, mostly two
 OBJECTS = 1 << 14  # Python's integers that are in one table
 
 
