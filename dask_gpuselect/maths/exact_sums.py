@@ -286,17 +286,6 @@ class Running:
     bits: int
     limbs: list[IntArray]
 
-    @classmethod
-    def of(cls, weights: NDArray[Any]) -> Self:
-        """Of a table of float64 or int64, none negative."""
-        n = weights.shape[1]
-        exponent, bits, limbs = _whole(weights, n)
-        limbs = [limb.cumsum(axis=1) for limb in limbs]
-        for low, high in zip(limbs[:-1], limbs[1:], strict=True):
-            high += low >> bits
-            low &= (1 << bits) - 1
-        return cls(exponent, bits, limbs)
-
     def at(self, n: IntArray) -> Sums:
         """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
         pieces, step = 4, self.bits // DIGIT
@@ -366,30 +355,83 @@ class Running:
 COUNTED = 256  # of fewer sums, all are compared: bisection takes longer
 
 
-def _whole(weights: NDArray[Any], n: int) -> tuple[int, int, list[IntArray]]:
-    """The weights in units of ``2**exponent``, in limbs of some bits whose sums over `n` fit
-    int64."""
-    carry = n.bit_length()
-    bits = 48 if carry <= 15 else 32
-    largest = weights.max(initial=0)
-    if weights.dtype.kind == "i":
-        if int(largest) << carry < 1 << 62:
-            return 0, bits, [weights]
-        return 0, bits, [weights & ((1 << bits) - 1), weights >> bits]
-    top = math.frexp(largest)[1]
-    exponent = max(top + carry - 62, LEAST)
-    found = _scaled(weights, -exponent)
-    whole = found.astype(np.int64)
-    if (whole == found).all():
-        return exponent, bits, [whole]
-    least = weights.min(initial=largest, where=weights > 0)
-    exponent = max(math.frexp(least)[1] - 53, LEAST)
-    limbs, rest = [], weights
-    for low in reversed(range(exponent, top, bits)):
-        part = np.floor(_scaled(rest, -low))
-        limbs.append(part.astype(np.int64))
-        rest = rest - _scaled(part, low)
-    return exponent, bits, limbs[::-1]
+@dataclass(frozen=True, eq=False)
+class Wholes:
+    """A table of weights as whole numbers of a unit.
+
+    Parameters
+    ----------
+    exponent : int
+        The unit is ``2**exponent``.
+    bits : int
+        Of each limb but the highest, a multiple of 16; sums of the limbs of a row fit int64.
+    limbs : list of ndarray of int64, shape (n_rows, n)
+        The lowest first. Mostly one or two.
+    """
+
+    exponent: int
+    bits: int
+    limbs: list[IntArray]
+
+    @classmethod
+    def of(cls, weights: NDArray[Any]) -> Self:
+        """Of a table of float64 or int64, none negative."""
+        carry = weights.shape[1].bit_length()
+        bits = 48 if carry <= 15 else 32
+        largest = weights.max(initial=0)
+        if weights.dtype.kind == "i":
+            if int(largest) << carry < 1 << 62:
+                return cls(0, bits, [weights])
+            return cls(0, bits, [weights & ((1 << bits) - 1), weights >> bits])
+        top = math.frexp(largest)[1]
+        exponent = max(top + carry - 62, LEAST)
+        found = _scaled(weights, -exponent)
+        whole = found.astype(np.int64)
+        if (whole == found).all():
+            return cls(exponent, bits, [whole])
+        least = weights.min(initial=largest, where=weights > 0)
+        exponent = max(math.frexp(least)[1] - 53, LEAST)
+        limbs, rest = [], weights
+        for low in reversed(range(exponent, top, bits)):
+            part = np.floor(_scaled(rest, -low))
+            limbs.append(part.astype(np.int64))
+            rest = rest - _scaled(part, low)
+        return cls(exponent, bits, limbs[::-1])
+
+    def running(self) -> Running:
+        """The running sums of each row."""
+        limbs = [limb.cumsum(axis=1) for limb in self.limbs]
+        for low, high in zip(limbs[:-1], limbs[1:], strict=True):
+            high += low >> self.bits
+            low &= (1 << self.bits) - 1
+        return Running(self.exponent, self.bits, limbs)
+
+    def squares(self) -> Sums:
+        """The sums of the squares of each row."""
+        bits, limbs = self.bits, self.limbs
+        n = limbs[0].shape[1]
+        # In pieces, whose products have sums that are exact as float64.
+        size, at_once = (21, 1 << 11) if n <= 1 << 11 else (16, 1 << 20)
+        held = bits if len(limbs) > 1 else 64
+        pieces = [
+            (
+                bits * i + shift,
+                (limb >> shift & ((1 << min(size, held - shift)) - 1)).astype(np.float64),
+            )
+            for i, limb in enumerate(limbs)
+            for shift in range(0, held, size)
+        ]
+        pieces = [(place, piece) for place, piece in pieces if piece.any()]
+        digits = np.zeros((2 * bits * len(limbs) // DIGIT + 16, len(limbs[0])), np.int64)
+        for upto, (i, one) in enumerate(pieces, 1):
+            for j, other in pieces[:upto]:
+                place, shift = divmod(i + j, DIGIT)
+                for start in range(0, n, at_once):
+                    some = slice(start, start + at_once)
+                    found = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
+                    for k in range(4):
+                        digits[place + k] += (found >> DIGIT * k & MASK) << (shift + (i != j))
+        return Sums.carried(0, digits).shifted(2 * self.exponent).trimmed()
 
 
 def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
@@ -399,34 +441,6 @@ def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
     else:
         scaled = np.ldexp(values, exponent)
     return scaled
-
-
-def squares(weights: NDArray[Any]) -> Sums:
-    """The sums of the squares of the weights in each row."""
-    n = weights.shape[1]
-    exponent, bits, limbs = _whole(weights, n)
-    # In pieces, whose products have sums that are exact as float64.
-    size, at_once = (21, 1 << 11) if n <= 1 << 11 else (16, 1 << 20)
-    held = bits if len(limbs) > 1 else 64
-    pieces = [
-        (
-            bits * i + shift,
-            (limb >> shift & ((1 << min(size, held - shift)) - 1)).astype(np.float64),
-        )
-        for i, limb in enumerate(limbs)
-        for shift in range(0, held, size)
-    ]
-    pieces = [(place, piece) for place, piece in pieces if piece.any()]
-    digits = np.zeros((2 * bits * len(limbs) // DIGIT + 16, len(weights)), np.int64)
-    for upto, (i, one) in enumerate(pieces, 1):
-        for j, other in pieces[:upto]:
-            place, shift = divmod(i + j, DIGIT)
-            for start in range(0, n, at_once):
-                some = slice(start, start + at_once)
-                found = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
-                for k in range(4):
-                    digits[place + k] += (found >> DIGIT * k & MASK) << (shift + (i != j))
-    return Sums.carried(0, digits).shifted(2 * exponent).trimmed()
 
 
 def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:

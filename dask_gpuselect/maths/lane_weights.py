@@ -27,10 +27,10 @@ from dask_gpuselect.maths.exact_sums import (
     Need,
     Running,
     Sums,
+    Wholes,
     integers_of,
     needs,
     quotient,
-    squares,
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import even_ranks, last_of, table_tiles, total
@@ -300,8 +300,9 @@ class _Items:
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
         """All elements of lanes."""
         n = lanes.numbers.valid
-        running, none = Running.of(lanes.weights), Sums.zeros(n.shape)
-        square = squares(lanes.weights) if wanted.method == TYPE_7 else none
+        wholes, none = Wholes.of(lanes.weights), Sums.zeros(n.shape)
+        running = wholes.running()
+        square = wholes.squares() if wanted.method == TYPE_7 else none
         return cls(lanes.values, running, none, n, running.at(n), square)
 
     def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -833,7 +834,8 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
     place = np.arange(lanes.values.shape[1])
     first_, stop_, start_, end_ = (each[..., None] for each in (first, stop, start, end))
     is_inside = (place >= first_) & (place < stop_) & ((place < start_) | (place >= end_))
-    running = Running.of(lanes.weights)
+    wholes = Wholes.of(lanes.weights)
+    running = wholes.running()
     product = np.zeros(first.shape, object)
     for lane, i in zip(*np.nonzero(end > start), strict=True):
         some = slice(start[lane, i], end[lane, i])
@@ -851,7 +853,7 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
         running.at(end).minus(running.at(start)).packed(),
         product,
         running.at(lanes.numbers.valid).packed(),
-        squares(lanes.weights).packed() if is_type_7 else Sums.zeros((len(first),)),
+        wholes.squares().packed() if is_type_7 else Sums.zeros((len(first),)),
         lanes.numbers,
     )
 
@@ -931,4 +933,4 @@ def _items_of(
         middle = Middle(tally.middle[rows, i], tally.product[rows, i], np.maximum(place_, 1))
     n = np.where(tally.numbers.valid[rows] > 0, size + 2, 0)
     before, weight, square = tally.before[rows, i], tally.weight[rows], tally.square[rows]
-    return _Items(values, Running.of(weights), before, n, weight, square, middle)
+    return _Items(values, Wholes.of(weights).running(), before, n, weight, square, middle)

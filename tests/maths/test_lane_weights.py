@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.cuts import ChunksChangedError
-from dask_gpuselect.maths.exact_sums import Running, Sums, needs, squares
+from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
 from dask_gpuselect.maths.lane_weights import (
     SortedLanes,
     Wanted,
@@ -70,14 +70,14 @@ weights_ = st.floats(0, 1e300) | st.integers(0, 9).map(float) | st.just(0.1)
 @given(st.lists(weights_, min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 30))
 def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     weights = np.array([given, given[::-1]])
-    running = Running.of(weights)
+    running = Wholes.of(weights).running()
     n = min(n, len(given))
     wholes = [[Fraction(w) for w in row] for row in weights.tolist()]
     at = running.at(np.array([n, n]))
     assert [fraction(at, i) for i in (0, 1)] == [sum(row[:n]) for row in wholes]
     weight = running.at(np.full(2, len(given)))
     reached, passed = needs(weight, q)
-    assert [fraction(squares(weights), i) for i in (0, 1)] == [
+    assert [fraction(Wholes.of(weights).squares(), i) for i in (0, 1)] == [
         sum(w * w for w in row) for row in wholes
     ]
     for i, row in enumerate(wholes):
