@@ -53,20 +53,20 @@ def neighbours(values: Any, weights: Any, q: float) -> tuple[Any, Any]:
     """The first element up to which the share q of the weight is reached, and, if the elements up
     to it weigh exactly that, the next; else the same."""
     items, sums = _in_order(values, weights)
-    share = share_of(sums[-1], q)
-    pairs = list(zip(items, sums, strict=True))
-    lower = next((x for (x, _), total in pairs if total >= share), items[-1][0])
-    return lower, next((x for (x, _), total in pairs if total > share), items[-1][0])
-
-
-def share_of(total: Fraction, q: float) -> Fraction:
-    """The product, rounded to 53 bits, halves to even; but all of it is all of it."""
+    last = items[-1][0]
     if q == 1:
-        return total
-    exact = total * Fraction(q)
-    excess = exact.numerator.bit_length() - 53
-    unit = Fraction(2**excess if excess > 0 else 1, exact.denominator)
-    return round(exact / unit) * unit
+        return last, last
+    share = to_53_bits(Fraction(q) * sums[-1])
+    pairs = [(x, to_53_bits(total)) for (x, _), total in zip(items, sums, strict=True)]
+    lower = next((x for x, total in pairs if total >= share), last)
+    return lower, next((x for x, total in pairs if total > share), last)
+
+
+def to_53_bits(number: Fraction) -> Fraction:
+    """A sum of floats, or a share of it, rounded as a float64 of any exponent is."""
+    bits = number.numerator.bit_length() - number.denominator.bit_length() + 1
+    scale = Fraction(2) ** (bits - 53)
+    return round(number / scale) * scale
 
 
 def _in_order(values: Any, weights: Any) -> tuple[list[tuple[Any, Fraction]], list[Fraction]]:

@@ -24,14 +24,17 @@ from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatA
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
     LEAST,
+    Need,
     Running,
     Sums,
+    Wholes,
     integers_of,
+    needs,
     quotient,
-    squares,
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import even_ranks, last_of, table_tiles, total
+from dask_gpuselect.maths.lane_windows import window_means
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
 
@@ -297,8 +300,9 @@ class _Items:
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
         """All elements of lanes."""
         n = lanes.numbers.valid
-        running, none = Running.of(lanes.weights), Sums.zeros(n.shape)
-        square = squares(lanes.weights) if wanted.method == TYPE_7 else none
+        wholes, none = Wholes.of(lanes.weights), Sums.zeros(n.shape)
+        running = wholes.running()
+        square = wholes.squares() if wanted.method == TYPE_7 else none
         return cls(lanes.values, running, none, n, running.at(n), square)
 
     def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -306,11 +310,11 @@ class _Items:
         if wanted.method == TYPE_7:
             found = self._averages(q, wanted.dtype)
             return found, found
-        rest = self.weight.times(q).minus(self.base)
-        found = self._at(self.running.reach(rest))
+        reached, passed = (need.minus(self.base) for need in needs(self.weight, q))
+        found = self._at(self.running.reach(reached))
         if wanted.method != "averaged_inverted_cdf":
             return found, found
-        return found, self._at(self.running.reach(rest, beyond=True))
+        return found, self._at(self.running.reach(passed))
 
     def _at(self, places: IntArray) -> NDArray[Any]:
         return taken(self.values, self._some_item(places)[:, None])[:, 0]
@@ -321,20 +325,19 @@ class _Items:
     def check(self, q: float, wanted: Wanted, below: Sums, upto: Sums) -> None:
         """Raise unless the answers are among the items: if more is wanted than the weight `below`
         the first, and less than the weight `upto` the last."""
-        shares = self.weight.times(q), self.weight.times(q)
+        first, last = needs(self.weight, q)
         if wanted.method == TYPE_7:
-            low, high = window(q, _width(self.weight, self.square), DOUBT / 2)
-            shares = self.weight.share_of(low), self.weight.share_of(high)
-        first, last = shares[0].minus(below), upto.minus(shares[1])
-        is_first = below.is_zero | ~(first.is_negative | first.is_zero)
-        is_last = self.weight.minus(upto).is_zero | ~(last.is_negative | last.is_zero)
+            ends = window(q, _width(self.weight, self.square), DOUBT / 2)
+            first, last = (Need.reached(self.weight.share_of(end)) for end in ends)
+        is_first = below.is_zero | ~first.minus(below).is_met
+        is_last = self.weight.minus(upto).is_zero | last.minus(upto).is_met
         if not (is_first & is_last)[self.n > 0].all():
             raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
 
     def _averages(self, q: float, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The averages over the windows of the estimator of type 7."""
         ends = window(q, _width(self.weight, self.square), DOUBT)
-        low, high = (self.weight.share_of(end) for end in ends)
+        low, high = (Need.reached(self.weight.share_of(end)) for end in ends)
         start = self._some_item(self.running.reach(low.minus(self.base)))
         behind = self.base
         if self.middle is not None:
@@ -346,6 +349,11 @@ class _Items:
         with np.errstate(over="ignore"):
             found = first.astype(dtype)
         rows = np.flatnonzero((first != last) & (self.n > 0))
+        if self.middle is None and not len(self.base.digits) and len(self.running.limbs) <= 2:
+            few = rows[(stop - start)[rows] < FEW]
+            if len(few):
+                found[few], is_sure = self._by_pairs(q, few, start[few], stop[few], dtype)
+                rows = np.setdiff1d(rows, few[is_sure], assume_unique=True)
         at = 0
         while at < len(rows):
             width = int((stop - start)[rows[at:]].max()) + 1
@@ -353,6 +361,21 @@ class _Items:
             found[some] = self._some_averages(q, some, start[some], width, dtype)
             at += len(some)
         return found
+
+    def _by_pairs(
+        self, q: float, rows: IntArray, start: IntArray, stop: IntArray, dtype: np.dtype[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The averages of some rows over few items, and which are known to be right."""
+        place = start[:, None] + np.arange(int((stop - start).max()) + 1)
+        last = self.n[rows, None] - 1
+        values = self.values[rows[:, None], np.minimum(place, last)]
+        exact = values.astype(np.float64)
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+            exact[(exact > 2.0**53) | (exact < -(2.0**53))] = np.nan
+        running = self.running.some(rows)
+        square = self.square[rows[:, None]].pair(2 * running.exponent)
+        sums = running.pair(np.minimum(place[:, :-1], last) + 1)
+        return window_means(exact, sums, running.pair(last + 1), square, q, dtype)
 
     def _some_averages(
         self, q: float, rows: IntArray, start: IntArray, n: int, dtype: np.dtype[Any]
@@ -403,6 +426,7 @@ class _Items:
 
 
 FINEST = LEAST // DIGIT * DIGIT
+FEW = 8  # items that are averaged by pairs of floats, mostly two
 OBJECTS = 1 << 14  # Python's integers that are in one table
 
 
@@ -810,7 +834,8 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
     place = np.arange(lanes.values.shape[1])
     first_, stop_, start_, end_ = (each[..., None] for each in (first, stop, start, end))
     is_inside = (place >= first_) & (place < stop_) & ((place < start_) | (place >= end_))
-    running = Running.of(lanes.weights)
+    wholes = Wholes.of(lanes.weights)
+    running = wholes.running()
     product = np.zeros(first.shape, object)
     for lane, i in zip(*np.nonzero(end > start), strict=True):
         some = slice(start[lane, i], end[lane, i])
@@ -828,7 +853,7 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
         running.at(end).minus(running.at(start)).packed(),
         product,
         running.at(lanes.numbers.valid).packed(),
-        squares(lanes.weights).packed() if is_type_7 else Sums.zeros((len(first),)),
+        wholes.squares().packed() if is_type_7 else Sums.zeros((len(first),)),
         lanes.numbers,
     )
 
@@ -908,4 +933,4 @@ def _items_of(
         middle = Middle(tally.middle[rows, i], tally.product[rows, i], np.maximum(place_, 1))
     n = np.where(tally.numbers.valid[rows] > 0, size + 2, 0)
     before, weight, square = tally.before[rows, i], tally.weight[rows], tally.square[rows]
-    return _Items(values, Running.of(weights), before, n, weight, square, middle)
+    return _Items(values, Wholes.of(weights).running(), before, n, weight, square, middle)

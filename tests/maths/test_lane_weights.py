@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.cuts import ChunksChangedError
-from dask_gpuselect.maths.exact_sums import Running, Sums, squares
+from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
 from dask_gpuselect.maths.lane_weights import (
     SortedLanes,
     Wanted,
@@ -27,7 +27,7 @@ from dask_gpuselect.maths.lane_weights import (
     pick,
     tally_of_sorted,
 )
-from tests.weighted import METHODS, WEIGHTS, by_lane, neighbours, quantile, share_of
+from tests.weighted import METHODS, WEIGHTS, by_lane, neighbours, quantile, to_53_bits
 
 Q = (0.0, 0.1, 0.25, 0.5, 1 / 3, 0.9, 1.0, 1e-300)
 LANES = 12
@@ -70,25 +70,27 @@ weights_ = st.floats(0, 1e300) | st.integers(0, 9).map(float) | st.just(0.1)
 @given(st.lists(weights_, min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 30))
 def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     weights = np.array([given, given[::-1]])
-    running = Running.of(weights)
+    running = Wholes.of(weights).running()
     n = min(n, len(given))
     wholes = [[Fraction(w) for w in row] for row in weights.tolist()]
     at = running.at(np.array([n, n]))
     assert [fraction(at, i) for i in (0, 1)] == [sum(row[:n]) for row in wholes]
-    shares = running.at(np.full(2, len(given))).times(q)
-    wanted = [share_of(Fraction(sum(row)), q) for row in wholes]
-    assert [fraction(shares, i) for i in (0, 1)] == wanted
-    assert [fraction(squares(weights), i) for i in (0, 1)] == [
+    weight = running.at(np.full(2, len(given)))
+    reached, passed = needs(weight, q)
+    assert [fraction(Wholes.of(weights).squares(), i) for i in (0, 1)] == [
         sum(w * w for w in row) for row in wholes
     ]
-    difference = shares.minus(at)
     for i, row in enumerate(wholes):
+        share = to_53_bits(Fraction(q) * sum(row)) if q < 1 else sum(row)
         sums = [sum(row[: j + 1]) for j in range(len(row))]
-        share = wanted[i]
-        assert running.reach(shares)[i] == sum(each < share for each in sums)
-        assert running.reach(shares, beyond=True)[i] == sum(each <= share for each in sums)
-        assert difference.is_negative[i] == (share < sum(row[:n]))
-        assert difference.is_zero[i] == (share == sum(row[:n]))
+        sums = [to_53_bits(each) if q < 1 else each for each in sums]
+        assert running.reach(reached)[i] == sum(each < share for each in sums)
+        if q < 1:
+            assert running.reach(passed)[i] == sum(each <= share for each in sums)
+            assert passed.minus(at).is_met[i] == (to_53_bits(sum(row[:n])) > share)
+        assert reached.minus(at).is_met[i] == (
+            share <= (to_53_bits(sum(row[:n])) if q < 1 else sum(row[:n]))
+        )
 
 
 def fraction(sums: Sums, i: int) -> Fraction:

@@ -29,7 +29,7 @@ from dask_gpuselect.maths.lane_weights import (
     WeightTally,
 )
 
-TILE = 1 << 17  # elements that are sorted together
+TILE = 1 << 18  # elements that are sorted together
 
 Table = TypeVar("Table", WeighedLanes, WeightCuts, WeightTally)
 
