@@ -214,6 +214,7 @@ COMPILED = {
             "scalars",
             "spans",
             "tree",
+            "weighing",
         )
     },
     "kernels.compiling": {"numba"},
