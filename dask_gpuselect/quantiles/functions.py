@@ -203,7 +203,7 @@ def quantile(
         "linear".
     {keepdims}
     weights : array of real numbers, optional
-        What each element weighs: of the shape of `a`, or of that of its axes `axis`, in their order.
+        What each element weighs: of the shape of `a`, or of that of its axes `axis`, in order.
         NumPy, CuPy or dask, with any chunks. Elements of weight 0 take no part, be they NaN.
     {where}
     {nodata}
@@ -271,9 +271,8 @@ def quantile(
     {Algorithm}
 
     Weights: with F(x) the sum of the weights of the elements up to x, and W that of all,
-    "inverted_cdf" is the smallest x with ``F(x) >= q * W``; "averaged_inverted_cdf" the mean of that
-    and the next larger element where both sides are equal; and "linear" the mean of the elements in
-    a window of the weight, from ``q * (W - s)`` on and ``s`` wide, where s is the sum of squares of
+    "inverted_cdf" is the smallest x with ``F(x) >= q * W``; "averaged_inverted_cdf" the mean of
+    that and the next larger element where both sides are equal; and "linear" the mean over a window of the weight, from ``q * (W - s)`` on and ``s`` wide, where s is the sum of squares of
     the weights, divided by W (type 7 with Kish's effective sample size, as ``xarray`` has it).
     The sums are exact, whatever the chunks; both sides are compared as float64. So weights that are
     counts give what ``numpy.repeat`` would. NumPy adds up rounded numbers: of 1 to 6, each of

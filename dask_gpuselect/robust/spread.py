@@ -69,8 +69,8 @@ def mad(
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays, and for datetimes; for a scale that is no
-        number; for a `where` that is not of bool.
+        At the call, for complex, object and string arrays, and for datetimes; for a scale that is
+        no number; for a `where` that is not of bool.
     ValueError
         At the call, for a scale that is not positive and finite in the type of the result; for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
