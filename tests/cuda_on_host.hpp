@@ -60,21 +60,33 @@ static Value value_of(Word word) { Value value; std::memcpy(&value, &word, sizeo
 static double as_double(Value value) { return (double)value; }
 static bool is_missing(Value value) { return value != value; }
 
+typedef unsigned char Keep;
+
+template <int N>
+struct Present {
+    bool is[N];
+    bool operator[](int e) const { return is[e]; }
+};
+
 // As in ``elements.cuh``: whole tiles, then one element at a time; all threads take part in all calls.
 template <int THREADS, int PER_THREAD, class Visit>
-static void visit_all(const Word* chunk, i64 n, const i64*, Visit& visit) {
+static void visit_all(const Word* chunk, i64 n, const i64*, const Keep* keeps, Visit& visit) {
     constexpr i64 TILE = THREADS * PER_THREAD;
     i64 n_tiled = n / TILE * TILE;
     for (i64 start = 0; start < n_tiled; start += TILE) {
         Word words[PER_THREAD];
         std::memcpy(words, chunk + start + threadIdx.x * PER_THREAD, sizeof words);
-        visit(words, true);
+        Present<PER_THREAD> present;
+        for (int e = 0; e < PER_THREAD; ++e) {
+            present.is[e] = !keeps || keeps[start + threadIdx.x * PER_THREAD + e];
+        }
+        visit(words, present);
         visit.pause();
     }
     for (i64 start = n_tiled; start < n; start += THREADS) {
         i64 i = start + threadIdx.x;
         Word word[1] = {i < n ? chunk[i] : Word(0)};
-        visit(word, i < n);
+        visit(word, Present<1>{i < n && (!keeps || keeps[i])});
         visit.pause();
     }
 }

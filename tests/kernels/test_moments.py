@@ -288,11 +288,11 @@ def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
     lines += [f"#define WORD {word}", f"#define VALUE {value}", '#include "cuda_on_host.hpp"']
     lines.append((files("dask_gpuselect.kernels.cuda") / "moments.cu").read_text())
     for n_pieces in pieces:
-        call = f"moments_{n_pieces}(chunk, n, nullptr, top, out, counts)"
+        call = f"moments_{n_pieces}(chunk, n, nullptr, keeps, top, out, counts)"
         lines.append(
-            f'extern "C" void run_{n_pieces}(const Word* chunk, i64 n, int top, u64* out, '
-            f"u64* counts) {{ run_block([=] {{ "
-            f"{call if n_pieces else 'moments(chunk, n, nullptr, out)'}; }}); }}"
+            f'extern "C" void run_{n_pieces}(const Word* chunk, i64 n, const Keep* keeps, '
+            f"int top, u64* out, u64* counts) {{ run_block([=] {{ "
+            f"{call if n_pieces else 'moments(chunk, n, nullptr, keeps, out)'}; }}); }}"
         )
     lines.append(
         'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
@@ -314,17 +314,23 @@ def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
             if a.dtype != kind:
                 continue
             wanted = reference.moments(a, a)
+            keeps = uniform(a.size) < 0.6
+            among = reference.moments(a[keeps], a)
             for n_pieces in pieces:
                 found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
                 counts = np.zeros(3, np.int64)
                 top = cut_for(a[:30], kind)[1] if n_pieces else 0
                 run = getattr(library, f"run_{n_pieces}")
                 size = ctypes.c_int64(a.size)
-                run(pointer(a), size, ctypes.c_int(top), pointer(found), pointer(counts))
-                n_high, n_low, _ = counts.tolist()
-                n_finite = a.size - int(counts.sum())
-                digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
-                assert Moments.of_digits(n_finite, n_high, n_low, *digits) == wanted, name
+                for mask, expected in ((None, wanted), (keeps, among)):
+                    found[:], counts[:] = 0, 0
+                    given = (None, a.size) if mask is None else (pointer(mask), int(mask.sum()))
+                    sums = pointer(found), pointer(counts)
+                    run(pointer(a), size, given[0], ctypes.c_int(top), *sums)
+                    n_high, n_low, _ = counts.tolist()
+                    n_finite = given[1] - int(counts.sum())
+                    digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
+                    assert Moments.of_digits(n_finite, n_high, n_low, *digits) == expected, name
             rows = a.reshape(-1, 5) if n % 5 == 0 else a[None, :]
             finite = np.abs(a[np.isfinite(a) & (a != 0)]).astype(float)
             extent = None

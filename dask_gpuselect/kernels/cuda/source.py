@@ -79,6 +79,7 @@ FILES = {
     "choose": "cells.cu",
     "classify": "cells.cu",
     "sample": "sampling.cu",
+    "kept": "sampling.cu",
     "guess": "sampling.cu",
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
@@ -108,6 +109,8 @@ def file_of(kernel: str) -> str:
 
 Defined = tuple[tuple[str, int], ...]
 """More of what a source is made for, by its names there."""
+KEEPS: Defined = (("KEEPS", 1),)
+"""For chunks with a mask of the elements that take part."""
 
 
 def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> str:
@@ -115,6 +118,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
     defined = {
         "BITS": 8 * dtype.itemsize,
         "KIND": KINDS[dtype.kind],
+        "KEEPS": 0,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
