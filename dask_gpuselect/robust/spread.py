@@ -400,6 +400,9 @@ def _iqr(
 @quiet()
 def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
     """The upper one of two quantiles less the lower one, divided by the scale, in kind."""
+    if isinstance(pair, np.ma.MaskedArray):
+        gap = _difference(pair.data, dtype=dtype, scale=scale)
+        return np.ma.array(gap, mask=np.ma.getmaskarray(pair)[0, ...])[()]
     if is_kind(pair, "real floating"):
         wide = as_type(pair, "float64")
         with np.errstate(all="ignore"):
