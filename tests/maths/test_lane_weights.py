@@ -11,22 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
-from dask_gpuselect.maths.lane_weights import (
-    SortedLanes,
-    Wanted,
-    WeighedLanes,
+from dask_gpuselect.maths.lane_weight_cuts import (
     WeightBrackets,
     cuts_of_sorted,
     join,
     merge,
     merge_tallies,
     narrowed,
-    pick,
     tally_of_sorted,
 )
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes, pick
 from tests.weighted import METHODS, WEIGHTS, by_lane, neighbours, quantile, to_53_bits
 
 Q = (0.0, 0.1, 0.25, 0.5, 1 / 3, 0.9, 1.0, 1e-300)
@@ -199,7 +196,7 @@ def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) 
     assert brackets is not None
     tallies = [join([tally_of_sorted(part.some(i), brackets[i]) for i in pieces]) for part in parts]
     tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
-    return lane_weights.answers(tally, brackets), tally
+    return lane_weight_cuts.answers(tally, brackets), tally
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -272,10 +269,10 @@ def test_changed_lanes_are_noticed() -> None:
     brackets = narrowed([cuts_of_sorted(lanes, m=10)], None, wanted)
     x[2] += 10
     with pytest.raises(ChunksChangedError, match="other elements"):
-        lane_weights.answers(tally_of_sorted(SortedLanes.of(x, w), brackets), brackets)
+        lane_weight_cuts.answers(tally_of_sorted(SortedLanes.of(x, w), brackets), brackets)
     x[2, 0] = np.nan
     changed = SortedLanes.of(x, w)
     with pytest.raises(ChunksChangedError, match="100 valid elements on the first load and 99"):
-        lane_weights.answers(tally_of_sorted(changed, brackets), brackets)
+        lane_weight_cuts.answers(tally_of_sorted(changed, brackets), brackets)
     with pytest.raises(ChunksChangedError, match="100 valid"):
         narrowed([cuts_of_sorted(changed, brackets, m=10)], brackets, wanted)
