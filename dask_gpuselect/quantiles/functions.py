@@ -274,10 +274,11 @@ def quantile(
     "inverted_cdf" is the smallest x with ``F(x) >= q * W``; "averaged_inverted_cdf" the mean of
     that and the next larger element where both sides are equal; and "linear" the mean over a window
     of the weight, from ``q * (W - s)`` on and ``s`` wide, where s is the sum of squares of the
-    weights, divided by W (type 7 with Kish's effective sample size, as ``xarray`` has it). The sums are exact, whatever the chunks; both sides are compared as float64. So weights that are
-    counts give what ``numpy.repeat`` would. NumPy adds up rounded numbers: of 1 to 6, each of
-    weight 0.3, it finds the median 4, which is 3. Chunks have twice as many pivots, and as many
-    candidates as without weights where these are alike; see `maths.weight_brackets`.
+    weights, divided by W (type 7 with Kish's effective sample size, as ``xarray`` has it). The sums
+    are exact, whatever the chunks; both sides are compared as float64. So weights that are counts
+    give what ``numpy.repeat`` would. NumPy adds up rounded numbers: of 1 to 6, each of weight 0.3,
+    it finds the median 4, which is 3. Chunks have twice as many pivots, and as many candidates as
+    without weights where these are alike; see `maths.weight_brackets`.
 
     Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
     For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
