@@ -149,6 +149,24 @@ class KeptLanes(Protocol):
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
     ) -> list[Accompanied]: ...
 
+    def answer_lanes(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+    ) -> Any: ...
+
+    def answers_and_ends(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        bounds_of: BoundsOf,
+        most: int,
+    ) -> tuple[FloatArray, LaneEnds]: ...
+
     def lanes(self, parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes: ...
 
     def lane_ends(self, parts: Sequence[Accompanied], bounds: Bounds, most: int) -> LaneEnds: ...

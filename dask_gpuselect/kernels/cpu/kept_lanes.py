@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import to_host
+from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lanes as whole_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.lanes import lanes_last
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
+    LaneOrder,
     Lanes,
     LaneTally,
     RanksOfLanes,
@@ -30,7 +32,7 @@ from dask_gpuselect.maths.lane_cuts import (
     last_of,
     pick,
 )
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 
 
 def parts_of(
@@ -41,6 +43,29 @@ def parts_of(
     masks = (np.asarray(to_host(c.keeps)) if c.keeps is not None else None for c in chunks)
     kept = [None if mask is None else lanes_last(mask, axes) for mask in masks]
     return [Accompanied(*part) for part in zip(values, kept, strict=True)]
+
+
+def answer_lanes(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Any:
+    """The answers for every lane; see `reference.lanes.answer_lanes`."""
+    found = lanes(parts_of(chunks, dtype, axes), question.lane_ranks)
+    return in_kind(question.lane_answer(found), chunks[0].values)
+
+
+def answers_and_ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    bounds_of: BoundsOf,
+    most: int,
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """The answers for every lane, and what is beyond bounds that they make; see
+    `reference.lanes.answers_and_ends`."""
+    parts = parts_of(chunks, dtype, axes)
+    answers = question.lane_answer(lanes(parts, question.lane_ranks)).astype(np.float64)
+    return answers, lane_ends(parts, Bounds(*bounds_of(answers), selection_dtype(dtype)), most)
 
 
 def lanes(parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from dask_gpuselect.kernels.cuda import (
     bitonic,
     fingerprints,
+    kept_lanes,
     lanes,
     lower_sets,
     measures,
@@ -22,6 +23,7 @@ BACKEND = replace(
     moments=moments,
     measures=measures,
     bitonic=bitonic,
+    kept_lanes=kept_lanes,
     lanes=lanes,
     residuals=residuals,
     lower_sets=lower_sets,
