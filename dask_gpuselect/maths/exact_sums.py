@@ -387,7 +387,8 @@ class Wholes:
         exponent = max(top + carry - 62, LEAST)
         found = _scaled(weights, -exponent)
         whole = found.astype(np.int64)
-        if (whole == found).all():
+        # What is so small that scaling makes it 0 is no whole number.
+        if (whole == found).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
             return cls(exponent, bits, [whole])
         least = weights.min(initial=largest, where=weights > 0)
         exponent = max(math.frexp(least)[1] - 53, LEAST)

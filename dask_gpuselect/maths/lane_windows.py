@@ -47,7 +47,8 @@ def window_means(
         end = _plus(_times(_plus(all_squared, _negative(square)), shares_of_q), square)
         high, low = _over(_plus(end, _negative(_times(sums, weight))), square)
         # Behind the window there is nothing, and before it all.
-        some = np.clip(high, 0, 1), np.where((high > 0) & (high < 1), low, 0)
+        is_some = (high > 0) & ((high < 1) | ((high == 1) & (low < 0)))
+        some = np.clip(high, 0, 1), np.where(is_some, low, 0)
         parts = _times(some, two_sum(values[:, 1:], -values[:, :-1]))
         mean = values[:, 0], np.zeros(len(values))
         for i in range(values.shape[1] - 1):
