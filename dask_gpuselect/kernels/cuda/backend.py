@@ -12,6 +12,7 @@ from dask_gpuselect.kernels.cuda import (
     residuals,
     sampling,
     selection,
+    weighing,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
@@ -26,4 +27,5 @@ BACKEND = replace(
     residuals=residuals,
     lower_sets=lower_sets,
     fingerprints=fingerprints,
+    weighing=weighing,
 )
