@@ -329,7 +329,10 @@ def _nodata(nodata: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     native = dtype.newbyteorder("=")
     if given.size == 0:
         return np.empty(0, native)
-    if (given.dtype.kind in "mM") != (native.kind in "mM") or given.dtype.kind not in "biufmM":
+    if given.dtype.kind == "O" and all(isinstance(value, int) for value in given):
+        raise ValueError(f"nodata is {given[0]}, which no {native} is")  # beyond 64 bits
+    dates = {each.kind for each in (given.dtype, native)} & set("mM")
+    if (dates and given.dtype.kind != native.kind) or given.dtype.kind not in "biufmM":
         raise TypeError(f"nodata must be of the dtype of the data, {native}, not {given.dtype}")
     with np.errstate(all="ignore"):
         found = given.astype(native)

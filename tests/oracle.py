@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,6 +149,92 @@ def mixture(a: float, b: float, weight: float) -> float:
     if not (np.isfinite(float(a)) and np.isfinite(float(b))):
         return float(a) + float(b)
     return float((1 - Fraction(weight)) * Fraction(a) + Fraction(weight) * Fraction(b))
+
+
+def weighted(
+    values: NDArray[Any], weights: NDArray[Any], q: float, method: str, dtype: np.dtype[Any]
+) -> Any:
+    """The weighted quantile of valid elements, of `dtype`, by fractions.
+
+    Parameters
+    ----------
+    method : {"inverted_cdf", "averaged_inverted_cdf", "linear"}
+    """
+    weighs = np.flatnonzero(weights > 0)
+    order = weighs[np.argsort(values[weighs], kind="stable")]
+    ordered = values[order]
+    parts = [Fraction(weight) for weight in weights[order].tolist()]
+    upto = list(accumulate(parts))
+    total = upto[-1]
+    if method == "linear":
+        return _window_mean(ordered, parts, upto, Fraction(q), dtype)
+    last = len(upto) - 1
+    i = j = last
+    if q < 1:
+        share, sums = rounded(Fraction(q) * total), [rounded(each) for each in upto]
+        i = next((i for i, each in enumerate(sums) if each >= share), last)
+        j = next((i for i, each in enumerate(sums) if each > share), last)
+    if method == "inverted_cdf" or ordered[i] == ordered[j]:
+        return ordered[i].astype(dtype)
+    a, b = ordered[i].item(), ordered[j].item()
+    if ordered.dtype.kind == "f" or (abs(a) < WIDE and abs(b) < WIDE):
+        # By NumPy's formula, which rounds more than once.
+        return halfway(a, b).astype(dtype)
+    return np.float64(mixture(a, b, 0.5)).astype(dtype)
+
+
+def halfway(a: float, b: float) -> Any:
+    """The mean of two numbers that differ, as `numpy.quantile` has it where that is finite."""
+    with np.errstate(all="ignore"):
+        found = np.quantile([a, b], 0.5)
+    return found if np.isfinite(found) else np.float64(mixture(a, b, 0.5))
+
+
+def rounded(number: Fraction) -> Fraction:
+    """A number rounded to 53 bits, whatever its magnitude."""
+    if number == 0:
+        return number
+    exponent = number.numerator.bit_length() - number.denominator.bit_length() - 53
+    scale = Fraction(2) ** exponent
+    if number / scale >= 2**53:
+        scale *= 2
+    return round(number / scale) * scale
+
+
+def _window_mean(
+    ordered: NDArray[Any],
+    parts: list[Fraction],
+    upto: list[Fraction],
+    q: Fraction,
+    dtype: np.dtype[Any],
+) -> Any:
+    """The mean over the window of the estimator of type 7."""
+    total, square = upto[-1], sum(part * part for part in parts)
+    low = q * (total - square / total)
+    high = low + square / total
+    overlaps = [
+        max(min(after, high) - max(after - part, low), Fraction(0))
+        for part, after in zip(parts, upto, strict=True)
+    ]
+    some = [i for i, overlap in enumerate(overlaps) if overlap]
+    first, last = ordered[some[0]], ordered[some[-1]]
+    if first == last:
+        return np.asarray(first).astype(dtype)[()]
+    if not np.isfinite([first, last]).all():
+        with np.errstate(invalid="ignore"):
+            return (first + last).astype(dtype)
+    mean = sum(overlaps[i] * Fraction(ordered[i].item()) for i in some) / (high - low)
+    return nearest(mean, dtype)
+
+
+def nearest(number: Fraction, dtype: np.dtype[Any]) -> Any:
+    """The number of a floating-point dtype that is nearest to a fraction; of two the even one."""
+    with np.errstate(over="ignore"):
+        about = np.float64(float(number)).astype(dtype)
+    beside = [np.nextafter(about, dtype.type(side)) for side in (-np.inf, np.inf)]
+    every = [each for each in (*beside, about) if np.isfinite(each)]
+    bits = f"u{dtype.itemsize}"
+    return min(every, key=lambda x: (abs(Fraction(float(x)) - number), x.view(bits) & 1))
 
 
 def check(ours: Any, theirs: Any, what: Any = "") -> None:

@@ -8,7 +8,7 @@ goes with it by one private copy of all their graphs, and work that they share, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import is_array, like, namespace, to_host
+from dask_gpuselect.arrays import is_array, is_cupy, like, namespace, to_host
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import PACKED, DaskArray, blockwise, from_array
 from dask_gpuselect.kernels.companions import Accompanied
@@ -50,14 +50,15 @@ def accompanied(
     if not any(isinstance(array, DaskArray) for array in (x, *companions.values())):
         for name, array in companions.items():
             _check_shape(array, x, name)
-        return _packed(x, *companions.values(), names=names, nodata=nodata)
+        return _packed(x, *companions.values(), stretched=_stretched(companions), nodata=nodata)
     if not isinstance(x, DaskArray):
         x = as_lazy(x)
-    arrays = [_matched(array, x, name) for name, array in companions.items()]
+    matched = {name: _matched(array, x, name) for name, array in companions.items()}
+    arrays = list(matched.values())
     index = tuple(range(x.ndim))
     token = tokenize(x.name, [array.name for array in arrays], names, nodata)
     result: DaskArray = blockwise(
-        partial(_packed, names=names, nodata=nodata),
+        partial(_packed, stretched=_stretched(matched), nodata=nodata),
         index,
         x,
         index,
@@ -119,6 +120,7 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
                 f"the data have chunks of unknown sizes, and {name} is no dask array: "
                 "x.compute_chunk_sizes() finds them"
             )
+        array = array if is_cupy(array) else to_host(array)  # dask knows the dtypes of these
         return entered(from_array(array, chunks=wanted), name)
     return entered(_rechunked(array, wanted, name), name)
 
@@ -142,12 +144,15 @@ def _told(sizes: Sequence[float]) -> str:
 
 
 def _packed(
-    chunk: Any, *arrays: Any, names: Sequence[str], nodata: NDArray[Any] | None
+    chunk: Any, *arrays: Any, stretched: Mapping[str, Sequence[int]], nodata: NDArray[Any] | None
 ) -> Accompanied:
-    """A chunk with its companions."""
+    """A chunk with its companions, each with the axes that it is stretched along."""
     first = chunk if isinstance(chunk, Accompanied) else Accompanied(chunk)
     values = first.values
-    given = {name: _fitted(array, values, name) for name, array in zip(names, arrays, strict=True)}
+    given = {
+        name: _fitted(array, values, name, axes)
+        for (name, axes), array in zip(stretched.items(), arrays, strict=True)
+    }
     keeps = [first.keeps, given.get("where")]
     if nodata is not None:
         keeps.append(_differs(values, nodata))
@@ -158,27 +163,37 @@ def _packed(
     return Accompanied(values, every, given.get("weights"))
 
 
-def _fitted(array: Any, values: Any, name: str) -> Any:
-    """A companion of the shape and the kind of the elements."""
+def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any:
+    """A companion of the shape and the kind of the elements, which is stretched along some axes."""
     if isinstance(values, np.ndarray):
         array = array if isinstance(array, np.ndarray) else to_host(array)
     elif not (is_array(array) and type(array) is type(values)):
         array = like(np.ascontiguousarray(to_host(array)), values)
     shape = tuple(map(int, values.shape))
-    if tuple(array.shape) == shape:
+    found = tuple(map(int, array.shape))
+    if found == shape:
         return array
-    try:
-        return namespace(array).broadcast_to(array, shape)
-    except ValueError:
-        raise ValueError(
-            f"a chunk of {name} has shape {tuple(array.shape)}, and that of the data {shape}"
-        ) from None
+    # A chunk of one element where an array of unknown size has it is no array of size 1.
+    begin = len(shape) - len(found)
+    if any(own != shape[begin + i] and i not in stretched for i, own in enumerate(found)):
+        raise ValueError(f"a chunk of {name} has shape {found}, and that of the data {shape}")
+    return namespace(array).broadcast_to(array, shape)
+
+
+def _stretched(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The axes of size 1 of each array."""
+    return {
+        name: tuple(axis for axis, size in enumerate(array.shape) if size == 1)
+        for name, array in arrays.items()
+    }
 
 
 def _differs(values: Any, nodata: NDArray[Any]) -> Any:
     """Which elements equal none of some values; NaN and NaT equal themselves here."""
     every: Any = None
-    for value in nodata:
+    # The standard compares arrays with Python's numbers, NumPy dates with its own.
+    is_numpys = isinstance(values, np.ndarray) or is_cupy(values)
+    for value in nodata if is_numpys else nodata.tolist():
         is_other = values == values if value != value else values != value
         every = is_other if every is None else every & is_other
     return every

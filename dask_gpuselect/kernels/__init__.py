@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, to_host
+from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.protocols import (
     KeptLanes,
@@ -38,13 +38,8 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_weights import (
-    Wanted,
-    WeighedLanes,
-    WeightBrackets,
-    WeightCuts,
-    WeightTally,
-)
+from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.sizes import pivot_count
@@ -135,7 +130,7 @@ def _weighted_tally(
     )
     if not isinstance(brackets, WeightedBrackets):
         return found
-    square = backend_for(weights).moments.moments(weights, found.weights).square
+    square = moments(weights, found.weights, numpy_dtype(weights)).square
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
     return replace(found, square=square, products=products)
 

@@ -27,13 +27,8 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_weights import (
-    Wanted,
-    WeighedLanes,
-    WeightBrackets,
-    WeightCuts,
-    WeightTally,
-)
+from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.weights import ExactSums as WeightSums

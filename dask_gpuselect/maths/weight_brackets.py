@@ -19,7 +19,7 @@ from dask_gpuselect.maths.envelope import Envelope, Sums, cells_between, most_in
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; a unit more for each chunk
-ROUNDING = Fraction(1, 2**52)  # more than what `weight_finish.share_of` rounds away
+ROUNDING = Fraction(1, 2**50)  # more than `weight_finish.reached_and_passed` rounds away
 SQUARE_ERROR = Fraction(1, 2**19)  # of a sum of `WeightedCuts.square`, more than they have
 # So many values with more elements than a cell has are made ends, for each bracket.
 MOST_TIED = 16
@@ -74,7 +74,7 @@ class WeightEnvelope:
     @classmethod
     def of(cls, cuts: WeightedCuts) -> WeightEnvelope:
         """By the cuts of all chunks, some of which have elements."""
-        unit = _common_unit(cuts)
+        unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
         # Rounding has taken less than a unit from each element.
@@ -175,7 +175,7 @@ def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrac
     return WeightedBrackets(found.ends, found.wanted, summed)
 
 
-def _common_unit(cuts: WeightedCuts) -> int:
+def common_unit(cuts: WeightedCuts) -> int:
     """The exponent of the smallest unit in which the sum of all weights fits int64."""
     rows = zip(cuts.weight.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
     known = [(weight + n, unit) for weight, n, unit in rows if n]

@@ -27,22 +27,34 @@ BLOCK = 512
 DIGITS = 53  # of a float64, in bits
 
 
-def share_of(q: float, weight: int) -> tuple[int, int]:
-    """The share q of a sum of weights, as a numerator and a denominator.
+def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
+    """The least sums of weights, of whole units, that reach the share q of all weights, and that
+    pass it.
 
-    The product is rounded once to 53 bits, as NumPy rounds it where it counts elements: the 0.1 of
-    a user is a little more than a tenth, and of ten equal elements the first one is wanted. So
-    weights that are counts give what as many elements would.
+    Sums and share are exact, and compared when each is rounded to 53 bits: the 0.1 of a user is a
+    little more than a tenth, and of ten equal elements the first one is wanted. NumPy rounds the
+    share where it counts elements; so weights that are counts give what as many elements would. The
+    share 1 is that of all elements, however little the last one weighs.
     """
+    if q in (0.0, 1.0):
+        return (weight, weight) if q else (1, 1)
     numerator, denominator = q.as_integer_ratio()
-    product = numerator * weight
-    excess = product.bit_length() - DIGITS
-    if excess > 0:
-        whole, rest = product >> excess, product & ((1 << excess) - 1)
-        half = 1 << (excess - 1)
-        whole += rest > half or (rest == half and whole & 1)
-        product = whole << excess
-    return product, denominator
+    # Two bits more, for the sums halfway between that share and its neighbours of 53 bits.
+    product = numerator * weight << DIGITS + 2
+    shift = product.bit_length() - DIGITS
+    leading, rest = divmod(product, 1 << shift)
+    half = 1 << (shift - 1)
+    leading += rest > half or (rest == half and leading % 2)
+    is_even = leading % 2 == 0
+    below = (leading << 2) - (1 if leading == 1 << (DIGITS - 1) else 2)
+    bounds = (below << (shift - 2), (leading << 2 | 2) << (shift - 2))
+    scale = denominator << DIGITS + 2
+    # What is halfway is rounded to the even one.
+    reached, passed = (
+        -(-bound // scale) if has_tie else bound // scale + 1
+        for bound, has_tie in zip(bounds, (is_even, not is_even), strict=True)
+    )
+    return min(max(reached, 1), weight), min(passed, weight)
 
 
 @dataclass(frozen=True)
@@ -169,11 +181,7 @@ def shares(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The first elements up to which shares q of all weights are reached; and if they are wanted,
     those up to which they are passed: the next larger ones where the first weigh exactly that."""
-    needs, later = [], []
-    for each in q:
-        numerator, denominator = share_of(each, tally.weight)
-        needs.append(max(-(-numerator // denominator), 1))
-        later.append(min(numerator // denominator + 1, tally.weight))
+    needs, later = zip(*(reached_and_passed(each, tally.weight) for each in q), strict=True)
     order = InOrder.of(brackets, tally)
     reached, passed = (
         np.array([found.value for found in order.reaching(weights)], brackets.ends.dtype)

@@ -17,19 +17,13 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import to_host, transposed
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.few import slabs
-from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.kernels.reference.weighing import as_weights
+from dask_gpuselect.maths import lane_weight_cuts, lane_weights
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_weights import (
-    ALL_ZERO,
-    SortedLanes,
-    Wanted,
-    WeighedLanes,
-    WeightBrackets,
-    WeightCuts,
-    WeightTally,
-)
+from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes
 
-TILE = 1 << 17  # elements that are sorted together
+TILE = 1 << 18  # elements that are sorted together
 
 Table = TypeVar("Table", WeighedLanes, WeightCuts, WeightTally)
 
@@ -57,7 +51,7 @@ def cuts(
     m: int,
 ) -> WeightCuts:
     """The cuts of every lane, inside its brackets if there are any."""
-    measure = partial(lane_weights.cuts_of_sorted, m=m)
+    measure = partial(lane_weight_cuts.cuts_of_sorted, m=m)
     return _of_each(sorted_lanes(chunks, dtype, axes), measure, brackets)
 
 
@@ -68,7 +62,7 @@ def tally(
     brackets: WeightBrackets,
 ) -> WeightTally:
     """Sums of the weights of every lane at its brackets, and candidates."""
-    return _of_each(sorted_lanes(chunks, dtype, axes), lane_weights.tally_of_sorted, brackets)
+    return _of_each(sorted_lanes(chunks, dtype, axes), lane_weight_cuts.tally_of_sorted, brackets)
 
 
 def _of_each(
@@ -83,7 +77,7 @@ def _of_each(
         stop = start + len(table.values)
         found.append(measure(table, *([brackets[start:stop]] if brackets else [])))
         start = stop
-    return lane_weights.join(found)
+    return lane_weight_cuts.join(found)
 
 
 def sorted_lanes(
@@ -131,27 +125,10 @@ def _keeps(chunk: Accompanied) -> Any:
 
 
 def weights_of(chunk: Accompanied) -> NDArray[Any]:
-    """The weights of a chunk on the host: float64, or int64 where these would be rounded.
-
-    Raises
-    ------
-    ValueError
-        If one of those that take part is negative, NaN, infinite or above ``2**63``.
-    """
+    """The weights of a chunk on the host, checked; see `reference.weighing.weighed`."""
     weights = np.asarray(to_host(chunk.weights))
     # One of each, if they are broadcast.
     few = weights[tuple(slice(None, None if step else 1) for step in weights.strides)]
-    if few.size and not (few.min() >= 0 and few.max() < np.inf):
-        if chunk.keeps is not None:
-            few = np.where(to_host(chunk.keeps), weights, few.dtype.type(0))
-        if (few < 0).any():
-            raise ValueError("Weights must be non-negative.")
-        if not np.isfinite(few).all():
-            raise ValueError(ALL_ZERO)
-    is_wide = few.dtype.kind in "iu" and few.dtype.itemsize == 8 and few.max(initial=0) > WIDE
-    if is_wide and few.max() >= 1 << 63:
-        raise ValueError("Weights must be below 2**63.")
-    return np.broadcast_to(few.astype(np.int64 if is_wide else np.float64, copy=False), chunk.shape)
-
-
-WIDE = 1 << 53
+    if chunk.keeps is not None and few.size and not (few.min() >= 0 and few.max() < np.inf):
+        few = np.where(to_host(chunk.keeps), weights, few.dtype.type(0))
+    return np.broadcast_to(as_weights(few), chunk.shape)

@@ -64,7 +64,7 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     if chunk.keeps is not None:
         keeps = xp.reshape(chunk.keeps, flat)
         values, weights = values[keeps], weights[keeps]
-    weights = _as_weights(weights)
+    weights = as_weights(weights)
     takes = weights > 0
     n_missing = 0
     if dtype.kind in "fmM":
@@ -76,7 +76,7 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     return values[takes], weights[takes], n_missing
 
 
-def _as_weights(weights: Array) -> Array:
+def as_weights(weights: Array) -> Array:
     """Weights as float64, or as int64 if one of them is beyond 2**53; checked."""
     xp = namespace(weights)
     if is_kind(weights, "real floating"):

@@ -1,0 +1,142 @@
+"""What is asked of an array whose elements weigh: its weighted quantiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.ranks import METHODS, Method
+from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
+from dask_gpuselect.maths.weight_finish import shares, window_means
+from dask_gpuselect.maths.weights import (
+    NOT_FINITE,
+    WeightedBrackets,
+    WeightedCuts,
+    WeightedTally,
+)
+from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
+
+WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
+
+
+def check_weighted_method(name: str) -> Method:
+    """The method of that name, if there is one for weighted elements.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message lists those there are.
+    """
+    if name not in WEIGHTED:
+        raise ValueError(f"Only methods {', '.join(WEIGHTED)} support weights. Got: {name}.")
+    return METHODS[name]
+
+
+@dataclass(frozen=True)
+class WeightedQuantiles(Question):
+    """Some weighted quantiles of all elements of an array whose chunks have weights.
+
+    Parameters
+    ----------
+    q : tuple of float
+        In [0, 1].
+    method : str
+        Of `WEIGHTED`.
+    skips_missing : bool
+        Whether NaN and NaT are left out; otherwise one that weighs something makes every answer
+        missing.
+    source_dtype, dtype : dtype
+        Of the array and of the answer.
+    if_none : {"empty", "missing", "masked"}
+        As of `Quantiles`.
+
+    Notes
+    -----
+    With F(x) the sum of the weights of the elements up to x, and W that of all, the answers are:
+
+    - inverted_cdf: the smallest x with F(x) >= q W;
+    - averaged_inverted_cdf: the same, or the mean of that and the next larger element where F(x) is
+      q W;
+    - linear: the mean over a window of the weight; see `maths.weight_finish.window_means`.
+
+    All sums are exact, so the answers depend neither on the order of the elements nor on their
+    chunks. F(x) and q W are compared when each is rounded to 53 bits, as NumPy rounds ``q * n``
+    where it counts elements: so integer weights give what `numpy.repeat` gives.
+
+    ``numpy.quantile`` adds up weights in float64, and its sums may be off. Of the numbers from 1 to
+    6, each of weight 0.3, it says that the median is 4 (method inverted_cdf), because its sum of
+    three weights is 0.8999999999999999, less than half of the 1.8 that it has for six. Here it is
+    3, as for any six equal weights.
+
+    A chunk has up to twice as many pivots as for quantiles without weights: half of them are at
+    even steps of the weight, so an element that weighs more than a step is a pivot. The median of
+    4e6 normal elements in 16 chunks had 0.03 to 0.71 times as many candidates as the median without
+    weights, and three quartiles at most 0.75 times as many (equal, uniform and lognormal weights,
+    one element of half the weight, one chunk of nearly all of it); by method linear, whose windows
+    have two ends, at most 1.65 times. Where nearly all weight is in some chunks, and the light
+    elements of others crowd between two neighbouring pivots of these, they all are candidates.
+    """
+
+    has_guess: ClassVar[bool] = False
+
+    q: tuple[float, ...]
+    method: str
+    skips_missing: bool
+    source_dtype: np.dtype[Any]
+    dtype: np.dtype[Any]
+    if_none: str = field(default="empty", kw_only=True)
+
+    @property
+    def share(self) -> int:
+        return pivot_share(len(self.q))
+
+    @property
+    def n_answers(self) -> int:
+        return len(self.q)
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        return WeightedLaneQuantiles(*self._fields, if_none=self.if_none)
+
+    @property
+    def _fields(self) -> tuple[Any, ...]:
+        """What all questions about quantiles have, and in this order."""
+        return self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
+
+    @property
+    def _averages(self) -> bool:
+        return self.method == "averaged_inverted_cdf"
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        assert isinstance(cuts, WeightedCuts)
+        if self.method == "linear":
+            return find_window_brackets(cuts, self.q)
+        return find_share_brackets(cuts, self.q, with_next=self._averages)
+
+    def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+        assert isinstance(tally, WeightedTally)
+        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
+            raise ValueError(NOT_FINITE)
+        # The question without weights knows what answers if no element does.
+        none = Quantiles(*self._fields, if_none=self.if_none).answer_if_none(
+            tally.n_valid, tally.n_missing
+        )
+        return self._found(brackets, tally) if none is None else none
+
+    def _found(self, brackets: Brackets, tally: WeightedTally) -> NDArray[Any]:
+        if isinstance(brackets, WeightedBrackets):
+            return unsigned_zero(window_means(brackets, tally, self.q, self.dtype))
+        found = shares(brackets, tally, self.q, with_next=self._averages)
+        lower, upper = (as_dtype(unsigned_zero(each), self.source_dtype) for each in found)
+        weight = np.where(lower == upper, 0.0, 0.5)
+        return interpolate(lower, upper, weight, METHODS[self.method], self.dtype)

@@ -1,0 +1,497 @@
+"""What is left out: by `where`, by `nodata`, and by the mask of a masked array."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import array_api_strict
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import mstats
+
+import dask_gpuselect
+from dask_gpuselect import describe_boxplot, median, nanmedian, nanquantile, order_statistic
+from dask_gpuselect import quantile as ours_quantile
+from dask_gpuselect.robust import iqr, mad, naniqr, nanmad
+from tests.backends import Backend
+from tests.data import normal, uniform
+from tests.oracle import DISCRETE
+
+quantile: Any = ours_quantile
+SHAPE = (6, 20, 14)
+CHUNKS = (4, 7, (5, 0, 9))
+ALL_NAN = "All-NaN slice encountered"
+
+
+def deviation(kept: NDArray[Any], find: Any = np.median) -> Any:
+    return find(abs(kept - find(kept)))
+
+
+def spread(kept: NDArray[Any], find: Any = np.quantile) -> Any:
+    low, high = find(kept, [0.25, 0.75])
+    return high - low
+
+
+# Each function, what is asked of it, and the same of the kept elements of one lane.
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[NDArray[Any]], Any]]] = {
+    "median": (median, np.median),
+    "nanmedian": (nanmedian, np.nanmedian),
+    "quantile": (partial(quantile, q=0.3), lambda kept: np.quantile(kept, 0.3)),
+    "nanquantile": (
+        partial(nanquantile, q=[0.1, 0.9]),
+        lambda kept: np.nanquantile(kept, [0.1, 0.9]),
+    ),
+    "percentile": (
+        partial(dask_gpuselect.percentile, q=30.0, method="hazen"),
+        lambda kept: np.percentile(kept, 30.0, method="hazen"),
+    ),
+    "nanpercentile": (
+        partial(dask_gpuselect.nanpercentile, q=30.0),
+        lambda kept: np.nanpercentile(kept, 30.0),
+    ),
+    "mad": (partial(mad, scale=1.0), deviation),
+    "nanmad": (partial(nanmad, scale=1.0), partial(deviation, find=np.nanmedian)),
+    "iqr": (iqr, spread),
+    "naniqr": (naniqr, partial(spread, find=np.nanquantile)),
+}
+
+
+def of_lanes(
+    find: Callable[[NDArray[Any]], Any], a: NDArray[Any], keeps: NDArray[np.bool_], axis: Any
+) -> NDArray[Any]:
+    """What is found of the kept elements of each lane; NaN where there are none."""
+    axes = range(a.ndim) if axis is None else np.atleast_1d(axis) % a.ndim
+    rest = [i for i in range(a.ndim) if i not in axes]
+    lanes, kept = (
+        x.transpose(*rest, *axes).reshape(*(a.shape[i] for i in rest), -1) for x in (a, keeps)
+    )
+    like = np.shape(find(a.ravel()[:3]))
+    found = np.full((*lanes.shape[:-1], *like), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for place in np.ndindex(lanes.shape[:-1]):
+            if kept[place].any():
+                found[place] = find(lanes[place][kept[place]])
+    return np.moveaxis(found, -1, 0) if like else found
+
+
+def data(dtype: str = "f8") -> NDArray[Any]:
+    a = normal(int(np.prod(SHAPE))).reshape(SHAPE)
+    if np.dtype(dtype).kind in "iu":
+        return (abs(a) * 40).astype(dtype)
+    return (a * 4).round(1).astype(dtype)
+
+
+def mask() -> NDArray[np.bool_]:
+    """With lanes along every axis of which all is left out, and some of which nothing is."""
+    keeps = uniform(int(np.prod(SHAPE))).reshape(SHAPE) > 0.4
+    keeps[:, 3, 5] = keeps[2, :, 6] = keeps[1, 4, :] = keeps[:, :, 2] = False
+    keeps[:, 5, 5] = keeps[3, :, 7] = True
+    return keeps
+
+
+def same(found: Any, wanted: Any, dtype: str = "f8") -> None:
+    """float16 and float32 are rounded once more where NumPy computes in them."""
+    rtol = {"f2": 2e-3, "f4": 1e-6}.get(np.dtype(dtype).str[1:], 0 if dtype == "f8" else 1e-15)
+    np.testing.assert_allclose(np.asarray(found, "f8"), wanted, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 1), (1, 2), (0, 2)])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_where(backend: Backend, name: str, axis: Any) -> None:
+    ask, find = FUNCTIONS[name]
+    a, keeps = data(), mask()
+    wanted = of_lanes(find, a, keeps, axis)
+    lazy = da.from_array(keeps, chunks=(6, 3, 14))
+    for x, where in (
+        (backend.lazy(a, CHUNKS), keeps),
+        (backend.lazy(a, CHUNKS), lazy),
+        (backend.asarray(a), keeps),
+        (backend.asarray(a), lazy),
+    ):
+        found = ask(x, axis=axis, where=where)
+        if isinstance(found, da.Array):
+            assert found.shape == wanted.shape
+            found = found.compute()
+        same(backend.to_numpy(found), wanted)
+    kept = ask(backend.lazy(a, CHUNKS), axis=axis, where=lazy, keepdims=True)
+    assert backend.to_numpy(kept.compute()).shape == kept.shape
+    assert backend.to_numpy(kept.compute()).size == wanted.size
+
+
+@pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+@pytest.mark.parametrize(
+    "dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f4", ">u2", "?"]
+)
+def test_every_dtype_by_every_way(backend: Backend, dtype: str, axis: Any) -> None:
+    """`where`, `nodata` and a masked array are one: of elements that are some value."""
+    a = data("f8" if dtype == "?" else dtype)
+    a = a > 0 if dtype == "?" else a
+    out = a.flat[3]
+    keeps = a != out
+    how: dict[str, Any] = {"axis": axis, "method": "lower"}
+    x = backend.lazy(a, CHUNKS)
+    keeps[:, 7, 2] = True  # so that one lane at least is whole
+    everywhere = of_lanes(lambda kept: kept.size, a, keeps, axis)
+    if np.isnan(everywhere).any() and a.dtype.kind in "biu":
+        with pytest.raises(IndexError, match="every element is left out"):
+            quantile(x, 0.3, where=keeps, **how).compute()
+        return
+    wanted = of_lanes(lambda kept: np.quantile(kept, 0.3, method="lower"), a, keeps, axis)
+    found = backend.to_numpy(quantile(x, 0.3, where=keeps, **how).compute())
+    assert found.dtype == a.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(found, wanted)
+    now = quantile(backend.asarray(a), 0.3, where=keeps, **how)
+    np.testing.assert_array_equal(backend.to_numpy(now), wanted)
+
+
+VALUES: dict[str, tuple[str, Any]] = {
+    "0 of uint16": ("u2", 0),
+    "several": ("u2", [0, 7, 11]),
+    "-9999": ("f8", -9999.0),
+    "-9999 of int16": ("i2", -9999),
+    "nan": ("f8", np.nan),
+    "nan and another": ("f4", [np.nan, -9999]),
+    "none": ("f8", []),
+    "a value rounded to float32": ("f4", 0.1),
+}
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("name", VALUES)
+def test_nodata(backend: Backend, name: str, axis: Any) -> None:
+    dtype, nodata = VALUES[name]
+    a = data(dtype)
+    values = np.atleast_1d(np.asarray(nodata, dtype))
+    places = uniform(a.size).reshape(SHAPE) < 0.3
+    if values.size:
+        a[places] = np.resize(values, places.sum())
+    is_out = (a[..., None] == values).any(-1) | (np.isnan(values).any() & np.isnan(a))
+    assert values.size == 0 or is_out.any()
+    wanted = of_lanes(np.median, a, ~is_out, axis)
+    found = median(backend.lazy(a, CHUNKS), axis=axis, nodata=nodata)
+    same(backend.to_numpy(found.compute()), wanted, dtype)
+    if dtype == "u2":
+        found = quantile(backend.lazy(a, CHUNKS), 0.5, axis, method="lower", nodata=nodata)
+        assert found.dtype == found.compute().dtype == np.uint16
+    both = median(backend.lazy(a, CHUNKS), axis=axis, nodata=nodata, where=mask() | True)
+    same(backend.to_numpy(both.compute()), wanted, dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodata", "error"),
+    [
+        ("u2", -9999, ValueError),
+        ("u2", np.nan, ValueError),
+        ("u2", 0.5, ValueError),
+        ("i8", 2**70, ValueError),
+        ("f2", 70000, ValueError),
+        ("?", 2, ValueError),
+        ("M8[D]", np.datetime64("2020-01-01T01"), ValueError),
+        ("f8", "0", TypeError),
+        ("f8", 1j, TypeError),
+        ("f8", np.datetime64("NaT"), TypeError),
+        ("M8[D]", 0, TypeError),
+        ("M8[D]", np.timedelta64(0, "D"), TypeError),
+        ("f8", [[0.0]], ValueError),
+    ],
+)
+def test_nodata_that_makes_no_sense(dtype: str, nodata: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="nodata"):
+        quantile(da.zeros(5, dtype=dtype), 0.5, method="lower", nodata=nodata)
+
+
+def test_lazy_nodata_is_refused() -> None:
+    with pytest.raises(TypeError, match="nodata must be known"):
+        median(da.ones(5), nodata=da.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "message"),
+    [
+        (np.ones((20, 6, 14), bool), ValueError, "where has shape .* does not broadcast"),
+        (np.ones((1, *SHAPE), bool), ValueError, "where has shape .* does not broadcast"),
+        (np.ones(SHAPE, int), TypeError, "where must be of bool"),
+        (np.ma.array(mask(), mask=True), TypeError, "masked"),
+    ],
+)
+def test_where_that_makes_no_sense(where: Any, error: type[Exception], message: str) -> None:
+    for x in (data(), da.from_array(data(), chunks=5)):
+        for companion in (where, da.from_array(where, chunks=4)):
+            with pytest.raises(error, match=message):
+                median(x, where=companion)
+
+
+@pytest.mark.parametrize("shape", [(), (14,), (20, 1), (6, 1, 14), (1, 1, 1)])
+def test_broadcast_masks(backend: Backend, shape: tuple[int, ...]) -> None:
+    a = data()
+    keeps = np.arange(int(np.prod(shape))).reshape(shape) % 3 != 1
+    whole = np.broadcast_to(keeps, SHAPE)
+    for where in (keeps, da.from_array(keeps, chunks=2), keeps.tolist(), np.asfortranarray(keeps)):
+        found = median(backend.lazy(a, CHUNKS), where=where).compute()
+        assert backend.to_numpy(found) == np.median(a[whole])
+        lanes = median(backend.lazy(a, CHUNKS), axis=1, where=where & whole[:, :1].any())
+        if whole.any(1).all():
+            same(backend.to_numpy(lanes.compute()), of_lanes(np.median, a, whole, 1))
+
+
+def test_true_is_everything() -> None:
+    x = da.from_array(data(), chunks=5)
+    assert median(x, where=True).name == median(x).name
+    for where in (np.True_, np.array(True), da.from_array(np.array(True))):
+        assert median(x, where=where).compute() == np.median(data())
+
+
+# --- Masked arrays --------------------------------------------------------------------------------
+
+
+def masked(a: NDArray[Any], keeps: NDArray[np.bool_], is_lazy: bool) -> Any:
+    both = np.ma.array(a, mask=~keeps)
+    if not is_lazy:
+        return both
+    return da.ma.masked_array(
+        da.from_array(a, chunks=CHUNKS), mask=da.from_array(~keeps, chunks=CHUNKS)
+    )
+
+
+def computed(found: Any) -> Any:
+    return found.compute() if isinstance(found, da.Array) else found
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
+@pytest.mark.parametrize("dtype", ["u2", "f4", "f8"])
+def test_masked_arrays_as_numpys(dtype: str, axis: Any, is_lazy: bool) -> None:
+    a, keeps = data(dtype), mask()
+    x = masked(a, keeps, is_lazy)
+    wanted: Any = np.ma.median(np.ma.array(a, mask=~keeps), axis=axis)
+    for keepdims in (False, True):
+        lazy = median(x, axis=axis, keepdims=keepdims)
+        found = computed(lazy)
+        if axis is None and not keepdims:
+            assert not np.ma.isMaskedArray(found)
+        else:
+            assert found.dtype == wanted.dtype
+            assert found.fill_value == wanted.fill_value
+            there = np.squeeze(found)
+            np.testing.assert_array_equal(np.ma.getmaskarray(there), np.ma.getmaskarray(wanted))
+            same(there.filled(0), wanted.filled(0), dtype)
+        if is_lazy:
+            assert isinstance(lazy._meta, np.ma.MaskedArray)
+            assert lazy.shape == np.shape(found)
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_all_is_masked(name: str, is_lazy: bool) -> None:
+    """Without a warning."""
+    ask, find = FUNCTIONS[name]
+    a = data()
+    found = computed(ask(masked(a, np.zeros(SHAPE, bool), is_lazy)))
+    if np.shape(find(a.ravel())):
+        assert found.mask.all()
+    else:
+        assert found is np.ma.masked
+    lanes = computed(ask(masked(a, mask(), is_lazy), axis=0))
+    np.testing.assert_array_equal(
+        np.ma.getmaskarray(lanes), np.broadcast_to(~mask().any(0), lanes.shape)
+    )
+    same(lanes.filled(np.nan), of_lanes(find, a, mask(), 0))
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_integers_that_are_chosen_and_all_masked(is_lazy: bool) -> None:
+    x = masked(data("u2"), mask(), is_lazy)
+    for found in (
+        computed(quantile(x, [0.2, 0.7], axis=0, method="lower")),
+        computed(iqr(x, axis=0, method="lower")),
+    ):
+        assert (np.ma.getmaskarray(found) == ~mask().any(0)).all()
+    assert computed(quantile(x, 0.5, axis=0, method="lower")).dtype == np.uint16
+
+
+def test_masked_arrays_as_scipys() -> None:
+    a, keeps = data(), mask()
+    q = [0.1, 0.25, 0.5, 0.9]
+    wanted = mstats.mquantiles(np.ma.array(a, mask=~keeps), q, alphap=1, betap=1)
+    found = quantile(masked(a, keeps, True), q).compute()
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+def test_a_mask_and_where_and_nodata() -> None:
+    a, keeps = data("u2"), mask()
+    others = uniform(a.size).reshape(SHAPE) > 0.5
+    a[0, :, :9] = 60000
+    x = masked(a, keeps, True)
+    found = median(x, where=da.from_array(others, chunks=5), nodata=60000)
+    assert found.compute() == np.median(a[keeps & others & (a != 60000)])
+
+
+def test_nan_below_a_mask_is_left_out_and_others_are_not() -> None:
+    x = np.ma.array([np.nan, 1, 2, 4, np.nan], mask=[1, 0, 0, 0, 0])
+    assert np.isnan(median(x))
+    assert nanmedian(x) == 2
+    assert median(x[:-1]) == 2
+
+
+# --- What is missing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("axis", [None, 0])
+def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
+    ask, _ = FUNCTIONS[name]
+    for x in (backend.lazy(data(), CHUNKS), backend.asarray(data())):
+        for how in ({"where": False}, {"nodata": np.unique(data())}):
+            with pytest.warns(RuntimeWarning, match=ALL_NAN):
+                found = computed(ask(x, axis=axis, **how))
+            assert np.isnan(backend.to_numpy(found)).all()
+
+
+@pytest.mark.parametrize("method", DISCRETE)
+@pytest.mark.parametrize("dtype", ["u2", "i8", "?"])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_all_integers_are_left_out(dtype: str, method: str, axis: Any) -> None:
+    a = data().astype(dtype)
+    for x in (a, da.from_array(a, chunks=5)):
+        with pytest.raises(IndexError, match="every element is left out"):
+            computed(quantile(x, 0.5, axis, method=method, where=False))
+
+
+def test_no_elements_at_all() -> None:
+    for x in (da.zeros((0, 3)), np.zeros((0, 3))):
+        for axis, shape in ((None, ()), (0, (3,))):
+            with pytest.warns(RuntimeWarning):
+                found = computed(median(x, axis, where=np.zeros((0, 3), bool)))
+            assert np.shape(found) == shape
+            assert np.isnan(found).all()
+        assert computed(median(x, 1, where=np.zeros((0, 3), bool))).shape == (0,)
+
+
+def test_arrays_without_dimensions(backend: Backend) -> None:
+    x = backend.lazy(np.array(3.0), ())
+    assert backend.to_numpy(median(x, where=np.array(True)).compute()) == 3
+    assert backend.to_numpy(median(x, nodata=4).compute()) == 3
+    with pytest.warns(RuntimeWarning, match=ALL_NAN):
+        assert np.isnan(backend.to_numpy(median(x, nodata=3).compute()))
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_nan_that_take_part(backend: Backend, axis: Any) -> None:
+    a, keeps = data(), mask()
+    a[2:4, ::2] = np.nan
+    how: dict[str, Any] = {"axis": axis, "where": keeps}
+    x = backend.lazy(a, CHUNKS)
+    for ask, find in ((median, np.median), (nanmedian, np.nanmedian)):
+        with pytest.warns(RuntimeWarning) if axis == 0 else warnings.catch_warnings():
+            found = backend.to_numpy(ask(x, **how).compute())
+        same(found, of_lanes(find, a, keeps, axis))
+    assert not np.isnan(median(x, where=~np.isnan(a)).compute())
+
+
+def test_dates() -> None:
+    a = np.array(["2020-01-01", "NaT", "2021-01-01", "2022-01-01"], "M8[s]")
+    keeps = np.array([True, True, False, True])
+    for x in (a, da.from_array(a, chunks=2)):
+        find = partial(quantile, x, 0.5, method="lower")
+        assert np.isnat(computed(find(where=keeps)))
+        assert computed(find(where=a == a)) == a[2]
+        assert computed(find(nodata=np.datetime64("NaT"))) == a[2]
+        assert computed(find(nodata=[np.datetime64("NaT"), a[0]])) == a[2]
+        assert computed(nanquantile(x, 0.5, method="higher", where=keeps)) == a[3]
+        with pytest.warns(RuntimeWarning, match=ALL_NAN):
+            assert np.isnat(computed(find(where=False)))
+
+
+# --- Order statistics and boxes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [None, "radix", "kelley"])
+def test_order_statistics(backend: Backend, strategy: str | None) -> None:
+    a, keeps = data("f4"), mask()
+    kept = np.sort(a[keeps])
+    for x in (backend.lazy(a, CHUNKS), backend.asarray(a)):
+        for k in (0, kept.size // 3, kept.size - 1):
+            found = order_statistic(x, k, where=keeps, strategy=strategy)
+            assert backend.to_numpy(computed(found)) == kept[k]
+        with pytest.raises(IndexError, match=f"there are {kept.size} elements"):
+            computed(order_statistic(x, kept.size, where=keeps, strategy=strategy))
+
+
+def test_order_statistics_of_masked_arrays() -> None:
+    a, keeps = data("u2"), mask()
+    for is_lazy in (False, True):
+        found = computed(order_statistic(masked(a, keeps, is_lazy), [0, 99]))
+        np.testing.assert_array_equal(found, np.sort(a[keeps])[[0, 99]])
+        assert found.dtype == np.uint16
+
+
+@pytest.mark.parametrize("way", ["where", "nodata", "masked"])
+@pytest.mark.parametrize("axis", [None, (0, 1)])
+def test_boxes(axis: Any, way: str) -> None:
+    a, keeps = data(), mask()
+    if way == "nodata":
+        a[~keeps] = -9999
+    x = da.from_array(a, chunks=CHUNKS)
+    if way == "masked":
+        boxes = describe_boxplot(masked(a, keeps, True), axis).compute()
+    elif way == "where":
+        boxes = describe_boxplot(x, axis, where=keeps).compute()
+    else:
+        boxes = describe_boxplot(x, axis, nodata=-9999).compute()
+    parts = [(a, keeps)] if axis is None else [(a[..., i], keeps[..., i]) for i in range(14)]
+    assert len(boxes) == len(parts)
+    for box, (elements, kept) in zip(boxes, parts, strict=True):
+        assert box.n_left_out == (~kept).sum()
+        if not kept.any():
+            assert box.n == 0
+            assert np.isnan(box.med)
+            continue
+        wanted = describe_boxplot(elements[kept]).compute()[0].to_dict() | {
+            "label": box.label,
+            "n_left_out": box.n_left_out,
+        }
+        found = box.to_dict()
+        np.testing.assert_array_equal(np.sort(found.pop("fliers")), np.sort(wanted.pop("fliers")))
+        np.testing.assert_equal(found, wanted)
+
+
+# --- Arrays of every kind -------------------------------------------------------------------------
+
+VIEWS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "Fortran order": np.asfortranarray,
+    "negative steps": lambda a: a[::-1, ::-2, ::3],
+    "transposed": lambda a: a.T,
+    "broadcast": lambda a: np.broadcast_to(a[:1], a.shape),
+}
+
+
+@pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
+@pytest.mark.parametrize("axis", [None, 0, 2, (0, 2)])
+@pytest.mark.parametrize("view", VIEWS)
+def test_views(view: str, axis: Any) -> None:
+    a, keeps = (VIEWS[view](x) for x in (data("f4"), mask()))
+    a.flags.writeable = keeps.flags.writeable = False
+    for ask, find in (FUNCTIONS["median"], FUNCTIONS["mad"], FUNCTIONS["nanquantile"]):
+        wanted = of_lanes(find, a, keeps, axis)
+        same(ask(a, axis=axis, where=keeps), wanted, "f4")
+        same(ask(da.from_array(a, chunks=5), axis=axis, where=keeps).compute(), wanted, "f4")
+
+
+@pytest.mark.parametrize("axis", [None, (0, 2)])
+def test_arrays_of_the_standard(axis: Any) -> None:
+    a, keeps = data("f4"), mask()
+    x, where = (array_api_strict.asarray(each) for each in (a, keeps))
+    wanted = of_lanes(np.median, a, keeps, axis)
+    same(median(x, axis, where=where), wanted, "f4")
+    same(median(x, axis, where=keeps), wanted, "f4")
+    same(median(da.from_array(a, chunks=CHUNKS), axis, where=where).compute(), wanted, "f4")
+    out = a.flat[0].item()
+    same(median(x, axis, nodata=out), of_lanes(np.median, a, a != np.float32(out), axis), "f4")

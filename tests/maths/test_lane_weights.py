@@ -1,0 +1,278 @@
+"""Weighted quantiles of tables of lanes, against fractions: of whole lanes, and in parts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths import lane_weight_cuts
+from dask_gpuselect.maths.cuts import ChunksChangedError
+from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
+from dask_gpuselect.maths.lane_weight_cuts import (
+    WeightBrackets,
+    cuts_of_sorted,
+    join,
+    merge,
+    merge_tallies,
+    narrowed,
+    tally_of_sorted,
+)
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes, pick
+from tests.weighted import METHODS, WEIGHTS, by_lane, neighbours, quantile, to_53_bits
+
+Q = (0.0, 0.1, 0.25, 0.5, 1 / 3, 0.9, 1.0, 1e-300)
+LANES = 12
+FLOAT = np.dtype(np.float64)
+
+rng = np.random.default_rng(7)
+VALUES: dict[str, Any] = {
+    "normal": lambda shape: rng.normal(size=shape),
+    "tied": lambda shape: np.round(rng.normal(size=shape) * 2) + 0.0,
+    "sorted": lambda shape: np.sort(rng.normal(size=shape)),
+    "huge": lambda shape: rng.uniform(-1, 1, shape) * 1.7e308,
+    "integers": lambda shape: rng.integers(-(2**62), 2**62, shape),
+}
+
+
+def drawn(values: str, weights: str, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Lanes with one element at least that weighs something."""
+    w = WEIGHTS[weights]((LANES, n))
+    w[:, 0] = np.where(w[:, 0] > 0, w[:, 0], w.max() or 1)
+    return VALUES[values]((LANES, n)), w
+
+
+def check(found: WeighedLanes, x: NDArray[Any], w: NDArray[Any], method: str) -> None:
+    """Assert that these are the answers to `Q`."""
+    if method == "linear":
+        np.testing.assert_array_equal(found.lower.T, by_lane(x, w, (1,), Q, method))
+        return
+    pairs = [[neighbours(*lane, q) for q in Q] for lane in zip(x, w, strict=True)]
+    wanted = np.array(pairs, found.lower.dtype)
+    np.testing.assert_array_equal(found.lower, wanted[..., 0])
+    np.testing.assert_array_equal(found.upper, wanted[..., int(method != "inverted_cdf")])
+
+
+# --- Exact sums -----------------------------------------------------------------------------------
+
+weights_ = st.floats(0, 1e300) | st.integers(0, 9).map(float) | st.just(0.1)
+
+
+@settings(deadline=None)
+@given(st.lists(weights_, min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 30))
+def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
+    weights = np.array([given, given[::-1]])
+    running = Wholes.of(weights).running()
+    n = min(n, len(given))
+    wholes = [[Fraction(w) for w in row] for row in weights.tolist()]
+    at = running.at(np.array([n, n]))
+    assert [fraction(at, i) for i in (0, 1)] == [sum(row[:n]) for row in wholes]
+    weight = running.at(np.full(2, len(given)))
+    reached, passed = needs(weight, q)
+    assert [fraction(Wholes.of(weights).squares(), i) for i in (0, 1)] == [
+        sum(w * w for w in row) for row in wholes
+    ]
+    for i, row in enumerate(wholes):
+        share = to_53_bits(Fraction(q) * sum(row)) if q < 1 else sum(row)
+        sums = [sum(row[: j + 1]) for j in range(len(row))]
+        sums = [to_53_bits(each) if q < 1 else each for each in sums]
+        assert running.reach(reached)[i] == sum(each < share for each in sums)
+        if q < 1:
+            assert running.reach(passed)[i] == sum(each <= share for each in sums)
+            assert passed.minus(at).is_met[i] == (to_53_bits(sum(row[:n])) > share)
+        assert reached.minus(at).is_met[i] == (
+            share <= (to_53_bits(sum(row[:n])) if q < 1 else sum(row[:n]))
+        )
+
+
+def fraction(sums: Sums, i: int) -> Fraction:
+    total = sum(int(digit) << 16 * j for j, digit in enumerate(sums.digits[:, i]))
+    return Fraction(total) * Fraction(2) ** (16 * sums.first)
+
+
+# --- Lanes that are known as a whole --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_whole_lanes(weights: str, values: str, method: str) -> None:
+    for n in (1, 2, 23):
+        x, w = drawn(values, weights, n)
+        found = pick(SortedLanes.of(x, w), Wanted(Q, method, FLOAT))
+        check(found, x, w, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_infinite_elements(method: str) -> None:
+    x, w = drawn("tied", "uniform", 15)
+    x[0, 2:4], x[1, 4], x[2, :8], x[3, 8:] = np.inf, -np.inf, np.inf, -np.inf
+    check(pick(SortedLanes.of(x, w), Wanted(Q, method, FLOAT)), x, w, method)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_averages_are_rounded_once(dtype: str) -> None:
+    x, w = drawn("normal", "uniform", 9)
+    x = x.astype(dtype)
+    found = pick(SortedLanes.of(x.astype("f4"), w), Wanted(Q, "linear", np.dtype(dtype)))
+    assert found.lower.dtype == dtype
+    np.testing.assert_array_equal(found.lower.T, by_lane(x, w, (1,), Q, "linear", dtype))
+
+
+@pytest.mark.parametrize("n", [10, 30, 49, 100])
+def test_integer_weights_repeat_elements(n: int) -> None:
+    """Where NumPy's product of a count and a float is whole, though the exact one is not."""
+    q = [*np.linspace(0, 1, 101), 1 / 49, 0.07]
+    x = rng.normal(size=(LANES, n))
+    w = rng.integers(0, 3, x.shape)
+    w[0] = 1
+    found = pick(SortedLanes.of(x, w), Wanted(tuple(q), "averaged_inverted_cdf", FLOAT))
+    for lane, (lower, upper) in enumerate(zip(found.lower, found.upper, strict=True)):
+        repeated = np.repeat(x[lane], w[lane])
+        np.testing.assert_array_equal(lower, np.quantile(repeated, q, method="inverted_cdf"))
+        method: Any = "averaged_inverted_cdf"
+        mean = np.quantile([lower, upper], 0.5, axis=0, method=method)
+        np.testing.assert_array_equal(mean, np.quantile(repeated, q, method=method))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
+    x, w = drawn("normal", "mostly none", 60)
+    keeps = rng.random(x.shape) < 0.6
+    keeps[:, 0] = True
+    x[w == 0] = np.nan
+    x[~keeps] = np.nan
+    w[~keeps] = np.nan
+    x[4, 0], x[5, :] = np.nan, np.nan
+    lanes = SortedLanes.of(x, w, keeps)
+    found = pick(lanes, Wanted(Q, method, FLOAT))
+    some = np.where(keeps & ~np.isnan(x), w, 0)
+    has_some = np.arange(LANES) != 5
+    left = WeighedLanes(found.lower[has_some], found.upper[has_some], found.numbers)
+    check(left, np.nan_to_num(x)[has_some], some[has_some], method)
+    numbers = lanes.numbers
+    assert numbers.missing[4] == 1
+    assert numbers.valid[5] == 0
+    np.testing.assert_array_equal(numbers.left_out, (~keeps).sum(axis=1))
+    np.testing.assert_array_equal(numbers.idle, (keeps & (w == 0)).sum(axis=1))
+    every = numbers.valid + numbers.missing + numbers.idle + numbers.left_out
+    assert (every == x.shape[1]).all()
+
+
+def test_all_weights_zero() -> None:
+    w = np.ones((3, 4))
+    w[1] = 0
+    lanes = SortedLanes.of(np.ones((3, 4)), w)
+    with pytest.raises(ValueError, match="Weights included NaN, inf or were all zero"):
+        pick(lanes, Wanted(Q, "linear", FLOAT))
+    left_out = SortedLanes.of(np.ones((3, 4)), w, np.array([[True], [False], [True]]) & (w == w))
+    assert pick(left_out, Wanted(Q, "linear", FLOAT)).numbers.valid.tolist() == [4, 0, 4]
+
+
+# --- Lanes in parts -------------------------------------------------------------------------------
+
+
+def parts_of(x: NDArray[Any], w: NDArray[Any], *cuts: int) -> list[SortedLanes]:
+    ends = [0, *cuts, x.shape[1]]
+    pairs = zip(ends[:-1], ends[1:], strict=True)
+    return [SortedLanes.of(x[:, a:b], w[:, a:b]) for a, b in pairs]
+
+
+def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) -> tuple[Any, Any]:
+    """The answers by passes of these widths, and the last tally; the tables in two pieces."""
+    pieces = slice(0, 5), slice(5, None)
+    brackets: WeightBrackets | None = None
+    for m in widths:
+        cuts = [
+            join([cuts_of_sorted(part.some(i), brackets and brackets[i], m=m) for i in pieces])
+            for part in parts
+        ]
+        brackets = narrowed([merge(cuts[:2], m), *cuts[2:]], brackets, wanted)
+    assert brackets is not None
+    tallies = [join([tally_of_sorted(part.some(i), brackets[i]) for i in pieces]) for part in parts]
+    tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
+    return lane_weight_cuts.answers(tally, brackets), tally
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_parts(weights: str, values: str, method: str) -> None:
+    wanted = Wanted(Q, method, FLOAT)
+    for n, widths in ((5, (2,)), (200, (8,)), (200, (8, 6))):
+        x, w = drawn(values, weights, n)
+        whole = pick(SortedLanes.of(x, w), wanted)
+        found, tally = in_parts(parts_of(x, w, n // 5, n // 2), wanted, widths)
+        np.testing.assert_array_equal(found.lower, whole.lower)
+        np.testing.assert_array_equal(found.upper, whole.upper)
+        if weights not in ("all magnitudes", "mostly none") and n == 200:
+            assert tally.n_inside.mean() < 0.12 * n * (2 if method == "linear" else 1)
+
+
+def test_a_part_without_valid_elements() -> None:
+    x, w = drawn("normal", "uniform", 60)
+    x[:, :20] = np.nan
+    x[3] = np.nan
+    wanted = Wanted(Q, "averaged_inverted_cdf", FLOAT)
+    whole = pick(SortedLanes.of(x, w), wanted)
+    for widths in ((4,), (4, 4)):
+        found, _ = in_parts(parts_of(x, w, 20, 40), wanted, widths)
+        has_some = found.numbers.valid > 0
+        np.testing.assert_array_equal(found.lower[has_some], whole.lower[has_some])
+        np.testing.assert_array_equal(found.upper[has_some], whole.upper[has_some])
+        np.testing.assert_array_equal(found.numbers.missing, np.isnan(x).sum(axis=1))
+
+
+def test_heavy_elements_are_pivots() -> None:
+    x, w = drawn("normal", "uniform", 300)
+    w[:, 50] = 200.0  # more than half of all
+    for cuts in (
+        cuts_of_sorted(SortedLanes.of(x, w), m=6),
+        merge([cuts_of_sorted(part, m=6) for part in parts_of(x, w, 100)], 6),
+    ):
+        assert (cuts.pivots[:, 0] == x[:, 50, None]).any(axis=1).all()
+
+
+def test_cells_are_small() -> None:
+    """Between two pivots there is neither more than a step by count nor by weight."""
+    x, w = drawn("normal", "lognormal", 400)
+    m = 9
+    cuts = cuts_of_sorted(SortedLanes.of(x, w), m=m)
+    weight = w.sum(axis=1)[:, None]
+    units = np.ldexp(1.0, cuts.unit)[:, None]
+    open_weight = (cuts.below[:, 0, 1:] - cuts.upto[:, 0, :-1]) * units
+    assert (open_weight <= weight / (m - 1) * (1 + 1e-9)).all()
+    assert (cuts.n_below[:, 0, 1:] - cuts.n_upto[:, 0, :-1] <= 400 / (m - 1)).all()
+
+
+def test_windows_are_not_gathered() -> None:
+    """Half of the weight on one element makes windows wide: what is inside is summed."""
+    x, w = drawn("normal", "uniform", 1000)
+    w[:, 1] = w.sum(axis=1)
+    wanted = Wanted((0.5,), "linear", FLOAT)
+    found, tally = in_parts(parts_of(x, w, 400), wanted, (40,))
+    assert tally.n_inside.max() < 250
+    assert tally.product.any()
+    for lane in range(LANES):
+        assert found.lower[lane, 0] == quantile(x[lane], w[lane], 0.5, "linear")
+
+
+def test_changed_lanes_are_noticed() -> None:
+    x, w = drawn("normal", "uniform", 100)
+    wanted = Wanted((0.5,), "inverted_cdf", FLOAT)
+    lanes = SortedLanes.of(x, w)
+    brackets = narrowed([cuts_of_sorted(lanes, m=10)], None, wanted)
+    x[2] += 10
+    with pytest.raises(ChunksChangedError, match="other elements"):
+        lane_weight_cuts.answers(tally_of_sorted(SortedLanes.of(x, w), brackets), brackets)
+    x[2, 0] = np.nan
+    changed = SortedLanes.of(x, w)
+    with pytest.raises(ChunksChangedError, match="100 valid elements on the first load and 99"):
+        lane_weight_cuts.answers(tally_of_sorted(changed, brackets), brackets)
+    with pytest.raises(ChunksChangedError, match="100 valid"):
+        narrowed([cuts_of_sorted(changed, brackets, m=10)], brackets, wanted)
