@@ -1,4 +1,4 @@
-"""The CUDA kernels of elements that weigh, on the host: the text that is compiled for devices."""
+"""The CUDA kernels of elements that weigh: their text on the host, and all of it on a device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.weights import POINT
+from tests.backends import CUPY, kernel_module
 from tests.cuda_on_host import THREADS, compiled, pointer
 from tests.data import normal, uniform
 
@@ -91,3 +93,85 @@ def test_counts_and_weights(dtype: str, kind: str, n_ends: int, tmp_path: Path) 
     pairs = sorted(zip(taken.tolist(), their_weights.tolist(), strict=True))
     others = zip(expected.candidates.on_host().tolist(), expected.weights.tolist(), strict=True)
     assert pairs == sorted(others)
+
+
+def one_heavy(n: int) -> NDArray[Any]:
+    weights = uniform(n) + 0.1
+    weights[n // 3] = n
+    return weights
+
+
+LARGE: dict[str, NDArray[Any]] = {
+    "plain": uniform(200_000),
+    "some idle": np.maximum(uniform(200_000) - 0.3, 0),
+    "one heavy": one_heavy(200_000),
+    "few heavy": np.where(uniform(200_000) < 1e-4, 1e6, 1e-3),
+    "of all magnitudes": weights_of("of all magnitudes", 200_000),
+    "whole": weights_of("whole", 200_000),
+    "float32": uniform(200_000).astype(np.float32),
+    "denormal": (uniform(200_000) * 1e-40).astype(np.float32),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["mixed", "sorted", "tied"])
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
+def test_on_a_device(dtype: str, name: str, order: str) -> None:
+    cuda, xp = kernel_module("cuda", "weighing"), CUPY.xp
+    n, n_pivots = 200_000, 200
+    values, given = (100 + 20 * normal(n)).astype(dtype), LARGE[name]
+    if order == "sorted":
+        values = np.sort(values)
+    elif order == "tied":
+        values[uniform(n) < 0.5] = 100
+    told = Accompanied(xp.asarray(values), None, xp.asarray(given))
+    expected_values, weights, _ = reference.weighed(Accompanied(values, None, given), values.dtype)
+    elements, weighs, n_missing = cuda.weighed(told, values.dtype)
+    assert n_missing == 0
+    np.testing.assert_array_equal(xp.asnumpy(elements), expected_values)
+    np.testing.assert_array_equal(xp.asnumpy(weighs), weights)
+    values = expected_values
+
+    cuts = cuda.cuts(elements, weighs, n_pivots)
+    order_of = np.argsort(values, kind="stable")
+    ordered = values[order_of]
+    sums = np.append(0, np.cumsum(reference.in_units(weights[order_of], int(cuts.unit[0]))))
+    for side, counts, weighed in (
+        ("left", cuts.below, cuts.weight_below),
+        ("right", cuts.upto, cuts.weight_upto),
+    ):
+        np.testing.assert_array_equal(counts, np.searchsorted(ordered, cuts.pivots, side))
+        np.testing.assert_array_equal(weighed, sums[counts])
+    assert (cuts.n_valid, cuts.weight) == (len(values), sums[-1])
+    square = reference.measured(weights)[1]
+    assert cuts.square[0] == pytest.approx(square, rel=2**-20)
+    for total, before, after in (
+        (len(values), cuts.upto, cuts.below),
+        (sums[-1], cuts.weight_upto, cuts.weight_below),
+    ):
+        inside = np.append(after, total) - np.append(0, before)
+        assert inside.max() <= 4 * (total // n_pivots + 1)
+
+    for step, wanted in ((len(cuts.pivots) // 3 + 1, slice(1, None, 2)), (7, slice(2, 5))):
+        ends = cuts.pivots[::step]
+        is_wanted = np.zeros(len(ends) + 1, np.bool_)
+        is_wanted[wanted] = True
+        brackets = Brackets(ends, is_wanted)
+        found = cuda.tally(elements, weighs, brackets, len(values))
+        other = reference.tally(values, weights, brackets, len(values))
+        assert other is not None
+        for field in ("below", "upto", "weight_below", "weight_upto"):
+            assert getattr(found, field).tolist() == getattr(other, field).tolist()
+        assert (found.n_valid, found.weight) == (other.n_valid, other.weight)
+        mine, theirs = (
+            sorted(zip(each.candidates.on_host(), each.weights, strict=True))
+            for each in (found, other)
+        )
+        assert mine == theirs
+        if len(mine):
+            assert cuda.tally(elements, weighs, brackets, len(mine) - 1) is None
+        is_wanted[[0, -1]] = False
+        sums_of_products = cuda.products(elements, weighs, ends, is_wanted)
+        expected_products = reference.products(values, weights, ends, is_wanted)
+        assert sums_of_products.tolist() == expected_products.tolist()
