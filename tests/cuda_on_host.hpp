@@ -1,4 +1,4 @@
-// CUDA C++ on the host, as far as `moments.cu` needs it. The threads of a block take turns: each runs
+// CUDA C++ on the host, as far as `moments.cu` and `weighing.cu` need it. The threads of a block take turns: each runs
 // up to its next barrier or shuffle, which all of them meet in the same order.
 
 #include <cmath>
@@ -46,8 +46,28 @@ static u32 warp_sum(u32 value) {
     return value;
 }
 
-static u64 atomicAdd(u64* to, u64 value) {
-    u64 before = *to;
+static u64 __shfl_sync(u32, u64 value, int lane) {
+    shuffled[threadIdx.x] = (long long)value;
+    __syncthreads();
+    u64 found = (u64)shuffled[threadIdx.x / 32 * 32 + lane];
+    __syncthreads();
+    return found;
+}
+
+static u32 __ballot_sync(u32, bool is) {
+    u32 found = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+        shuffled[threadIdx.x] = is;
+        found |= (u32)__shfl_sync(ALL_LANES, is, lane) << lane;
+    }
+    return found;
+}
+
+static int __popc(u32 bits) { return __builtin_popcount(bits); }
+
+template <class Number>
+static Number atomicAdd(Number* to, Number value) {
+    Number before = *to;
     *to += value;
     return before;
 }
@@ -59,6 +79,9 @@ static double __fma_rn(double a, double b, double c) { return std::fma(a, b, c);
 static Value value_of(Word word) { Value value; std::memcpy(&value, &word, sizeof word); return value; }
 static double as_double(Value value) { return (double)value; }
 static bool is_missing(Value value) { return value != value; }
+static bool is_less_than(Value a, Value b) { return a < b; }
+static bool is_equal_to(Value a, Value b) { return a == b; }
+static float is_equal(Value a, Value b) { return a == b; }
 
 typedef unsigned char Keep;
 

@@ -118,11 +118,12 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += [f"point_{space}" for space in ("none", "value", "key", "log")]
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
     names += ["bitonic_runs", "merge_runs", "place", "mark_words"]
-    names += ["kept_number"]
+    names += ["kept_number", "weigh_segments", "weigh_taken"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
-    for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu"):
-        text = source(file, np.dtype(dtype), sizes, KEEPS)
+    others = [(file, KEEPS) for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu")]
+    for file, more in (*others, ("weighing.cu", (("WHOLE", 1),))):
+        text = source(file, np.dtype(dtype), sizes, more)
         assert Program(text, "c++", options).compile("cubin").code != compiled[file]
 
 

@@ -13,6 +13,7 @@ from dask_gpuselect.kernels.cuda import (
     residuals,
     sampling,
     selection,
+    weighing,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
@@ -28,4 +29,5 @@ BACKEND = replace(
     residuals=residuals,
     lower_sets=lower_sets,
     fingerprints=fingerprints,
+    weighing=weighing,
 )

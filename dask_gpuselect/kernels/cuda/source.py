@@ -24,6 +24,7 @@ MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
 SETS_THREADS = 256
+WEIGH_THREADS = 512
 SCAN_THREADS = 1024  # of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
@@ -95,6 +96,7 @@ FILES = {
     "rows": "residuals.cu",
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
+    "weigh": "weighing.cu",
     "locate": "candidates.cu",
     "select": "candidates.cu",
     "survey": "candidates.cu",
@@ -119,6 +121,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "BITS": 8 * dtype.itemsize,
         "KIND": KINDS[dtype.kind],
         "KEEPS": 0,
+        "WHOLE": 0,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
@@ -161,6 +164,12 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     value_size = selection_dtype(dtype).itemsize
     staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
+
+
+def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:
+    """Bytes for a block of `weigh_segments`: the ends, and a count and a sum for each segment."""
+    size = (n_ends * dtype.itemsize + 7) // 8 * 8 + 12 * (2 * n_ends + 1)
+    return -(-size // 1024) * 1024  # not a preparation of the kernel for every number
 
 
 def select_memory(n_ranks: int) -> int:
