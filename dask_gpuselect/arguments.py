@@ -252,7 +252,7 @@ def is_masked(a: Any) -> bool:
 
 def if_all_left_out(a: Any, where: Any, nodata: Any) -> str:
     """What answers are where no element takes part: as `Quantiles.if_none` has it."""
-    is_whole = where is None and nodata is None
+    is_whole = (where is None or where is True) and nodata is None
     return "masked" if is_masked(a) else "empty" if is_whole else "missing"
 
 
@@ -317,7 +317,9 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
         raise ValueError(
             "Shape of weights must be consistent with shape of a along specified axis."
         )
-    ascending = transposed(weights, tuple(np.argsort(axes).tolist()))
+    order = tuple(np.argsort(axes).tolist())
+    is_lazy = isinstance(weights, DaskArray)
+    ascending = weights.transpose(order) if is_lazy else transposed(weights, order)
     return ascending[tuple(slice(None) if i in axes else None for i in range(array.ndim))]
 
 

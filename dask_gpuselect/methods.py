@@ -15,7 +15,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from dask_gpuselect.arguments import holds_lazy
+from dask_gpuselect.arguments import holds_lazy, is_masked
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.engine.expressions import homes, is_lazy_array
 from dask_gpuselect.quantiles import functions as quantiles
@@ -171,6 +171,14 @@ NOTHING = {
 }
 
 
+# What dask's own functions ignore or refuse, as they ignore the mask of an array.
+LOST = ("weights", "where", "nodata")
+
+
+def _told(more: Mapping[str, Any]) -> str:
+    return ", ".join(more) if more else "q that is lazy or has two dimensions"
+
+
 def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Ours, for what it knows; dask's own for all else."""
     ours = OURS[name]
@@ -186,16 +194,17 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         said = {key: value for key, value in asked.items() if key in known}
         more = {key: value for key, value in asked.items() if key not in known}
         is_all = all(key in NOTHING and _is(value, NOTHING[key]) for key, value in more.items())
-        if (
-            not is_all
-            or holds_lazy(said.get("q"))
-            or said.get("weights") is not None
-            or np.ndim(said.get("q", 0)) > 1
-        ):
+        is_ours = is_all and not holds_lazy(said.get("q")) and np.ndim(said.get("q", 0)) <= 1
+        leaves_out = is_masked(a) or any(said.get(key) is not None for key in LOST)
+        if leaves_out and not is_ours:
+            raise TypeError(f"{name}() of masked or weighted elements takes no {_told(more)}")
+        if not is_ours:
             return original(a, *positional, **named)
         try:
             return ours(a, **said)
-        except TypeError:  # of objects, complex numbers, masked arrays: dask has an answer to some
+        except TypeError:  # of objects and complex numbers: dask has an answer to some
+            if leaves_out:
+                raise
             return original(a, *positional, **named)
 
     return function
@@ -347,9 +356,11 @@ def enable() -> Enabled:
     ours too: see `dask_gpuselect.dataframe`. If it is imported only after this call, import
     `dask_gpuselect.dataframe` as well.
 
-    Nothing else changes. What is no dask array, what ours do not take (``out``,
-    ``overwrite_input``, ``interpolation``, ``internal_method``, ``weights``, q of two dimensions),
-    and dtypes that they do not know, go to dask's own function, which answers or raises as it did.
+    Nothing else changes. Calls with other than dask arrays, with arguments that ours do not take
+    (``out``, ``overwrite_input``, ``interpolation``, ``internal_method``, q that is lazy or of two
+    dimensions), and with dtypes that they do not know go to dask's own function, which answers or
+    raises as it did. Masked arrays, and calls with ``weights``, ``where`` or ``nodata``, never go
+    there, for dask's functions ignore masks, and some ignore weights: ours answer or raise.
 
     Each call counts. Dask has its functions back, the very objects, when the context of every call
     has ended, so contexts may be nested and those of several threads overlap. A call that is no

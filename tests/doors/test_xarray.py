@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dask.array as da
@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
-from dask_gpuselect import describe_boxplot, disable, enable
+from dask_gpuselect import describe_boxplot, disable, enable, robust
 from tests.data import normal
 from tests.graphs import names_of
 from tests.sources import Source
@@ -135,3 +135,161 @@ def test_bad_dimensions() -> None:
     for how in ({"dim": "time"}, {"axis": 0}):
         with pytest.raises(TypeError, match="one by one"):
             cube().to_dataset().exact.describe_boxplot(**how)
+
+
+# --- Quantiles by the accessor --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+@pytest.mark.parametrize("dim", DIMS)
+def test_quantiles_as_xarrays(dtype: str, dim: Any) -> None:
+    """But for coordinates without dimensions, which xarray's `quantile` drops."""
+    loaded = cube(dtype)
+    for array in (loaded, chunked(loaded)):
+        for q in (0.3, [0.1, 0.5]):
+            wanted = loaded.quantile(q, dim, keep_attrs=True).assign_coords(height=2.0)
+            for found in (
+                array.exact.nanquantile(q, dim),
+                array.exact.nanpercentile(100 * np.asarray(q), dim),
+            ):
+                xr.testing.assert_allclose(found.compute(), wanted, rtol=1e-14)
+                assert found.attrs == wanted.attrs
+                assert found.name == wanted.name
+        found = array.exact.nanmedian(dim, keep_attrs=False)
+        xr.testing.assert_identical(found.compute(), loaded.median(dim, keep_attrs=False))
+        found = array.exact.median(dim)
+        xr.testing.assert_identical(
+            found.compute(), loaded.median(dim, skipna=False, keep_attrs=True)
+        )
+    for name in ("mad", "nanmad", "iqr", "naniqr"):
+        found = getattr(chunked(loaded).exact, name)(dim)
+        assert is_lazy_and_in_place(found)
+        wanted = loaded.median(dim, keep_attrs=True)
+        axes = tuple(loaded.get_axis_num(each) for each in np.atleast_1d(dim or loaded.dims))
+        wanted = wanted.copy(data=getattr(robust, name)(loaded.values, axes))
+        xr.testing.assert_identical(found.compute(), wanted)
+
+
+MASKS: dict[str, Callable[[xr.DataArray], Any]] = {
+    "whole": lambda a: a.fillna(0) > 1,
+    "along y": lambda a: a.y > "b",
+    "along x and time": lambda a: a.isel(y=0).fillna(1).transpose("x", "time") > 0,
+    "an array": lambda a: a.values > 1,
+}
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.parametrize("dim", [None, "time", ["x", "time"]])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_are_broadcast_by_name(name: str, dim: Any) -> None:
+    loaded = cube()
+    keeps = MASKS[name](loaded)
+    wanted = loaded.where(keeps).median(dim, keep_attrs=True)
+    for array in (loaded, chunked(loaded)):
+        for mask in (keeps, keeps.chunk(5)) if isinstance(keeps, xr.DataArray) else (keeps,):
+            found = array.exact.nanmedian(dim, where=mask)
+            xr.testing.assert_identical(
+                found.drop_vars("y", errors="ignore").compute(),
+                wanted.drop_vars("y", errors="ignore"),
+            )
+
+
+def test_masks_of_other_labels_are_refused() -> None:
+    array = chunked(cube())
+    with pytest.raises(ValueError, match="exact"):
+        array.exact.median(where=array.isel(time=slice(1, None)) > 0)
+    with pytest.raises(ValueError, match="where has dimensions"):
+        array.exact.median(where=xr.DataArray([True], dims="z"))
+    for how in ({"axis": 0}, {"keepdims": True}):
+        with pytest.raises(TypeError, match="reduced along dim"):
+            array.exact.median(**how)
+
+
+def test_nodata_is_told_and_not_guessed() -> None:
+    attrs = {"_FillValue": 0, "missing_value": 0}
+    loaded = xr.DataArray(np.array([0, 0, 0, 5, 6, 7], "u2"), dims="x", attrs=attrs)
+    for array in (loaded, loaded.chunk(x=4)):
+        assert array.exact.median().compute() == 2.5
+        assert array.exact.median(nodata=0).compute() == 6
+        found = array.exact.quantile(0.5, nodata=0, method="lower")
+        assert found.dtype == np.uint16
+        assert found.attrs == attrs
+
+
+def test_masked_chunks() -> None:
+    """Which xarray fills with NaN itself."""
+    loaded = cube("i4").values
+    array = xr.DataArray(
+        da.ma.masked_less(da.from_array(loaded, chunks=7), 0), dims=("time", "y", "x")
+    )
+    assert array.exact.nanmedian().compute() == np.median(loaded[loaded >= 0])
+    wanted = np.ma.median(np.ma.masked_less(loaded, 0), 0)
+    np.testing.assert_array_equal(array.exact.nanmedian("time").compute(), wanted)
+
+
+@pytest.mark.parametrize("dim", [None, "time", "y", ["y", "time"], ["x", "y"]])
+def test_weights_are_broadcast_by_name(dim: Any) -> None:
+    loaded = cube("i4")
+    weights = xr.DataArray(np.cos(np.arange(5.0)) ** 2, dims="y", coords={"y": list("abcde")})
+    wanted = loaded.weighted(weights).quantile([0.2, 0.5], dim=dim)
+    for array in (loaded, chunked(loaded)):
+        for each in (weights, weights.chunk(y=1)):
+            found = array.exact.quantile([0.2, 0.5], dim, weights=each)
+            np.testing.assert_allclose(found.compute(), wanted, rtol=1e-12)
+            assert found.dims == wanted.dims
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.parametrize("dim", ["time", None])
+def test_quantiles_of_datasets(dim: Any) -> None:
+    loaded = xr.Dataset(
+        {"t": cube(), "count": ("time", np.arange(40)), "name": ("y", list("vwxyz"))},
+        attrs={"title": "some"},
+    )
+    found = chunked(loaded).exact.nanquantile([0.1, 0.5], dim)
+    assert set(found.data_vars) == {"t", "count"}
+    assert is_lazy_and_in_place(found["t"])
+    assert found.attrs == loaded.attrs
+    for name in found.data_vars:
+        wanted = loaded[name].quantile([0.1, 0.5], None if dim is None else dim)
+        np.testing.assert_array_equal(found[name], wanted)
+
+
+# --- weighted().quantile() ------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.parametrize("dim", [None, "time", ["y", "time"], ["x", "y"]])
+@pytest.mark.parametrize("skipna", [None, True, False])
+@pytest.mark.parametrize("kind", ["along y", "with 0", "lazy", "whole", "ints"])
+def test_weighted_quantiles_as_xarrays(kind: str, skipna: bool | None, dim: Any) -> None:
+    loaded = cube("i4" if kind == "ints" else "f8")
+    weights = xr.DataArray(np.cos(np.arange(5.0)) ** 2, dims="y", coords={"y": list("abcde")})
+    if kind == "whole":
+        weights = abs(loaded).fillna(1)
+    elif kind == "with 0":
+        weights[2] = 0
+    for q in (0.3, [0.0, 0.1, 0.5, 1.0]):
+        wanted = loaded.weighted(weights).quantile(q, dim=dim, skipna=skipna)
+        with enable():
+            each = weights.chunk() if kind == "lazy" else weights
+            found = chunked(loaded).weighted(each).quantile(q, dim=dim, skipna=skipna)
+            there = loaded.weighted(weights).quantile(q, dim=dim, skipna=skipna)
+        assert isinstance(found.data, da.Array)
+        xr.testing.assert_identical(there, wanted)
+        xr.testing.assert_allclose(found.compute(), wanted, rtol=1e-12)
+        assert found.attrs == wanted.attrs
+        assert found.name == wanted.name
+    with enable():
+        both = chunked(loaded).to_dataset().weighted(weights).quantile(0.5, dim=dim)
+    wanted = loaded.to_dataset().weighted(weights).quantile(0.5, dim=dim)
+    xr.testing.assert_allclose(both.compute(), wanted, rtol=1e-12)
+
+
+def test_without_it_weighted_quantiles_of_chunked_dimensions_raise() -> None:
+    weighted = chunked(cube()).weighted(xr.DataArray(np.ones(40), dims="time"))
+    with enable():
+        assert weighted.quantile(0.5, dim="time").shape == (5, 6)
+    with pytest.raises(ValueError, match="multiple chunks"):
+        weighted.quantile(0.5, dim="time")
