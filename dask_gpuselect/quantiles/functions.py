@@ -44,22 +44,30 @@ def median(
         Axes to reduce; all of them by default.
     keepdims : bool, default False
         Whether the reduced axes stay, with size 1.
+    where : array of bool, optional
+        Only where it is True elements take part. It broadcasts to the shape of `a`. NumPy, CuPy or
+        dask, with any chunks: they are rechunked to those of `a`.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out: of the dtype of `a`. NaN is left out by a
+        nodata of NaN. What a masked array masks is left out too.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64, as ``numpy.median`` does.
-        NaN if any element is NaN, or, with a RuntimeWarning, if there is none.
+        NaN if any element that takes part is NaN, or, with a RuntimeWarning, if none takes part.
+        A masked array gives a masked array, in which lanes that are masked as a whole are masked.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
-        be averaged: take ``quantile(a, 0.5, method="lower")``.
+        At the call, for complex, object and string arrays, and for datetimes, which cannot be
+        averaged: take ``quantile(a, 0.5, method="lower")``; for a `where` that is not of bool.
     numpy.exceptions.AxisError, ValueError
         At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
-        too small for any plan.
+        too small for any plan; for a `where` that cannot be broadcast, or whose unknown chunk sizes
+        cannot be matched, and for a `nodata` that the dtype cannot hold.
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
@@ -73,6 +81,9 @@ def median(
     -----
     Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Companions (`where`, `weights`) are loaded with the data: every chunk of the data and of its
+    companions at most twice. Work that they share is done once for each load.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
@@ -127,7 +138,8 @@ def nanmedian(
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64, as ``numpy.nanmedian`` does.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
+        NaN, with a RuntimeWarning, if every element that takes part is NaN, or none takes part.
+        A masked array gives a masked array, in which lanes that are masked as a whole are masked.
 
     {Raises}
 
@@ -138,6 +150,8 @@ def nanmedian(
     Notes
     -----
     {Loads}
+
+    {Companions}
 
     {Along}
 
@@ -187,8 +201,12 @@ def quantile(
         "median_unbiased", "normal_unbiased" (definitions 1 to 9 of Hyndman & Fan 1996), "lower",
         "higher", "midpoint", "nearest".
     {keepdims}
-    weights : None
-        Not implemented yet.
+    weights : array of real numbers, optional
+        What each element weighs, not negative: of the shape of `a`, or of the shape of its axes
+        `axis`. With the methods "inverted_cdf", "averaged_inverted_cdf" and "linear"; see Notes.
+        Elements of weight 0 take no part, be they NaN.
+    {where}
+    {nodata}
     strategy : Strategy or str, optional
         A selection method of `dask_gpuselect.strategies`, or its name, to find the elements by, of
         all axes; by default the cuts of the notes. See `order_statistic` for loads and memory.
@@ -201,21 +219,28 @@ def quantile(
         element and keep its type. The others, as ``numpy.quantile``, keep float16 and float32 if q
         is a Python number, and give what NumPy promotes data and q to if q is an array or number of
         NumPy's of less precision than float64; else float64.
-        NaN (NaT) if any element is.
+        NaN (NaT) if any element that takes part is; and, with a RuntimeWarning, where `where`,
+        `nodata` or a mask leave nothing. A masked array gives a masked array, in which such lanes
+        are masked.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
-        method that would interpolate; for a q that is complex, a string or lazy.
+        At the call, for complex, object and string arrays; for bool and datetimes with a method
+        that would interpolate; for a q that is complex, a string or lazy; for a `where` that is
+        not of bool; for weights of another shape without an axis.
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown
-        strategy, or one with only some of the axes.
+        strategy, or one with only some of the axes or with weights; for a `where` or weights that
+        cannot be broadcast, or whose unknown chunk sizes cannot be matched; for a `nodata` that the
+        dtype cannot hold; for weights with another method. While computing, for weights that are
+        negative, NaN or infinite, or zero for a whole lane.
     IndexError
-        For an empty array: at the call if its size is known, else while computing.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for weights.
+        For an empty array: at the call if its size is known, else while computing. While computing,
+        if everything is left out and the answer's type has no NaN.
+    numpy.exceptions.AxisError
+        At the call, for an axis that does not exist.
     {ChunksChangedError}
     {MemoryError}
 
@@ -228,6 +253,8 @@ def quantile(
     Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
     number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
     rule once. Nothing is computed by the call.
+
+    {Companions}
 
     {Along}
 
@@ -250,12 +277,20 @@ def quantile(
     integers), for integers beyond 2**53, and for float32 q past 2**24 elements. See
     `dask_gpuselect.maths.interpolation.interpolate`.
 
+    With weights, "inverted_cdf" is the smallest element up to which the weights sum to ``q * W``
+    at least, where W is the sum of all weights. "averaged_inverted_cdf" is the mean of it and the
+    next larger element if the sum is ``q * W`` exactly. For both, integer weights are the same as
+    repeated elements. "linear" is the weighted type 7 with Kish's effective sample size (Akinshin
+    2023), as in xarray's ``weighted().quantile()``. Sums are exact: the answer depends neither on
+    chunks nor on order. ``numpy.quantile`` adds weights up in float64. Where the sum is ``q * W``
+    or close to it, its rounding may give a neighbouring element.
+
     References
     ----------
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
     to robust regression", 2011. R. J. Hyndman and Y. Fan, "Sample quantiles in statistical
-    packages", 1996. J. I. Munro and M. S. Paterson, "Selection and sorting with limited storage",
-    1980.
+    packages", 1996. A. Akinshin, "Weighted quantile estimators", 2023, arXiv:2304.07265. J. I.
+    Munro and M. S. Paterson, "Selection and sorting with limited storage", 1980.
 
     Examples
     --------
@@ -263,6 +298,8 @@ def quantile(
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
+    >>> float(quantile(x, 0.5, method="inverted_cdf", weights=x).compute())
+    707107.0
     """
     how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
     how |= {"where": where, "nodata": nodata, "strategy": strategy}
@@ -293,23 +330,28 @@ def nanquantile(
         One of ``numpy.quantile``'s thirteen: see `quantile`.
     {keepdims}
     {weights}
+    {where}
+    {nodata}
 
     Returns
     -------
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
-        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is or there is none.
+        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every element that takes
+        part is, or none takes part. A masked array gives a masked array.
 
     Raises
     ------
     {TypeError}
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
-        for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        for a ``dask_gpuselect.column-limit`` that is too small for any plan; for a `where` or
+        weights that cannot be broadcast, or whose unknown chunk sizes cannot be matched; for a
+        `nodata` that the dtype cannot hold; for weights with another method than three. While
+        computing, for weights that are negative, NaN or infinite, or zero for a whole lane.
     IndexError
-        While computing, for an array of unknown size that proves empty, if the answer's type has no
-        NaN.
+        While computing, for an array of unknown size that proves empty, and where everything is
+        left out, if the answer's type has no NaN.
     {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
@@ -321,6 +363,8 @@ def nanquantile(
     Notes
     -----
     {Loads}
+
+    {Companions}
 
     {Along}
 
@@ -364,21 +408,28 @@ def percentile(
     {method}
     {keepdims}
     {weights}
+    {where}
+    {nodata}
 
     Returns
     -------
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
-        Types are those of `quantile`. NaN (NaT) if any element is.
+        Types are those of `quantile`. NaN (NaT) if any element that takes part is; and, with a
+        RuntimeWarning, if none takes part. A masked array gives a masked array.
 
     Raises
     ------
     {TypeError}
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
-        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for a `where`
+        or weights that cannot be broadcast, or whose unknown chunk sizes cannot be matched; for a
+        `nodata` that the dtype cannot hold; for weights with another method than three. While
+        computing, for weights that are negative, NaN or infinite, or zero for a whole lane.
     IndexError
-        For an empty array: at the call if its size is known, else while computing.
+        For an empty array: at the call if its size is known, else while computing. While computing,
+        if everything is left out and the answer's type has no NaN.
     {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
@@ -422,16 +473,16 @@ def nanpercentile(
     -------
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
-        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is or there is none.
+        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every element that takes
+        part is, or none takes part. A masked array gives a masked array.
 
     Raises
     ------
     {TypeError}
     {ValueError}
     IndexError
-        While computing, for an array of unknown size that proves empty, if the answer's type has no
-        NaN.
+        While computing, for an array of unknown size that proves empty, and where everything is
+        left out, if the answer's type has no NaN.
     {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
@@ -474,6 +525,8 @@ def explain(
         In [0, 1], as for `quantile`: how many there are matters.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
+    weights, where, nodata : optional
+        As for `quantile`: the bytes of companions of the shape of `a` count.
 
     Returns
     -------

@@ -54,23 +54,31 @@ def mad(
         What the result is divided by, in its own type. "normal" is 0.6744897501960817, so that the
         result estimates the standard deviation of normal data; 1.0 leaves the plain deviation.
     {keepdims}
+    where : array of bool, optional
+        Only where it is True elements take part. It broadcasts to the shape of `x`. NumPy, CuPy or
+        dask, with any chunks: they are rechunked to those of `x`.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out: of the dtype of `x`. NaN is left out by a
+        nodata of NaN. What a masked array masks is left out too.
 
     Returns
     -------
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN if any element is NaN, or, with a RuntimeWarning, if there is none.
+        NaN if any element that takes part is NaN, or, with a RuntimeWarning, if none takes part.
+        A masked array gives a masked array, in which lanes that are masked as a whole are masked.
         NaN where the median is infinite or NaN: infinities have no distance from each other.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes; for a scale
-        that is no number.
+        At the call, for complex, object and string arrays, and for datetimes; for a scale that is
+        no number; for a `where` that is not of bool.
     ValueError
         At the call, for a scale that is not positive and finite in the type of the result; for a
-        ``dask_gpuselect.column-limit`` that is too small for any plan.
+        ``dask_gpuselect.column-limit`` that is too small for any plan; for a `where` that cannot be
+        broadcast, and a `nodata` that the dtype cannot hold.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
     {ChunksChangedError}
@@ -142,7 +150,8 @@ def nanmad(
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
+        NaN, with a RuntimeWarning, if every element that takes part is NaN, or none takes part. A
+        masked array gives a masked array.
         NaN where the median is infinite or NaN: infinities have no distance from each other.
 
     {Raises}
@@ -216,24 +225,32 @@ def iqr(
         What the result is divided by. "normal" is 1.3489795003921634, so that the result of the
         quartiles estimates the standard deviation of normal data.
     {keepdims}
+    where : array of bool, optional
+        Only where it is True elements take part. It broadcasts to the shape of `x`. NumPy, CuPy or
+        dask, with any chunks: they are rechunked to those of `x`.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out: of the dtype of `x`. NaN is left out by a
+        nodata of NaN. What a masked array masks is left out too.
 
     Returns
     -------
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN if any element is.
+        NaN if any element that takes part is, or, with a RuntimeWarning, if none is left. A masked
+        array gives a masked array.
         NaN between two infinities of one sign, as SciPy has it.
 
     Raises
     ------
     TypeError
-        At the call, for bool, complex, object, string and masked arrays, and for datetimes; for a q
-        that is complex, a string or lazy; for a scale that is no number.
+        At the call, for bool, complex, object and string arrays, and for datetimes; for a q that is
+        complex, a string or lazy; for a scale that is no number; for a `where` that is not of bool.
     ValueError
         At the call, for a q that is not two ascending numbers in [0, 1]; for an unknown method; for
         a scale that is not positive and finite; for a ``dask_gpuselect.column-limit`` that is too
-        small for any plan.
+        small for any plan; for a `where` that cannot be broadcast, and a `nodata` that the dtype
+        cannot hold.
     {IndexError}
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
@@ -292,7 +309,8 @@ def naniqr(
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
+        NaN, with a RuntimeWarning, if every element that takes part is NaN, or none takes part. A
+        masked array gives a masked array.
         NaN between two infinities of one sign, as SciPy has it.
 
     Raises
