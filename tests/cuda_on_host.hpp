@@ -1,4 +1,4 @@
-// CUDA C++ on the host, as far as `moments.cu` needs it. The threads of a block take turns: each runs
+// CUDA C++ on the host, as far as `moments.cu` and `weighing.cu` need it. The threads of a block take turns: each runs
 // up to its next barrier or shuffle, which all of them meet in the same order.
 
 #include <cmath>
@@ -46,8 +46,28 @@ static u32 warp_sum(u32 value) {
     return value;
 }
 
-static u64 atomicAdd(u64* to, u64 value) {
-    u64 before = *to;
+static u64 __shfl_sync(u32, u64 value, int lane) {
+    shuffled[threadIdx.x] = (long long)value;
+    __syncthreads();
+    u64 found = (u64)shuffled[threadIdx.x / 32 * 32 + lane];
+    __syncthreads();
+    return found;
+}
+
+static u32 __ballot_sync(u32, bool is) {
+    u32 found = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+        shuffled[threadIdx.x] = is;
+        found |= (u32)__shfl_sync(ALL_LANES, is, lane) << lane;
+    }
+    return found;
+}
+
+static int __popc(u32 bits) { return __builtin_popcount(bits); }
+
+template <class Number>
+static Number atomicAdd(Number* to, Number value) {
+    Number before = *to;
     *to += value;
     return before;
 }
@@ -59,22 +79,37 @@ static double __fma_rn(double a, double b, double c) { return std::fma(a, b, c);
 static Value value_of(Word word) { Value value; std::memcpy(&value, &word, sizeof word); return value; }
 static double as_double(Value value) { return (double)value; }
 static bool is_missing(Value value) { return value != value; }
+static bool is_less_than(Value a, Value b) { return a < b; }
+static bool is_equal_to(Value a, Value b) { return a == b; }
+static float is_equal(Value a, Value b) { return a == b; }
+
+typedef unsigned char Keep;
+
+template <int N>
+struct Present {
+    bool is[N];
+    bool operator[](int e) const { return is[e]; }
+};
 
 // As in ``elements.cuh``: whole tiles, then one element at a time; all threads take part in all calls.
 template <int THREADS, int PER_THREAD, class Visit>
-static void visit_all(const Word* chunk, i64 n, const i64*, Visit& visit) {
+static void visit_all(const Word* chunk, i64 n, const i64*, const Keep* keeps, Visit& visit) {
     constexpr i64 TILE = THREADS * PER_THREAD;
     i64 n_tiled = n / TILE * TILE;
     for (i64 start = 0; start < n_tiled; start += TILE) {
         Word words[PER_THREAD];
         std::memcpy(words, chunk + start + threadIdx.x * PER_THREAD, sizeof words);
-        visit(words, true);
+        Present<PER_THREAD> present;
+        for (int e = 0; e < PER_THREAD; ++e) {
+            present.is[e] = !keeps || keeps[start + threadIdx.x * PER_THREAD + e];
+        }
+        visit(words, present);
         visit.pause();
     }
     for (i64 start = n_tiled; start < n; start += THREADS) {
         i64 i = start + threadIdx.x;
         Word word[1] = {i < n ? chunk[i] : Word(0)};
-        visit(word, i < n);
+        visit(word, Present<1>{i < n && (!keeps || keeps[i])});
         visit.pause();
     }
 }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import checked, in_kind, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import checked, is_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.protocols import (
     KeptLanes,
@@ -38,13 +38,8 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_weights import (
-    Wanted,
-    WeighedLanes,
-    WeightBrackets,
-    WeightCuts,
-    WeightTally,
-)
+from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.sizes import pivot_count
@@ -252,8 +247,8 @@ def answer_lanes(
     """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
     kind; see `lanes`."""
     if isinstance(chunks[0], Accompanied):
-        answer = question.lane_answer(lanes(chunks, dtype, axes, question.lane_ranks))
-        return in_kind(answer, chunks[0].values)
+        kernels, chunks = _kept_lanes(chunks, dtype)
+        return kernels.answer_lanes(chunks, dtype, axes, question)
     chunks = [checked(chunk, dtype) for chunk in chunks]
     return backend_for(chunks[0]).lanes.answer_lanes(chunks, dtype, axes, question)
 
@@ -278,10 +273,8 @@ def answers_and_ends(
     """The answers for every lane as float64, on the host, and what is beyond bounds that they make,
     with at most so many elements of each side."""
     if isinstance(chunks[0], Accompanied):
-        found = question.lane_answer(lanes(chunks, dtype, axes, question.lane_ranks))
-        answers = np.ma.getdata(found).astype(np.float64)
-        bounds = Bounds(*bounds_of(answers), selection_dtype(dtype))
-        return answers, lane_ends(chunks, dtype, axes, bounds, most)
+        kernels, chunks = _kept_lanes(chunks, dtype)
+        return kernels.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
     chunks = [checked(chunk, dtype) for chunk in chunks]
     kernel = backend_for(chunks[0]).lanes
     return kernel.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
@@ -309,7 +302,8 @@ def _whole_lanes(
 ) -> tuple[LaneKernels | KeptLanes, list[Any]]:
     """The kernels for lanes that are known as a whole, and the chunks as they take them."""
     if isinstance(chunks[0], Accompanied):
-        return _kept_lanes(chunks, dtype, axes)
+        kept, some = _kept_lanes(chunks, dtype)
+        return kept, kept.parts_of(some, dtype, axes)
     chunks = [checked(chunk, dtype) for chunk in chunks]
     kernels = backend_for(chunks[0]).lanes
     return kernels, kernels.parts_of(chunks, dtype, axes)
@@ -320,18 +314,18 @@ def _lanes_in_passes(
 ) -> tuple[LanePasses | KeptLanes, list[Any]]:
     """The kernels for lanes that are taken in parts, and the chunks as they take them."""
     if isinstance(chunks[0], Accompanied):
-        return _kept_lanes(chunks, dtype, axes)
+        kept, some = _kept_lanes(chunks, dtype)
+        return kept, kept.parts_of(some, dtype, axes)
     chunks = [checked(chunk, dtype) for chunk in chunks]
     kernels = backend_for(chunks[0])
     return kernels.lane_passes, kernels.lanes.parts_of(chunks, dtype, axes)
 
 
 def _kept_lanes(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any]
 ) -> tuple[KeptLanes, list[Accompanied]]:
     chunks = [replace(chunk, values=checked(chunk.values, dtype)) for chunk in chunks]
-    kernels = backend_for(chunks[0].values).kept_lanes
-    return kernels, kernels.parts_of(chunks, dtype, axes)
+    return backend_for(chunks[0].values).kept_lanes, chunks
 
 
 # --- Lanes in passes, whose reports are on the host -----------------------------------------------

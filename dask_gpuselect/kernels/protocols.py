@@ -27,13 +27,8 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_weights import (
-    Wanted,
-    WeighedLanes,
-    WeightBrackets,
-    WeightCuts,
-    WeightTally,
-)
+from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
@@ -153,6 +148,24 @@ class KeptLanes(Protocol):
     def parts_of(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
     ) -> list[Accompanied]: ...
+
+    def answer_lanes(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+    ) -> Any: ...
+
+    def answers_and_ends(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        bounds_of: BoundsOf,
+        most: int,
+    ) -> tuple[FloatArray, LaneEnds]: ...
 
     def lanes(self, parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes: ...
 

@@ -343,8 +343,9 @@ def _known_range(
     size = len(values)
     least = np.where(lo < 0, -np.inf, values[np.maximum(lo, 0)].astype(np.float64))
     most = np.where(hi >= size, np.inf, values[np.minimum(hi, size - 1)].astype(np.float64))
-    # Interpolating may round beyond.
-    return np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
+    with np.errstate(over="ignore"):  # behind the largest number is inf
+        # Interpolating may round beyond.
+        return np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
 
 
 def _first_from(values: NDArray[Any], fence: float) -> int:

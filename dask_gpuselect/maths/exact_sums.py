@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.lane_moments import two_sum
 
 DIGIT = 16  # bits
 MASK = (1 << DIGIT) - 1
@@ -79,49 +80,31 @@ class Sums(Arrays):
         index = index if isinstance(index, tuple) else (index,)
         return type(self)(self.first, self.digits[:, *index])
 
-    def packed(self) -> Self:
-        """The same numbers, none negative, without digits that are zero in all, in uint16."""
-        some = np.flatnonzero(self.digits.reshape(len(self.digits), -1).any(axis=1))
+    def trimmed(self) -> Self:
+        """The same numbers without digits that are zero in all."""
+        some = np.flatnonzero(self.digits.any(axis=tuple(range(1, self.digits.ndim))))
         if not len(some):
-            return type(self)(0, np.zeros((0, *self.digits.shape[1:]), np.uint16))
+            return type(self)(0, self.digits[:0])
         start, stop = int(some[0]), int(some[-1]) + 1
-        return type(self)(self.first + start, self.digits[start:stop].astype(np.uint16))
+        return type(self)(self.first + start, self.digits[start:stop])
+
+    def packed(self) -> Self:
+        """The same numbers, none negative, in less memory."""
+        found = self.trimmed()
+        return type(self)(found.first, found.digits.astype(np.uint16))
 
     def minus(self, other: Self) -> Self:
         """The differences."""
+        if not len(other.digits):
+            return self
         first, n = _span([self, other])
         return self.carried(first, self.aligned(first, n) - other.aligned(first, n))
 
     def times(self, q: float) -> Self:
-        """The products with a float64, from 0 to 1, each rounded once to 53 bits.
-
-        As NumPy rounds them where it counts elements: the 0.1 of a user is a little more than a
-        tenth, and of ten equal weights the first one is wanted. All of a weight is all of it.
-        """
-        if q == 1:
-            return self
+        """The exact products with a float64, from 0 to 1."""
         p, denominator = q.as_integer_ratio()
         places, shift = divmod(1 - denominator.bit_length(), DIGIT)
-        factors = [(p << shift) >> DIGIT * i & MASK for i in range(6)]
-        return self._times(factors, places)._rounded()
-
-    def _rounded(self) -> Self:
-        """The numbers rounded to 53 bits, halves to even."""
-        digits = self.digits
-        top = np.maximum(len(digits) - 1 - np.argmax(digits[::-1] != 0, axis=0), 0)
-        highest = np.take_along_axis(digits, top[None], axis=0)[0]
-        excess = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
-        first = DIGIT * np.arange(len(digits)).reshape(-1, *(1,) * excess.ndim)
-        bits = np.clip(excess - first, 0, DIGIT)  # that each digit loses
-        lost = digits & ((1 << bits) - 1)
-        half = np.where((excess > first) & (excess - first <= DIGIT), 1 << bits >> 1, 0)
-        is_half = ((lost & half) != 0).any(axis=0)
-        place, bit = np.maximum(excess, 0) // DIGIT, np.maximum(excess, 0) % DIGIT
-        last = np.take_along_axis(digits, place[None], axis=0)
-        is_up = is_half & ((lost != half * is_half).any(axis=0) | ((last[0] >> bit & 1) != 0))
-        digits = digits - lost
-        digits += np.where(first == DIGIT * place, is_up.astype(np.int64) << bit, 0)
-        return self.carried(self.first, digits)
+        return self._times([(p << shift) >> DIGIT * i & MASK for i in range(6)], places)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """The products with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
@@ -147,22 +130,41 @@ class Sums(Arrays):
     def is_negative(self) -> NDArray[np.bool_]:
         if not len(self.digits):
             return np.zeros(self.digits.shape[1:], np.bool_)
-        negative: NDArray[np.bool_] = self.digits[-1] < 0
-        return negative
+        return np.asarray(self.digits[-1] < 0)
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
         return np.asarray(~self.digits.any(axis=0))
 
-    def whole(self, *, more: bool) -> Self:
-        """The least integers that are no less; or, if `more`, that are larger. Of numbers that are
-        not negative."""
+    def whole(self, more: NDArray[np.bool_]) -> Self:
+        """The least integers that are no less; or, where `more`, that are larger. Of numbers that
+        are not negative."""
         one = np.zeros((1, *self.digits.shape[1:]), np.int64)
         first, n = _span([self, type(self)(0, one)])
         digits = self.aligned(first, n + 1)
         low, high = digits[:-first], digits[-first:]
-        high[0] += 1 if more else low.any(axis=0)
+        high[0] += more | low.any(axis=0)
         return self.carried(0, high)
+
+    def plus_bit(self, place: IntArray, number: IntArray) -> Self:
+        """The sums with small numbers times ``2**place``, counted from the lowest bit."""
+        place = np.maximum(place, 0)
+        at = DIGIT * np.arange(len(self.digits)).reshape(-1, *(1,) * place.ndim)
+        added = np.where(place // DIGIT * DIGIT == at, number, 0) << (place % DIGIT)
+        return self.carried(self.first, self.digits + added)
+
+    def has_bit(self, place: IntArray) -> NDArray[np.bool_]:
+        """Whether a bit is set, counted from the lowest."""
+        place = np.maximum(place, 0)
+        digit = np.take_along_axis(self.digits, (place // DIGIT)[None], axis=0)[0]
+        return np.asarray((digit >> place % DIGIT & 1) != 0)
+
+    def last_bit(self) -> IntArray:
+        """The place of the last of the 53 bits that the numbers have as floats; 0 for zero."""
+        top = np.maximum(len(self.digits) - 1 - np.argmax(self.digits[::-1] != 0, axis=0), 0)
+        highest = np.take_along_axis(self.digits, top[None], axis=0)[0]
+        found = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
+        return np.asarray(np.maximum(found, 0))
 
     def integers(self, unit: int) -> NDArray[np.object_]:
         """Python's integers, in units of ``2**(16 * unit)``, of which all are whole multiples."""
@@ -173,6 +175,16 @@ class Sums(Arrays):
                 part += digit.astype(np.int64) << DIGIT * j
             total += part.astype(object) << DIGIT * (self.first + i - unit)
         return total
+
+    def pair(self, exponent: int) -> tuple[FloatArray, FloatArray]:
+        """The numbers in units of ``2**exponent``, which leave them below 2**300, as two floats of
+        106 bits together, or some less."""
+        first, second = np.zeros((2, *self.digits.shape[1:]))
+        for i in reversed(range(len(self.digits))):
+            digit = np.ldexp(self.digits[i].astype(np.float64), DIGIT * (i + self.first) - exponent)
+            first, rest = two_sum(first, digit)
+            second += rest
+        return two_sum(first, second)
 
     def leading(self) -> tuple[NDArray[np.float64], IntArray]:
         """The numbers as floats times ``2**(16 * place)``, to 64 bits and more; 0 for zero."""
@@ -195,6 +207,68 @@ def _span(parts: Sequence[Sums]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False)
+class Need:
+    """Sums that others have to reach, or to pass where `passes`."""
+
+    sums: Sums
+    passes: NDArray[np.bool_]
+
+    @classmethod
+    def reached(cls, sums: Sums) -> Self:
+        return cls(sums, np.zeros(sums.digits.shape[1:], np.bool_))
+
+    def repeated(self, n: int) -> Self:
+        """The same for `n` rows, of one."""
+        digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
+        return type(self)(Sums(self.sums.first, digits), np.broadcast_to(self.passes, n))
+
+    def minus(self, sums: Sums) -> Self:
+        """What is needed beside other sums."""
+        return type(self)(self.sums.minus(sums), self.passes)
+
+    @property
+    def is_met(self) -> NDArray[np.bool_]:
+        """Whether nothing at all is needed."""
+        return self.sums.is_negative | (self.sums.is_zero & ~self.passes)
+
+
+def needs(weight: Sums, q: float) -> tuple[Need, Need]:
+    """What sums need to reach the share q of all weights, and to pass it.
+
+    Share and sums are exact, and compared when each is rounded to 53 bits: the 0.1 of a user is a
+    little more than a tenth, and of ten equal weights the first one is wanted. NumPy rounds the
+    share where it counts elements; so weights that are counts give what as many elements would. The
+    share 1 is that of all elements, however little the last one weighs.
+    """
+    if q == 1:
+        return Need.reached(weight), Need.reached(weight)
+    if weight.digits.shape[1] > 1 and (weight.digits == weight.digits[:, :1]).all():
+        n_rows = weight.digits.shape[1]
+        reached, passed = (need.repeated(n_rows) for need in needs(weight[:1], q))
+        return reached, passed
+    product = weight.times(q).trimmed()
+    if q == 0:
+        return Need.reached(product), Need(product, np.ones(product.digits.shape[1:], np.bool_))
+    # With four digits more, for what is less than the last bit.
+    n = len(product.digits) + 5
+    share = Sums(product.first - 4, product.aligned(product.first - 4, n))
+    last, one = share.last_bit(), np.where(share.is_zero, 0, 1)
+    bits = np.clip(last - DIGIT * np.arange(n).reshape(-1, *(1,) * last.ndim), 0, DIGIT)
+    lost = Sums(share.first, share.digits & ((1 << bits) - 1))  # of each digit
+    share = Sums(share.first, share.digits - lost.digits)
+    is_half = lost.has_bit(last - 1)
+    is_up = is_half & (~lost.plus_bit(last - 1, -one).is_zero | share.has_bit(last))
+    share = share.plus_bit(last, np.where(is_up, one, 0))
+
+    last = share.last_bit()
+    is_even = ~share.has_bit(last)
+    is_power = share.plus_bit(last + 52, -one).is_zero
+    # Halfway to the numbers of 53 bits beside it: an even one takes what is halfway.
+    below, beyond = share.plus_bit(last - 1 - is_power, -one), share.plus_bit(last - 1, one)
+    return Need(below, ~is_even), Need(beyond, is_even)
+
+
+@dataclass(frozen=True, eq=False)
 class Running:
     """The running sums of the weights in the rows of a table.
 
@@ -212,17 +286,6 @@ class Running:
     bits: int
     limbs: list[IntArray]
 
-    @classmethod
-    def of(cls, weights: NDArray[Any]) -> Self:
-        """Of a table of float64 or int64, none negative."""
-        n = weights.shape[1]
-        exponent, bits, limbs = _whole(weights, n)
-        limbs = [limb.cumsum(axis=1) for limb in limbs]
-        for low, high in zip(limbs[:-1], limbs[1:], strict=True):
-            high += low >> bits
-            low &= (1 << bits) - 1
-        return cls(exponent, bits, limbs)
-
     def at(self, n: IntArray) -> Sums:
         """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
         pieces, step = 4, self.bits // DIGIT
@@ -231,34 +294,46 @@ class Running:
             found = np.where(n > 0, taken(limb, n - 1), 0)
             for j in range(pieces):
                 digits[step * i + j] += (found >> DIGIT * j) & MASK
-        return Sums.carried(0, digits).shifted(self.exponent)
+        return Sums.carried(0, digits).shifted(self.exponent).trimmed()
+
+    def pair(self, n: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The sums of the first `n` weights of each row, in units of ``2**exponent``, as two floats
+        of 106 bits together. Of two limbs at most."""
+        found = [np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs]
+        first = found[-1].astype(np.float64)
+        second = (found[-1] - first.astype(np.int64)).astype(np.float64)
+        if len(found) == 1:
+            return first, second
+        scale = 2.0**self.bits
+        second, _ = two_sum(second * scale, found[0].astype(np.float64))
+        return two_sum(first * scale, second)
 
     def some(self, rows: IntArray) -> Self:
         """Those of some rows."""
         return type(self)(self.exponent, self.bits, [limb[rows] for limb in self.limbs])
 
-    def reach(self, sums: Sums, *, beyond: bool = False) -> IntArray:
-        """How many weights of each row have sums below `sums`: so the next reaches that, or passes
-        it if `beyond`. Shape ``(n_rows, ...)``."""
-        is_reached = sums.is_negative
-        if is_reached.any():
-            sums = Sums(sums.first, np.where(is_reached, 0, sums.digits))
-        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(more=beyond))
+    def reach(self, need: Need) -> IntArray:
+        """How many weights of each row have sums that are not enough: so the next has. Shape
+        ``(n_rows,)``."""
+        is_met, sums = need.is_met, need.sums.trimmed()
+        if is_met.any():
+            sums = Sums(sums.first, np.where(is_met, 0, sums.digits))
+        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(need.passes))
         n = self.limbs[0].shape[1]
-        if len(wanted) == 1 and wanted[0].ndim == 1 and n <= COUNTED:
+        if len(wanted) == 1 and n <= COUNTED:
             found = np.count_nonzero(self.limbs[0] < wanted[0][:, None], axis=1)
-            return np.where(is_reached, 0, found)
+            return np.where(is_met, 0, found)
         low, high = np.zeros((2, *wanted[0].shape), np.int64)
         high += n
         for _ in range(n.bit_length()):
             middle = (low + high) >> 1
             is_less, is_equal = np.zeros(low.shape, np.bool_), low < high
-            for limb, need in zip(reversed(self.limbs), reversed(wanted), strict=True):
-                found = taken(limb, middle)
-                is_less |= is_equal & (found < need)
-                is_equal &= found == need
+            for limb, least in zip(reversed(self.limbs), reversed(wanted), strict=True):
+                found = taken(limb, middle[:, None])[:, 0]
+                is_less |= is_equal & (found < least)
+                is_equal &= found == least
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
-        return np.where(is_reached, 0, low)
+        return np.where(is_met, 0, low)
 
     def _limbs_of(self, sums: Sums) -> list[IntArray]:
         """Whole numbers of units, in limbs as these; the largest limb where there are too many."""
@@ -280,30 +355,84 @@ class Running:
 COUNTED = 256  # of fewer sums, all are compared: bisection takes longer
 
 
-def _whole(weights: NDArray[Any], n: int) -> tuple[int, int, list[IntArray]]:
-    """The weights in units of ``2**exponent``, in limbs of some bits whose sums over `n` fit
-    int64."""
-    carry = n.bit_length()
-    bits = 48 if carry <= 15 else 32
-    largest = weights.max(initial=0)
-    if weights.dtype.kind == "i":
-        if int(largest) << carry < 1 << 62:
-            return 0, bits, [weights]
-        return 0, bits, [weights & ((1 << bits) - 1), weights >> bits]
-    top = math.frexp(largest)[1]
-    exponent = max(top + carry - 62, LEAST)
-    found = _scaled(weights, -exponent)
-    whole = found.astype(np.int64)
-    if (whole == found).all():
-        return exponent, bits, [whole]
-    least = weights.min(initial=largest, where=weights > 0)
-    exponent = max(math.frexp(least)[1] - 53, LEAST)
-    limbs, rest = [], weights
-    for low in reversed(range(exponent, top, bits)):
-        part = np.floor(_scaled(rest, -low))
-        limbs.append(part.astype(np.int64))
-        rest = rest - _scaled(part, low)
-    return exponent, bits, limbs[::-1]
+@dataclass(frozen=True, eq=False)
+class Wholes:
+    """A table of weights as whole numbers of a unit.
+
+    Parameters
+    ----------
+    exponent : int
+        The unit is ``2**exponent``.
+    bits : int
+        Of each limb but the highest, a multiple of 16; sums of the limbs of a row fit int64.
+    limbs : list of ndarray of int64, shape (n_rows, n)
+        The lowest first. Mostly one or two.
+    """
+
+    exponent: int
+    bits: int
+    limbs: list[IntArray]
+
+    @classmethod
+    def of(cls, weights: NDArray[Any]) -> Self:
+        """Of a table of float64 or int64, none negative."""
+        carry = weights.shape[1].bit_length()
+        bits = 48 if carry <= 15 else 32
+        largest = weights.max(initial=0)
+        if weights.dtype.kind == "i":
+            if int(largest) << carry < 1 << 62:
+                return cls(0, bits, [weights])
+            return cls(0, bits, [weights & ((1 << bits) - 1), weights >> bits])
+        top = math.frexp(largest)[1]
+        exponent = max(top + carry - 62, LEAST)
+        found = _scaled(weights, -exponent)
+        whole = found.astype(np.int64)
+        # What is so small that scaling makes it 0 is no whole number.
+        if (whole == found).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
+            return cls(exponent, bits, [whole])
+        least = weights.min(initial=largest, where=weights > 0)
+        exponent = max(math.frexp(least)[1] - 53, LEAST)
+        limbs, rest = [], weights
+        for low in reversed(range(exponent, top, bits)):
+            part = np.floor(_scaled(rest, -low))
+            limbs.append(part.astype(np.int64))
+            rest = rest - _scaled(part, low)
+        return cls(exponent, bits, limbs[::-1])
+
+    def running(self) -> Running:
+        """The running sums of each row."""
+        limbs = [limb.cumsum(axis=1) for limb in self.limbs]
+        for low, high in zip(limbs[:-1], limbs[1:], strict=True):
+            high += low >> self.bits
+            low &= (1 << self.bits) - 1
+        return Running(self.exponent, self.bits, limbs)
+
+    def squares(self) -> Sums:
+        """The sums of the squares of each row."""
+        bits, limbs = self.bits, self.limbs
+        n = limbs[0].shape[1]
+        # In pieces, whose products have sums that are exact as float64.
+        size, at_once = (21, 1 << 11) if n <= 1 << 11 else (16, 1 << 20)
+        held = bits if len(limbs) > 1 else 64
+        pieces = [
+            (
+                bits * i + shift,
+                (limb >> shift & ((1 << min(size, held - shift)) - 1)).astype(np.float64),
+            )
+            for i, limb in enumerate(limbs)
+            for shift in range(0, held, size)
+        ]
+        pieces = [(place, piece) for place, piece in pieces if piece.any()]
+        digits = np.zeros((2 * bits * len(limbs) // DIGIT + 16, len(limbs[0])), np.int64)
+        for upto, (i, one) in enumerate(pieces, 1):
+            for j, other in pieces[:upto]:
+                place, shift = divmod(i + j, DIGIT)
+                for start in range(0, n, at_once):
+                    some = slice(start, start + at_once)
+                    found = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
+                    for k in range(4):
+                        digits[place + k] += (found >> DIGIT * k & MASK) << (shift + (i != j))
+        return Sums.carried(0, digits).shifted(2 * self.exponent).trimmed()
 
 
 def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
@@ -313,26 +442,6 @@ def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
     else:
         scaled = np.ldexp(values, exponent)
     return scaled
-
-
-def squares(weights: NDArray[Any]) -> Sums:
-    """The sums of the squares of the weights in each row."""
-    n = weights.shape[1]
-    exponent, bits, limbs = _whole(weights, n)
-    pieces = [
-        (limb >> shift) & MASK
-        for limb in limbs
-        for shift in range(0, bits if len(limbs) > 1 else 64, DIGIT)
-    ]
-    used = [(i, piece) for i, piece in enumerate(pieces) if piece.any()]
-    digits = np.zeros((2 * len(pieces) + 4, len(weights)), np.int64)
-    for upto, (i, one) in enumerate(used, 1):
-        for j, other in used[:upto]:
-            found = np.einsum("ij,ij->i", one, other) * (1 if i == j else 2)
-            digits[i + j] += found & MASK
-            digits[i + j + 1] += (found >> DIGIT) & MASK
-            digits[i + j + 2] += found >> 2 * DIGIT
-    return Sums.carried(0, digits).shifted(2 * exponent)
 
 
 def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:

@@ -44,22 +44,31 @@ def median(
         Axes to reduce; all of them by default.
     keepdims : bool, default False
         Whether the reduced axes stay, with size 1.
+    where : array of bool, optional
+        Only where it is True elements take part. NumPy, CuPy or dask, of a shape that broadcasts to
+        that of `a`, with any chunks.
+    nodata : scalar or 1-D array_like, optional
+        Elements that equal one of these are left out, in the dtype of `a`: uint16 stays uint16. NaN
+        and NaT count as equal to themselves.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64, as ``numpy.median`` does.
-        NaN if any element is NaN, or, with a RuntimeWarning, if there is none.
+        NaN if any element is NaN, or, with a RuntimeWarning, if there is none or all are left out.
+        Of a masked array, which leaves out what it masks: masked where that is all.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes, which cannot
-        be averaged: take ``quantile(a, 0.5, method="lower")``.
+        At the call, for complex, object and string arrays, and for datetimes, which cannot be
+        averaged: take ``quantile(a, 0.5, method="lower")``; for a `where` that is not of bool, and
+        a `nodata` of another kind than the data.
     numpy.exceptions.AxisError, ValueError
-        At the call, for an axis that does not exist; for a ``dask_gpuselect.column-limit`` that is
-        too small for any plan.
+        At the call, for an axis that does not exist; for a `where` that does not broadcast, or
+        whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype cannot
+        hold; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
@@ -73,6 +82,9 @@ def median(
     -----
     Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
     memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+
+    Chunks of a `where` are loaded as often as those of `a`, and together with them: what both are
+    made of is read once for both. They are rechunked to those of `a`, never the other way round.
 
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
@@ -139,6 +151,8 @@ def nanmedian(
     -----
     {Loads}
 
+    {Chunks}
+
     {Along}
 
     {Memory}
@@ -185,10 +199,14 @@ def quantile(
         One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
         "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "linear",
         "median_unbiased", "normal_unbiased" (definitions 1 to 9 of Hyndman & Fan 1996), "lower",
-        "higher", "midpoint", "nearest".
+        "higher", "midpoint", "nearest". With weights: "inverted_cdf", "averaged_inverted_cdf" or
+        "linear".
     {keepdims}
-    weights : None
-        Not implemented yet.
+    weights : array of real numbers, optional
+        What each element weighs: of the shape of `a`, or of that of its axes `axis`, in order.
+        NumPy, CuPy or dask, with any chunks. Elements of weight 0 take no part, be they NaN.
+    {where}
+    {nodata}
     strategy : Strategy or str, optional
         A selection method of `dask_gpuselect.strategies`, or its name, to find the elements by, of
         all axes; by default the cuts of the notes. See `order_statistic` for loads and memory.
@@ -201,21 +219,28 @@ def quantile(
         element and keep its type. The others, as ``numpy.quantile``, keep float16 and float32 if q
         is a Python number, and give what NumPy promotes data and q to if q is an array or number of
         NumPy's of less precision than float64; else float64.
-        NaN (NaT) if any element is.
+        NaN (NaT) if any element is; with a RuntimeWarning, if all are left out. Of a masked array,
+        which leaves out what it masks: masked where that is all.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays; for bool and datetimes with a
-        method that would interpolate; for a q that is complex, a string or lazy.
+        At the call, for complex, object and string arrays; for bool and datetimes with a method
+        that would interpolate; for a q that is complex, a string or lazy; for a `where` that is not
+        of bool, a `nodata` of another kind than the data, weights that are not real, and weights of
+        another shape without an axis.
     ValueError
-        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
-        for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown
-        strategy, or one with only some of the axes.
+        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method,
+        or another than three with weights; for a `where` or weights of a shape that does not fit,
+        or whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype
+        cannot hold; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an
+        unknown strategy, or one with only some of the axes, or with weights. While computing, for
+        weights that are negative, NaN or infinite, and for elements that all weigh 0.
     IndexError
-        For an empty array: at the call if its size is known, else while computing.
-    numpy.exceptions.AxisError, NotImplementedError
-        At the call, for an axis that does not exist; for weights.
+        For an empty array: at the call if its size is known, else while computing. For integers of
+        which all are left out, with a method that chooses an element.
+    numpy.exceptions.AxisError
+        At the call, for an axis that does not exist.
     {ChunksChangedError}
     {MemoryError}
 
@@ -228,6 +253,8 @@ def quantile(
     Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
     number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
     rule once. Nothing is computed by the call.
+
+    {Chunks}
 
     {Along}
 
@@ -243,6 +270,16 @@ def quantile(
 
     {Algorithm}
 
+    Weights: with F(x) the sum of the weights of the elements up to x, and W that of all,
+    "inverted_cdf" is the smallest x with ``F(x) >= q * W``; "averaged_inverted_cdf" the mean of
+    that and the next larger element where both sides are equal; and "linear" the mean over a window
+    of the weight, from ``q * (W - s)`` on and ``s`` wide, where s is the sum of squares of the
+    weights, divided by W (type 7 with Kish's effective sample size, as ``xarray`` has it). The sums
+    are exact, whatever the chunks; both sides are compared as float64. So weights that are counts
+    give what ``numpy.repeat`` would. NumPy adds up rounded numbers: of 1 to 6, each of weight 0.3,
+    it finds the median 4, which is 3. Chunks have twice as many pivots, and as many candidates as
+    without weights where these are alike; see `maths.weight_brackets`.
+
     Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
     For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
     in the data's dtype, may differ in the last bit. It is exact where NumPy's arithmetic loses the
@@ -255,7 +292,7 @@ def quantile(
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
     to robust regression", 2011. R. J. Hyndman and Y. Fan, "Sample quantiles in statistical
     packages", 1996. J. I. Munro and M. S. Paterson, "Selection and sorting with limited storage",
-    1980.
+    1980. A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
 
     Examples
     --------
@@ -293,6 +330,8 @@ def nanquantile(
         One of ``numpy.quantile``'s thirteen: see `quantile`.
     {keepdims}
     {weights}
+    {where}
+    {nodata}
 
     Returns
     -------
@@ -306,7 +345,8 @@ def nanquantile(
     {TypeError}
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
-        for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what `quantile`
+        says of weights, `where` and `nodata`.
     IndexError
         While computing, for an array of unknown size that proves empty, if the answer's type has no
         NaN.
@@ -321,6 +361,8 @@ def nanquantile(
     Notes
     -----
     {Loads}
+
+    {Chunks}
 
     {Along}
 
@@ -364,6 +406,8 @@ def percentile(
     {method}
     {keepdims}
     {weights}
+    {where}
+    {nodata}
 
     Returns
     -------
@@ -376,7 +420,8 @@ def percentile(
     {TypeError}
     ValueError
         At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
-        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what
+        `quantile` says of weights, `where` and `nodata`.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     {numpy.exceptions.AxisError}
@@ -474,6 +519,8 @@ def explain(
         In [0, 1], as for `quantile`: how many there are matters.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
+    weights, where, nodata : optional
+        As for `quantile`: their bytes count.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -69,11 +69,22 @@ class WeightedQuantiles(Question):
       q W;
     - linear: the mean over a window of the weight; see `maths.weight_finish.window_means`.
 
-    All sums are exact, so no rounding can depend on the order of the elements. The product q W is
-    rounded once to 53 bits, as NumPy rounds it where elements are counted.
+    All sums are exact, so the answers depend neither on the order of the elements nor on their
+    chunks. F(x) and q W are compared when each is rounded to 53 bits, as NumPy rounds ``q * n``
+    where it counts elements: so integer weights give what `numpy.repeat` gives.
+
+    ``numpy.quantile`` adds up weights in float64, and its sums may be off. Of the numbers from 1 to
+    6, each of weight 0.3, it says that the median is 4 (method inverted_cdf), because its sum of
+    three weights is 0.8999999999999999, less than half of the 1.8 that it has for six. Here it is
+    3, as for any six equal weights.
 
     A chunk has up to twice as many pivots as for quantiles without weights: half of them are at
-    even steps of the weight.
+    even steps of the weight, so an element that weighs more than a step is a pivot. The median of
+    4e6 normal elements in 16 chunks had 0.03 to 0.71 times as many candidates as the median without
+    weights, and three quartiles at most 0.75 times as many (equal, uniform and lognormal weights,
+    one element of half the weight, one chunk of nearly all of it); by method linear, whose windows
+    have two ends, at most 1.65 times. Where nearly all weight is in some chunks, and the light
+    elements of others crowd between two neighbouring pivots of these, they all are candidates.
     """
 
     has_guess: ClassVar[bool] = False
@@ -86,17 +97,21 @@ class WeightedQuantiles(Question):
     if_none: str = field(default="empty", kw_only=True)
 
     @property
-    def lanes(self) -> LaneQuestion:
-        about = self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
-        return WeightedLaneQuantiles(*about, if_none=self.if_none)
-
-    @property
     def share(self) -> int:
         return pivot_share(len(self.q))
 
     @property
     def n_answers(self) -> int:
         return len(self.q)
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        return WeightedLaneQuantiles(*self._fields, if_none=self.if_none)
+
+    @property
+    def _fields(self) -> tuple[Any, ...]:
+        """What all questions about quantiles have, and in this order."""
+        return self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
 
     @property
     def _averages(self) -> bool:
@@ -113,8 +128,7 @@ class WeightedQuantiles(Question):
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)
         # The question without weights knows what answers if no element does.
-        given = (getattr(self, each.name) for each in fields(self) if each.name != "if_none")
-        none = Quantiles(*given, if_none=self.if_none).answer_if_none(
+        none = Quantiles(*self._fields, if_none=self.if_none).answer_if_none(
             tally.n_valid, tally.n_missing
         )
         return self._found(brackets, tally) if none is None else none

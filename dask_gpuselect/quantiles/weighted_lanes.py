@@ -14,7 +14,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype, in_kind
 from dask_gpuselect.engine.questions import LaneQuestion, Steps
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
@@ -74,11 +74,11 @@ class WeightedLaneQuantiles(LaneQuestion):
     def steps(self) -> Steps:
         return Steps(
             kernels.lane_weight_cuts,
-            lane_weights.merge,
-            partial(lane_weights.narrowed, wanted=self._wanted),
+            lane_weight_cuts.merge,
+            partial(lane_weight_cuts.narrowed, wanted=self._wanted),
             kernels.lane_weight_tally,
-            lane_weights.merge_tallies,
-            lane_weights.answers,
+            lane_weight_cuts.merge_tallies,
+            lane_weight_cuts.answers,
         )
 
     def finished(self, found: WeighedLanes) -> NDArray[Any]:

@@ -54,20 +54,23 @@ def mad(
         What the result is divided by, in its own type. "normal" is 0.6744897501960817, so that the
         result estimates the standard deviation of normal data; 1.0 leaves the plain deviation.
     {keepdims}
+    {where}
+    {nodata}
 
     Returns
     -------
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN if any element is NaN, or, with a RuntimeWarning, if there is none.
+        NaN if any element is NaN, or, with a RuntimeWarning, if there is none or all are left out.
+        Of a masked array, which leaves out what it masks: masked where that is all.
         NaN where the median is infinite or NaN: infinities have no distance from each other.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes; for a scale
-        that is no number.
+        At the call, for complex, object and string arrays, and for datetimes; for a scale that is
+        no number; for a `where` that is not of bool.
     ValueError
         At the call, for a scale that is not positive and finite in the type of the result; for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
@@ -216,20 +219,23 @@ def iqr(
         What the result is divided by. "normal" is 1.3489795003921634, so that the result of the
         quartiles estimates the standard deviation of normal data.
     {keepdims}
+    {where}
+    {nodata}
 
     Returns
     -------
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN if any element is.
+        NaN if any element is; with a RuntimeWarning, if all are left out.
+        Of a masked array, which leaves out what it masks: masked where that is all.
         NaN between two infinities of one sign, as SciPy has it.
 
     Raises
     ------
     TypeError
-        At the call, for bool, complex, object, string and masked arrays, and for datetimes; for a q
-        that is complex, a string or lazy; for a scale that is no number.
+        At the call, for bool, complex, object and string arrays, and for datetimes; for a q that is
+        complex, a string or lazy; for a scale that is no number; for a `where` that is not of bool.
     ValueError
         At the call, for a q that is not two ascending numbers in [0, 1]; for an unknown method; for
         a scale that is not positive and finite; for a ``dask_gpuselect.column-limit`` that is too

@@ -172,10 +172,14 @@ def test_unknown_method(backend: Backend, function: str, method: Any) -> None:
 @functions_of_q
 def test_weights(backend: Backend, function: str) -> None:
     for a in arrays(backend):
-        with pytest.raises(
-            NotImplementedError, match=f"{function} with weights is not implemented"
-        ):
-            call(function, a, weights=np.ones((4, 5)))
+        with pytest.raises(ValueError, match="Only methods inverted_cdf, .* weights. Got: hazen"):
+            call(function, a, weights=np.ones((4, 5)), method="hazen")
+        with pytest.raises(TypeError, match="Axis must be specified when shapes of a and weights"):
+            call(function, a, weights=np.ones(5))
+        with pytest.raises(ValueError, match="Shape of weights must be consistent with shape of"):
+            call(function, a, weights=np.ones(5), axis=0)
+        with pytest.raises(TypeError, match="weights must be real numbers, not of complex128"):
+            call(function, a, weights=np.ones((4, 5), complex))
         ours = call(function, backend.mapped(da.ones(3)), weights=None).compute()
         assert backend.to_numpy(ours) == 1
 

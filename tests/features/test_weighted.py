@@ -12,12 +12,8 @@ import pytest
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError
-from dask_gpuselect.arguments import as_accompanied
-from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
-from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles, check_weighted_method
+from dask_gpuselect import ChunksChangedError, nanquantile, percentile, quantile
+from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles
 from tests.backends import Backend
 from tests.data import INTEGER_DTYPES, make, normal, uniform
 from tests.kernels.test_weighing import WEIGHTS
@@ -28,25 +24,11 @@ QUANTILES = (0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0)
 DISCRETE = "inverted_cdf"
 
 
-def quantile(
-    a: Any,
-    q: Any,
-    weights: Any,
-    method: str = DISCRETE,
-    *,
-    where: Any = None,
-    skips_missing: bool = False,
+def asked(
+    a: Any, q: Any, weights: Any, method: str = DISCRETE, *, skips_missing: bool = False, **how: Any
 ) -> Any:
-    """As the public function has it."""
-    array = as_accompanied(a, where, None, weights)
-    dtype = numpy_dtype(array)
-    how = {"weak_q": is_weak(q), "q_dtype": precision_of(q)}
-    answer = result_dtype(dtype, check_weighted_method(method), **how)
-    shares = tuple(np.atleast_1d(np.asarray(q, np.float64)).tolist())
-    if_none = "empty" if where is None else "missing"
-    question = WeightedQuantiles(shares, method, skips_missing, dtype, answer, if_none=if_none)
-    axes, is_scalar = tuple(range(array.ndim)), np.ndim(q) == 0
-    return ask(Asking(array, question, axes, answer, is_scalar=is_scalar), "quantile")
+    function = nanquantile if skips_missing else quantile
+    return function(a, q, method=method, weights=weights, **how)
 
 
 def expected(values: Any, q: Any, weights: Any, method: str, dtype: Any = None) -> Any:
@@ -65,11 +47,11 @@ def expected(values: Any, q: Any, weights: Any, method: str, dtype: Any = None) 
 def test_answers_are_exact(name: str, method: str, backend: Backend) -> None:
     values, weights = normal(1200).reshape(30, 40), WEIGHTS[name](1200).reshape(30, 40)
     x, w = backend.lazy(values, (7, 23)), backend.lazy(weights, (11, 40))
-    found = backend.to_numpy(quantile(x, QUANTILES, w, method).compute())
+    found = backend.to_numpy(asked(x, QUANTILES, w, method).compute())
     check(found, expected(values, QUANTILES, weights, method))
     # The same at once.
     given = backend.asarray(values), QUANTILES, backend.asarray(weights)
-    check(backend.to_numpy(quantile(*given, method)), found)
+    check(backend.to_numpy(asked(*given, method)), found)
 
 
 @pytest.mark.parametrize("method", WEIGHTED)
@@ -80,10 +62,10 @@ def test_ten_chunkings_have_one_answer(name: str, method: str) -> None:
     for chunks in (1000, 999, 6000, 251, (1, 5999), (0, 6000), 3000, 4001, 77, (2000, 0, 4000)):
         sizes = chunks if isinstance(chunks, int) else (chunks,)
         x = da.from_array(values, chunks=sizes).map_blocks(np.copy)
-        answers.add(quantile(x, QUANTILES, weights, method).compute().tobytes())
+        answers.add(asked(x, QUANTILES, weights, method).compute().tobytes())
     order = np.argsort(weights)
     shuffled = da.from_array(values[order], chunks=700)
-    answers.add(quantile(shuffled, QUANTILES, weights[order], method).compute().tobytes())
+    answers.add(asked(shuffled, QUANTILES, weights[order], method).compute().tobytes())
     assert len(answers) == 1
 
 
@@ -99,7 +81,7 @@ def test_integer_weights_repeat_elements(dtype: str, method: Any) -> None:
     counts[0] = 100 - counts[1:].sum() % 100  # so that percentiles are reached exactly
     repeated = np.repeat(values, counts)
     q = np.arange(101) / 100
-    found = quantile(da.from_array(values, chunks=37), q, counts, method).compute()
+    found = asked(da.from_array(values, chunks=37), q, counts, method).compute()
     theirs = np.quantile(repeated, q, method=method)
     if method != DISCRETE and dtype in ("i8", "u8"):  # NumPy's differences overflow
         theirs = expected(values, q, counts, method)
@@ -109,7 +91,7 @@ def test_integer_weights_repeat_elements(dtype: str, method: Any) -> None:
 def test_integers_near_2_to_the_63_are_told_apart() -> None:
     values = np.array([2**63 - 3, 2**63 - 2, 2**63 - 1])
     weights = np.array([2**53 + 1, 2**53, 1])
-    found = quantile(da.from_array(values, chunks=1), (0.25, 0.5, 0.75, 1.0), weights).compute()
+    found = asked(da.from_array(values, chunks=1), (0.25, 0.5, 0.75, 1.0), weights).compute()
     assert found.tolist() == [2**63 - 3, 2**63 - 3, 2**63 - 2, 2**63 - 1]
 
 
@@ -117,7 +99,7 @@ def test_equal_weights_are_as_none() -> None:
     values = normal(1000)
     q = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
     for method in WEIGHTED:
-        found = quantile(da.from_array(values, chunks=130), q, np.full(1000, 0.125), method)
+        found = asked(da.from_array(values, chunks=130), q, np.full(1000, 0.125), method)
         theirs = np.quantile(values, q, method=method)
         np.testing.assert_allclose(found.compute(), theirs, rtol=1e-14)
         if method != "linear":
@@ -125,13 +107,14 @@ def test_equal_weights_are_as_none() -> None:
 
 
 def test_what_a_running_sum_of_floats_decides_otherwise() -> None:
-    values, weights = np.arange(1.0, 11), np.full(10, 0.1)
-    # Nine tenths of ten times 0.1: the running sum says 0.9999999999999999 for all of it.
-    assert np.quantile(values, 0.7, weights=weights, method="inverted_cdf") == 7
-    small = np.array([1.0, *np.full(9, 1e-16)])
-    ours = quantile(da.from_array(values, chunks=3), 1.0, small).compute()
-    assert ours == 10
-    assert np.quantile(values, 1.0, weights=small, method="inverted_cdf") == 1
+    values, weights = np.arange(1.0, 7), np.full(6, 0.3)
+    assert np.quantile(values, 0.5, weights=weights, method="inverted_cdf") == 4
+    assert asked(da.from_array(values, chunks=4), 0.5, weights).compute() == 3
+    assert asked(values, 0.5, weights, "averaged_inverted_cdf") == 3.5
+    # The largest element has a weight, however small.
+    weights = np.array([1.0, *np.full(5, 1e-17)])
+    assert np.quantile(values, 1.0, weights=weights, method="inverted_cdf") == 1
+    assert asked(da.from_array(values, chunks=4), 1.0, weights).compute() == 6
 
 
 @pytest.mark.parametrize("method", WEIGHTED)
@@ -140,7 +123,7 @@ def test_infinite_elements(method: str) -> None:
     weights = np.array([1.0, 1, 1, 1, 2, 2, 1, 3])
     with np.errstate(all="ignore"):
         theirs = expected(values, QUANTILES, weights, method)
-    found = quantile(da.from_array(values, chunks=3), QUANTILES, weights, method).compute()
+    found = asked(da.from_array(values, chunks=3), QUANTILES, weights, method).compute()
     check(found, theirs)
     assert not np.signbit(found[found == 0]).any()
 
@@ -152,10 +135,10 @@ def test_types_of_answers(method: str, dtype: str) -> None:
     weights = uniform(300)
     if dtype == "?" and method != DISCRETE:
         with pytest.raises(TypeError, match="bool ones can only be chosen"):
-            quantile(values, 0.5, weights, method)
+            asked(values, 0.5, weights, method)
         return
     for q in (0.5, (0.25, 0.5)):
-        found = quantile(da.from_array(values, chunks=70), q, weights, method).compute()
+        found = asked(da.from_array(values, chunks=70), q, weights, method).compute()
         wanted = dtype if method == DISCRETE else np.quantile(values, q, method=method).dtype
         theirs = expected(values, q, weights, method, wanted)
         check(found, theirs if np.ndim(q) else theirs[0])
@@ -163,9 +146,9 @@ def test_types_of_answers(method: str, dtype: str) -> None:
 
 def test_dates() -> None:
     values = np.array(["2020-01-05", "2020-01-01", "NaT", "2020-01-03"], "M8[D]")
-    found = quantile(da.from_array(values, chunks=2), 0.5, np.array([1.0, 5, 0, 1]))
+    found = asked(da.from_array(values, chunks=2), 0.5, np.array([1.0, 5, 0, 1]))
     assert found.compute() == np.datetime64("2020-01-01")
-    found = quantile(values, 0.5, np.array([1.0, 5, 2, 1]))
+    found = asked(values, 0.5, np.array([1.0, 5, 2, 1]))
     assert np.isnat(found)
 
 
@@ -181,7 +164,7 @@ def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
     values[~keeps] = 1e9
     weights[~keeps] = np.nan
     x = da.from_array(values, chunks=200)
-    found = quantile(x, QUANTILES, weights, method, where=keeps).compute()
+    found = asked(x, QUANTILES, weights, method, where=keeps).compute()
     some = keeps & (weights > 0)
     check(found, expected(values[some], QUANTILES, weights[some], method))
 
@@ -189,32 +172,32 @@ def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
 def test_missing_elements() -> None:
     values, weights = make("some nan", "f8", 500), uniform(500)
     x = da.from_array(values, chunks=120)
-    assert np.isnan(quantile(x, 0.5, weights).compute())
+    assert np.isnan(asked(x, 0.5, weights).compute())
     valid = ~np.isnan(values)
-    found = quantile(x, (0.2, 0.5), weights, "linear", skips_missing=True).compute()
+    found = asked(x, (0.2, 0.5), weights, "linear", skips_missing=True).compute()
     check(found, expected(values[valid], (0.2, 0.5), weights[valid], "linear"))
 
 
 def test_nothing_but_missing_elements() -> None:
     x = da.from_array(np.full(6, np.nan), chunks=4)
     with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
-        assert np.isnan(quantile(x, 0.5, np.ones(6), skips_missing=True).compute())
-    assert np.isnan(quantile(x, 0.5, np.ones(6)).compute())
+        assert np.isnan(asked(x, 0.5, np.ones(6), skips_missing=True).compute())
+    assert np.isnan(asked(x, 0.5, np.ones(6)).compute())
 
 
 def test_all_left_out() -> None:
     x = da.from_array(np.arange(6.0), chunks=4)
     with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
-        assert np.isnan(quantile(x, 0.5, np.ones(6), where=np.zeros(6, bool)).compute())
+        assert np.isnan(asked(x, 0.5, np.ones(6), where=np.zeros(6, bool)).compute())
     integers = da.arange(6, chunks=4)
     with pytest.raises(IndexError, match="every element is left out"):
-        quantile(integers, 0.5, np.ones(6), where=np.zeros(6, bool)).compute()
+        asked(integers, 0.5, np.ones(6), where=np.zeros(6, bool)).compute()
 
 
 def test_an_empty_array() -> None:
     x = da.from_array(np.empty(0), chunks=1)
     with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
-        assert np.isnan(quantile(x, 0.5, np.empty(0), skips_missing=True).compute())
+        assert np.isnan(asked(x, 0.5, np.empty(0), skips_missing=True).compute())
 
 
 @pytest.mark.parametrize(
@@ -228,7 +211,7 @@ def test_an_empty_array() -> None:
 def test_weights_that_are_none(weight: float, message: str) -> None:
     weights = np.ones(10)
     weights[7] = weight
-    found = quantile(da.arange(10.0, chunks=3), 0.5, weights)
+    found = asked(da.arange(10.0, chunks=3), 0.5, weights)
     with pytest.raises(ValueError, match=message):
         found.compute()
 
@@ -236,28 +219,32 @@ def test_weights_that_are_none(weight: float, message: str) -> None:
 @pytest.mark.parametrize("method", WEIGHTED)
 def test_weights_that_are_all_zero(method: str) -> None:
     for values in (np.arange(10.0), np.full(10, np.nan)):
-        found = quantile(da.from_array(values, chunks=3), 0.5, np.zeros(10), method)
+        found = asked(da.from_array(values, chunks=3), 0.5, np.zeros(10), method)
         with pytest.raises(ValueError, match="were all zero"):
             found.compute()
         with pytest.raises(ValueError, match="were all zero"):
-            quantile(values, 0.5, np.zeros(10), method)
+            asked(values, 0.5, np.zeros(10), method)
     # One that weighs something is enough.
     weights = np.arange(10) == 4
-    assert quantile(da.arange(10.0, chunks=3), 0.5, weights, method).compute() == 4
+    assert asked(da.arange(10.0, chunks=3), 0.5, weights, method).compute() == 4
 
 
 @pytest.mark.parametrize("method", ["hazen", "lower", "none at all"])
 def test_methods_without_weights(method: str) -> None:
-    message = (
-        f"Only methods inverted_cdf, averaged_inverted_cdf, linear support weights. Got: {method}."
-    )
-    with pytest.raises(ValueError, match=message):
-        check_weighted_method(method)
+    message = "Only methods inverted_cdf, averaged_inverted_cdf, linear support weights. Got: "
+    with pytest.raises(ValueError, match=message + method):
+        asked(da.arange(5.0, chunks=2), 0.5, np.ones(5), method)
+
+
+def test_percentiles() -> None:
+    values, weights = normal(500), uniform(500)
+    found = percentile(da.from_array(values, chunks=90), [10, 99], method="linear", weights=weights)
+    check(found.compute(), expected(values, (0.1, 0.99), weights, "linear"))
 
 
 def test_no_quantiles() -> None:
     for method in WEIGHTED:
-        assert quantile(da.arange(5.0, chunks=2), (), np.ones(5), method).compute().shape == (0,)
+        assert asked(da.arange(5.0, chunks=2), (), np.ones(5), method).compute().shape == (0,)
 
 
 # --- Loads ----------------------------------------------------------------------------------------
@@ -266,7 +253,7 @@ def test_no_quantiles() -> None:
 @pytest.mark.parametrize("method", WEIGHTED)
 def test_two_loads_of_data_and_weights(method: str) -> None:
     source, weights = Source((4000,)), Source((4000,))
-    found = quantile(source.lazy(500), (0.2, 0.5), weights.lazy(700), method)
+    found = asked(source.lazy(500), (0.2, 0.5), weights.lazy(700), method)
     assert not source.loads
     answer = found.compute()
     for each in (source, weights):
@@ -277,7 +264,7 @@ def test_two_loads_of_data_and_weights(method: str) -> None:
 def test_weights_of_one_load_of_the_data() -> None:
     source = Source((4000,))
     x = source.lazy(500)
-    answer = quantile(x, 0.5, x * x, "linear").compute()
+    answer = asked(x, 0.5, x * x, "linear").compute()
     assert set(source.loads.values()) == {2}
     values = source.whole()
     assert answer == expected(values, 0.5, values * values, "linear")[0]
@@ -293,7 +280,7 @@ def change(kind: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:
 @pytest.mark.parametrize("kind", ["heavier", "fewer"])
 def test_a_chunk_that_changes_is_noticed(kind: str, tmp_path: Path) -> None:
     x = changing(change(kind), directory=tmp_path)
-    found = quantile(x, 0.5, x, "linear")
+    found = asked(x, 0.5, x, "linear")
     with pytest.raises(ChunksChangedError):
         found.compute(scheduler="sync")
 
@@ -305,16 +292,16 @@ def test_questions_are_deterministic_and_frozen() -> None:
     assert one == same
     assert tokenize(one) == tokenize(same) != tokenize(other)
     x, w = da.arange(100.0, chunks=9), da.ones(100, chunks=9)
-    first, second = quantile(x, 0.5, w), quantile(x, 0.5, w)
+    first, second = asked(x, 0.5, w), asked(x, 0.5, w)
     assert first.name == second.name
     # Cuts do not depend on what is asked.
-    keys = [set(dict(quantile(x, 0.5, w, method).dask)) for method in WEIGHTED]
+    keys = [set(dict(asked(x, 0.5, w, method).dask)) for method in WEIGHTED]
     shared = [key for key in set.intersection(*keys) if "quantile-cuts" in str(key)]
     assert len(shared) == x.npartitions
 
 
 def test_any_scheduler_gives_the_same(cluster_here: Any) -> None:
     values, weights = normal(3000), WEIGHTS["lognormal"](3000)
-    found = quantile(da.from_array(values, chunks=500).map_blocks(np.copy), 0.3, weights, "linear")
+    found = asked(da.from_array(values, chunks=500).map_blocks(np.copy), 0.3, weights, "linear")
     answers = {found.compute(), found.compute(scheduler="sync"), found.compute(scheduler="threads")}
     assert len(answers) == 1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.source import (
     FILES,
+    KEEPS,
     MOST_ANSWERS,
     MOST_ENDS,
     MOST_PARAMETERS,
@@ -117,8 +118,13 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += [f"point_{space}" for space in ("none", "value", "key", "log")]
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
     names += ["bitonic_runs", "merge_runs", "place", "mark_words"]
+    names += ["kept_number", "weigh_segments", "weigh_taken"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
+    others = [(file, KEEPS) for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu")]
+    for file, more in (*others, ("weighing.cu", (("WHOLE", 1),))):
+        text = source(file, np.dtype(dtype), sizes, more)
+        assert Program(text, "c++", options).compile("cubin").code != compiled[file]
 
 
 @needs_nvrtc

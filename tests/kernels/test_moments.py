@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.cpu import moments as cpu_moments
-from dask_gpuselect.kernels.cuda.source import AGREED, KINDS, cut_for, digits_for
+from dask_gpuselect.kernels.cuda.source import cut_for, digits_for
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths import lane_moments
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments, sums_of_rows
@@ -35,6 +33,7 @@ from dask_gpuselect.maths.moments import (
     rounded_root,
 )
 from tests.backends import Backend
+from tests.cuda_on_host import NAMES, compiled, pointer
 from tests.data import INTEGER_DTYPES, make, names_of, normal, uniform
 
 SIZES = (1, 2, 3, 511, 512, 513, 5000)
@@ -263,68 +262,50 @@ def test_digits_of_rows_on_a_device() -> None:
             assert digits.first + digits.columns.shape[1] <= first + n
 
 
-NAMES = {
-    "f8": ("u64", "double"),
-    "f4": ("u32", "float"),
-    "i8": ("u64", "i64"),
-    "u8": ("u64", "u64"),
-    "i4": ("u32", "int"),
-    "u1": ("unsigned char", "unsigned char"),
-}
-THREADS = 64
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("dtype", NAMES)
 @pytest.mark.slow
 def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
     """The text that is compiled for devices, by a block of two warps whose threads take turns."""
     kind = np.dtype(dtype)
-    word, value = NAMES[dtype]
     pieces = {"f8": (3, 4), "f4": (2, 3)}.get(dtype, (0,))
-    agreed = AGREED | {"MOMENTS_THREADS": THREADS, "BITS": 8 * kind.itemsize}
-    agreed |= {"KIND": KINDS[kind.kind], "UNSIGNED": 0, "SIGNED": 1, "FLOATING": 2}
-    lines = [f"#define {name} {number}" for name, number in agreed.items()]
-    lines += [f"#define WORD {word}", f"#define VALUE {value}", '#include "cuda_on_host.hpp"']
-    lines.append((files("dask_gpuselect.kernels.cuda") / "moments.cu").read_text())
+    lines = []
     for n_pieces in pieces:
-        call = f"moments_{n_pieces}(chunk, n, nullptr, top, out, counts)"
+        call = f"moments_{n_pieces}(chunk, n, nullptr, keeps, top, out, counts)"
         lines.append(
-            f'extern "C" void run_{n_pieces}(const Word* chunk, i64 n, int top, u64* out, '
-            f"u64* counts) {{ run_block([=] {{ "
-            f"{call if n_pieces else 'moments(chunk, n, nullptr, out)'}; }}); }}"
+            f'extern "C" void run_{n_pieces}(const Word* chunk, i64 n, const Keep* keeps, '
+            f"int top, u64* out, u64* counts) {{ run_block([=] {{ "
+            f"{call if n_pieces else 'moments(chunk, n, nullptr, keeps, out)'}; }}); }}"
         )
     lines.append(
         'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
         "int n_total, u64* square, int second, int n_square) { run_block([=] { sum_rows(rows, "
         "n_rows, n, total, first, n_total, square, second, n_square); }); }"
     )
-    (tmp_path / "kernel.cpp").write_text("\n".join(lines))
-    here = Path(__file__).parents[1]  # with `cuda_on_host.hpp`
-    command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-fPIC", "-shared"]
-    command += ["-w", f"-I{here}", str(tmp_path / "kernel.cpp"), "-o", str(tmp_path / "kernel.so")]
-    subprocess.run(command, check=True, capture_output=True)
-    library = ctypes.CDLL(str(tmp_path / "kernel.so"))
-
-    def pointer(a: NDArray[Any]) -> ctypes.c_void_p:
-        return ctypes.c_void_p(a.ctypes.data)
+    library = compiled(tmp_path, "moments.cu", dtype, {}, lines)
 
     for n in (1, 700, 5000):
         for name, a in all_data(n):
             if a.dtype != kind:
                 continue
             wanted = reference.moments(a, a)
+            keeps = uniform(a.size) < 0.6
+            among = reference.moments(a[keeps], a)
             for n_pieces in pieces:
                 found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
                 counts = np.zeros(3, np.int64)
                 top = cut_for(a[:30], kind)[1] if n_pieces else 0
                 run = getattr(library, f"run_{n_pieces}")
                 size = ctypes.c_int64(a.size)
-                run(pointer(a), size, ctypes.c_int(top), pointer(found), pointer(counts))
-                n_high, n_low, _ = counts.tolist()
-                n_finite = a.size - int(counts.sum())
-                digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
-                assert Moments.of_digits(n_finite, n_high, n_low, *digits) == wanted, name
+                for mask, expected in ((None, wanted), (keeps, among)):
+                    found[:], counts[:] = 0, 0
+                    given = (None, a.size) if mask is None else (pointer(mask), int(mask.sum()))
+                    sums = pointer(found), pointer(counts)
+                    run(pointer(a), size, given[0], ctypes.c_int(top), *sums)
+                    n_high, n_low, _ = counts.tolist()
+                    n_finite = given[1] - int(counts.sum())
+                    digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
+                    assert Moments.of_digits(n_finite, n_high, n_low, *digits) == expected, name
             rows = a.reshape(-1, 5) if n % 5 == 0 else a[None, :]
             finite = np.abs(a[np.isfinite(a) & (a != 0)]).astype(float)
             extent = None

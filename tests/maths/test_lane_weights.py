@@ -11,54 +11,58 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
-from dask_gpuselect.maths.exact_sums import Running, Sums, squares
-from dask_gpuselect.maths.lane_weights import (
-    SortedLanes,
-    Wanted,
-    WeighedLanes,
+from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
+from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.lane_weight_cuts import (
     WeightBrackets,
     cuts_of_sorted,
     join,
     merge,
     merge_tallies,
     narrowed,
-    pick,
     tally_of_sorted,
 )
-from tests.weighted import METHODS, WEIGHTS, by_lane, neighbours, quantile, share_of
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes, pick
+from dask_gpuselect.maths.ranks import METHODS as METHODS_OF_NUMPY
+from tests.kernels.test_weighing import WEIGHTS
+from tests.oracle import rounded, weighted, weighted_lanes
 
 Q = (0.0, 0.1, 0.25, 0.5, 1 / 3, 0.9, 1.0, 1e-300)
 LANES = 12
 FLOAT = np.dtype(np.float64)
+MEDIAN_OF_TWO = METHODS_OF_NUMPY["averaged_inverted_cdf"]
 
 rng = np.random.default_rng(7)
 VALUES: dict[str, Any] = {
     "normal": lambda shape: rng.normal(size=shape),
     "tied": lambda shape: np.round(rng.normal(size=shape) * 2) + 0.0,
     "sorted": lambda shape: np.sort(rng.normal(size=shape)),
-    "huge": lambda shape: rng.uniform(-1, 1, shape) * 1.7e308,
+    "huge": lambda shape: rng.uniform(-1, 1, shape) * 0.8e308,
     "integers": lambda shape: rng.integers(-(2**62), 2**62, shape),
 }
 
 
+METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
+USUAL = ("equal", "tenths", "uniform", "counts", "lognormal", "one heavy")  # weights
+
+
 def drawn(values: str, weights: str, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Lanes with one element at least that weighs something."""
-    w = WEIGHTS[weights]((LANES, n))
+    w = WEIGHTS[weights](LANES * n).reshape(LANES, n)
+    w = w.copy() if w.dtype == np.int64 else w.astype(np.float64)
     w[:, 0] = np.where(w[:, 0] > 0, w[:, 0], w.max() or 1)
     return VALUES[values]((LANES, n)), w
 
 
 def check(found: WeighedLanes, x: NDArray[Any], w: NDArray[Any], method: str) -> None:
     """Assert that these are the answers to `Q`."""
-    if method == "linear":
-        np.testing.assert_array_equal(found.lower.T, by_lane(x, w, (1,), Q, method))
-        return
-    pairs = [[neighbours(*lane, q) for q in Q] for lane in zip(x, w, strict=True)]
-    wanted = np.array(pairs, found.lower.dtype)
-    np.testing.assert_array_equal(found.lower, wanted[..., 0])
-    np.testing.assert_array_equal(found.upper, wanted[..., int(method != "inverted_cdf")])
+    mean = interpolate(found.lower, found.upper, 0.5, MEDIAN_OF_TWO, FLOAT)
+    if method != "averaged_inverted_cdf":
+        np.testing.assert_array_equal(found.lower, found.upper)
+        mean = found.lower.astype(FLOAT)
+    np.testing.assert_array_equal(mean.T, weighted_lanes(x, w, (1,), Q, method))
 
 
 # --- Exact sums -----------------------------------------------------------------------------------
@@ -70,25 +74,27 @@ weights_ = st.floats(0, 1e300) | st.integers(0, 9).map(float) | st.just(0.1)
 @given(st.lists(weights_, min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 30))
 def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     weights = np.array([given, given[::-1]])
-    running = Running.of(weights)
+    running = Wholes.of(weights).running()
     n = min(n, len(given))
     wholes = [[Fraction(w) for w in row] for row in weights.tolist()]
     at = running.at(np.array([n, n]))
     assert [fraction(at, i) for i in (0, 1)] == [sum(row[:n]) for row in wholes]
-    shares = running.at(np.full(2, len(given))).times(q)
-    wanted = [share_of(Fraction(sum(row)), q) for row in wholes]
-    assert [fraction(shares, i) for i in (0, 1)] == wanted
-    assert [fraction(squares(weights), i) for i in (0, 1)] == [
+    weight = running.at(np.full(2, len(given)))
+    reached, passed = needs(weight, q)
+    assert [fraction(Wholes.of(weights).squares(), i) for i in (0, 1)] == [
         sum(w * w for w in row) for row in wholes
     ]
-    difference = shares.minus(at)
     for i, row in enumerate(wholes):
+        share = rounded(Fraction(q) * sum(row)) if q < 1 else sum(row)
         sums = [sum(row[: j + 1]) for j in range(len(row))]
-        share = wanted[i]
-        assert running.reach(shares)[i] == sum(each < share for each in sums)
-        assert running.reach(shares, beyond=True)[i] == sum(each <= share for each in sums)
-        assert difference.is_negative[i] == (share < sum(row[:n]))
-        assert difference.is_zero[i] == (share == sum(row[:n]))
+        sums = [rounded(each) if q < 1 else each for each in sums]
+        assert running.reach(reached)[i] == sum(each < share for each in sums)
+        if q < 1:
+            assert running.reach(passed)[i] == sum(each <= share for each in sums)
+            assert passed.minus(at).is_met[i] == (rounded(sum(row[:n])) > share)
+        assert reached.minus(at).is_met[i] == (
+            share <= (rounded(sum(row[:n])) if q < 1 else sum(row[:n]))
+        )
 
 
 def fraction(sums: Sums, i: int) -> Fraction:
@@ -122,7 +128,7 @@ def test_averages_are_rounded_once(dtype: str) -> None:
     x = x.astype(dtype)
     found = pick(SortedLanes.of(x.astype("f4"), w), Wanted(Q, "linear", np.dtype(dtype)))
     assert found.lower.dtype == dtype
-    np.testing.assert_array_equal(found.lower.T, by_lane(x, w, (1,), Q, "linear", dtype))
+    np.testing.assert_array_equal(found.lower.T, weighted_lanes(x, w, (1,), Q, "linear", dtype))
 
 
 @pytest.mark.parametrize("n", [10, 30, 49, 100])
@@ -143,7 +149,7 @@ def test_integer_weights_repeat_elements(n: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
-    x, w = drawn("normal", "mostly none", 60)
+    x, w = drawn("normal", "counts", 60)
     keeps = rng.random(x.shape) < 0.6
     keeps[:, 0] = True
     x[w == 0] = np.nan
@@ -197,7 +203,7 @@ def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) 
     assert brackets is not None
     tallies = [join([tally_of_sorted(part.some(i), brackets[i]) for i in pieces]) for part in parts]
     tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
-    return lane_weights.answers(tally, brackets), tally
+    return lane_weight_cuts.answers(tally, brackets), tally
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -211,7 +217,7 @@ def test_parts(weights: str, values: str, method: str) -> None:
         found, tally = in_parts(parts_of(x, w, n // 5, n // 2), wanted, widths)
         np.testing.assert_array_equal(found.lower, whole.lower)
         np.testing.assert_array_equal(found.upper, whole.upper)
-        if weights not in ("all magnitudes", "mostly none") and n == 200:
+        if weights in USUAL and n == 200:
             assert tally.n_inside.mean() < 0.12 * n * (2 if method == "linear" else 1)
 
 
@@ -260,7 +266,7 @@ def test_windows_are_not_gathered() -> None:
     assert tally.n_inside.max() < 250
     assert tally.product.any()
     for lane in range(LANES):
-        assert found.lower[lane, 0] == quantile(x[lane], w[lane], 0.5, "linear")
+        assert found.lower[lane, 0] == weighted(x[lane], w[lane], 0.5, "linear", FLOAT)
 
 
 def test_changed_lanes_are_noticed() -> None:
@@ -270,10 +276,10 @@ def test_changed_lanes_are_noticed() -> None:
     brackets = narrowed([cuts_of_sorted(lanes, m=10)], None, wanted)
     x[2] += 10
     with pytest.raises(ChunksChangedError, match="other elements"):
-        lane_weights.answers(tally_of_sorted(SortedLanes.of(x, w), brackets), brackets)
+        lane_weight_cuts.answers(tally_of_sorted(SortedLanes.of(x, w), brackets), brackets)
     x[2, 0] = np.nan
     changed = SortedLanes.of(x, w)
     with pytest.raises(ChunksChangedError, match="100 valid elements on the first load and 99"):
-        lane_weights.answers(tally_of_sorted(changed, brackets), brackets)
+        lane_weight_cuts.answers(tally_of_sorted(changed, brackets), brackets)
     with pytest.raises(ChunksChangedError, match="100 valid"):
         narrowed([cuts_of_sorted(changed, brackets, m=10)], brackets, wanted)

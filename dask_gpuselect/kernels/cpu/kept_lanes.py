@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import to_host
+from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lanes as whole_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.lanes import lanes_last
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
+    LaneOrder,
     Lanes,
     LaneTally,
     RanksOfLanes,
@@ -30,7 +32,7 @@ from dask_gpuselect.maths.lane_cuts import (
     last_of,
     pick,
 )
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 
 
 def parts_of(
@@ -41,6 +43,29 @@ def parts_of(
     masks = (np.asarray(to_host(c.keeps)) if c.keeps is not None else None for c in chunks)
     kept = [None if mask is None else lanes_last(mask, axes) for mask in masks]
     return [Accompanied(*part) for part in zip(values, kept, strict=True)]
+
+
+def answer_lanes(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Any:
+    """The answers for every lane; see `reference.lanes.answer_lanes`."""
+    found = lanes(parts_of(chunks, dtype, axes), question.lane_ranks)
+    return in_kind(question.lane_answer(found), chunks[0].values)
+
+
+def answers_and_ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    bounds_of: BoundsOf,
+    most: int,
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """The answers for every lane, and what is beyond bounds that they make; see
+    `reference.lanes.answers_and_ends`."""
+    parts = parts_of(chunks, dtype, axes)
+    answers = question.lane_answer(lanes(parts, question.lane_ranks)).astype(np.float64)
+    return answers, lane_ends(parts, Bounds(*bounds_of(answers), selection_dtype(dtype)), most)
 
 
 def lanes(parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes:
@@ -91,13 +116,27 @@ def _sorted(parts: Sequence[Accompanied]) -> Iterator[tuple[NDArray[Any], IntArr
 
 
 def _left_out(part: Accompanied) -> IntArray:
-    if part.keeps is None:
-        return np.zeros(part.shape[:-1], np.int64).reshape(-1)
-    n_kept = np.count_nonzero(part.keeps, axis=-1).astype(np.int64)
-    return np.asarray(part.shape[-1] - n_kept).reshape(-1)
+    n_left_out = np.full(part.shape[:-1], part.shape[-1] if part.keeps is not None else 0, np.int64)
+    if part.keeps is not None:
+        keeps = part.keeps.view(np.uint8)
+        for start in range(0, part.shape[-1], 255):  # counts in bytes: NumPy adds 32 at once
+            n_left_out -= np.add.reduce(keeps[..., start : start + 255], axis=-1, dtype=np.uint8)
+    return n_left_out.reshape(-1)
 
 
 def _put(tile: NDArray[Any], part: Accompanied) -> None:
-    tile[...] = part.values
-    if part.keeps is not None:
-        np.copyto(tile, last_of(tile.dtype), where=~part.keeps)
+    """Write elements, and the last value of the dtype for those that are left out.
+
+    By bits and without branches, and in the chunk's own layout, which the mask has too: a fifth of
+    the time of a masked copy, which is worst where the mask is random.
+    """
+    if part.keeps is None:
+        tile[...] = part.values
+        return
+    size = tile.dtype.itemsize
+    bits = part.values.view(f"u{size}")
+    is_left_out = (part.keeps.view(np.int8) - np.int8(1)).astype(f"i{size}").view(f"u{size}")
+    chosen = bits ^ np.asarray(last_of(tile.dtype), tile.dtype).view(f"u{size}")
+    chosen &= is_left_out
+    chosen ^= bits
+    tile.view(f"u{size}")[...] = chosen

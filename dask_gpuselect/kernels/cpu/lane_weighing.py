@@ -18,18 +18,12 @@ from dask_gpuselect.arrays import to_host, transposed
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.few import slabs
 from dask_gpuselect.kernels.reference.weighing import as_weights
-from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths import lane_weight_cuts, lane_weights
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_weights import (
-    SortedLanes,
-    Wanted,
-    WeighedLanes,
-    WeightBrackets,
-    WeightCuts,
-    WeightTally,
-)
+from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes
 
-TILE = 1 << 17  # elements that are sorted together
+TILE = 1 << 18  # elements that are sorted together
 
 Table = TypeVar("Table", WeighedLanes, WeightCuts, WeightTally)
 
@@ -57,7 +51,7 @@ def cuts(
     m: int,
 ) -> WeightCuts:
     """The cuts of every lane, inside its brackets if there are any."""
-    measure = partial(lane_weights.cuts_of_sorted, m=m)
+    measure = partial(lane_weight_cuts.cuts_of_sorted, m=m)
     return _of_each(sorted_lanes(chunks, dtype, axes), measure, brackets)
 
 
@@ -68,7 +62,7 @@ def tally(
     brackets: WeightBrackets,
 ) -> WeightTally:
     """Sums of the weights of every lane at its brackets, and candidates."""
-    return _of_each(sorted_lanes(chunks, dtype, axes), lane_weights.tally_of_sorted, brackets)
+    return _of_each(sorted_lanes(chunks, dtype, axes), lane_weight_cuts.tally_of_sorted, brackets)
 
 
 def _of_each(
@@ -83,7 +77,7 @@ def _of_each(
         stop = start + len(table.values)
         found.append(measure(table, *([brackets[start:stop]] if brackets else [])))
         start = stop
-    return lane_weights.join(found)
+    return lane_weight_cuts.join(found)
 
 
 def sorted_lanes(

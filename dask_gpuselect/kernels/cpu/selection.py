@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.compiling import Types, compiles
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.maths.cuts import Tally
@@ -22,7 +24,11 @@ merged = Tally.merge
 def elements_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     """The elements of a chunk without NaT, and the number of NaT: a view of a contiguous chunk of a
     dtype that is compared as it is."""
-    values = flat(chunk, dtype)
+    return without_nat(flat(chunk, dtype), dtype)
+
+
+def without_nat(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """Elements of some dtype, as they are compared, without NaT; and the number of NaT."""
     if dtype.kind not in "Mm":
         return values, 0
     is_valid = values != np.iinfo(np.int64).min  # NaT
@@ -40,5 +46,27 @@ def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     """Those elements of a chunk that take part; see `reference.selection.kept`."""
-    values = chunk.values
-    return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
+    if chunk.keeps is None:
+        return elements_of(chunk.values, dtype)
+    if not (chunk.values.flags.c_contiguous and chunk.keeps.flags.c_contiguous):
+        return elements_of(chunk.values[chunk.keeps], dtype)
+    values = flat(chunk.values, dtype)
+    found = np.empty_like(values)
+    n = _compiled(_compact, values.dtype)(values, chunk.keeps.reshape(-1), found)
+    return without_nat(found[:n], dtype)
+
+
+def _compact(values: Any, keeps: Any, found: Any) -> int:
+    """Move what is kept to the front of `found`, without branches: a fifth of the time of a mask
+    as an index where the mask is random. Returns how many that are."""
+    n = 0
+    for i in range(values.size):
+        found[n] = values[i]  # the next one overwrites it unless it is kept
+        n += keeps[i]
+    return n
+
+
+@compiles
+def _compiled(values: types.Array, scratch: types.Array) -> Types:
+    keeps = types.Array(types.bool_, 1, "C", readonly=True)
+    return {_compact: (values, keeps, scratch)}

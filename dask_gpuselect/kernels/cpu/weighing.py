@@ -134,8 +134,8 @@ def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_wei
 def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
     """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
-    Reads the chunk once, and its weights three times. Scratch: about 200 bytes for each pivot, and
-    twice what the heavy cells hold.
+    Reads the chunk once, and its weights twice or three times. Scratch: about 200 bytes for each
+    pivot, and twice what the heavy cells hold.
     """
     if weights.dtype != np.float64:
         return reference.cuts(values, weights, n_pivots)
@@ -185,6 +185,9 @@ def _even_places(units: IntArray, totals: IntArray, n_steps: int) -> IntArray:
     return np.flatnonzero(np.diff(np.floor(shares * (n_steps / 2)), prepend=0))
 
 
+RARELY = 16  # times as heavy as all of a sample there are few elements, if any
+
+
 def _sample_pivots(
     values: NDArray[Any], weights: NDArray[np.float64], unit: int, share: float, n_pivots: int
 ) -> NDArray[Any]:
@@ -196,10 +199,12 @@ def _sample_pivots(
     """
     n_steps = 1 << ((2 * n_pivots + 1).bit_length() - 1)  # one more than a tree has nodes
     size = min(OVERSAMPLING * n_steps, len(values))
-    heavy = values[weights > share] if weights.max() > share else values[:0]
-    drawn, light = sample(values, size), np.minimum(sample(weights, size), share)
+    drawn, drawn_weights = sample(values, size), sample(weights, size)  # at the same places
+    heavy = values[:0]
+    if drawn_weights.max() > share / RARELY:
+        heavy = values[weights > share]
     order = np.argsort(drawn)
-    units = in_units(light[order], unit)
+    units = in_units(np.minimum(drawn_weights, share)[order], unit)
     places = _even_places(units, np.array([size, units.sum()]), n_steps)
     return np.unique(np.concatenate([drawn[order[places[: n_steps - 1]]], heavy]))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from dask_gpuselect.kernels.cuda import (
     bitonic,
     fingerprints,
+    kept_lanes,
     lanes,
     lower_sets,
     measures,
@@ -12,6 +13,7 @@ from dask_gpuselect.kernels.cuda import (
     residuals,
     sampling,
     selection,
+    weighing,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
@@ -22,8 +24,10 @@ BACKEND = replace(
     moments=moments,
     measures=measures,
     bitonic=bitonic,
+    kept_lanes=kept_lanes,
     lanes=lanes,
     residuals=residuals,
     lower_sets=lower_sets,
     fingerprints=fingerprints,
+    weighing=weighing,
 )

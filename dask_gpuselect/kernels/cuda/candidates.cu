@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     __syncthreads();
 
     CountDigits count = {groups, counts, shift, bits, shift + bits == BITS, 0};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, count);
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, nullptr, count);
     u32 n_missing = warp_sum(count.n_missing);
     if (threadIdx.x % 32 == 0 && n_missing) atomicAdd(&selection->n_missing, (u64)n_missing);
 
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
     const Word* elements, i64 n, u64 low, u64 high, u64* found
 ) {
     Survey mine = {(Key)low, (Key)high, 0, (Key)~Key(0), 0};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, mine);
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, nullptr, mine);
     u32 number = warp_sum(mine.number);
     for (int offset = 16; offset; offset >>= 1) {
         mine.least = min(mine.least, __shfl_xor_sync(ALL_LANES, mine.least, offset));
@@ -248,5 +248,5 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) collect(
     const Word* elements, i64 n, u64 low, u64 high, Value* kept, u64 most, u64* n_found
 ) {
     Collect mine = {(Key)low, (Key)high, kept, most, n_found};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, mine);
+    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, nullptr, mine);
 }

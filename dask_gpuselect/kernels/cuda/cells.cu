@@ -160,7 +160,7 @@ __device__ Key middle(const Key* sorted, int from, int to) { return sorted[(from
 // One block. `aim` is how many buckets to make for the sample; `n_buckets` how many there are in all,
 // or 0 if the sample spans so many slots that BUCKETS do not suffice.
 extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
-    const Word* chunk, i64 n, const i64* layout, u32 aim, u64* windows, Key* pivots,
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 aim, u64* windows, Key* pivots,
     Bucket* buckets, u32* n_buckets
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
@@ -171,8 +171,9 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     __syncthreads();
     u32 valid = 0;
     for (int i = threadIdx.x; i < SAMPLE; i += CHOOSE_THREADS) {
-        Word word = element(chunk, layout, sampled_place(i, SAMPLE, n));
-        bool missing = is_missing(value_of(word));
+        i64 place = sampled_place(i, SAMPLE, n);
+        Word word = element(chunk, layout, place);
+        bool missing = is_missing(value_of(word)) || (KEEPS && !keeps[place]);
         sampled[i] = missing ? ~Key(0) : key_of(word);  // behind all others
         valid += !missing;
     }
@@ -310,7 +311,7 @@ struct Classify {
     i64 n_counted;  // elements that the block may have counted since the last flush
 
     template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
         constexpr int BATCH = N < TOGETHER ? N : TOGETHER;
 #pragma unroll
         for (int start = 0; start < N; start += BATCH) {
@@ -323,16 +324,17 @@ struct Classify {
             }
             Key nearest[BATCH];
             u32 sides[BATCH];
-            bool are_missing = false, are_alike = BATCH > 1;
+            bool are_missing = false, are_present = true, are_alike = BATCH > 1;
 #pragma unroll
             for (int e = 0; e < BATCH; ++e) nearest[e] = pivots[buckets[e]];
 #pragma unroll
             for (int e = 0; e < BATCH; ++e) {
                 sides[e] = keys[e] < nearest[e] ? 0 : keys[e] == nearest[e] ? 1 : 2;
                 are_missing |= is_missing(value_of(words[start + e]));
+                are_present &= present[start + e];
                 are_alike &= buckets[e] == buckets[0] && sides[e] == sides[0];
             }
-            if (are_alike && !are_missing && is_present) {  // sorted or tied data: one addition
+            if (are_alike && !are_missing && are_present) {  // sorted or tied data: one addition
                 u32 offset = 0;
 #pragma unroll
                 for (int e = 0; e < BATCH; ++e) offset += offsets[e];
@@ -344,8 +346,8 @@ struct Classify {
 #pragma unroll
             for (int e = 0; e < BATCH; ++e) {
                 bool missing = is_missing(value_of(words[start + e]));
-                n_missing += is_present && missing;
-                if (!is_present || missing) continue;
+                n_missing += present[start + e] && missing;
+                if (!present[start + e] || missing) continue;
                 if (offsets[e] > LARGEST_OFFSET) {
                     // Next to none, and none above a pivot, for no pivot is outside.
                     if (sides[e] == 0) {
@@ -400,7 +402,7 @@ struct Classify {
 };
 
 extern "C" __global__ void __launch_bounds__(CLASSIFY_THREADS) classify(
-    const Word* chunk, i64 n, const i64* layout, const u64* windows, const Key* pivots,
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const u64* windows, const Key* pivots,
     const u32* n_buckets, Totals* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
@@ -417,7 +419,7 @@ extern "C" __global__ void __launch_bounds__(CLASSIFY_THREADS) classify(
     for (int i = threadIdx.x; i < *n_buckets; i += CLASSIFY_THREADS) mine.pivots[i] = pivots[i];
     for (int i = threadIdx.x; i < 5 * BUCKETS; i += CLASSIFY_THREADS) mine.counts[i] = 0;
     __syncthreads();
-    visit_all<CLASSIFY_THREADS, CLASSIFY_EACH>(chunk, n, layout, mine);
+    visit_all<CLASSIFY_THREADS, CLASSIFY_EACH>(chunk, n, layout, keeps, mine);
     mine.flush();
     u32 total = warp_sum(mine.n_missing);
     if (threadIdx.x % 32 == 0 && total) atomicAdd(&totals->n_missing, (u64)total);

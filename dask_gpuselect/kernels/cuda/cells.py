@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.cpu import cells as cpu
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, report_dtype
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_selected, on_host
+from dask_gpuselect.kernels.cuda.chunk import (
+    FEW,
+    Chunk,
+    Elements,
+    as_selected,
+    compressed,
+    masked,
+    on_host,
+)
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, sizes_of
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
 from dask_gpuselect.kernels.reference import selection as reference
@@ -22,12 +30,12 @@ MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not
 
 
 @advised
-def cuts(values: Array, n_pivots: int) -> Cuts:
+def cuts(values: Elements, n_pivots: int) -> Cuts:
     """The cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
 
     Parameters
     ----------
-    values : cupy.ndarray
+    values : cupy.ndarray, or Accompanied by a mask
         Of any shape and strides, of bool, integers, float16, float32 or float64.
     n_pivots : int
         About how many pivots to choose; no more than there are buckets: 8,192 of 4 bytes and
@@ -45,7 +53,7 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     if cells is None:  # the sample spans hundreds of binades
         if values.dtype.itemsize < 8:  # where CuPy takes denormal numbers for zeros
             return cpu.cuts(on_host(values), n_pivots)
-        return reference.cuts(as_selected(values.ravel()), n_pivots)
+        return reference.cuts(as_selected(compressed(values).ravel()), n_pivots)
     cells.distance[:1] = np.nan  # the first cell has no lower end: unknown
     m = len(cells.pivots)
     return Cuts.of_chunk(
@@ -59,7 +67,7 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     )
 
 
-def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
+def _cells(values: Elements, n_pivots: int, above: Any) -> Cells | None:
     """The cells of the elements, which are below the value `above` if that is not None.
 
     None if the elements spread over more slots than buckets can serve.
@@ -70,7 +78,7 @@ def _cells(values: Array, n_pivots: int, above: Any) -> Cells | None:
     return _split_heavy(assemble(report, values.dtype, above), values, n_pivots, above)
 
 
-def _classify(values: Array, n_pivots: int) -> Any:
+def _classify(values: Elements, n_pivots: int) -> Any:
     """What the kernels of ``cells.cu`` find, on the host: a record of `report_dtype`."""
     dtype = np.dtype(values.dtype)
     sizes = sizes_of(dtype, cupy.cuda.Device().id)
@@ -86,17 +94,17 @@ def _classify(values: Array, n_pivots: int) -> Any:
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)
     shared = source.choose_memory(dtype, sizes)
     places = (windows, pivots, at["buckets"], at["n_buckets"])
-    launch(
-        dtype, "choose", source.CHOOSE_THREADS, (*chunk, np.uint32(aim), *places), shared, blocks=1
-    )
+    arguments: tuple[Any, ...] = (*chunk, np.uint32(aim), *places)
+    more = masked(values)
+    launch(dtype, "choose", source.CHOOSE_THREADS, arguments, shared, blocks=1, defined=more)
     shared = source.classify_memory(dtype, sizes)
     places = (windows, pivots, at["n_buckets"], at["counts"])
-    launch(dtype, "classify", sizes.threads, (*chunk, *places), shared)
+    launch(dtype, "classify", sizes.threads, (*chunk, *places), shared, defined=more)
     found = report.get().view(layout)[0]
     return found if found["n_buckets"] else None
 
 
-def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cells:
+def _split_heavy(cells: Cells, values: Elements, n_pivots: int, above: Any) -> Cells:
     """Divide the cells that hold more than `HEAVY` times their share."""
     share = max(cells.n_valid // min(n_pivots, MOST_PIVOTS), 1)
     heavy, inside, before = heavy_cells(cells.below, cells.upto, cells.n_valid, share)
@@ -115,7 +123,7 @@ def _split_heavy(cells: Cells, values: Array, n_pivots: int, above: Any) -> Cell
     return _with_split(parts)
 
 
-def _gather_cell(pivots: NDArray[Any], j: int, values: Array, size: int) -> Array:
+def _gather_cell(pivots: NDArray[Any], j: int, values: Elements, size: int) -> Array:
     """The elements of open cell j between the pivots, on the device."""
     ends = pivots[max(j - 1, 0) : j + 1]
     wanted = np.zeros(len(ends) + 1, np.bool_)

@@ -8,9 +8,13 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.source import KEEPS, SELECT_THREADS, Defined
 from dask_gpuselect.maths.keys import selection_dtype
 
-Array = Any  # a CuPy array
+Elements = Any
+"""A CuPy array, or one that is `Accompanied` by a mask of its own shape."""
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
 
 
@@ -20,29 +24,78 @@ class Chunk(NamedTuple):
     pointer: np.uint64
     size: np.int64
     layout: Any  # on the device, for `place_of` of ``elements.cuh``; null if contiguous
+    keeps: Any  # a mask in the order in which the elements are counted; null if all take part
 
     @classmethod
-    def of(cls, values: Array) -> Chunk:
+    def of(cls, chunk: Elements) -> Chunk:
+        values = values_of(chunk)
         pointer = values.data.ptr
         itemsize = values.dtype.itemsize
-        dimensions: list[list[int]] = []  # size and stride, the widest first
-        for size, stride in zip(values.shape, values.strides, strict=True):
-            if size != 1:
-                pointer += min(stride, 0) * (size - 1)
-                dimensions.append([size, abs(stride) // itemsize])
-        # Broadcast dimensions come first: the others may still be one.
-        dimensions.sort(key=lambda d: d[1] or 1 << 62, reverse=True)
-        merged: list[list[int]] = []
-        for size, stride in dimensions:
+        merged: list[list[int]] = []  # size and stride of dimensions, the widest first
+        for axis in _by_width(values):
+            size, stride = values.shape[axis], values.strides[axis]
+            if size == 1:
+                continue
+            pointer += min(stride, 0) * (size - 1)
+            stride = abs(stride) // itemsize
             if merged and merged[-1][1] == size * stride:
                 merged[-1] = [merged[-1][0] * size, stride]
             else:
                 merged.append([size, stride])
+        keeps = np.uint64(0) if chunk is values else _aligned_keeps(chunk, pointer)
         if not merged or (len(merged) == 1 and merged[0][1] == 1):
-            return cls(np.uint64(pointer), np.int64(values.size), np.uint64(0))
+            return cls(np.uint64(pointer), np.int64(values.size), np.uint64(0), keeps)
         sizes, strides = zip(*merged, strict=True)
         layout = cupy.asarray(np.array([len(merged), *sizes, *strides], np.int64))
-        return cls(np.uint64(pointer), np.int64(values.size), layout)
+        return cls(np.uint64(pointer), np.int64(values.size), layout, keeps)
+
+
+def _by_width(values: Array) -> list[int]:
+    """The axes by their strides, the widest first. Broadcast ones come first of all: the others may
+    still be one."""
+    widths = [abs(stride) or 1 << 62 for stride in values.strides]
+    return sorted(range(values.ndim), key=lambda axis: widths[axis], reverse=True)
+
+
+def _aligned_keeps(chunk: Accompanied, pointer: int) -> Array:
+    """The mask in the order in which a chunk's elements are counted, which begin at a pointer.
+
+    The kernels load the bytes for 16 bytes of elements at once. It is copied where it lies in
+    another order, or is not aligned for that.
+    """
+    values, keeps = chunk.values, chunk.keeps
+    assert keeps is not None
+    ascending = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in values.strides)
+    keeps = cupy.ascontiguousarray(keeps[ascending].transpose(_by_width(values))).ravel()
+    itemsize = values.dtype.itemsize
+    head = -pointer % 16 // itemsize  # elements before the first 16 bytes
+    off = (keeps.data.ptr + head) % (16 // itemsize)
+    if not off:
+        return keeps
+    moved = cupy.empty(keeps.size + 16, np.bool_)[-head % 16 :][: keeps.size]
+    moved[...] = keeps
+    return moved
+
+
+def masked(chunk: Elements) -> Defined:
+    """What a kernel has to be made for, to read a chunk."""
+    return KEEPS if isinstance(chunk, Accompanied) else ()
+
+
+def n_kept(chunk: Elements) -> int:
+    """How many elements of a chunk take part. Reads its mask once."""
+    if not isinstance(chunk, Accompanied) or chunk.keeps is None:
+        return int(chunk.size)
+    keeps = chunk.keeps.ravel(order="K")
+    found = cupy.zeros(1, np.uint64)
+    arguments = (keeps, np.int64(keeps.size), found)
+    launch(np.dtype(np.bool_), "kept_number", SELECT_THREADS, arguments)
+    return int(found.get()[0])
+
+
+def compressed(chunk: Elements) -> Array:
+    """The elements that take part, without a mask: a copy if there is one."""
+    return chunk.values[chunk.keeps] if isinstance(chunk, Accompanied) else chunk
 
 
 def as_selected(values: Array) -> Array:
@@ -50,9 +103,12 @@ def as_selected(values: Array) -> Array:
     return values.astype(selection_dtype(values.dtype), copy=False)
 
 
-def on_host(values: Array) -> NDArray[Any]:
-    """The elements on the host, flat, in any order, and in the dtype that kernels hand out."""
-    host = values.get().ravel(order="K")
+def on_host(chunk: Elements) -> NDArray[Any]:
+    """The elements that take part on the host, flat, in any order, and in the dtype that kernels
+    hand out."""
+    host = values_of(chunk).get()
+    is_masked = isinstance(chunk, Accompanied)
+    host = host[chunk.keeps.get()] if is_masked else host.ravel(order="K")
     return np.ascontiguousarray(host.astype(selection_dtype(host.dtype), copy=False))
 
 

@@ -1,6 +1,7 @@
 // Reading the elements of a chunk, and ordering them by integer keys.
 //
-// Defined before this text: BITS (8, 16, 32 or 64: the size of an element) and KIND (what it is).
+// Defined before this text: BITS (8, 16, 32 or 64: the size of an element), KIND (what it is) and KEEPS
+// (1 if a mask says which elements take part, else 0).
 
 #define UNSIGNED 0
 #define SIGNED 1
@@ -161,14 +162,48 @@ union Loaded {
     __device__ Loaded() {}
 };
 
-// Hand every element of the chunk to `visit(words, is_present)`, `PER_THREAD` of them or one at a
-// time; those that are not present are to be ignored. `visit.pause()` follows each such call. All
-// threads of a block take part in all calls, so that they may vote and wait for each other.
+// One byte for each element, 1 for those that are kept.
+typedef unsigned char Keep;
+
+// As many of them as elements in a 16-byte load.
+#if BITS == 8
+typedef uint4 Keeps;
+#elif BITS == 16
+typedef uint2 Keeps;
+#elif BITS == 32
+typedef u32 Keeps;
+#else
+typedef unsigned short Keeps;
+#endif
+
+// Which of N elements take part.
+template <int N>
+union Present {
+    Keeps vectors[N / VECTOR ? N / VECTOR : 1];
+    u32 bytes[(N + 3) / 4];
+
+    __device__ __forceinline__ explicit Present(bool is_present) {
+#pragma unroll
+        for (int i = 0; i < (N + 3) / 4; ++i) bytes[i] = is_present ? 0x01010101u : 0;
+    }
+    __device__ __forceinline__ bool operator[](int e) const {
+        return (bytes[e / 4] & 1u << 8 * (e % 4)) != 0;
+    }
+#if !KEEPS
+    // All or none of them: for kernels that are not made for masks.
+    __device__ __forceinline__ operator bool() const { return bytes[0] != 0; }
+#endif
+};
+
+// Hand every element of the chunk to `visit(words, present)`, `PER_THREAD` of them or one at a time;
+// those that are not present are to be ignored. `visit.pause()` follows each such call. All threads of
+// a block take part in all calls, so that they may vote and wait for each other.
 //
-// A contiguous chunk is read by 16-byte loads, all those of a call in flight together.
+// A contiguous chunk is read by 16-byte loads, all those of a call in flight together. `keeps` has the
+// order in which the elements are counted, and is aligned as they are (see `chunk.Chunk`).
 template <int THREADS, int PER_THREAD, class Visit>
 __device__ __forceinline__ void visit_all(
-    const Word* chunk, i64 n, const i64* layout, Visit& visit
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Visit& visit
 ) {
     constexpr i64 TILE = THREADS * PER_THREAD;
     i64 head = (i64)((16 - (u64)chunk % 16) % 16 / sizeof(Word));  // before the first whole vector
@@ -179,7 +214,13 @@ __device__ __forceinline__ void visit_all(
         const uint4* mine = vectors + tile * (TILE / VECTOR) + threadIdx.x;
 #pragma unroll
         for (int l = 0; l < PER_THREAD / VECTOR; ++l) loaded.vectors[l] = __ldcs(mine + l * THREADS);
-        visit(loaded.words, true);
+        Present<PER_THREAD> present(true);
+#if KEEPS
+        const Keeps* kept = (const Keeps*)(keeps + head) + tile * (TILE / VECTOR) + threadIdx.x;
+#pragma unroll
+        for (int l = 0; l < PER_THREAD / VECTOR; ++l) present.vectors[l] = __ldcs(kept + l * THREADS);
+#endif
+        visit(loaded.words, present);
         visit.pause();
     }
     // One at a time: all elements of a chunk that is not contiguous, else those around the tiles.
@@ -190,7 +231,8 @@ __device__ __forceinline__ void visit_all(
         bool is_present = i < n_left;
         if (i >= head) i += n_tiled;
         Word word[1] = {is_present ? element(chunk, layout, i) : Word(0)};
-        visit(word, is_present);
+        if (KEEPS && is_present) is_present = keeps[i] != 0;
+        visit(word, Present<1>(is_present));
         visit.pause();
     }
 }

@@ -154,11 +154,11 @@ __device__ __forceinline__ double sum_of_block(double mine) {
 
 template <int SPACE>
 __device__ __forceinline__ void measure_point(
-    const Word* chunk, i64 n, const i64* layout, u64 pivot, double at, double origin,
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 pivot, double at, double origin,
     Counted* counted, double* sums
 ) {
     Point<SPACE> mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), {0}, {0}};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
     add_over_blocks(&counted->n_below, mine.n_below);
     add_over_blocks(&counted->n_above, mine.n_above);
     add_over_blocks(&counted->n_missing, mine.n_missing);
@@ -174,10 +174,10 @@ __device__ __forceinline__ void measure_point(
 
 #define POINT(NAME, SPACE)                                                                         \
     extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) NAME(                            \
-        const Word* chunk, i64 n, const i64* layout, u64 pivot, double at, double origin,          \
+        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 pivot, double at, double origin,          \
         Counted* counted, double* sums                                                             \
     ) {                                                                                            \
-        measure_point<SPACE>(chunk, n, layout, pivot, at, origin, counted, sums);                  \
+        measure_point<SPACE>(chunk, n, layout, keeps, pivot, at, origin, counted, sums);                  \
     }
 
 POINT(point_none, NONE)
@@ -222,10 +222,10 @@ struct Extent {
 // `counted` has the largest key in `previous` and the least, inverted, in `not_next`.
 template <int SPACE>
 __device__ __forceinline__ void measure_extent(
-    const Word* chunk, i64 n, const i64* layout, u64 origin, Counted* counted, double* sums
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, Counted* counted, double* sums
 ) {
     Extent<SPACE> mine = {(Key)origin, 0, (Key)~Key(0), Key(0), 0};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
     add_over_blocks(&counted->n_missing, mine.n_missing);
     largest_over_blocks(&counted->previous, mine.largest);
     least_over_blocks(&counted->not_next, mine.least);
@@ -235,9 +235,9 @@ __device__ __forceinline__ void measure_extent(
 
 #define EXTENT(NAME, SPACE)                                                                        \
     extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) NAME(                            \
-        const Word* chunk, i64 n, const i64* layout, u64 origin, Counted* counted, double* sums    \
+        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, Counted* counted, double* sums    \
     ) {                                                                                            \
-        measure_extent<SPACE>(chunk, n, layout, origin, counted, sums);                            \
+        measure_extent<SPACE>(chunk, n, layout, keeps, origin, counted, sums);                            \
     }
 
 EXTENT(extent_value, BY_VALUE)
@@ -307,7 +307,7 @@ struct Histogram {
 // `totals` are zeros: elements before the first bin, missing ones, and those in each bin.
 template <class Bins>
 __device__ __forceinline__ void count_bins(
-    const Word* chunk, i64 n, const i64* layout, Bins bins, u64* totals
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Bins bins, u64* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
@@ -316,7 +316,7 @@ __device__ __forceinline__ void count_bins(
     for (u32 i = threadIdx.x; i < n_copies * bins.n_bins; i += MEASURE_THREADS) counts[i] = 0;
     __syncthreads();
     Histogram<Bins> mine = {bins, counts + threadIdx.x / 32 % n_copies * bins.n_bins, 0, 0};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, mine);
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
     add_over_blocks(&totals[0], mine.n_before);
     add_over_blocks(&totals[1], mine.n_missing);
     __syncthreads();
@@ -328,16 +328,16 @@ __device__ __forceinline__ void count_bins(
 }
 
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_keys(
-    const Word* chunk, i64 n, const i64* layout, u64 origin, int shift, u32 n_bins, u64* totals
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, int shift, u32 n_bins, u64* totals
 ) {
     KeyBins bins = {(Key)origin, shift, n_bins};
-    count_bins(chunk, n, layout, bins, totals);
+    count_bins(chunk, n, layout, keeps, bins, totals);
 }
 
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_linear(
-    const Word* chunk, i64 n, const i64* layout, u64 low, u64 high, double start, double slope,
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 low, u64 high, double start, double slope,
     u32 n_bins, u64* totals
 ) {
     LinearBins bins = {(Key)low, (Key)high, start, slope, n_bins};
-    count_bins(chunk, n, layout, bins, totals);
+    count_bins(chunk, n, layout, keeps, bins, totals);
 }

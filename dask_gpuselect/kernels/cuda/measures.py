@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cpu import measures as cpu_measures
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
+from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, compressed, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch
 from dask_gpuselect.kernels.cuda.source import COUNTERS, MEASURE_THREADS
 from dask_gpuselect.kernels.reference import measures
@@ -21,8 +21,9 @@ COUNTED = np.dtype([(name, "u8") for name in ("below", "above", "missing", "prev
 
 
 @advised
-def report(values: Array, probe: probes.Measure) -> probes.Report:
+def report(values: Elements, probe: probes.Measure) -> probes.Report:
     """What a probe finds; see `measures.report`. Reads the chunk once, at each pivot."""
+    values = compressed(values)
     if values.size <= FEW:
         return cpu_measures.report(on_host(values), probe)
     found: probes.Report = MEASURES[type(probe)](values, probe)

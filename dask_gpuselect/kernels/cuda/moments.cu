@@ -167,10 +167,10 @@ struct Moments {
     }
 
     template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (is_present) {
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
 #pragma unroll
-            for (int e = 0; e < N; ++e) add(words[e]);
+        for (int e = 0; e < N; ++e) {
+            if (present[e]) add(words[e]);
         }
         n_added += N;  // in all threads alike: they flush together
     }
@@ -225,7 +225,7 @@ struct Moments {
 
 template <int PIECES>
 __device__ __forceinline__ void moments(
-    const Word* chunk, i64 n, const i64* layout, int top, u64* out, u64* counts
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts
 ) {
     __shared__ u64 digits[WARPS][DIGITS];
     clear(digits);
@@ -233,7 +233,7 @@ __device__ __forceinline__ void moments(
     mine.top = top;
     mine.digits = digits[threadIdx.x / 32];
     mine.start();
-    visit_all<MOMENTS_THREADS, EACH>(chunk, n, layout, mine);
+    visit_all<MOMENTS_THREADS, EACH>(chunk, n, layout, keeps, mine);
     mine.flush();
     u32 found[3] = {mine.n_high, mine.n_low, mine.n_missing};
 #pragma unroll
@@ -246,9 +246,9 @@ __device__ __forceinline__ void moments(
 
 #define MOMENTS(PIECES)                                                                             \
     extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_##PIECES(                 \
-        const Word* chunk, i64 n, const i64* layout, int top, u64* out, u64* counts                 \
+        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts                 \
     ) {                                                                                             \
-        moments<PIECES>(chunk, n, layout, top, out, counts);                                        \
+        moments<PIECES>(chunk, n, layout, keeps, top, out, counts);                                        \
     }
 
 #if BITS < 64
@@ -267,10 +267,10 @@ struct Moments {
     u64 squares[4];
 
     template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (!is_present) return;
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
 #pragma unroll
         for (int e = 0; e < N; ++e) {
+            if (!present[e]) continue;
             Value value = value_of(words[e]);
 #if BITS < 64
             u64 square = (u64)((i64)value * (i64)value);
@@ -295,12 +295,12 @@ struct Moments {
 };
 
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
-    const Word* chunk, i64 n, const i64* layout, u64* out
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64* out
 ) {
     __shared__ u64 digits[WARPS][DIGITS];
     clear(digits);
     Moments mine = {0, 0, {0, 0, 0, 0}};
-    visit_all<MOMENTS_THREADS, EACH>(chunk, n, layout, mine);
+    visit_all<MOMENTS_THREADS, EACH>(chunk, n, layout, keeps, mine);
     i64 low = sum_over_warp(mine.low), high = sum_over_warp(mine.high);
     u64* own = digits[threadIdx.x / 32];
     if (threadIdx.x % 32 == 0) {

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import moments as cpu
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, as_float64, on_host
+from dask_gpuselect.kernels.cuda.chunk import (
+    FEW,
+    Chunk,
+    Elements,
+    as_float64,
+    masked,
+    n_kept,
+    on_host,
+)
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
@@ -17,7 +25,7 @@ from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Moments
 
 
 @advised
-def moments(values: Array, near: NDArray[Any]) -> Moments:
+def moments(values: Elements, near: NDArray[Any]) -> Moments:
     """Sums of a chunk; see `reference.moments.moments`. Reads the chunk once."""
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
@@ -27,13 +35,14 @@ def moments(values: Array, near: NDArray[Any]) -> Moments:
     counts = found[TOTAL_DIGITS + SQUARE_DIGITS :]
     if dtype.kind == "f":
         pieces, top = cut_for(near, dtype)
-        arguments = (*Chunk.of(values), np.int32(top), found, counts)
-        launch(dtype, f"moments_{pieces}", MOMENTS_THREADS, arguments)
+        arguments: tuple[Any, ...] = (*Chunk.of(values), np.int32(top), found, counts)
+        launch(dtype, f"moments_{pieces}", MOMENTS_THREADS, arguments, defined=masked(values))
     else:
-        launch(dtype, "moments", MOMENTS_THREADS, (*Chunk.of(values), found))
+        arguments = (*Chunk.of(values), found)
+        launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=masked(values))
     host = found.get().view(np.int64)
     total, square, others = np.split(host, [TOTAL_DIGITS, TOTAL_DIGITS + SQUARE_DIGITS])
-    n = values.size - int(others.sum())
+    n = n_kept(values) - int(others.sum())
     n_high, n_low, _ = others.tolist()
     return Moments.of_digits(n, n_high, n_low, total, square)
 

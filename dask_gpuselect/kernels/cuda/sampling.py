@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import (
     SELECTION,
     DeviceCandidates,
@@ -17,7 +19,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
     selected,
     start_selection,
 )
-from dask_gpuselect.kernels.cuda.chunk import Chunk
+from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_kept
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
 from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS, digits
 from dask_gpuselect.kernels.cuda.spans import (
@@ -39,7 +41,7 @@ SAMPLE_TIMES = 4
 
 
 @advised
-def sample(values: Array, size: int) -> NDArray[Any]:
+def sample(values: Elements, size: int) -> NDArray[Any]:
     """Valid elements at `size` hashed places, on the host; see `reference.sampling.sample`."""
     drawn: NDArray[Any] = drawn_from(values, size).get()
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
@@ -56,10 +58,15 @@ def is_best_whole(values: Array) -> bool:
 
 
 @advised
-def whole(values: Array, ranks: RanksOf) -> Tally:
+def whole(values: Elements, ranks: RanksOf) -> Tally:
     """The tally of a bracket of everything, with the elements of some ranks selected already; see
     `reference.sampling.whole`. Reads the array once for each digit."""
     no_ends = np.empty(0, selection_dtype(values.dtype))
+    everything = Brackets(no_ends, np.ones(1, np.bool_))
+    if isinstance(values, Accompanied):
+        tally = tally_in_place(values, everything, values.size)
+        assert tally is not None
+        return tally
     wanted = np.unique(ranks(values.size))
     is_dense = values.flags.c_contiguous or values.flags.f_contiguous
     if is_dense and values.dtype == no_ends.dtype and 0 < len(wanted) <= MOST_RANKS:
@@ -68,14 +75,13 @@ def whole(values: Array, ranks: RanksOf) -> Tally:
             counts = np.empty(0, np.int64)
             candidates = DeviceCandidates(values.ravel(order="K"), known)
             return Tally(counts, counts, candidates, values.size, 0)
-    everything = Brackets(no_ends, np.ones(1, np.bool_))
     tally = tally_in_place(values, everything, values.size)
     assert tally is not None
     return tally
 
 
 @advised
-def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
+def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Brackets by a sample of at least `size`, and the tally there with the candidates left on the
     device; see `reference.sampling.pilot`.
 
@@ -84,44 +90,46 @@ def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | N
     Reads the chunk once. Scratch on the device: the sample, at most `SAMPLE_TIMES` times `size` for
     each bracket, three times; and the candidates.
     """
-    n_brackets = len(ranks(values.size)[0])
+    n = n_kept(values)
+    n_brackets = len(ranks(n)[0])
     most = SAMPLE_TIMES * max(n_brackets, 1) * size
-    size = min(max(size, values.size >> 8), most, values.size)
-    found = _pilot_on_device(values, size, ranks)
+    size = min(max(size, n >> 8), most, n)
+    found = _pilot_on_device(values, n, size, ranks)
     if found:
         return found
-    ordered = _sorted(drawn_from(values, size))
+    ordered = _sorted(drawn_from(values, _tries(values, n, size)))
     brackets, share = guess_brackets(
         lambda at: ordered.take(cupy.asarray(at)).get(), ordered.size, *ranks(ordered.size)
     )
-    return brackets, tally_in_place(values, brackets, pilot_room(share, values.size))
+    return brackets, tally_in_place(values, brackets, pilot_room(share, n))
 
 
 def _pilot_on_device(
-    values: Array, size: int, ranks: RanksOf
+    values: Elements, n: int, size: int, ranks: RanksOf
 ) -> tuple[Brackets, Tally | None] | None:
-    """What `pilot` answers, with all kernels started at once: brackets by the sample, the tally
-    there, and the elements of the wanted ranks, which the tally's counts are to prove. Between
-    them the device would wait 0.4 ms for the host.
+    """What `pilot` answers of n elements that take part, with all kernels started at once: brackets
+    by the sample, the tally there, and the elements of the wanted ranks, which the tally's counts
+    are to prove. Between them the device would wait 0.4 ms for the host.
 
     None for more than three brackets, for brackets that overlap, if the sample has missing
-    elements, or if so many are tied that there are more candidates than expected.
+    elements or is too small, or if so many are tied that there are more candidates than expected.
     """
     dtype = selection_dtype(np.dtype(values.dtype))
-    plan = _plan(ranks, values.size, size, dtype)
+    plan = _plan(ranks, n, size, dtype) if size else None
     if plan is None:
         return None
     spans, layout = plan.spans, plan.layout
     told = on_device(plan.sheet)
     at = layout.places(told)
 
-    drawn = drawn_from(values, size, at["has_missing"])
+    drawn = cupy.empty(size, dtype)
+    start_sample(values, _tries(values, n, size), drawn, at["has_missing"], at["n_drawn"])
     start_selection(drawn, at["sample"], layout.n_ends)
     keys = at["sample"] + np.uint64(offsets(SELECTION)["prefixes"])
     first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
     arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end)
     launch(dtype, "guess", 32, arguments, blocks=1)
-    candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, values.size))
+    candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, n))
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
     numbers = (np.int32(len(spans)), np.uint64(candidates.size))
     arguments = (*places, *numbers, at["ranks"], np.int32(plan.n_ranks), at["selection"])
@@ -129,8 +137,9 @@ def _pilot_on_device(
     start_selection(candidates, at["selection"], plan.n_ranks)
 
     sheet = told.get().view(layout.dtype)[0]
-    tally = tally_of(sheet, spans, candidates, values.size)
-    if sheet["has_missing"] or tally is None:
+    tally = tally_of(sheet, spans, candidates, n)
+    is_full = sheet["n_drawn"] >= size or not isinstance(values, Accompanied)
+    if sheet["has_missing"] or not is_full or tally is None:
         return None
     ends = sheet["bounds"][: len(spans)].ravel()[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
@@ -185,7 +194,7 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPi
 
 
 @advised
-def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
+def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
     """A sorted sample on the device, larger for a larger array; see `reference.sampling`.
 
     Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
@@ -202,12 +211,29 @@ def _sorted(drawn: Array) -> Array:
     return drawn[: drawn.size - int(cupy.isnan(drawn).sum())]  # NaN is last
 
 
-def drawn_from(values: Array, size: int, has_missing: np.uint64 | None = None) -> Array:
-    """The elements at `size` hashed places, NaN among them, which the kernel tells."""
+def drawn_from(values: Elements, size: int) -> Array:
+    """The elements at `size` hashed places that take part, NaN among them."""
     drawn = cupy.empty(size, selection_dtype(values.dtype))
-    if size:
-        told = cupy.empty(1, np.uint64) if has_missing is None else has_missing
-        arguments = (*Chunk.of(values), np.int64(size), drawn, told)
-        blocks = -(-size // TALLY_THREADS)
-        launch(values.dtype, "sample", TALLY_THREADS, arguments, blocks=blocks)
-    return drawn
+    if not size:
+        return drawn
+    told = cupy.zeros(2, np.uint64)
+    start_sample(values, size, drawn, told[:1], told[1:])
+    return drawn[: int(told[1])] if isinstance(values, Accompanied) else drawn
+
+
+def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_drawn: Any) -> None:
+    """Start the kernel, which looks at `size` hashed places and draws what takes part, as far as
+    there is room. It tells whether NaN are among them, and of a masked array how many there are."""
+    numbers = (np.int64(size), np.int64(drawn.size))
+    arguments = (*Chunk.of(values), *numbers, drawn, has_missing, n_drawn)
+    blocks = -(-size // TALLY_THREADS)
+    more = masked(values)
+    launch(values.dtype, "sample", TALLY_THREADS, arguments, blocks=blocks, defined=more)
+
+
+def _tries(values: Elements, n: int, size: int) -> int:
+    """At how many places to look for `size` of n elements that take part: nearly always enough."""
+    if n == values.size:
+        return size
+    enough = (size + 6 * math.isqrt(size) + 64) * values.size // max(n, 1)
+    return int(min(enough, values.size))

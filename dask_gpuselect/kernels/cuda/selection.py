@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied
@@ -19,6 +20,13 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 
 
 def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, int]:
-    """Those elements of a chunk that take part; see `reference.selection.kept`."""
-    values = chunk.values
-    return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
+    """The elements of a chunk and the mask of those that take part: kernels read both as they lie.
+    See `reference.selection.kept`."""
+    values, n_nat = elements_of(chunk.values, dtype)
+    keeps = chunk.keeps
+    if keeps is None:
+        return values, n_nat
+    if not (keeps.flags.c_contiguous or keeps.flags.f_contiguous):  # such as a broadcast one
+        keeps = cupy.empty_like(values, dtype=np.bool_)
+        keeps[...] = chunk.keeps
+    return Accompanied(values, keeps), n_nat

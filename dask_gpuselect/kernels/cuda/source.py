@@ -24,6 +24,7 @@ MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
 SETS_THREADS = 256
+WEIGH_THREADS = 512
 SCAN_THREADS = 1024  # of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
@@ -79,6 +80,7 @@ FILES = {
     "choose": "cells.cu",
     "classify": "cells.cu",
     "sample": "sampling.cu",
+    "kept": "sampling.cu",
     "guess": "sampling.cu",
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
@@ -94,6 +96,7 @@ FILES = {
     "rows": "residuals.cu",
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
+    "weigh": "weighing.cu",
     "locate": "candidates.cu",
     "select": "candidates.cu",
     "survey": "candidates.cu",
@@ -108,6 +111,8 @@ def file_of(kernel: str) -> str:
 
 Defined = tuple[tuple[str, int], ...]
 """More of what a source is made for, by its names there."""
+KEEPS: Defined = (("KEEPS", 1),)
+"""For chunks with a mask of the elements that take part."""
 
 
 def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> str:
@@ -115,6 +120,8 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
     defined = {
         "BITS": 8 * dtype.itemsize,
         "KIND": KINDS[dtype.kind],
+        "KEEPS": 0,
+        "WHOLE": 0,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
@@ -157,6 +164,12 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     value_size = selection_dtype(dtype).itemsize
     staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
+
+
+def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:
+    """Bytes for a block of `weigh_segments`: the ends, and a count and a sum for each segment."""
+    size = (n_ends * dtype.itemsize + 7) // 8 * 8 + 12 * (2 * n_ends + 1)
+    return -(-size // 1024) * 1024  # not a preparation of the kernel for every number
 
 
 def select_memory(n_ranks: int) -> int:

@@ -66,16 +66,21 @@ struct Tally {
     static constexpr u32 ROW = TALLY_THREADS * sizeof(Value);
 
     template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (!is_present) return;
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+        if (N == 1 && !present[0]) return;
         Value poison = 0;
 #pragma unroll
         for (int e = 0; e < N; ++e) {
             Value value = value_of(words[e]);
+#if KIND == FLOATING
+            poison = value * 0 + poison;
+            if (!present[e]) value = __int_as_float(0x7fffffff);
+#endif
             float n_begun = 0, n_ended = 0;  // spans; NaN is neither below nor in any
 #pragma unroll
             for (int s = 0; s < SPANS; ++s) {
                 float is_below = is_less(value, low[s]), is_up_to = is_at_most(value, high[s]);
+                if (KIND != FLOATING && !present[e]) is_below = is_up_to = 0;
                 below[s] += is_below;
                 if (KINDS == ANY) {
                     n_begun += is_below;
@@ -90,13 +95,10 @@ struct Tally {
                 Place{top}.store(value);
                 top += ROW;
             }
-#if KIND == FLOATING
-            poison = value * 0 + poison;
-#endif
         }
         if (is_missing(poison)) {  // NaN, or only infinity
 #pragma unroll
-            for (int e = 0; e < N; ++e) n_missing += is_missing(value_of(words[e]));
+            for (int e = 0; e < N; ++e) n_missing += present[e] && is_missing(value_of(words[e]));
         }
     }
 
@@ -193,9 +195,9 @@ struct Tally {
 // past `most`, which are not kept), and of every segment.
 template <int SPANS, int KINDS>
 __device__ __forceinline__ void tally(
-    const Word* chunk, i64 n, const i64* layout, const Value* spans, const int* segments_of,
-    const Value* ends, const unsigned char* wanted, const u64* is_in_vain, int n_spans, int n_ends,
-    u64* totals, Value* candidates, u64 most
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
+    const int* segments_of, const Value* ends, const unsigned char* wanted, const u64* is_in_vain,
+    int n_spans, int n_ends, u64* totals, Value* candidates, u64 most
 ) {
     if (*is_in_vain) return;
     Tally<SPANS, KINDS> mine;
@@ -226,7 +228,7 @@ __device__ __forceinline__ void tally(
     mine.n_missing = 0;
     __syncthreads();
 
-    visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, mine);
+    visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
 
     if (KINDS != ENDS) mine.empty_stage();
     add_to(&totals[SPANS], mine.n_missing);
@@ -245,13 +247,13 @@ __device__ __forceinline__ void tally(
 
 #define TALLY(NAME, SPANS, KINDS)                                                                \
     extern "C" __global__ void __launch_bounds__(TALLY_THREADS) NAME##_##SPANS(                  \
-        const Word* chunk, i64 n, const i64* layout, const Value* spans, const int* segments_of, \
-        const Value* ends, const unsigned char* wanted, const u64* is_in_vain, int n_spans,      \
-        int n_ends, u64* totals, Value* candidates, u64 most                                     \
+        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,      \
+        const int* segments_of, const Value* ends, const unsigned char* wanted,                  \
+        const u64* is_in_vain, int n_spans, int n_ends, u64* totals, Value* candidates, u64 most \
     ) {                                                                                          \
         tally<SPANS, KINDS>(                                                                     \
-            chunk, n, layout, spans, segments_of, ends, wanted, is_in_vain, n_spans, n_ends,     \
-            totals, candidates, most                                                             \
+            chunk, n, layout, keeps, spans, segments_of, ends, wanted, is_in_vain, n_spans,      \
+            n_ends, totals, candidates, most                                                     \
         );                                                                                       \
     }
 

@@ -13,7 +13,7 @@ import numpy as np
 from dask_gpuselect.kernels.cpu import spans as cpu
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import SELECTION, DeviceCandidates
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, on_host
+from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_kept, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
@@ -24,7 +24,7 @@ WORTH_MOVING = 1 << 16
 
 
 @advised
-def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
+def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """Counts at the ends and candidates; see `reference.selection.tally`.
 
     `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
@@ -37,7 +37,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
 
 
 @advised
-def tally_in_place(values: Array, brackets: Brackets, most: int) -> Tally | None:
+def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """Counts at the ends, and candidates that stay on the device. Scratch: `most` elements."""
     return tally_on_device(values, brackets, most)
 
@@ -54,7 +54,7 @@ def merged(parts: Sequence[Tally]) -> Tally:
     return replace(counts, candidates=DeviceCandidates(elements))
 
 
-def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | None:
+def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """Counts at the ends, and candidates on the device; None if these are more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
@@ -83,7 +83,7 @@ def tally_on_device(values: Array, brackets: Brackets, most: int) -> Tally | Non
     )
 
 
-def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
+def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     ends = brackets.ends
     spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
@@ -96,10 +96,10 @@ def _tally_few(values: Array, brackets: Brackets, most: int) -> Tally | None:
             bounds[1] = ends[last // 2]
     told = on_device(sheet)
     candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
-    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, values.size)
+    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_kept(values))
 
 
-def start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: int) -> Array:
+def start_tally(values: Elements, layout: Layout, told: Array, kinds: str, most: int) -> Array:
     """Start the kernel; returns the memory for candidates."""
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
@@ -108,14 +108,16 @@ def start_tally(values: Array, layout: Layout, told: Array, kinds: str, most: in
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
     memory = source.tally_memory(dtype, layout.n_ends)
-    launch(dtype, f"tally_{kinds}_{layout.room}", source.TALLY_THREADS, arguments, memory)
+    name = f"tally_{kinds}_{layout.room}"
+    launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=masked(values))
     return candidates
 
 
 def tally_of(
     sheet: Any, spans: list[tuple[int, int]], candidates: Array, size: int
 ) -> Tally | None:
-    """The tally from what the kernel wrote on its sheet; None if the candidates found no room."""
+    """The tally of so many elements from what the kernel wrote on its sheet; None if the candidates
+    found no room."""
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
     if n_found > candidates.size:
         return None
@@ -176,6 +178,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         # Of a pilot: the sample's elements at the ends, whether some are missing, and the answer.
         ("sample", SELECTION),
         ("has_missing", "u8"),
+        ("n_drawn", "u8"),
         ("ranks", "i8", (source.MOST_RANKS,)),
         ("selection", SELECTION),
         # `totals` of the kernel:

@@ -1,0 +1,184 @@
+"""Lanes of CuPy chunks of which some elements are left out: as NaN, in a copy of each chunk.
+
+Integers of up to four bytes are floats there, which hold all of them; those of eight are looked at
+on the host, and so are lanes that are taken in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cpu import kept_lanes as host
+from dask_gpuselect.kernels.cpu.kept_lanes import cuts, lane_ends, lanes, parts_of, tally
+from dask_gpuselect.kernels.cuda import lanes as whole_lanes
+from dask_gpuselect.kernels.cuda.launch import Array, advised
+from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
+from dask_gpuselect.maths.ranks import Ranks
+
+__all__ = ["answer_lanes", "answers_and_ends", "cuts", "lane_ends", "lanes", "parts_of", "tally"]
+
+
+@advised
+def answer_lanes(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Array:
+    """The answers for every lane, on the chunks' device; see `reference.lanes.answer_lanes`.
+
+    Scratch: a copy of every chunk, of four bytes an element or more.
+    """
+    wide = _floating(dtype)
+    if wide is None or not sum(chunk.size for chunk in chunks):
+        return host.answer_lanes(chunks, dtype, axes, question)
+    filled = [_filled(chunk, wide) for chunk in chunks]
+    return _answers(chunks, filled, dtype, axes, question)
+
+
+@advised
+def answers_and_ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    bounds_of: BoundsOf,
+    most: int,
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """The answers for every lane, and what is beyond bounds that they make, both on the host; see
+    `reference.lanes.answers_and_ends`."""
+    wide = _floating(dtype)
+    if wide is None or not sum(chunk.size for chunk in chunks):
+        return host.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
+    filled = [_filled(chunk, wide) for chunk in chunks]
+    answers = _answers(chunks, filled, dtype, axes, question).get().astype(np.float64)
+    bounds = Bounds(*bounds_of(answers), wide)
+    ends = whole_lanes.lane_ends(whole_lanes.parts_of(filled, wide, axes), bounds, most)
+    n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
+    ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
+    return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
+
+
+def _floating(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """A floating dtype that holds all numbers of another; None if there is none."""
+    if dtype.kind == "f":
+        return dtype.newbyteorder("=")
+    sizes = {1: "f4", 2: "f4", 4: "f8"}
+    return np.dtype(sizes[dtype.itemsize]) if dtype.itemsize in sizes else None
+
+
+def _keeps(chunk: Accompanied) -> Array:
+    return cupy.ones(chunk.shape, bool) if chunk.keeps is None else chunk.keeps
+
+
+def _filled(chunk: Accompanied, wide: np.dtype[Any]) -> Array:
+    """The elements, with NaN for those that are left out."""
+    values = chunk.values.astype(wide, copy=False)
+    if chunk.keeps is None:
+        return values
+    bits = np.dtype(f"u{wide.itemsize}")  # for CuPy takes denormal float32 for zeros
+    nan = wide.type(np.nan).view(bits)
+    return cupy.where(chunk.keeps, cupy.ascontiguousarray(values).view(bits), nan).view(wide)
+
+
+def _answers(
+    chunks: Sequence[Accompanied],
+    filled: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+) -> Array:
+    among = _AmongFloats(question, np.dtype(filled[0].dtype))
+    answers = whole_lanes.answer_lanes(filled, among.wide, axes, among)
+    is_none = cupy.isnan(answers[:1]).any(axis=0) if len(answers) else None
+    if is_none is None or not (bool(is_none.any()) or dtype.kind == "f"):
+        return answers.astype(question.dtype, copy=False)
+    n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
+    n_valid = _counted([filled_ == filled_ for filled_ in filled], axes)
+    n_missing = n_kept - n_valid
+    # What there is to tell of lanes without a valid element, told of one lane of each kind.
+    kinds = np.unique(n_missing[n_valid == 0] > 0).astype(np.int64)
+    if len(kinds):
+        nothing = np.zeros((len(kinds), question.n_answers), selection_dtype(dtype))
+        question.lane_answer(Lanes(nothing, nothing, np.zeros(len(kinds), np.int64), kinds))
+    if not question.skips_missing:
+        answers[:, cupy.asarray(n_missing > 0)] = np.nan
+    return answers.astype(question.dtype, copy=False)
+
+
+def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> IntArray:
+    """How many are true in each lane, of all parts together, on the host."""
+    total = sum(cupy.count_nonzero(mask, axis=axes) for mask in masks)
+    return np.asarray(total.get(), np.int64).ravel()
+
+
+def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
+    """Ends that were found among floats."""
+    least, most = extremes_of(dtype)
+    infinite = {np.inf: most, -np.inf: least}
+
+    def integers(values: NDArray[Any]) -> NDArray[Any]:
+        is_one = np.isfinite(values)
+        found = np.where(is_one, values, 0).astype(dtype)
+        for other, stands_for in infinite.items():
+            found[values == other] = stands_for
+        return found
+
+    def outermost(side: Outermost) -> Outermost:
+        return replace(side, elements=integers(side.elements))
+
+    return replace(
+        ends,
+        least=integers(ends.least),
+        most=integers(ends.most),
+        low=integers(ends.low),
+        high=integers(ends.high),
+        beyond_low=outermost(ends.beyond_low),
+        beyond_high=outermost(ends.beyond_high),
+    )
+
+
+@dataclass(frozen=True)
+class _AmongFloats:
+    """A question about lanes, asked of floats: NaN is what is left out, and nothing is told."""
+
+    question: LaneOrder
+    wide: np.dtype[Any]
+
+    @property
+    def n_answers(self) -> int:
+        return self.question.n_answers
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.question.dtype if self.question.mixes else self.wide
+
+    @property
+    def mixes(self) -> int:
+        return self.question.mixes
+
+    @property
+    def skips_missing(self) -> bool:
+        return True
+
+    def wanted_of_lanes(self, n: IntArray) -> Ranks:
+        return self.question.wanted_of_lanes(n)
+
+    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
+        return self.question.lane_ranks(n)
+
+    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+        return self.lane_values(found)
+
+    def lane_values(self, found: Lanes) -> NDArray[Any]:
+        return self.question.lane_values(found)
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Nothing: that is told with what is left out."""

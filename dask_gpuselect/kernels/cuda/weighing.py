@@ -1,0 +1,275 @@
+"""Elements that weigh: the host side of ``weighing.cu``. See `reference.weighing`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import STATIC, WEIGH_THREADS, Defined, weigh_memory
+from dask_gpuselect.kernels.reference import weighing as reference
+from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.weights import (
+    NEGATIVE,
+    NOT_FINITE,
+    POINT,
+    ExactSums,
+    WeightedCuts,
+    WeightedTally,
+    exact_products,
+)
+
+SAMPLED = 1 << 16  # elements by which pivots are chosen
+WINDOW = 32  # binary digits of each weight that are added up in one read
+
+IS_NEGATIVE, IS_NOT_FINITE, IS_LEFT_OUT = 1, 2, 4
+_flags = cupy.ReductionKernel(
+    "T x, float64 w",
+    "int32 flags",
+    "(w < 0 ? 1 : 0) | (isfinite(w) ? 0 : 2) | (w == 0 || x != x ? 4 : 0)",
+    "a | b",
+    "flags = a",
+    "0",
+    "dask_gpuselect_weight_flags",
+)
+_scaled_sum = cupy.ReductionKernel(
+    "T w, int32 top",
+    "float64 total",
+    "ldexp((double)w, -top)",
+    "a + b",
+    "total = a",
+    "0",
+    "dask_gpuselect_scaled_sum",
+)
+_scaled_squares = cupy.ReductionKernel(
+    "T w, int32 top",
+    "float64 total",
+    "ldexp((double)w, -top) * ldexp((double)w, -top)",
+    "a + b",
+    "total = a",
+    "0",
+    "dask_gpuselect_scaled_squares",
+)
+_last_digit = cupy.ReductionKernel(
+    "T w",
+    "int32 last",
+    "last_digit(w)",
+    "min(a, b)",
+    "last = a",
+    "1 << 30",
+    "dask_gpuselect_last_digit",
+    preamble="""
+    __device__ int last_digit(long long w) { return __ffsll(w) - 1; }
+    __device__ int last_digit(double w) {
+        long long bits = __double_as_longlong(w), digits = bits & 0xfffffffffffffLL;
+        int exponent = (int)(bits >> 52);
+        if (exponent) digits |= 1LL << 52;
+        return max(exponent, 1) - 1075 + __ffsll(digits) - 1;
+    }
+    """,
+)
+
+
+@advised
+def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
+    """The elements that take part, and their weights; no copies where all do."""
+    weights = chunk.weights
+    assert weights is not None
+    if weights.dtype.kind == "f":
+        weights = as_float64(weights)
+        if chunk.keeps is None:
+            values, _ = elements_of(chunk.values, dtype)
+            weights = weights.ravel()
+            flags = int(_flags(values, weights))
+            if flags & IS_NEGATIVE:
+                raise ValueError(NEGATIVE)
+            if flags & IS_NOT_FINITE:
+                raise ValueError(NOT_FINITE)
+            if not flags:
+                return values, weights, 0
+            weights = weights.reshape(chunk.shape)
+    return reference.weighed(replace(chunk, weights=weights), dtype)
+
+
+@advised
+def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
+    """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
+
+    Reads the chunk once; where few elements of a cell have much of the weight three times.
+    """
+    n = int(values.size)
+    if n <= SAMPLED:
+        return reference.cuts(values, weights, n_pivots)
+    most = _most_ends(values)
+    n_pivots = min(n_pivots, most // 7)  # twice, and up to five times as many in heavy cells
+    # One in each of as many equal stretches, as `reference.sampling.sample`.
+    starts = np.arange(SAMPLED + 1) * n // SAMPLED
+    places = cupy.asarray(np.random.default_rng(0).integers(starts[:-1], starts[1:]))
+    drawn, their_weights = (array.take(places).get() for array in (values, weights))
+    pivots = reference.cuts(drawn, their_weights, n_pivots).pivots
+    unit, square = _measured(weights)
+    counts, sums = _segments(values, weights, pivots, unit)
+    within = _in_heavy_cells(values, weights, pivots, (counts, sums), n_pivots)
+    if len(within):
+        pivots = np.unique(np.concatenate([pivots, within]))
+        counts, sums = _segments(values, weights, pivots, unit)
+    counts, sums = np.cumsum(counts), np.cumsum(sums)
+    unknown = np.full(len(pivots), np.nan)
+    size, n_valid, none = (np.array([each], np.int64) for each in (len(pivots), n, 0))
+    return WeightedCuts(
+        pivots,
+        counts[:-1:2],
+        counts[1::2],
+        unknown,
+        unknown,
+        size,
+        n_valid,
+        none,
+        sums[:-1:2],
+        sums[1::2],
+        sums[-1:],
+        np.array([unit], np.int64),
+        np.array([square], np.float64),
+    )
+
+
+def _in_heavy_cells(
+    values: Array,
+    weights: Array,
+    pivots: NDArray[Any],
+    segments: tuple[IntArray, IntArray],
+    n_pivots: int,
+) -> NDArray[Any]:
+    """Pivots inside the cells that hold too much by count or by weight."""
+    heavy: set[int] = set()
+    for held in segments:
+        upto = np.cumsum(held)
+        share = max(int(upto[-1]) // n_pivots, 1)
+        heavy |= set(heavy_cells(upto[:-1:2], upto[1::2], int(upto[-1]), share)[0].tolist())
+    if not heavy:
+        return pivots[:0]
+    wanted = np.zeros(len(pivots) + 1, np.bool_)
+    wanted[list(heavy)] = True
+    size = int(segments[0][::2][wanted].sum())
+    taken, their_weights = _taken(values, weights, pivots, wanted, size)
+    cell = np.searchsorted(pivots, taken)
+    found = []
+    for j in sorted(heavy):
+        # As many as the cell's parts of all elements and of all weight ask for.
+        parts = max(int(held[2 * j]) * n_pivots // max(int(held.sum()), 1) for held in segments)
+        inside = cell == j
+        found.append(reference.cuts(taken[inside], their_weights[inside], parts + 1).pivots)
+    return np.concatenate(found)
+
+
+def _measured(weights: Array) -> tuple[int, float]:
+    """See `reference.weighing.measured`."""
+    top = math.frexp(float(weights.max()))[1]
+    total = float(_scaled_sum(weights, np.int32(top)))
+    square = float(_scaled_squares(weights, np.int32(top)))
+    unit = top + math.frexp(total)[1] - reference.UNITS
+    if weights.dtype.kind == "i":
+        unit = max(unit, 0)
+    return unit, math.ldexp(square, 2 * (top - unit))
+
+
+@advised
+def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
+    """Counts and exact sums of weights at the ends, and candidates; see `reference.weighing.tally`.
+
+    Reads the chunk once to gather, and once for each 32 binary digits that weights have.
+    """
+    ends = brackets.ends
+    if values.size <= FEW or len(ends) > _most_ends(values):
+        return reference.tally(values, weights, brackets, most)
+    last, top = int(_last_digit(weights)), math.frexp(float(weights.max()))[1]
+    exact = np.zeros(2 * len(ends) + 1, object)
+    counts = np.zeros(2 * len(ends) + 1, np.int64)
+    for unit in range(last, max(top, last + 1), WINDOW):
+        counts, sums = _segments(values, weights, ends, unit, (1 << WINDOW) - 1)
+        exact += sums.astype(object) * (1 << (unit + POINT))
+    size = int(counts[::2][brackets.wanted].sum())
+    if size > most:
+        return None
+    taken, their_weights = _taken(values, weights, ends, brackets.wanted, size)
+    upto, weight_upto = np.cumsum(counts), np.cumsum(exact)
+    return WeightedTally(
+        upto[:-1:2],
+        upto[1::2],
+        HostCandidates(taken),
+        int(values.size),
+        0,
+        weight_upto[:-1:2],
+        weight_upto[1::2],
+        weight_upto[-1],
+        their_weights,
+    )
+
+
+@advised
+def products(
+    values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
+) -> ExactSums:
+    """See `reference.weighing.products`: what is in these cells is added up on the host."""
+    if values.size <= FEW or len(ends) > _most_ends(values):
+        return reference.products(values, weights, ends, summed)
+    if not summed.any():
+        return np.zeros(len(summed), object)
+    counts, _ = _segments(values, weights, ends, 0)
+    size = int(counts[::2][summed].sum())
+    taken, their_weights = _taken(values, weights, ends, summed, size)
+    return exact_products(taken, their_weights, np.searchsorted(ends, taken), len(summed))
+
+
+def _segments(
+    values: Array, weights: Array, ends: NDArray[Any], unit: int, mask: int = (1 << 64) - 1
+) -> tuple[IntArray, IntArray]:
+    """How many elements are in each segment, and what they weigh in units of ``2**unit``."""
+    n_segments = 2 * len(ends) + 1
+    totals = cupy.zeros((2, n_segments), np.uint64)
+    numbers = np.int32(len(ends)), np.int32(unit), np.uint64(mask)
+    arguments = (*_arrays(values, weights), cupy.asarray(ends), *numbers, totals)
+    dtype = np.dtype(values.dtype)
+    memory = weigh_memory(dtype, len(ends))
+    launch(dtype, "weigh_segments", WEIGH_THREADS, arguments, memory, defined=_defined(weights))
+    counts, sums = totals.get().view(np.int64)
+    return counts, sums
+
+
+def _taken(
+    values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The elements in the wanted cells, which are so many, and their weights, on the host."""
+    taken, their_weights = cupy.empty(size, values.dtype), cupy.empty(size, weights.dtype)
+    if size:
+        found = cupy.zeros(1, np.uint64)
+        told = (cupy.asarray(ends), np.int32(len(ends)), cupy.asarray(wanted))
+        room = (taken, their_weights, np.uint64(size), found)
+        arguments = (*_arrays(values, weights), *told, *room)
+        more = _defined(weights)
+        launch(np.dtype(values.dtype), "weigh_taken", WEIGH_THREADS, arguments, defined=more)
+    return taken.get(), their_weights.get()
+
+
+def _arrays(values: Array, weights: Array) -> tuple[Array, Array, np.int64]:
+    values, weights = cupy.ascontiguousarray(values), cupy.ascontiguousarray(weights)
+    return values, weights, np.int64(values.size)
+
+
+def _defined(weights: Array) -> Defined:
+    return (("WHOLE", int(weights.dtype.kind == "i")),)
+
+
+def _most_ends(values: Array) -> int:
+    """At how many ends the kernel can count."""
+    each = weigh_memory(values.dtype, 1 << 10) >> 10
+    return int((most_shared(cupy.cuda.Device().id) - STATIC) // (each + 1))

@@ -1,0 +1,50 @@
+"""The text of CUDA kernels, compiled for the host: see ``cuda_on_host.hpp``."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.cuda.source import AGREED, KINDS
+
+THREADS = 64  # of a block
+NAMES = {
+    "f8": ("u64", "double"),
+    "f4": ("u32", "float"),
+    "i8": ("u64", "i64"),
+    "u8": ("u64", "u64"),
+    "i4": ("u32", "int"),
+    "u1": ("unsigned char", "unsigned char"),
+}
+"""Of words and values, by dtype."""
+DYNAMIC = "extern __shared__ __align__(16) unsigned char scratch[];"
+
+
+def compiled(
+    folder: Path, file: str, dtype: str, more: dict[str, int], wrappers: Sequence[str]
+) -> ctypes.CDLL:
+    """The kernels of a file for one dtype, and functions of C that call them by `run_block`."""
+    kind = np.dtype(dtype)
+    word, value = NAMES[dtype]
+    agreed = AGREED | {"BITS": 8 * kind.itemsize, "KIND": KINDS[kind.kind]} | more
+    agreed |= {"MOMENTS_THREADS": THREADS, "UNSIGNED": 0, "SIGNED": 1, "FLOATING": 2}
+    lines = [f"#define {name} {number}" for name, number in agreed.items()]
+    lines += [f"#define WORD {word}", f"#define VALUE {value}", '#include "cuda_on_host.hpp"']
+    text = (files("dask_gpuselect.kernels.cuda") / file).read_text()
+    lines.append(text.replace(DYNAMIC, "alignas(16) static unsigned char scratch[1 << 18];"))
+    (folder / "kernel.cpp").write_text("\n".join([*lines, *wrappers]))
+    command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
+    command += [f"-I{Path(__file__).parent}", str(folder / "kernel.cpp")]
+    subprocess.run([*command, "-o", str(folder / "kernel.so")], check=True, capture_output=True)
+    return ctypes.CDLL(str(folder / "kernel.so"))
+
+
+def pointer(a: NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(a.ctypes.data)
