@@ -17,7 +17,7 @@ NOT_AS_BEFORE = {
 NOT_OURS = {
     "test_quantile_weights_non_last_axis": "96 cases of what `test_quantile_weights` asks in 32",
 }
-"""Of what ours leave to dask, as quantiles with weights: one test sees what is passed on."""
+"""What takes long, and asks no more than another test."""
 
 
 def pytest_configure() -> None:
