@@ -43,7 +43,8 @@ def smooth(rng: np.random.Generator, size: int, cells: int) -> Image:
         angle = 2 * np.pi * (waves[0] * position[:, None] + waves[1] * position) + phase
         total += np.sin(angle) / max(1, np.abs(waves).sum())
     total -= total.min()
-    return total / total.max()
+    scaled: Image = total / total.max()
+    return scaled
 
 
 def scene(
