@@ -31,6 +31,7 @@ with pytest.MonkeyPatch.context() as patch:
     common = importlib.import_module("benchmarks.common")
     peers = importlib.import_module("benchmarks.peers")
     boxplot = importlib.import_module("benchmarks.boxplot")
+    accompanied = importlib.import_module("benchmarks.companions")
     lanes = importlib.import_module("benchmarks.lanes")
     nearest = importlib.import_module("benchmarks.neighbors")
     regression = importlib.import_module("benchmarks.robust")
@@ -41,6 +42,7 @@ with pytest.MonkeyPatch.context() as patch:
     spread = importlib.import_module("benchmarks.spread")
     strategies = importlib.import_module("strategies")
     strategy_plots = importlib.import_module("strategy_plots")
+    companions = importlib.import_module("companions")
     compare = importlib.import_module("compare")
     neighbors = importlib.import_module("neighbors")
     robust = importlib.import_module("robust")
@@ -53,7 +55,8 @@ with pytest.MonkeyPatch.context() as patch:
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each value of each parameter; marked slow, with each combination."""
-    modules = (boxplot, lanes, nearest, quantiles, regression, selecting, sorting, spread)
+    modules = (accompanied, boxplot, lanes, nearest, quantiles, regression, selecting, sorting)
+    modules = (*modules, spread)
     suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
@@ -655,3 +658,39 @@ def test_splines_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
     # With true slopes the errors are the least.
     assert sum(float(row[4]) < float(row[6]) for row in errors) >= 10
     assert all(float(cell) > 0 for cell in rows[-1][2:])
+
+
+# --- Companions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["masks", "weights"])
+def test_companions_in_processes(table: str) -> None:
+    rows = stand_alone(
+        "companions.py", table, "--elements", "20000", "--chunks", "3", "--repeat", "1"
+    )
+    found = {row[0]: row[1:] for row in rows}
+    names = companions.OWN[table][1]
+    assert set(names) <= set(found)
+    assert all(float(found[name][0]) > 0 for name in names)
+
+
+@pytest.mark.slow
+def test_companions_of_lanes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert companions.main(["lanes", "--shape", "12", "9", "8", "--repeat", "1"]) == 0
+    found = {row[0]: row[1:] for row in rows_of(capsys.readouterr().out)}
+    assert all(float(found[name][0]) > 0 for name in ("plain", "where=", "weights="))
+
+
+def test_companions_of_ten_chunkings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = ["chunkings", "--elements", "8000"]
+    assert companions.main(sizes) == 0
+    rows = [row for row in rows_of(capsys.readouterr().out) if row[0].startswith("(")]
+    assert len(rows) == 20
+    assert len({row[0] for row in rows}) == 10
+    changing = itertools.count()
+    monkeypatch.setattr(companions, "compute", lambda *_: np.float64(next(changing)))
+    assert companions.main(sizes) == 1
+    assert "depend on the chunks" in capsys.readouterr().err
