@@ -212,6 +212,7 @@ COMPILED = {
             "ordering",
             "residuals",
             "scalars",
+            "selection",
             "spans",
             "tree",
             "weighing",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import dask.array as da
@@ -95,6 +96,11 @@ class Door:
     unsized: Mapping[str, Any] = field(default_factory=dict)
     same_bits: bool = True
     spoils: tuple[str, ...] = ()
+
+    @property
+    def takes_masks(self) -> bool:
+        """Whether masked arrays are answered: where masks are, and by bins, which ask there."""
+        return self.ask is ours.quantile_bins or "where" in signature(self.ask).parameters
 
 
 # --- Comparing ------------------------------------------------------------------------------------

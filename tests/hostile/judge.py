@@ -133,7 +133,8 @@ def senseless(name: str, what: str, mode: str, shape: tuple[int, ...]) -> Sequen
         )
     kinds = [np.zeros(shape, kind) for kind in ("c16", "O", "U3", "V8", "i4,f8")]
     kinds += [] if DOORS[name].how == "plain" else [np.zeros(shape, "g")]  # rounded there
-    options = [*kinds, np.ma.masked_array(np.zeros(shape), np.zeros(shape, bool))]
+    masked = np.ma.masked_array(np.zeros(shape), np.zeros(shape, bool))
+    options = [*kinds, *([] if DOORS[name].takes_masks else [masked])]
     if mode == "lazy":
         return options
     ragged = [] if name == "describe_boxplot" else [[[1.0], [2, 3]], {}]  # those are boxes
