@@ -107,8 +107,8 @@ def held(arguments: argparse.Namespace, make: Callable[[slice], Any]) -> da.Arra
     """An array of all elements, made before the clock runs."""
     n, size = arguments.elements, -(-arguments.elements // arguments.chunks)
     values = np.empty(n, make(slice(0, 1)).dtype)
-    for start in range(0, n, 1 << 20):
-        values[start : start + (1 << 20)] = make(slice(start, min(start + (1 << 20), n)))
+    for start in range(0, n, 1 << 16):
+        values[start : start + (1 << 16)] = make(slice(start, min(start + (1 << 16), n)))
     lazy: da.Array = da.from_array(Held(values), chunks=size, name=False)
     return lazy
 
