@@ -28,7 +28,7 @@ class Companions:
     """Quartiles of all elements."""
 
     params = (list(CALLS), ["uint16", "float64"])
-    param_names = ("with", "dtype")
+    param_names = ("call", "dtype")
 
     def setup(self, call: str, dtype: str) -> None:
         n = shrunk(ELEMENTS)
@@ -54,7 +54,7 @@ class CompanionsOfLanes:
     """Medians along the first axis of an array in memory, of which some elements are left out."""
 
     params = (["plain", "where"], ["uint16", "float32"])
-    param_names = ("with", "dtype")
+    param_names = ("call", "dtype")
 
     def setup(self, call: str, dtype: str) -> None:
         side = max(4, int(shrunk(25_000_000 // 100) ** 0.5))

@@ -8,6 +8,7 @@ goes with it by one private copy of all their graphs, and work that they share, 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +19,18 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import is_array, is_cupy, like, namespace, to_host
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.source import PACKED, DaskArray, blockwise, from_array
+from dask_gpuselect.engine.graphs import tasks_of_each
+from dask_gpuselect.engine.source import (
+    PACKED,
+    DaskArray,
+    blockwise,
+    extended,
+    from_array,
+    is_in_memory,
+)
 from dask_gpuselect.kernels.companions import Accompanied
+
+SHARED = "shared-companion-"
 
 
 def accompanied(
@@ -122,7 +133,25 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
             )
         array = array if is_cupy(array) else to_host(array)  # dask knows the dtypes of these
         return entered(from_array(array, chunks=wanted), name)
-    return entered(_rechunked(array, wanted, name), name)
+    found = entered(_rechunked(array, wanted, name), name)
+    is_shared = any(map(operator.lt, found.numblocks, x.numblocks)) and not is_in_memory(found)
+    return _read_once(found) if is_shared else found
+
+
+def _read_once(array: DaskArray) -> DaskArray:
+    """An array of which a chunk goes with several of the data, and is read once for all of them.
+
+    Dask fuses what makes a chunk into all tasks that take it, but not what is in a layer of another
+    kind.
+    """
+    name = f"{SHARED}{tokenize(array.name)}"
+    tasks = tasks_of_each(_itself, name, array.numblocks, [array.name])
+    graph = extended(array.dask, name, tasks, {array.name})
+    return DaskArray(graph, name, array.chunks, meta=array._meta)
+
+
+def _itself(chunk: Any) -> Any:
+    return chunk
 
 
 def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: str) -> DaskArray:

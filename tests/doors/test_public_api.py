@@ -222,6 +222,7 @@ COMPILED = {
     **{
         f"kernels.cuda.{name}": {"cupy"}
         for name in (
+            "kept_lanes",
             "lanes",
             "sampling",
             "cells",

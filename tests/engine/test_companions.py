@@ -238,3 +238,15 @@ def test_on_a_cluster(cluster_here: Client) -> None:
     lanes = median(da.ma.masked_array(x, mask=~where), axis=1).compute()
     wanted = np.ma.median(np.ma.array(data.whole(), mask=other.whole() <= 0.5), axis=1)
     np.testing.assert_array_equal(lanes, wanted)
+
+
+def test_a_mask_that_is_stretched_is_read_once_for_all() -> None:
+    data, mask = Source((20, 3, 40, 40)), Source((20, 1, 40, 40))
+    x, keeps = data.lazy((5, 1, 20, 20)), mask.lazy((5, 1, 20, 20)) > 0.4
+    kept = np.where(np.broadcast_to(mask.whole() > 0.4, data.shape), data.whole(), np.nan)
+    for axis, loads in ((0, 1), (None, 2), ((0, 2), 1)):
+        data.counts.clear()
+        mask.counts.clear()
+        found = median(x, axis=axis, where=keeps).compute()
+        np.testing.assert_array_equal(found, np.nanmedian(kept, axis=axis))
+        assert set(data.loads.values()) == set(mask.loads.values()) == {loads}
