@@ -197,7 +197,7 @@ def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any
     if isinstance(values, np.ndarray):
         array = array if isinstance(array, np.ndarray) else to_host(array)
     elif not (is_array(array) and type(array) is type(values)):
-        array = like(np.ascontiguousarray(to_host(array)), values)
+        array = like(np.array(to_host(array), order="C"), values)
     shape = tuple(map(int, values.shape))
     found = tuple(map(int, array.shape))
     if found == shape:
