@@ -46,8 +46,10 @@ def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
     half = 1 << (shift - 1)
     leading += rest > half or (rest == half and leading % 2)
     is_even = leading % 2 == 0
+    # At a power of two numbers are closer below, or, where it was rounded to, farther above.
     below = (leading << 2) - (1 if leading == 1 << (DIGITS - 1) else 2)
-    bounds = (below << (shift - 2), (leading << 2 | 2) << (shift - 2))
+    above = (leading << 2) + (4 if leading == 1 << DIGITS else 2)
+    bounds = (below << (shift - 2), above << (shift - 2))
     scale = denominator << DIGITS + 2
     # What is halfway is rounded to the even one.
     reached, passed = (

@@ -366,3 +366,8 @@ def test_quotients_are_rounded_once(numerator: int, denominator: int) -> None:
         dtype = np.dtype(name)
         found = quotient(numerator, denominator, dtype)
         assert found == nearest(Fraction(numerator, denominator), dtype)
+
+
+def test_a_share_that_is_rounded_to_a_power_of_two() -> None:
+    weight = 2**54 - 1  # of which half is 2**53, and the next float64 is 2**53 + 2
+    assert reached_and_passed(0.5, weight) == (2**53, 2**53 + 2)
