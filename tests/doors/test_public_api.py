@@ -225,6 +225,8 @@ COMPILED = {
             "kept_lanes",
             "lanes",
             "sampling",
+            "selection",
+            "weighing",
             "cells",
             "spans",
             "candidates",
