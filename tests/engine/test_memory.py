@@ -133,7 +133,7 @@ SLACK_ON_A_GPU = 2 * MEGABYTE
 PROGRAM_ON_A_GPU = """
 import json
 import cupy, dask
-from dask_gpuselect import median, quantile
+from dask_gpuselect import describe_boxplot, median, quantile
 from tests.backends import CUPY
 from tests.sources import Source
 
