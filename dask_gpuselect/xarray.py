@@ -303,10 +303,16 @@ def _routed_weighted(original: Callable[..., xr.DataArray]) -> Callable[..., xr.
             weights = weights.where(array.notnull(), 1)
         function = quantiles.nanquantile if skips else quantiles.quantile
         shares = np.atleast_1d(np.asarray(q, np.float64))
-        found = _answered(array, function, dim, how | {"weights": weights}, shares)
+        how |= {"weights": weights, "keep_attrs": _keeps_attrs()}
+        found = _answered(array, function, dim, how, shares)
         return found.squeeze()
 
     return weighted_quantile
+
+
+def _keeps_attrs() -> bool:
+    """Whether xarray's functions keep attributes, by its options and the default of its version."""
+    return bool(xr.apply_ufunc(np.negative, xr.DataArray(0, attrs={"kept": True})).attrs)
 
 
 also_replace(Weighted, "_weighted_quantile", _routed_weighted)
