@@ -237,6 +237,8 @@ def test_masked_chunks() -> None:
     np.testing.assert_array_equal(array.exact.nanmedian("time").compute(), wanted)
 
 
+# Dask's expressions lack `broadcast_to`, which xarray calls.
+@pytest.mark.legacy
 @pytest.mark.parametrize("dim", [None, "time", "y", ["y", "time"], ["x", "y"]])
 def test_weights_are_broadcast_by_name(dim: Any) -> None:
     loaded = cube("i4")
@@ -249,6 +251,8 @@ def test_weights_are_broadcast_by_name(dim: Any) -> None:
             assert found.dims == wanted.dims
 
 
+# Dask's expressions lack `broadcast_to`, which xarray calls.
+@pytest.mark.legacy
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.parametrize("dim", ["time", None])
 def test_quantiles_of_datasets(dim: Any) -> None:
@@ -268,6 +272,8 @@ def test_quantiles_of_datasets(dim: Any) -> None:
 # --- weighted().quantile() ------------------------------------------------------------------------
 
 
+# Dask's expressions lack `broadcast_to`, which xarray calls.
+@pytest.mark.legacy
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.parametrize("dim", [None, "time", ["y", "time"], ["x", "y"]])
 @pytest.mark.parametrize("skipna", [None, True, False])
@@ -296,6 +302,8 @@ def test_weighted_quantiles_as_xarrays(kind: str, skipna: bool | None, dim: Any)
     xr.testing.assert_allclose(both.compute(), wanted, rtol=1e-12)
 
 
+# Dask's expressions lack `broadcast_to`, which xarray calls.
+@pytest.mark.legacy
 def test_without_it_weighted_quantiles_of_chunked_dimensions_raise() -> None:
     weighted = chunked(cube()).weighted(xr.DataArray(np.ones(40), dims="time"))
     with enable():

@@ -179,6 +179,8 @@ def halves(values: Any, load: int) -> Any:
     return values / 2 if load == 2 else values
 
 
+# Expressions of dask cannot compare chunks of sizes that are not known.
+@pytest.mark.legacy
 @pytest.mark.parametrize("is_mask", [False, True])
 def test_what_changes_between_loads_is_named(is_mask: bool, tmp_path: Path) -> None:
     x = changing(halves, directory=tmp_path)
