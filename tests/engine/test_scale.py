@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import dask.array as da
@@ -22,6 +23,7 @@ from dask_gpuselect import (
     sort,
 )
 from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.maths import sizes
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
 from tests.data import normal
@@ -49,7 +51,11 @@ def in_passes(question: Callable[..., Any]) -> Callable[[int], Any]:
 
 
 def narrowed(n_chunks: int) -> Any:
-    with dask.config.set({"dask_gpuselect.root-limit": 0}):
+    """With as many groups whatever the number of chunks, as there are of very many chunks."""
+    with (
+        dask.config.set({"dask_gpuselect.root-limit": 0}),
+        patch.object(sizes, "MOST_GROUPS", 2),
+    ):
         answer = median(lazy(n_chunks))
     assert "narrowing" in "".join(names_of(answer))
     return answer.compute(scheduler="sync")
@@ -105,9 +111,9 @@ def work_of_order(compute: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -
         n_tasks += len(dependencies)
         return once_for_each_graph(dependencies, dependents)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(dask.order, "frozenset", counted, raising=False)
-        patch.setattr(dask.order, "ndependencies", counting)
+    with monkeypatch.context() as patched:
+        patched.setattr(dask.order, "frozenset", counted, raising=False)
+        patched.setattr(dask.order, "ndependencies", counting)
         compute()
     assert n_tasks
     return n_keys / n_tasks
