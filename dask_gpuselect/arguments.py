@@ -49,7 +49,7 @@ PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64
 
 
 def public(
-    *data: str, many: str = "", instead: str = FIRST
+    *data: str, many: str | tuple[str, ...] = (), instead: str = FIRST
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A decorator of a public function or method: its arguments are checked, and NumPy's
     floating-point errors in it are ours.
@@ -58,11 +58,13 @@ def public(
     ----------
     *data : str
         The parameters that may be dask arrays.
-    many : str
-        The one that may be a list, a tuple or a dict of them too.
+    many : str or tuple of str
+        Those that may be a list, a tuple or a dict of them too.
     instead : str
         What an error advises for an argument that is lazy.
     """
+
+    several = (many,) if isinstance(many, str) else many
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         parameters = inspect.signature(function).parameters.values()
@@ -76,14 +78,14 @@ def public(
                 check_parameters(args[0])
             named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
             for name, value in named:
-                if name == many:
+                if name in several:
                     for each in _each(value):
                         check_data(each, name)
                 elif name in data:
                     check_data(value, name)
                 elif name != "self":
                     check_known(value, name, instead)
-            given = {name: value for name, value in named if name in data or name == many}
+            given = {name: value for name, value in named if name in (*data, *several)}
             kind = _kind_of(given) or (_kind_of(vars(args[0])) if is_method else None)
             with quiet():
                 if kind is None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import Axis, as_accompanied, public, reduced_axes
+from dask_gpuselect.arguments import Axis, as_accompanied, check_data, public, reduced_axes
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
+from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
 from dask_gpuselect.engine.asking import Asking, ask_each
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS, check_method
+from dask_gpuselect.quantiles.weighted import check_weighted_method
 
 
-@public("where", many="a")
+@public(many=("a", "where", "weights"))
 def describe_boxplot(
     a: Any,
     axis: Axis = None,
@@ -30,6 +33,7 @@ def describe_boxplot(
     max_fliers: int = 1000,
     labels: Sequence[str] | None = None,
     method: str = "linear",
+    weights: Any = None,
     where: Any = None,
     nodata: Any = None,
 ) -> Boxplot:
@@ -57,10 +61,18 @@ def describe_boxplot(
     labels : sequence of str, optional
         A label for each box; along an axis in C order.
     method : str
-        How quartiles are interpolated: see `quantile`.
+        How quartiles are interpolated: see `quantile`. With weights: "inverted_cdf",
+        "averaged_inverted_cdf" or "linear".
+    weights : array of real numbers, optional
+        Of the shape of every array, or of that of its reduced axes. An element counts as often as
+        it weighs: in the quartiles (see `quantile`), in `n`, which is the sum of the weights, in
+        the mean, the standard deviation, the notch and the numbers of fliers. Those that weigh 0
+        are left out. NumPy, CuPy or dask, with any chunks. Of several arrays: one for all, or a
+        list or dict with one for each.
     where : array of bool, optional
         Only where it is True elements take part. It broadcasts to the shape of every array. NumPy,
-        CuPy or dask, with any chunks.
+        CuPy or dask, with any chunks. Of several arrays: one for all, or a list or dict with one
+        for each.
     nodata : scalar or sequence, optional
         Elements that equal one of these are left out: of the dtype of the data.
 
@@ -73,10 +85,13 @@ def describe_boxplot(
     ------
     TypeError
         For arrays that are not of real numbers, dates among them; for a `whis` that is no number, a
-        `max_fliers` that is no integer, and `labels` that are no sequence.
+        `max_fliers` that is no integer, and `labels` that are no sequence; for a `where` that is
+        not of bool, and weights that are not real.
     ValueError
         For `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that make no sense; for a
-        `where` that cannot be broadcast, and a `nodata` that the dtype cannot hold.
+        `where` or weights of a shape that does not fit, and a `nodata` that the dtype cannot hold.
+        While computing, for weights that are negative, NaN or infinite, and for elements that all
+        weigh 0.
     numpy.exceptions.AxisError
         If `axis` is out of range.
     ChunksChangedError
@@ -98,13 +113,18 @@ def describe_boxplot(
 
     Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side; along an
     axis so many for every lane, and about 200 bytes for each; up to 1.7 KB where its float64 are
-    of all magnitudes.
+    of all magnitudes. With weights those of `quantile` with weights.
 
     Semantics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside the
     box, and a flier is what lies beyond its end. The mean and the standard deviation (of all
     elements, as `numpy.std`) are those of exact arithmetic, each rounded once: they do not depend
     on chunks, order, device or scheduler, whatever cancels, and squares neither overflow nor
     underflow. With an infinity they are what NumPy gives: an infinite mean, or NaN.
+
+    Weights: all sums of them are exact, and each is rounded once. Fliers are the values of the
+    `max_fliers` most extreme elements of each side, equal ones once, with what all elements weigh
+    that equal them. With weights that are counts and a method but "linear" the box is that of
+    `numpy.repeat`; for "linear" see `quantile`.
 
     References
     ----------
@@ -117,14 +137,26 @@ def describe_boxplot(
     >>> box = describe_boxplot(da.arange(101, chunks=10)).compute()[0]
     >>> box.q1, box.med, box.q3, box.whislo, box.whishi
     (25.0, 50.0, 75.0, 0, 100)
+    >>> counts = [5, 9, 6, 1]
+    >>> box = describe_boxplot([1, 2, 3, 9], weights=counts, method="inverted_cdf")[0]
+    >>> box.n, box.med, box.fliers, box.flier_weights
+    (21.0, 2.0, array([9]), array([1.]))
     """
     rule = _rule(whis, autorange, max_fliers, method)
     if labels is not None and not isinstance(labels, Iterable):
         raise TypeError(f"labels must be a sequence of str, not {labels!r}")
     if nan_policy not in ("omit", "propagate"):
         raise ValueError(f'nan_policy must be "omit" or "propagate", not {nan_policy!r}')
-    arrays, names = _arrays(a, where, nodata)
-    askings = [_asking(array, axis, rule, omits_nan=nan_policy == "omit") for array in arrays]
+    arrays, names = _arrays(a)
+    if weights is not None:
+        check_weighted_method(method)
+    kind = BoxQuestion if weights is None else WeightedBoxQuestion
+    given = {"where": where, "weights": weights}
+    companions = (_for_each(each, a, len(arrays), name) for name, each in given.items())
+    askings = []
+    for array, its_where, its_weights in zip(arrays, *companions, strict=True):
+        described = as_accompanied(array, its_where, nodata, its_weights, axis)
+        askings.append(_asking(described, axis, kind, rule, nan_policy))
     sources = [
         BoxSource(
             name, method, tuple(s for i, s in enumerate(each.array.shape) if i not in each.axes)
@@ -134,12 +166,12 @@ def describe_boxplot(
     return Boxplot.of(ask_each(askings, "boxplot"), sources, labels)
 
 
-def _asking(array: Any, axis: Axis, rule: Rule, *, omits_nan: bool) -> Asking:
+def _asking(array: Any, axis: Axis, kind: type[BoxQuestion], rule: Rule, nan_policy: str) -> Asking:
     dtype = numpy_dtype(array)
     if dtype.kind in "bmM":
         raise TypeError(f"a box plot needs numbers, not {dtype}")
     result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for others that are not
-    question = BoxQuestion(rule, omits_nan, dtype)
+    question = kind(rule, nan_policy == "omit", dtype)
     return Asking(array, question, reduced_axes(axis, array.ndim))
 
 
@@ -164,15 +196,31 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
     return Rule(float(given), autorange, max_fliers, method)
 
 
-def _arrays(a: Any, where: Any, nodata: Any) -> tuple[list[Any], list[str | None]]:
+def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
     """The arrays, and a name or None for each."""
-    names: list[str | None]
     if isinstance(a, Mapping):
-        names, arrays = [str(key) for key in a], list(a.values())
-    elif isinstance(a, list | tuple) and any(
+        return list(a.values()), [str(key) for key in a]
+    if _is_several(a):
+        return list(a), [None] * len(a)
+    return [a], [None]
+
+
+def _is_several(a: Any) -> bool:
+    """Whether this is a list of arrays, rather than one array."""
+    return isinstance(a, list | tuple) and any(
         is_dask_collection(item) or np.ndim(item) for item in a
-    ):
-        names, arrays = [None] * len(a), list(a)
-    else:
-        names, arrays = [None], [a]
-    return [as_accompanied(array, where, nodata) for array in arrays], names
+    )
+
+
+def _for_each(companion: Any, a: Any, n: int, name: str) -> Iterable[Any]:
+    """The companion of each array: one for all, or as many as there are arrays."""
+    if isinstance(companion, Mapping) and not is_dask_collection(companion):
+        if not (isinstance(a, Mapping) and companion.keys() == a.keys()):
+            raise ValueError(f"{name} may be a dict if the arrays are, with the same keys")
+        return [companion[key] for key in a]
+    if not (_is_several(companion) and (isinstance(a, Mapping) or _is_several(a))):
+        check_data(companion, name)
+        return repeat(companion, n)
+    if len(companion) != n:
+        raise ValueError(f"{name} must be one array, or one for each: {len(companion)} for {n}")
+    return list(companion)

@@ -33,6 +33,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.weight_boxes import WeightedBoxBrackets
 from dask_gpuselect.quantiles.questions import Quantiles
 
 
@@ -65,7 +66,7 @@ class BoxQuestion(Question):
         take = partial(elements_at, ordered)
         return bracket_from_sample(take, int(ordered.shape[0]), rate, self.rule)
 
-    def bracket(self, cuts: Cuts) -> BoxBrackets:
+    def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)
 
     @property
@@ -81,15 +82,10 @@ class BoxQuestion(Question):
         return look(brackets, tally, self.rule)
 
     def more(self, brackets: Brackets, found: Found | Tally) -> Brackets | None:
-        if isinstance(found, Tally) or found.is_complete:
+        if isinstance(found, Tally):
             return None
-        assert isinstance(brackets, BoxBrackets)
-        is_unknown = (found.below is None, found.above is None)
-        spared = [
-            values if wanted else values[:0]
-            for values, wanted in zip(brackets.spared, is_unknown, strict=True)
-        ]
-        return bracket_fences(tuple(spared), found.fences)
+        assert isinstance(brackets, BoxBrackets | WeightedBoxBrackets)
+        return bracket_fences(brackets.spared, found)
 
     def finish(
         self,
@@ -99,23 +95,24 @@ class BoxQuestion(Question):
         sums: Moments | None,
     ) -> Boxes:
         if isinstance(found, Tally):
-            return self._without_elements(found)
+            return self.without_elements(found)
         if more is not None and tally is not None:
             found = look_again(found, more, tally)
-        assert found.below is not None
-        assert found.above is not None
         assert sums is not None
+        counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
+        return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
+
+    def box_of(
+        self, found: Found, sums: Moments, counts: dict[str, Any], fliers: Sequence[NDArray[Any]]
+    ) -> Boxes:
+        """The box of what was found, with these numbers, and with these fliers below and above."""
         low, high = (np.nan if value is None else value for value in found.whiskers)
         mean, std = sums.mean_and_std()
-        kept = [min(count, self.rule.max_fliers) for count in (found.below, found.above)]
-        numbers = (found.n, found.n_missing, found.n_left_out, found.below, found.above, *kept)
-        n, n_nan, n_left_out, n_low, n_high, kept_low, kept_high = (
-            np.array(i, np.int64) for i in numbers
-        )
+        kept_low, kept_high = (np.array(len(side), np.int64) for side in fliers)
         boxes = Boxes(
-            n=n,
-            n_nan=n_nan,
-            n_left_out=n_left_out,
+            **{name: np.array(count) for name, count in counts.items()},
+            n_nan=np.array(found.n_missing, np.int64),
+            n_left_out=np.array(found.n_left_out, np.int64),
             min=np.array(found.low[0]),
             q1=found.q[0, ...],
             med=found.q[1, ...],
@@ -125,15 +122,13 @@ class BoxQuestion(Question):
             std=np.array(std),
             low=np.array(low, found.low.dtype),
             high=np.array(high, found.low.dtype),
-            n_low=n_low,
-            n_high=n_high,
             kept_low=kept_low,
             kept_high=kept_high,
-            fliers=np.concatenate([found.low[:kept_low], found.high[:kept_high]]),
+            fliers=np.concatenate(fliers),
         )
         return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
 
-    def _without_elements(self, tally: Tally) -> Boxes:
+    def without_elements(self, tally: Tally) -> Boxes:
         none, nan = np.array(0, np.int64), np.array(np.nan)
         counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
         rest = {name: nan for name in COLUMNS if name not in counts}

@@ -321,23 +321,25 @@ class Boxplot(LazyCollection):
 
 
 def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
-    """Write how many fliers there are, where not all are drawn."""
-    kept_low = int((box.fliers < box.whislo).sum())
+    """Write how many fliers there are, or what they weigh, where not all are drawn."""
+    is_low = box.fliers < box.whislo
+    number = np.ones(len(is_low)) if box.flier_weights is None else box.flier_weights
+    said = "{:,} fliers" if box.flier_weights is None else "fliers of weight {:.6g}"
     sides = (
-        (kept_low, box.n_low, box.min, -6),
-        (len(box.fliers) - kept_low, box.n_high, box.max, 6),
+        (float(number[is_low].sum()), box.n_low, box.min, -6),
+        (float(number[~is_low].sum()), box.n_high, box.max, 6),
     )
     is_upright = len(set(median.get_ydata())) == 1  # the line of the median lies across its box
     middle = float(np.mean(median.get_xdata() if is_upright else median.get_ydata()))
     for kept, counted, end, away in sides:
-        if counted > kept:
+        if counted > kept and not math.isclose(counted, kept):
             place, offset = (middle, float(end)), (0, away)
             across, along = ("center", "bottom" if away > 0 else "top")
             if not is_upright:
                 place, offset = place[::-1], offset[::-1]
                 across, along = ("left" if away > 0 else "right", "center")
             ax.annotate(
-                f"{counted:,} fliers",
+                said.format(counted),
                 place,
                 xytext=offset,
                 textcoords="offset points",

@@ -28,7 +28,8 @@ class Box:
     ----------
     label : str or None
     n, n_nan, n_left_out : int
-        Elements that are not NaN, those that are, and those that a mask leaves out.
+        Elements that are not NaN, those that are, and those that a mask or a weight of 0 leaves
+        out. With weights `n` is a float: what the elements weigh.
     min, q1, med, q3, max, mean, std, iqr : float
         The standard deviation is that of all elements, as `numpy.std`.
     whislo, whishi : float
@@ -36,14 +37,16 @@ class Box:
     cilo, cihi : float
         Ends of the notch, ``med -+ 1.57 iqr / sqrt(n)``.
     n_low, n_high : int
-        Fliers below and above the whiskers, exactly.
+        Fliers below and above the whiskers, exactly. With weights floats: what the fliers weigh.
     fliers : ndarray
         Of both sides the most extreme, ``max_fliers`` of each at most: those below ascending, then
-        those above descending.
+        those above descending. With weights equal ones are one.
+    flier_weights : ndarray of float64, or None
+        What all elements weigh that equal each flier; None without weights.
     """
 
     label: str | None
-    n: int
+    n: float
     n_nan: int
     n_left_out: int
     min: Any
@@ -58,13 +61,20 @@ class Box:
     whishi: Any
     cilo: float
     cihi: float
-    n_low: int
-    n_high: int
+    n_low: float
+    n_high: float
     fliers: NDArray[Any]
+    flier_weights: NDArray[np.float64] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The statistics by their names."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The statistics by their names; weights of fliers only where elements weigh."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.flier_weights is None:
+            del found["flier_weights"]
+        return found
+
+
+Numbers = IntArray | FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +83,8 @@ class Boxes(Arrays):
 
     Parameters
     ----------
-    n, n_nan, n_left_out, n_low, n_high : ndarray of int64
+    n_nan, n_left_out : ndarray of int64
+    n, n_low, n_high : ndarray of int64, or of float64 where elements weigh
         As in `Box`.
     min, max : ndarray, dtype of the data
     q1, med, q3, mean, std : ndarray of float64
@@ -83,9 +94,10 @@ class Boxes(Arrays):
         How many fliers of each side are here.
     fliers : ndarray, one-dimensional, dtype of the data
         Those of one box after the other, in C order, each as in `Box`.
+    flier_weights : ndarray of float64, of the same shape, or None
     """
 
-    n: IntArray
+    n: Numbers
     n_nan: IntArray
     n_left_out: IntArray
     min: NDArray[Any]
@@ -97,11 +109,12 @@ class Boxes(Arrays):
     std: NDArray[np.float64]
     low: NDArray[Any]
     high: NDArray[Any]
-    n_low: IntArray
-    n_high: IntArray
+    n_low: Numbers
+    n_high: Numbers
     kept_low: IntArray
     kept_high: IntArray
     fliers: NDArray[Any]
+    flier_weights: FloatArray | None = None
 
     @classmethod
     def of_lanes(
@@ -161,9 +174,11 @@ class Boxes(Arrays):
         ]
         place = np.argsort(np.concatenate(numbers, axis), axis=None)
         of_box = [np.ravel(table.kept_low + table.kept_high) for table in tables]
-        box = np.repeat(place, np.concatenate(of_box))
+        order = np.argsort(np.repeat(place, np.concatenate(of_box)), kind="stable")
         fliers = np.concatenate([table.fliers for table in tables])
-        return cls(**columns, fliers=fliers[np.argsort(box, kind="stable")])
+        weights = [each.flier_weights for each in tables if each.flier_weights is not None]
+        flier_weights = np.concatenate(weights)[order] if weights else None
+        return cls(**columns, fliers=fliers[order], flier_weights=flier_weights)
 
     @classmethod
     def assembled(cls, tables: Sequence[Boxes], grid: tuple[int, ...]) -> Boxes:
@@ -199,7 +214,8 @@ class Boxes(Arrays):
         for name in ("n_low", "n_high", "kept_low", "kept_high"):
             columns[name] = np.where(is_missing, 0, getattr(self, name))
         kept = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))
-        return replace(self, **columns, fliers=self.fliers[kept])
+        weights = None if self.flier_weights is None else self.flier_weights[kept]
+        return replace(self, **columns, fliers=self.fliers[kept], flier_weights=weights)
 
     # Kept: each box of many asks for its own.
     @cached_property
@@ -224,9 +240,11 @@ class Boxes(Arrays):
                 "cilo": self.med - notch,
                 "cihi": self.med + notch,
             }
-        fliers = np.empty(self.n.size, object)
-        fliers[:] = [self.fliers_of(i) for i in range(self.n.size)]
-        known["fliers"] = fliers.reshape(self.n.shape)
+        for name in RAGGED:
+            if getattr(self, name) is not None:
+                ragged = np.empty(self.n.size, object)
+                ragged[:] = [self._of_box(name, i) for i in range(self.n.size)]
+                known[name] = ragged.reshape(self.n.shape)
         return {field.name: known[field.name] for field in fields(Box) if field.name in known}
 
     def box(self, i: int, label: str | None) -> Box:
@@ -244,12 +262,13 @@ class Boxes(Arrays):
             whishi=q3 if high != high or high < q3 else high,
             cilo=med - notch,
             cihi=med + notch,
-            fliers=self.fliers_of(i),
+            **{name: self._of_box(name, i) for name in RAGGED},
         )
 
-    def fliers_of(self, i: int) -> NDArray[Any]:
-        """Those of one box."""
-        return self.fliers[self._stops[i] : self._stops[i + 1]]
+    def _of_box(self, name: str, i: int) -> Any:
+        """The part of the fliers, or of their weights if there are any, that is of one box."""
+        column = getattr(self, name)
+        return None if column is None else column[self._stops[i] : self._stops[i + 1]]
 
     @cached_property
     def _stops(self) -> IntArray:
@@ -261,5 +280,6 @@ def _is_nan(values: NDArray[Any]) -> Any:
     return values != values
 
 
-COLUMNS = tuple(field.name for field in fields(Boxes) if field.name != "fliers")
+RAGGED = ("fliers", "flier_weights")  # of each box as many as it has
+COLUMNS = tuple(field.name for field in fields(Boxes) if field.name not in RAGGED)
 BOX_COLUMNS = {field.name for field in fields(Box)}

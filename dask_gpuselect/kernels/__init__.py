@@ -146,8 +146,11 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 
 
 def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
-    """Exact sums of a chunk. `near` has some values of the kind that it holds: how fast the sums
-    are depends on them, and nothing else."""
+    """Exact sums of a chunk, of each element as often as it weighs. `near` has some values of the
+    kind that it holds: how fast the sums are depends on them, and nothing else."""
+    if _is_weighted(chunk):
+        kernel, *elements, _ = _weighed(chunk, dtype)
+        return kernel.moments(*elements)
     values, _ = elements_of(chunk, dtype)
     return backend_for(values).moments.moments(values, near)
 

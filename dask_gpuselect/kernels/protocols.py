@@ -75,6 +75,8 @@ class Weighing(Protocol):
         self, values: Values, weights: Values, ends: NDArray[Any], summed: NDArray[np.bool_]
     ) -> WeightSums: ...
 
+    def moments(self, values: Values, weights: Values) -> Moments: ...
+
 
 class Sampling(Protocol):
     """Samples, and what follows from them for arrays in memory."""

@@ -146,22 +146,31 @@ class Ladder:
         return (int(self.least_upto[last]) if last >= 0 else 0) - below
 
 
+Spared = tuple[NDArray[Any], NDArray[Any]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxBrackets(Brackets):
     """Brackets for quartiles, fliers, and whiskers where there is room for what lies about a fence.
 
     Parameters
     ----------
-    spared : tuple of two arrays
+    spared : Spared
         About the lower and the upper fence: empty, or the values known there, because too much may
         lie between them to be gathered before the fence is known.
     """
 
-    spared: tuple[NDArray[Any], NDArray[Any]]
+    spared: Spared
 
 
 def bracket_box(
-    ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray, tied: IntArray, room: int
+    ladder: Ladder,
+    rule: Rule,
+    lo: IntArray,
+    hi: IntArray,
+    tied: IntArray,
+    room: int,
+    made_of: tuple[IntArray, IntArray] | None = None,
 ) -> BoxBrackets:
     """What to gather for a box.
 
@@ -178,9 +187,13 @@ def bracket_box(
         brackets.
     room : int
         How many elements may be gathered about a fence.
+    made_of : tuple of two ndarrays of int64, optional
+        Positions between which the elements lie that the quantiles are made of, if these are not
+        all that lie in (lo, hi].
     """
     values, size = ladder.values, len(ladder.values)
     fences, extremes = _outer_cells(ladder, rule, lo, hi)
+    lo, hi = (lo, hi) if made_of is None else made_of
     low_cells, high_cells = fences
     # All that is beyond a fence, if that is little: elements are compared with fewer ends.
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
@@ -242,8 +255,12 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule) -> BoxBrackets:
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
-    room = max(ROOM * len(cuts.pivots), LEAST_ROOM)
-    return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room)
+    return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room_for(cuts))
+
+
+def room_for(cuts: Cuts) -> int:
+    """How many elements may be gathered about a fence."""
+    return max(ROOM * len(cuts.pivots), LEAST_ROOM)
 
 
 def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
@@ -322,15 +339,20 @@ def _reach(places: IntArray, size: int) -> NDArray[np.int64]:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(spared: tuple[NDArray[Any], ...], fences: tuple[float, float]) -> Brackets:
-    """Brackets about fences that are known now, among the values that were spared."""
-    values = np.unique(np.concatenate(spared))
+def bracket_fences(spared: Spared, found: Found) -> Brackets | None:
+    """Brackets about fences that are known now, among the values that were spared there; None if
+    all is known."""
+    if found.is_complete:
+        return None
+    is_known = found.below is not None, found.above is not None
+    low, high = (each[:0] if known else each for each, known in zip(spared, is_known, strict=True))
+    values = np.unique(np.concatenate([low, high]))
     cells = []
-    if len(spared[0]):
-        first = _first_from(values, fences[0])
+    if len(low):
+        first = _first_from(values, found.fences[0])
         cells.append((first - 1, first))
-    if len(spared[1]):
-        last = _last_to(values, fences[1])
+    if len(high):
+        last = _last_to(values, found.fences[1])
         cells.append((last, last + 1))
     lo, hi = np.array(cells, np.int64).T
     return Brackets.covering(values, lo, hi, counted=lo[:0])
@@ -433,6 +455,12 @@ class Found:
     @property
     def is_complete(self) -> bool:
         return self.below is not None and self.above is not None
+
+    def fliers(self, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Those that are kept of each side, when all is known: at most so many."""
+        assert self.below is not None
+        assert self.above is not None
+        return self.low[: min(self.below, most)], self.high[: min(self.above, most)]
 
 
 class Gathered:
@@ -547,13 +575,25 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     lower, upper = found[: len(pairs)].reshape(2, -1)
     known = dict(zip(others.tolist(), found[len(pairs) :], strict=True))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
+    return look_beyond(brackets, tally, rule, q, known)
+
+
+def look_beyond(
+    brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64], known: dict[int, Any]
+) -> Found:
+    """What lies beyond the fences that the quantiles `Rule.q` make, as far as it was gathered.
+
+    `known` are elements by their ranks. Raises as `look`.
+    """
+    n, dtype = tally.n_valid, brackets.ends.dtype
+    k = min(max(rule.max_fliers, 1), n)
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
     gathered = Gathered(brackets, tally)
     below, whislo = _beyond_low(gathered, fences[0])
     above, whishi = _beyond_high(gathered, fences[1])
-    low = _most_extreme(gathered, below, k, smallest_from(fences[0], found.dtype), known)
-    high = _most_extreme(gathered, above, k, largest_to(fences[1], found.dtype), known, high=True)
+    low = _most_extreme(gathered, below, k, smallest_from(fences[0], dtype), known)
+    high = _most_extreme(gathered, above, k, largest_to(fences[1], dtype), known, high=True)
     counts = n, tally.n_missing, tally.n_left_out
     return Found(*counts, q, low, high, fences, below, above, (whislo, whishi))
 

@@ -327,7 +327,13 @@ class Halves(NamedTuple):
             whole = np.where(is_negative, np.uint64(0) - whole, whole)
             begin = np.full(len(values), DIGIT * TOTAL_POINT)
         sign = np.where(is_negative, -1, 1)
-        return cls(sign, whole & np.uint64(MASK), whole >> np.uint64(DIGIT), begin)
+        return cls.positive(whole, begin)._replace(sign=sign)
+
+    @classmethod
+    def positive(cls, whole: NDArray[np.uint64], begin: IntArray) -> Self:
+        """Whole numbers times ``2**begin``."""
+        low, high = whole & np.uint64(MASK), whole >> np.uint64(DIGIT)
+        return cls(np.ones_like(begin), low, high, begin)
 
 
 def add_numbers(table: IntArray, lane: IntArray, numbers: Halves) -> None:
@@ -337,7 +343,7 @@ def add_numbers(table: IntArray, lane: IntArray, numbers: Halves) -> None:
 
 
 def add_products(table: IntArray, lane: IntArray, one: Halves, other: Halves) -> None:
-    """Add products of numbers to the digits of some lanes, of which there are `SQUARE_DIGITS`."""
+    """Add products of numbers to the digits of some lanes, of which there are enough for these."""
     sign, begin = one.sign * other.sign, one.begin + other.begin
     for left, first in ((0, one.low), (DIGIT, one.high)):
         for right, second in ((0, other.low), (DIGIT, other.high)):

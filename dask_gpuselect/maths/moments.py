@@ -21,6 +21,7 @@ DIGIT = 32  # bits
 TOTAL_POINT = 34  # digits behind the binary point of a sum: a unit is 2**-1088
 SQUARE_POINT = 2 * TOTAL_POINT  # of a sum of squares
 TOTAL_DIGITS, SQUARE_DIGITS = 68, 136  # of 2**63 elements, of any magnitude
+CUBE_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS  # of squares times weights
 MASK = (1 << DIGIT) - 1
 # Where the bits of a float64 begin: this more than its biased exponent, and twice it in squares.
 OFFSET = DIGIT * TOTAL_POINT - 1075
@@ -39,6 +40,12 @@ class Moments(Arrays):
     total, square : int
         The exact sums of the finite elements and of their squares, in units of ``2**-1088`` and
         ``2**-2176``.
+
+    Notes
+    -----
+    Of elements that weigh, each counts as often as it weighs: `n` is the sum of the weights, and
+    all three sums are in units that are ``2**-1088`` of these, so mean and deviation are found
+    alike.
     """
 
     n: int

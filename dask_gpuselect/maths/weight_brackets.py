@@ -13,6 +13,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
 from dask_gpuselect.maths.envelope import Envelope, Sums, cells_between, most_inside
@@ -129,9 +130,9 @@ class WeightEnvelope:
 
     def brackets(self, lo: IntArray, hi: IntArray) -> Brackets:
         """The cells of the brackets (lo, hi]."""
-        return cells_between(self.counts, lo, hi, counted=self._tied_inside(lo, hi))
+        return cells_between(self.counts, lo, hi, counted=self.tied_inside(lo, hi))
 
-    def _tied_inside(self, lo: IntArray, hi: IntArray) -> IntArray:
+    def tied_inside(self, lo: IntArray, hi: IntArray) -> IntArray:
         """Positions inside of brackets of the pivots with the most ties: more than a cell has.
 
         Elements that weigh next to nothing are not told apart by what they weigh, so a bracket may
@@ -166,13 +167,20 @@ def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrac
     windows = [envelope.window(each) for each in q]
     lo, hi = envelope.positions([end for window in windows for end in window])
     found = envelope.brackets(lo, hi)
+    return WeightedBrackets(found.ends, found.wanted, summed_between(envelope, found, lo, hi))
+
+
+def summed_between(
+    envelope: WeightEnvelope, found: Brackets, lo: IntArray, hi: IntArray
+) -> NDArray[np.bool_]:
+    """Which cells lie between the brackets (lo, hi] of both ends of each window, one behind the
+    other, and are not wanted themselves."""
     ends = np.searchsorted(envelope.counts.values, found.ends)
     # From where the first bracket ends to where the second begins, unless they overlap.
     begin, end = hi[::2], lo[1::2]
     is_apart = begin < end
     between = covered(ends, begin[is_apart], end[is_apart])
-    summed = between & ~found.wanted & (most_inside(envelope.counts, ends) > 0)
-    return WeightedBrackets(found.ends, found.wanted, summed)
+    return np.asarray(between & ~found.wanted & (most_inside(envelope.counts, ends) > 0))
 
 
 def common_unit(cuts: WeightedCuts) -> int:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.weights import (
     POINT,
+    ExactSums,
     WeightedBrackets,
     WeightedTally,
     exact_products,
@@ -171,6 +172,44 @@ class InOrder:
             )
         return [found[weight] for weight in weights]
 
+    def below(self, value: Any) -> int:
+        """What the elements below a value weigh, which is an end or in a cell that was gathered or
+        is empty."""
+        return self._before(value, self.tally.weight_below, "left")
+
+    def upto(self, value: Any) -> int:
+        """What the elements up to such a value weigh."""
+        return self._before(value, self.tally.weight_upto, "right")
+
+    def _before(self, value: Any, at_ends: ExactSums, side: Literal["left", "right"]) -> int:
+        ends = self.brackets.ends
+        cell = int(ends.searchsorted(value))
+        if cell < len(ends) and ends[cell] == value:
+            return int(at_ends[cell])
+        begin = int(self.tally.weight_upto[cell - 1]) if cell else 0
+        place = int(self.elements.searchsorted(value, side))
+        block, rest = divmod(place, BLOCK)
+        before = self._sums_in(block)[rest]
+        # Nothing of an empty cell is among the candidates.
+        return begin + (before - self.candidates_before[cell] if self.brackets.wanted[cell] else 0)
+
+    def at(self, values: NDArray[Any]) -> ExactSums:
+        """What the elements weigh that equal each of some values, distinct and ascending."""
+        ends, tally = self.brackets.ends, self.tally
+        held = slice(
+            self.elements.searchsorted(values[0]),
+            self.elements.searchsorted(values[-1], "right"),
+        )
+        some, weights = self.elements[held], self.weights[held]
+        place = values.searchsorted(some)
+        is_one = values[place] == some
+        found = exact_sums(weights[is_one], place[is_one], len(values))
+        end = np.minimum(ends.searchsorted(values), max(len(ends) - 1, 0))
+        if len(ends):
+            at_ends = tally.weight_upto - tally.weight_below
+            found += np.where(ends[end] == values, at_ends[end], 0)
+        return found
+
     def _sums_in(self, block: int) -> list[int]:
         """What the candidates before a block weigh, and up to each one of it."""
         some = self.weights[block * BLOCK : (block + 1) * BLOCK]
@@ -179,22 +218,19 @@ class InOrder:
 
 
 def shares(
-    brackets: Brackets, tally: WeightedTally, q: Sequence[float], *, with_next: bool
+    order: InOrder, q: Sequence[float], *, with_next: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The first elements up to which shares q of all weights are reached; and if they are wanted,
     those up to which they are passed: the next larger ones where the first weigh exactly that."""
-    needs, later = zip(*(reached_and_passed(each, tally.weight) for each in q), strict=True)
-    order = InOrder.of(brackets, tally)
+    needs, later = zip(*(reached_and_passed(each, order.tally.weight) for each in q), strict=True)
     reached, passed = (
-        np.array([found.value for found in order.reaching(weights)], brackets.ends.dtype)
+        np.array([found.value for found in order.reaching(weights)], order.brackets.ends.dtype)
         for weights in (needs, later if with_next else needs)
     )
     return reached, passed
 
 
-def window_means(
-    brackets: WeightedBrackets, tally: WeightedTally, q: Sequence[float], dtype: np.dtype[Any]
-) -> NDArray[Any]:
+def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Weighted quantiles of type 7: the means of windows of the weight.
 
     The window of q begins behind the weight ``q (W - S/W)`` and is ``S/W`` wide, where W is the sum
@@ -210,8 +246,7 @@ def window_means(
     ----------
     A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
     """
-    weight, square = tally.weight, tally.square
-    order = InOrder.of(brackets, tally)
+    weight, square = order.tally.weight, order.tally.square
     # In units of a unit of weight by W and the denominator of q.
     scales, lows, highs = [], [], []
     for each in q:
@@ -223,7 +258,7 @@ def window_means(
     needs += [-(-high // scale) for high, scale in zip(highs, scales, strict=True)]
     ends = order.reaching(needs)
     firsts, lasts = ends[: len(q)], ends[len(q) :]
-    between = Products.of(brackets, order, ends)
+    between = Products.of(order, ends)
     answers = np.empty(len(q), dtype)
     for i, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
         if first.value == last.value or not np.isfinite([first.value, last.value]).all():
@@ -263,9 +298,10 @@ class Products:
     unknown: IntArray
 
     @classmethod
-    def of(cls, brackets: WeightedBrackets, order: InOrder, ends: Sequence[Found]) -> Self:
-        """All that is between some of the elements found."""
-        tally = order.tally
+    def of(cls, order: InOrder, ends: Sequence[Found]) -> Self:
+        """All that is between some of the elements found, at `WeightedBrackets`."""
+        brackets, tally = order.brackets, order.tally
+        assert isinstance(brackets, WeightedBrackets)
         at = np.array([end.place for end in ends], np.int64)
         places = np.unique(np.concatenate([[0], order.starts, at, at + 1]))
         places = places[places <= len(order.elements)]
@@ -331,10 +367,6 @@ def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
             found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
     with np.errstate(over="ignore", under="ignore"):
         return np.float64(found).astype(dtype)
-
-
-def _values(found: Sequence[Found], brackets: Brackets) -> NDArray[Any]:
-    return np.array([each.value for each in found], brackets.ends.dtype)
 
 
 def _interleaved(cells: list[int], ends: list[int]) -> list[int]:

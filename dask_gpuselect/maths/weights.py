@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
-from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
+from dask_gpuselect.maths.moments import (
+    CUBE_DIGITS,
+    DIGIT,
+    SQUARE_DIGITS,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    integer,
+)
 
 ExactSums = NDArray[np.object_]
 """Python's integers, in units of ``2**-1088`` as those of `maths.moments`: exact, whatever is
@@ -157,6 +164,18 @@ def exact_products(
         numbers = Halves.of(values[some]), Halves.of(weights[some])
         add_products(table, group[some], *numbers)
     return _integers(table)
+
+
+def exact_squares(values: NDArray[Any], weights: NDArray[Any]) -> int:
+    """The sum of weights times the squares of finite elements, in units of ``2**-3264``."""
+    table = np.zeros((1, CUBE_DIGITS), np.int64)
+    for begin in range(0, len(weights), AT_ONCE):
+        some = slice(begin, begin + AT_ONCE)
+        number, weight = Halves.of(values[some]), Halves.of(weights[some])
+        lane, low, high = np.zeros_like(number.begin), number.low, number.high
+        for shift, term in ((0, low * low), (DIGIT + 1, low * high), (2 * DIGIT, high * high)):
+            add_products(table, lane, Halves.positive(term, 2 * number.begin + shift), weight)
+    return integer(table[0])
 
 
 def _integers(table: IntArray) -> ExactSums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -16,10 +17,9 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
-from dask_gpuselect.maths.weight_finish import shares, window_means
+from dask_gpuselect.maths.weight_finish import InOrder, shares, window_means
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
-    WeightedBrackets,
     WeightedCuts,
     WeightedTally,
 )
@@ -134,9 +134,21 @@ class WeightedQuantiles(Question):
         return self._found(brackets, tally) if none is None else none
 
     def _found(self, brackets: Brackets, tally: WeightedTally) -> NDArray[Any]:
-        if isinstance(brackets, WeightedBrackets):
-            return unsigned_zero(window_means(brackets, tally, self.q, self.dtype))
-        found = shares(brackets, tally, self.q, with_next=self._averages)
-        lower, upper = (as_dtype(unsigned_zero(each), self.source_dtype) for each in found)
-        weight = np.where(lower == upper, 0.0, 0.5)
-        return interpolate(lower, upper, weight, METHODS[self.method], self.dtype)
+        order = InOrder.of(brackets, tally)
+        return quantiles_of(order, self.q, self.method, self.source_dtype, self.dtype)
+
+
+def quantiles_of(
+    order: InOrder,
+    q: Sequence[float],
+    method: str,
+    source_dtype: np.dtype[Any],
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
+    """The weighted quantiles of elements of a dtype, in that of the answers."""
+    if method == "linear":
+        return unsigned_zero(window_means(order, q, dtype))
+    found = shares(order, q, with_next=method == "averaged_inverted_cdf")
+    lower, upper = (as_dtype(unsigned_zero(each), source_dtype) for each in found)
+    weight = np.where(lower == upper, 0.0, 0.5)
+    return interpolate(lower, upper, weight, METHODS[method], dtype)

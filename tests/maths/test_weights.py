@@ -69,11 +69,11 @@ def answers(
     cuts = cuts_of(chunks, n_pivots)
     if method == "linear":
         windows = find_window_brackets(cuts, q)
-        return window_means(windows, checked(chunks, cuts, windows), q, dtype)
+        return window_means(InOrder.of(windows, checked(chunks, cuts, windows)), q, dtype)
     with_next = method != "inverted_cdf"
     brackets = find_share_brackets(cuts, q, with_next=with_next)
     tally = checked(chunks, cuts, brackets)
-    lower, upper = shares(brackets, tally, q, with_next=with_next)
+    lower, upper = shares(InOrder.of(brackets, tally), q, with_next=with_next)
     assert (lower <= upper).all()
     differs = lower != upper
     pairs = zip(lower[differs].tolist(), upper[differs].tolist(), strict=True)
@@ -269,11 +269,11 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
         heavier = np.where(values < 0, 5 * weights, weights)
         tally = tally_of([(values, heavier)], brackets)
         with pytest.raises(ChunksChangedError, match="the wanted weights left the brackets"):
-            shares(brackets, tally, (q,), with_next=False)
+            shares(InOrder.of(brackets, tally), (q,), with_next=False)
         windows = find_window_brackets(cuts, (q,))
         tally = tally_of([(values, heavier)], windows)
         with pytest.raises(ChunksChangedError, match="the wanted weights left the brackets"):
-            window_means(windows, tally, (q,), FLOAT)
+            window_means(InOrder.of(windows, tally), (q,), FLOAT)
 
 
 def test_a_window_that_is_not_summed_is_noticed() -> None:
@@ -284,7 +284,7 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
     unsummed = WeightedBrackets(windows.ends, windows.wanted, np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
     with pytest.raises(ChunksChangedError, match="left the brackets"):
-        window_means(unsummed, tally, (0.1,), FLOAT)
+        window_means(InOrder.of(unsummed, tally), (0.1,), FLOAT)
 
 
 # --- Parts ----------------------------------------------------------------------------------------

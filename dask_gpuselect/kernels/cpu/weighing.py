@@ -42,7 +42,15 @@ from dask_gpuselect.kernels.reference.selection import HEAVY
 from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
-from dask_gpuselect.maths.moments import DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, TOTAL_POINT, integer
+from dask_gpuselect.maths.moments import (
+    CUBE_DIGITS,
+    DIGIT,
+    SQUARE_DIGITS,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    Moments,
+    integer,
+)
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
@@ -585,6 +593,17 @@ def products(
     return _integers(digits)
 
 
+def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
+    """Exact sums of a chunk, each element as often as it weighs; see
+    `reference.weighing.moments`."""
+    if weights.dtype != np.float64:
+        return reference.moments(values, weights)
+    sums = [np.zeros(n, np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
+    n_high, n_low = _compiled(_add_moments, values.dtype)(values, weights, *sums)
+    weight, total, square = map(integer, sums)
+    return Moments(weight, n_high, n_low, total, square)
+
+
 def _integers(digits: IntArray) -> ExactSums:
     return np.array([integer(row) for row in digits], np.object_)
 
@@ -610,6 +629,42 @@ def _add_products(
             for row in digits:
                 carry(row)
     return digits
+
+
+def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any) -> Any:
+    """Add up the weights of finite elements, their products and those with squares; and count inf
+    and -inf."""
+    held = np.empty(1, np.float64)
+    n_high, n_low = 0, 0
+    for k in range(x.size):
+        if k % CARRY_EVERY == 0:
+            carry(weight_sum)
+            carry(total)
+            carry(square)
+        if not np.isfinite(x[k]):
+            n_high += x[k] > 0
+            n_low += x[k] < 0
+            continue
+        size, begin, is_negative = _whole(x[k], held)
+        weight, begin_of_weight, _ = _whole(weights[k], held)
+        add_at(weight_sum, 0, np.int64(weight), begin_of_weight)
+        _add_product(total, size, weight, begin + begin_of_weight, is_negative)
+        low, high = _squared(size)
+        begin = 2 * begin + begin_of_weight
+        _add_product(square, low, weight, begin, False)
+        if high:
+            _add_product(square, high, weight, begin + 64, False)
+    return n_high, n_low
+
+
+@register_jitable
+def _squared(size: Any) -> Any:
+    """The square of a number of 64 bits, in two words."""
+    low, high = size & UMASK, size >> USHIFT
+    own, cross = low * low, low * high
+    middle = (own >> USHIFT) + np.uint64(2) * (cross & UMASK)
+    upper = high * high + np.uint64(2) * (cross >> USHIFT) + (middle >> USHIFT)
+    return (own & UMASK) | ((middle & UMASK) << USHIFT), upper
 
 
 @by_types
@@ -669,4 +724,5 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
         _tally_few: (values, weights, values, flags, values, *room),
         _tally_many: (values, weights, values, values, size, size, *room),
         _add_products: (values, weights, values, values, size, size, flags),
+        _add_moments: (values, weights, counts, counts, counts),
     }

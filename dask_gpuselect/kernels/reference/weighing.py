@@ -16,6 +16,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weights import (
     AT_ONCE,
     NEGATIVE,
@@ -24,6 +25,7 @@ from dask_gpuselect.maths.weights import (
     WeightedCuts,
     WeightedTally,
     exact_products,
+    exact_squares,
     exact_sums,
 )
 
@@ -232,6 +234,23 @@ def products(
     segment, is_inside = places(values, ends)
     takes = is_inside & summed[segment // 2]
     return exact_products(values[takes], weights[takes], segment[takes] // 2, len(summed))
+
+
+def moments(values: Array, weights: Array) -> Moments:
+    """Exact sums of a chunk whose elements weigh, each as often as it weighs; see `Moments`.
+
+    Parameters
+    ----------
+    values, weights : array, shape (n,)
+        As `weighed` gives them.
+    """
+    values, weights = to_host(values), to_host(weights)
+    is_finite = np.isfinite(values)
+    n_high, n_low = (int(np.count_nonzero(values == each)) for each in (math.inf, -math.inf))
+    values, weights = values[is_finite], weights[is_finite]
+    whole = np.zeros(len(values), np.int64)
+    (n,), (total,) = exact_sums(weights, whole, 1), exact_products(values, weights, whole, 1)
+    return Moments(n, n_high, n_low, total, exact_squares(values, weights))
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:

@@ -1,0 +1,160 @@
+"""Box plots of elements that weigh: where to look is known by their counts and their weights, and
+what is there by exact sums. Plain NumPy on the host; see `boxes`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.boxes import (
+    BoxBrackets,
+    Found,
+    Ladder,
+    Rule,
+    Spared,
+    bracket_box,
+    largest_to,
+    look_again,
+    look_beyond,
+    room_for,
+    smallest_from,
+)
+from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.weight_brackets import Reach, WeightEnvelope, summed_between
+from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weights import (
+    POINT,
+    ExactSums,
+    WeightedBrackets,
+    WeightedCuts,
+    WeightedTally,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedBoxBrackets(WeightedBrackets):
+    """Brackets for a box of elements that weigh.
+
+    Parameters
+    ----------
+    spared : Spared
+        As of `BoxBrackets`.
+    """
+
+    spared: Spared
+
+
+def bracket_from_weights(cuts: WeightedCuts, rule: Rule) -> WeightedBoxBrackets:
+    """What to gather for a box, from the cuts of all chunks."""
+    none = cuts.pivots[:0]
+    if not cuts.n_valid.any():
+        nothing = np.zeros(1, np.bool_)
+        return WeightedBoxBrackets(none, nothing, nothing, (none, none))
+    envelope = WeightEnvelope.of(cuts)
+    lo, hi = envelope.positions([end for q in rule.q for end in _ends(envelope, rule, q)])
+    found: BoxBrackets = bracket_box(
+        Ladder.of(envelope.counts, envelope.n_valid),
+        rule,
+        # A quantile lies between the first and the last element that it is made of.
+        lo.reshape(len(rule.q), -1)[:, 0],
+        hi.reshape(len(rule.q), -1)[:, -1],
+        envelope.tied_inside(lo, hi),
+        room_for(cuts),
+        made_of=(lo, hi),
+    )
+    summed = np.zeros(len(found.wanted), np.bool_)
+    if rule.method == "linear":
+        summed = summed_between(envelope, found, lo, hi)
+    return WeightedBoxBrackets(found.ends, found.wanted, summed, found.spared)
+
+
+def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[Reach]:
+    """What the elements reach that a quantile is made of: one sum, or both ends of a window."""
+    if rule.method == "linear":
+        return envelope.window(q)
+    return [envelope.share(q, passes=rule.method == "averaged_inverted_cdf")]
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedFound(Found):
+    """What the second load says of a box of elements that weigh.
+
+    Parameters
+    ----------
+    weight : int
+        Of all elements; an exact sum, in the units of `WeightedTally`, as those below.
+    low_weights, high_weights : ndarray of Python's integers
+        What the elements weigh that equal each of the distinct ones of `low` and of `high`, the
+        most extreme first.
+    weight_below, weight_above : int or None
+        What the elements beyond each fence weigh; None where `below` and `above` are.
+    """
+
+    weight: int
+    low_weights: ExactSums
+    high_weights: ExactSums
+    weight_below: int | None
+    weight_above: int | None
+
+
+def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> WeightedFound:
+    """What was found of a box whose quantiles are `q`. There is at least one element.
+
+    Raises `ChunksChangedError` if the brackets do not hold what they should.
+    """
+    found = look_beyond(order.brackets, order.tally, rule, q, {})
+    low, high = np.unique(found.low), np.unique(found.high)
+    return WeightedFound(
+        **{each.name: getattr(found, each.name) for each in fields(Found)},
+        weight=order.tally.weight,
+        low_weights=order.at(low),
+        high_weights=order.at(high)[::-1],
+        weight_below=None if found.below is None else _below(order, found),
+        weight_above=None if found.above is None else _above(order, found),
+    )
+
+
+def look_weighted_again(
+    found: WeightedFound, brackets: Brackets, tally: WeightedTally
+) -> WeightedFound:
+    """What is known after a third load, which gathers what lies about the fences."""
+    now = look_again(found, brackets, tally)
+    assert isinstance(now, WeightedFound)
+    order = InOrder.of(brackets, tally)
+    return replace(
+        now,
+        weight_below=_below(order, now) if found.below is None else found.weight_below,
+        weight_above=_above(order, now) if found.above is None else found.weight_above,
+    )
+
+
+def _below(order: InOrder, found: Found) -> int:
+    """What lies below the lower fence."""
+    if not found.below:
+        return 0
+    first = smallest_from(found.fences[0], order.brackets.ends.dtype)
+    return order.tally.weight if first is None else order.below(first)
+
+
+def _above(order: InOrder, found: Found) -> int:
+    """What lies above the upper fence."""
+    if not found.above:
+        return 0
+    last = largest_to(found.fences[1], order.brackets.ends.dtype)
+    return order.tally.weight - (0 if last is None else order.upto(last))
+
+
+def rounded_sums(weights: Sequence[int]) -> NDArray[np.float64]:
+    """Exact sums as float64, each rounded once; inf beyond the largest."""
+    return np.array([_rounded(weight) for weight in weights], np.float64)
+
+
+def _rounded(weight: int) -> float:
+    try:
+        return weight / (1 << POINT)
+    except OverflowError:
+        return math.inf
