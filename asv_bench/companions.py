@@ -2,7 +2,8 @@
 
     python asv_bench/companions.py masks       nodata of 1e8 uint16 and where= of float64, beside
                                                none, and beside NaN in floats: time and peak memory
-    python asv_bench/companions.py weights     weighted quartiles of 1e8 float64
+    python asv_bench/companions.py weights     weighted quartiles, medians and box plots of 1e8
+                                               float64, and NumPy's of 1e7
     python asv_bench/companions.py chunkings   cos-latitude weighted quantiles of 1e9 float32 under
                                                ten chunkings: the same bits
     python asv_bench/companions.py gpu         medians of 2^28 float32 on a device, in reads
@@ -37,8 +38,9 @@ from compare import (
     table,
     take_turns,
 )
+from dask.base import is_dask_collection
 
-from dask_gpuselect import median, nanmedian, quantile
+from dask_gpuselect import Boxplot, describe_boxplot, median, nanmedian, quantile
 
 NODATA = 0
 WEIGHTED = "inverted_cdf"
@@ -165,9 +167,18 @@ def of_weights(name: str, a: argparse.Namespace) -> Callable[[], Any]:
     x = held(a, floats)
     if name == "x.sum()":
         return x.sum
-    if name == "unweighted":
-        return lambda: quantile(x, QUARTILES)
+    unweighted = {
+        "quartiles": lambda: quantile(x, QUARTILES),
+        "median": lambda: median(x),
+        "box": lambda: describe_boxplot(x),
+    }
+    if name in unweighted:
+        return unweighted[name]
     w = held(a, partial(floats, seed=5))
+    if name == "weighted box":
+        return lambda: describe_boxplot(x, weights=w)
+    if name == "weighted median":
+        return lambda: quantile(x, 0.5, weights=w, method=WEIGHTED)
     if name.startswith("np."):
         n = min(a.elements, a.most)
         values, weights = x[:n].compute(), w[:n].compute()
@@ -176,12 +187,16 @@ def of_weights(name: str, a: argparse.Namespace) -> Callable[[], Any]:
 
 
 WEIGHTS = {
-    "unweighted": "unweighted",
-    f"weighted, {WEIGHTED}": "unweighted",
-    "weighted, averaged_inverted_cdf": "unweighted",
-    "weighted, linear": "unweighted",
-    "x.sum()": "unweighted",
-    "np.quantile(weights=)": "unweighted",
+    "quartiles": "quartiles",
+    f"weighted, {WEIGHTED}": "quartiles",
+    "weighted, averaged_inverted_cdf": "quartiles",
+    "weighted, linear": "quartiles",
+    "np.quantile(weights=)": f"weighted, {WEIGHTED}",
+    "median": "median",
+    "weighted median": "median",
+    "x.sum()": "weighted median",
+    "box": "box",
+    "weighted box": "box",
 }
 OWN = {"masks": (of_masks, MASKS), "weights": (of_weights, WEIGHTS)}
 
@@ -199,7 +214,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answer(result: Any, threads: int) -> Any:
-    return compute(result, threads) if isinstance(result, da.Array) else result
+    found = compute(result, threads) if is_dask_collection(result) else result
+    return [box.med for box in found] if isinstance(found, Boxplot) else found
 
 
 def own_processes(arguments: argparse.Namespace) -> None:
