@@ -197,8 +197,8 @@ class ExactDataArray(_Reductions):
         dim : str or iterable of hashable, optional
             To reduce; all by default.
         **how
-            For `dask_gpuselect.describe_boxplot`. A `where` that is a DataArray has the same labels
-            as the data, and is broadcast by the names of its dimensions.
+            For `dask_gpuselect.describe_boxplot`. A `where` and `weights` that are DataArrays have
+            the same labels as the data, and are broadcast by the names of their dimensions.
 
         Returns
         -------
@@ -249,7 +249,8 @@ class ExactDataset(_Reductions):
         ----------
         **how
             For `dask_gpuselect.describe_boxplot`, but no `axis`: of lanes, describe the variables
-            one by one.
+            one by one. A `where` and `weights` that are DataArrays go with each variable by the
+            names of their dimensions, all of which it must have.
 
         Returns
         -------
@@ -259,11 +260,14 @@ class ExactDataset(_Reductions):
         if "axis" in how or "dim" in how:
             raise TypeError("all elements of each variable: for lanes, describe them one by one")
         arrays = {
-            str(name): array.data
+            str(name): array
             for name, array in self._dataset.data_vars.items()
             if array.dtype.kind in "iuf"
         }
-        return boxplot.describe_boxplot(arrays, **how)
+        named = {name: _companions(array, how) for name, array in arrays.items()}
+        for each in {"where", "weights"} & next(iter(named.values()), {}).keys():
+            how[each] = {name: companions[each] for name, companions in named.items()}
+        return boxplot.describe_boxplot({name: a.data for name, a in arrays.items()}, **how)
 
 
 def _is_known(array: xr.DataArray, name: Hashable) -> bool:

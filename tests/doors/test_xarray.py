@@ -204,6 +204,23 @@ def test_boxes_with_masks() -> None:
         assert boxes[0].n_left_out == 40 * 2 * 6
 
 
+def test_boxes_with_weights_by_dimension() -> None:
+    """Of an array, of its lanes, and of the variables of a dataset, some of which are transposed."""
+    loaded = cube()
+    weights = xr.DataArray(np.arange(1.0, 1 + loaded.sizes["y"]), coords={"y": loaded.y})
+    spread = weights.broadcast_like(loaded).transpose(*loaded.dims).values
+    keeps = loaded.y > "b"
+    for each in (weights, weights.chunk(2)):
+        (box,) = chunked(loaded).exact.describe_boxplot(weights=each)
+        (wanted,) = describe_boxplot(loaded.values, weights=spread)
+        np.testing.assert_equal(box.to_dict(), wanted.to_dict())
+        both = xr.Dataset({"a": chunked(loaded), "b": chunked(loaded.transpose("y", ...))})
+        for box in both.exact.describe_boxplot(weights=each):
+            np.testing.assert_equal(box.to_dict() | {"label": None}, wanted.to_dict())
+        for box in both.exact.describe_boxplot(where=keeps, weights=each):
+            assert box.n == float((weights * keeps * loaded.notnull()).sum())
+
+
 def test_masks_of_other_labels_are_refused() -> None:
     array = chunked(cube())
     with pytest.raises(ValueError, match="exact"):
