@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import check_known, public
+from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.methods import also_replace
@@ -240,7 +240,6 @@ class ExactDataset(_Reductions):
         }
         return xr.Dataset(found, attrs=self._dataset.attrs)
 
-    @public()
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """A box for each numeric variable, of all its elements; what they have in common is loaded
         for all of them together.

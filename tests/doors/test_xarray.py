@@ -205,7 +205,7 @@ def test_boxes_with_masks() -> None:
 
 
 def test_boxes_with_weights_by_dimension() -> None:
-    """Of an array, of its lanes, and of the variables of a dataset, some of which are transposed."""
+    """Of an array, and of the variables of a dataset, one of which is transposed."""
     loaded = cube()
     weights = xr.DataArray(np.arange(1.0, 1 + loaded.sizes["y"]), coords={"y": loaded.y})
     spread = weights.broadcast_like(loaded).transpose(*loaded.dims).values
