@@ -20,7 +20,13 @@ from dask_gpuselect.maths.weight_boxes import (
     rounded_sums,
 )
 from dask_gpuselect.maths.weight_finish import InOrder
-from dask_gpuselect.maths.weights import NOT_FINITE, WeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import (
+    NOT_FINITE,
+    PIVOT_BYTES,
+    WEIGHT_BYTES,
+    WeightedCuts,
+    WeightedTally,
+)
 from dask_gpuselect.quantiles.weighted import quantiles_of
 
 
@@ -29,6 +35,9 @@ class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, which weigh."""
 
     has_guess: ClassVar[bool] = False
+
+    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
 
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)

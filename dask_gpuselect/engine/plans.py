@@ -107,7 +107,8 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
         return Plan("bracket", 2, -1, -1)
     pivots = sum(pivot_count(size, question.share) for size in sizes)
     candidates = pivots * -(-question.n_answers // question.share)
-    return Plan("bracket", 2, chunk_bytes, max(40 * pivots, candidates * x.dtype.itemsize))
+    for_pivot, for_candidate = question.root_bytes(x.dtype)
+    return Plan("bracket", 2, chunk_bytes, max(for_pivot * pivots, for_candidate * candidates))
 
 
 def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:

@@ -26,6 +26,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.sizes import PIVOT_BYTES
 
 Block = tuple[int, ...]
 
@@ -58,6 +59,11 @@ class Question(ABC):
     def share(self) -> int:
         """How many wanted ranks there are for each pivot; see `sizes.pivot_count`."""
         return 1
+
+    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        """What the first load reports for each pivot, and the second for each candidate, of
+        elements of that dtype."""
+        return PIVOT_BYTES, dtype.itemsize
 
     @property
     def lanes(self) -> LaneQuestion:

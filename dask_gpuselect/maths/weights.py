@@ -37,6 +37,11 @@ NOT_FINITE = "Weights included NaN, inf or were all zero."
 """As NumPy has it."""
 
 
+# Of each pivot with its sums of weights, and there are up to twice as many as without weights.
+PIVOT_BYTES = 2 * 56
+WEIGHT_BYTES = 8
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedCuts(Cuts):
     """Cuts that say how much the elements weigh, beside how many there are.

@@ -20,6 +20,8 @@ from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_windo
 from dask_gpuselect.maths.weight_finish import InOrder, shares, window_means
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
+    PIVOT_BYTES,
+    WEIGHT_BYTES,
     WeightedCuts,
     WeightedTally,
 )
@@ -99,6 +101,9 @@ class WeightedQuantiles(Question):
     @property
     def share(self) -> int:
         return pivot_share(len(self.q))
+
+    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
 
     @property
     def n_answers(self) -> int:

@@ -20,9 +20,8 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.weights import WEIGHT_BYTES
 from dask_gpuselect.quantiles.questions import Quantiles
-
-WEIGHT = 8  # bytes
 
 
 @dataclass(frozen=True)
@@ -103,4 +102,4 @@ class WeightedLaneQuantiles(LaneQuestion):
         itemsize = selection_dtype(dtype).itemsize
         # A pivot by count and one by weight, each with four bounds; four sums of 128 bits or so,
         # and what is between.
-        return {"itemsize": itemsize + WEIGHT, "pivot": 2 * (itemsize + 32), "counts": 80}
+        return {"itemsize": itemsize + WEIGHT_BYTES, "pivot": 2 * (itemsize + 32), "counts": 80}

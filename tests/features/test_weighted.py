@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, nanquantile, percentile, quantile
+from dask_gpuselect import ChunksChangedError, explain, nanquantile, percentile, quantile
 from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles
 from tests.backends import Backend
 from tests.data import INTEGER_DTYPES, make, normal, uniform
@@ -305,3 +306,22 @@ def test_any_scheduler_gives_the_same(cluster_here: Any) -> None:
     found = asked(da.from_array(values, chunks=500).map_blocks(np.copy), 0.3, weights, "linear")
     answers = {found.compute(), found.compute(scheduler="sync"), found.compute(scheduler="threads")}
     assert len(answers) == 1
+
+
+def test_what_is_told_is_what_comes_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that `explain` gives bound the cuts, and are no more than three times theirs."""
+    held = []
+    bracket = WeightedQuantiles.bracket
+
+    def noted(self: WeightedQuantiles, cuts: Any) -> Any:
+        columns = [getattr(cuts, each.name) for each in dataclasses.fields(cuts)]
+        held.append(sum(each.nbytes for each in columns if len(each) == len(cuts.pivots)))
+        return bracket(self, cuts)
+
+    monkeypatch.setattr(WeightedQuantiles, "bracket", noted)
+    for name in ("equal", "lognormal"):
+        x = da.from_array(normal(40_000), chunks=4000)
+        w = da.from_array(WEIGHTS[name](40_000), chunks=4000)
+        told = explain(x, [0.5], weights=w).gathered_bytes
+        asked(x, [0.5], w).compute(scheduler="sync")
+        assert held[-1] <= told <= 3 * held[-1]
