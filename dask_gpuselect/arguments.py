@@ -32,7 +32,7 @@ from dask_gpuselect.arrays import (
     to_host,
     transposed,
 )
-from dask_gpuselect.engine.companions import accompanied
+from dask_gpuselect.engine.companions import accompanied, as_lazy
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
 from dask_gpuselect.engine.source import DaskArray
@@ -278,9 +278,11 @@ def as_accompanied(
     -------
     dask array, array or Accompanied
     """
-    array = _without_masked(a) if is_masked(a) else as_array(a)
     if where is True:
         where = None
+    if is_masked(a) and any(isinstance(each, DaskArray) for each in (where, weights)):
+        a = as_lazy(a)  # so that answers are known to be masked before they are computed
+    array = _without_masked(a) if is_masked(a) else as_array(a)
     if where is not None:
         where = _companion(where)
         if numpy_dtype(where).kind != "b":

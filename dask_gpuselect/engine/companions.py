@@ -92,7 +92,9 @@ def _extra_bytes(
 
 
 def as_lazy(x: Any) -> DaskArray:
-    """An array in memory, or one with its companions, as a dask array."""
+    """An array in memory, or one with its companions, as a dask array; one itself."""
+    if isinstance(x, DaskArray):
+        return x
     if not isinstance(x, Accompanied):
         found: DaskArray = from_array(x)
         return found

@@ -339,6 +339,18 @@ def test_a_mask_and_where_and_nodata() -> None:
     assert found.compute() == np.median(a[keeps & others & (a != 60000)])
 
 
+@pytest.mark.parametrize("axis", [None, 0])
+def test_a_mask_in_memory_beside_a_lazy_one(axis: Any) -> None:
+    """The answer is lazy, and known to be masked before it is computed."""
+    a = np.ma.masked_less(np.arange(12.0).reshape(3, 4), 5)
+    keeps = np.arange(12).reshape(3, 4) % 4 > 0
+    found = median(a, axis=axis, where=da.from_array(keeps, chunks=2))
+    assert isinstance(found._meta, np.ma.MaskedArray)
+    wanted = median(np.ma.array(a.data, mask=a.mask | ~keeps), axis=axis)
+    np.testing.assert_array_equal(np.ma.getmaskarray(found.compute()), np.ma.getmaskarray(wanted))
+    np.testing.assert_array_equal(np.ma.filled(found.compute()), np.ma.filled(wanted))
+
+
 def test_nan_below_a_mask_is_left_out_and_others_are_not() -> None:
     x = np.ma.array([np.nan, 1, 2, 4, np.nan], mask=[1, 0, 0, 0, 0])
     assert np.isnan(median(x))
