@@ -257,7 +257,7 @@ def _answered(
     kind: Any,
 ) -> Any:
     found = _found(tallies, brackets, question.steps)
-    return in_kind(shape.restore(question.finished(found), block), kind)
+    return in_kind(question.restored(found, block, shape), kind)
 
 
 def _found(tallies: list[Any], brackets: Any, steps: Steps) -> Any:

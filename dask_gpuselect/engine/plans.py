@@ -267,6 +267,8 @@ def _plan_slab(
     row_bytes = n_lanes * itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
+    if not question.takes_passes:
+        return None
     room, n_brackets = limit // n_lanes, max(question.n_brackets, 1)
     report = question.report_bytes(dtype)
 
