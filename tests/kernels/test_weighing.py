@@ -271,3 +271,39 @@ def test_reports_of_floats(kernel: Kernel, data: str, dtype: str) -> None:
 def test_reports_of_integers(kernel: Kernel, data: str, dtype: str) -> None:
     name = "uniform" if dtype == "i8" else "beyond 2**53"
     check(kernel, make(data, dtype, 500), WEIGHTS[name](500))
+
+
+def check_moments(kernel: Kernel, values: NDArray[Any], weights: Weights) -> None:
+    taken, their_weights, _ = kernel.weighed(values, weights)
+    found = kernel.module.moments(taken, their_weights)
+    takes, _ = taking_part(values, weights)
+    pairs = list(zip(values[takes].tolist(), exactly(weights[takes]), strict=True))
+    finite = [(Fraction(x), weight) for x, weight in pairs if np.isfinite(x)]
+    assert found.n == sum(weight for _, weight in finite) * UNIT
+    assert found.total == sum(x * weight for x, weight in finite) * UNIT**2
+    assert found.square == sum(x * x * weight for x, weight in finite) * UNIT**3
+    assert found.n_high == sum(x == np.inf for x, _ in pairs)
+    assert found.n_low == sum(x == -np.inf for x, _ in pairs)
+
+
+@each_kernel
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_moments_of_any_weights(kernel: Kernel, name: str) -> None:
+    check_moments(kernel, make("normal", "f8", 300), WEIGHTS[name](300))
+    check_moments(kernel, make("whole range", "u8", 300), WEIGHTS[name](300))
+
+
+@each_kernel
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("data", [*FLOATS, *MISSING])
+def test_moments_of_floats(kernel: Kernel, data: str, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        values = make(data, dtype, 200)
+    check_moments(kernel, values, WEIGHTS["every magnitude"](200))
+
+
+@each_kernel
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("data", INTEGERS)
+def test_moments_of_integers(kernel: Kernel, data: str, dtype: str) -> None:
+    check_moments(kernel, make(data, dtype, 200), WEIGHTS["lognormal"](200))

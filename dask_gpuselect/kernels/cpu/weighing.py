@@ -27,6 +27,10 @@ from dask_gpuselect.kernels.cpu.cells import (
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
+    FOUR,
+    ONE,
+    THREE,
+    TWO,
     UMASK,
     USHIFT,
     add_at,
@@ -694,16 +698,18 @@ def _add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> N
     cross, other = first * fourth, second * third
     middle = (own >> USHIFT) + (cross & UMASK) + (other & UMASK)
     upper = (middle >> USHIFT) + (cross >> USHIFT) + (other >> USHIFT) + (top & UMASK)
-    i, shift = begin >> 5, np.uint64(begin & 31)
-    before = np.uint64(0)
-    for digit in (own & UMASK, middle & UMASK, upper & UMASK, (upper >> USHIFT) + (top >> USHIFT)):
-        shifted = (digit << shift) + before
-        whole = np.int64(shifted & UMASK)
-        digits[i] += -whole if is_negative else whole
-        before = shifted >> USHIFT
-        i += 1
-    whole = np.int64(before)
-    digits[i] += -whole if is_negative else whole
+    last = (upper >> USHIFT) + (top >> USHIFT)
+    # Unsigned, as it is never negative; and without a branch, which is guessed wrongly for data of
+    # both signs. Digit by digit in a loop it takes twice as long.
+    i, shift = np.uint64(begin >> 5), np.uint64(begin & 31)
+    sign = -np.int64(is_negative)
+    a, b = (own & UMASK) << shift, (middle & UMASK) << shift
+    c, d = (upper & UMASK) << shift, last << shift
+    digits[i] += (np.int64(a & UMASK) ^ sign) - sign
+    digits[i + ONE] += (np.int64((a >> USHIFT) + (b & UMASK)) ^ sign) - sign
+    digits[i + TWO] += (np.int64((b >> USHIFT) + (c & UMASK)) ^ sign) - sign
+    digits[i + THREE] += (np.int64((c >> USHIFT) + (d & UMASK)) ^ sign) - sign
+    digits[i + FOUR] += (np.int64(d >> USHIFT) ^ sign) - sign
 
 
 # --- Compilation ----------------------------------------------------------------------------------
