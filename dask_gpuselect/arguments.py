@@ -35,8 +35,8 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.engine.companions import accompanied, as_lazy
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
+from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.quiet import quiet

@@ -23,7 +23,6 @@ from dask_gpuselect.engine.questions import (
     ElementQuestion,
     LaneQuestion,
     OneLoadQuestion,
-    Question,
 )
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
@@ -41,6 +40,7 @@ class Asking:
     array : dask array, or another array
         What `arguments.as_array` gives; or `Grouped`, until `by_group` has been asked.
     question : Question
+        Or, of groups, a question about lanes alone.
     axes : tuple of int
         The reduced ones, ascending.
     dtype : dtype or None
@@ -54,7 +54,7 @@ class Asking:
     """
 
     array: Any
-    question: Question
+    question: Any
     axes: tuple[int, ...]
     dtype: np.dtype[Any] | None = None
     keepdims: bool = False
@@ -80,7 +80,7 @@ class Asking:
     @property
     def lanes(self) -> LaneQuestion:
         """What is asked of every lane."""
-        lanes = self.question.lanes
+        lanes: LaneQuestion = self.question.lanes
         return lanes if self.grouping is None else GroupedLanes(lanes, self.grouping)
 
     @property
@@ -154,8 +154,8 @@ def by_group(asking: Asking) -> Asking:
     axes, is_one_lane = asking.axes, asking.is_whole
     if is_one_lane:
         array, axes = array[None], tuple(axis + 1 for axis in axes)
-    shape = [n if axis in axes else 1 for axis, n in enumerate(array.shape)]
-    packed = accompanied(array, labels=grouping.codes.reshape(shape))
+    index = tuple(slice(None) if axis in axes else None for axis in range(array.ndim))
+    packed = accompanied(array, labels=grouping.codes[index])
     return replace(asking, array=packed, axes=axes, grouping=grouping, is_one_lane=is_one_lane)
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
@@ -33,15 +32,16 @@ class Grouping:
 
     Parameters
     ----------
-    codes : ndarray of int64
-        Of the shape of the reduced axes. The number of the group that an element is in, -1 for
+    codes : ndarray or dask array of int64
+        Of the shape of the reduced axes, or of size 1 along some of them. The number of the group
+        that an element is in, -1 for
         none; or, with windows, of its place in the lane.
     n_groups : int
     windows : tuple of ndarray of int64, optional
         For each group the places of its elements, ascending. Groups may have elements in common.
     """
 
-    codes: IntArray
+    codes: Any
     n_groups: int
     windows: tuple[IntArray, ...] | None = None
 
@@ -253,7 +253,11 @@ class GroupedLanes(LaneQuestion):
         if shape.is_one_lane:
             gone.add(labels.index(0))
         kept = tuple(size for i, size in enumerate(found.shape) if i not in gone)
-        return found.reshape(kept) if hasattr(found, "reshape") else namespace(found).reshape(found, kept)
+        return (
+            found.reshape(kept)
+            if hasattr(found, "reshape")
+            else namespace(found).reshape(found, kept)
+        )
 
 
 def _merged(merge: Callable[..., Any], reports: Sequence[PerGroup], **how: Any) -> PerGroup:

@@ -2,123 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.groups import Grouping
+from dask_gpuselect.engine.source import DaskArray, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
 
+Labels = NDArray[Any]
+Flags = NDArray[np.bool_]
 
-def grouping_by_labels(
-    labels: Sequence[NDArray[Any]], groups: Any, shape: tuple[int, ...]
-) -> tuple[Grouping, Any]:
-    """The groups of elements of one label each, or of several, and their labels.
+
+# --- Where labels lie -----------------------------------------------------------------------------
+
+
+def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_given: bool) -> Any:
+    """Labels in the shape of the reduced axes, or of size 1 along some of them, of data of some
+    shape.
+
+    Raises
+    ------
+    ValueError
+        For labels of another shape, and for those that differ along an axis that is not reduced.
+    """
+    given, wanted = tuple(by.shape), tuple(shape[axis] for axis in axes)
+    if len(given) == 1 and not is_axis_given and len(shape) > 1:
+        raise ValueError(
+            f"the labels are one-dimensional, and the data are of shape {shape}: axis must say "
+            "along which of its axes they are"
+        )
+    if given == wanted:
+        return by
+    if len(given) <= len(shape):
+        full = (1,) * (len(shape) - len(given)) + given
+        if all(n in (1, size) for n, size in zip(full, shape, strict=True)) and len(given) > 1:
+            differs = [i for i, n in enumerate(full) if n > 1 and i not in axes]
+            if differs:
+                raise ValueError(
+                    f"the labels differ along axis {differs[0]}, which is not reduced: each lane "
+                    "has to have the same"
+                )
+            return by.reshape(tuple(full[axis] for axis in axes))
+    raise ValueError(
+        f"labels of shape {given} fit neither the data, of shape {shape}, nor their axes {axes}, "
+        f"of shape {wanted}"
+    )
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+
+def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, Any]:
+    """The groups of elements of one label each, or of one for each of several kinds, and what the
+    groups are called.
 
     Parameters
     ----------
-    labels : sequence of ndarray
-        Each of `shape`. With several, a group is a combination of them that is there.
-    groups : sequence, optional
-        The labels of the groups that are wanted, in this order.
-    shape : tuple of int
-        Of the reduced axes.
+    labels : sequence of array
+        See `laid_out`.
+    groups : sequence or None
+        What the groups are called that are wanted, in this order.
     """
-    flat = [np.asarray(each).reshape(-1) for each in labels]
-    found = [_codes(each, None) for each in flat]
-    if len(flat) == 1:
-        codes, names = _codes(flat[0], groups)
-        return Grouping(codes.reshape(shape), len(names)), names
-    return _combined(found, groups, shape)
+    if len(labels) > 1:
+        return _combined(labels, groups)
+    (given,) = labels
+    if not isinstance(given, DaskArray):
+        codes, names = numbered(given, groups)
+        return Grouping(codes, len(names)), names
+    if groups is None:
+        raise ValueError("the labels are lazy: groups must say which of them there are")
+    names = _names(groups)
+    codes = map_blocks(partial(_codes_among, names=names), given, dtype=np.int64, meta=EMPTY)
+    return Grouping(codes, len(names)), names
 
 
-def _codes(labels: NDArray[Any], groups: Any) -> tuple[IntArray, NDArray[Any]]:
-    """The number of each label among the groups, -1 for none, and the labels of the groups."""
+EMPTY = np.empty(0, np.int64)
+
+
+def _codes_among(labels: Any, names: Labels) -> IntArray:
+    return numbered(to_host(labels), names)[0]
+
+
+def numbered(labels: Labels, groups: Any) -> tuple[IntArray, Labels]:
+    """The number of the group of each label, -1 for none, and what the groups are called: all
+    labels but NaN and NaT, ascending, unless that is said."""
+    is_none = _is_missing(labels)
     if groups is None:
         check_labels(labels)
-        is_none = _is_missing(labels)
         names, inverse = np.unique(labels[~is_none], return_inverse=True)
-        codes = np.full(len(labels), -1)
+        codes = np.full(labels.shape, -1)
         codes[~is_none] = inverse
         return codes, names
+    names = _names(groups)
+    ordered = np.sort(names)
+    if not (names.size and labels.size):
+        return np.full(labels.shape, -1), names
+    place = np.minimum(np.searchsorted(ordered, labels), len(names) - 1)
+    codes = np.argsort(names, kind="stable")[place]
+    return np.where((ordered[place] == labels) & ~is_none, codes, -1), names
+
+
+def _names(groups: Any) -> Labels:
+    """What groups are called, checked."""
     names = np.asarray(groups)
     if names.ndim != 1:
         raise ValueError(f"groups must be one-dimensional, not of shape {names.shape}")
-    ordered, first, times = np.unique(names, return_index=True, return_counts=True)
+    if names.dtype.kind not in KINDS:
+        raise TypeError(f"groups must be {KINDS_SAID}, not {names.dtype}")
+    values, times = np.unique(names, return_counts=True)
     if (times > 1).any():
-        raise ValueError(f"groups must be distinct, and {ordered[times > 1][0]!r} is there twice")
-    if not len(names) or not len(labels):
-        return np.full(len(labels), -1), names
-    place = np.minimum(np.searchsorted(ordered, labels), len(ordered) - 1)
-    return np.where(ordered[place] == labels, first[place], -1), names
+        raise ValueError(f"groups must be distinct, and {values[times > 1][0]!r} is there twice")
+    return names
 
 
-def check_labels(labels: NDArray[Any]) -> None:
+KINDS = "biufmMSUT"
+KINDS_SAID = "numbers, bools, strings or dates"
+
+
+def check_labels(labels: Labels) -> None:
     """Raise for labels that are measurements rather than labels."""
-    if labels.dtype.kind == "f" and not (labels == np.floor(labels))[np.isfinite(labels)].all():
-        raise ValueError(
-            "labels are floats with fractions: groups says which of them are wanted, and "
-            "numpy.digitize makes bins of them"
-        )
-    if labels.dtype.kind not in "biufmMSU":
-        raise TypeError(f"labels must be integers, bools, strings or dates, not {labels.dtype}")
+    if labels.dtype.kind not in KINDS:
+        raise TypeError(f"labels must be {KINDS_SAID}, not {labels.dtype}")
+    if labels.dtype.kind == "f":
+        some = labels[np.isfinite(labels)]
+        if (some != np.floor(some)).any():
+            raise ValueError(
+                "the labels are floats with fractions: groups must say which of them are wanted; "
+                "numpy.digitize makes bins of them"
+            )
 
 
-def _is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_missing(labels: Labels) -> Flags:
     """NaN and NaT, which are in no group."""
     if labels.dtype.kind == "f":
-        return np.isnan(labels)
+        return np.asarray(np.isnan(labels))
     if labels.dtype.kind in "mM":
-        return np.isnat(labels)
+        return np.asarray(np.isnat(labels))
     return np.zeros(labels.shape, np.bool_)
 
 
-def _combined(
-    found: Sequence[tuple[IntArray, NDArray[Any]]], groups: Any, shape: tuple[int, ...]
-) -> tuple[Grouping, list[tuple[Any, ...]]]:
-    """The groups of combinations of labels, in the order of the first, then of the second."""
+def _combined(labels: Sequence[Any], groups: Any) -> tuple[Grouping, list[tuple[Any, ...]]]:
+    """The groups of combinations of labels that are there, in the order of the first, then of the
+    second."""
+    if any(isinstance(each, DaskArray) for each in labels):
+        raise TypeError("labels of several kinds must be known: compute them first")
+    shape = np.broadcast_shapes(*(each.shape for each in labels))
+    found = [numbered(np.broadcast_to(each, shape), None) for each in labels]
     sizes = [len(names) for _, names in found]
     is_none = np.any([codes < 0 for codes, _ in found], axis=0)
-    together = np.ravel_multi_index([np.maximum(codes, 0) for codes, _ in found], sizes)
-    present, inverse = np.unique(together[~is_none], return_inverse=True)
-    codes = np.full(len(together), -1)
-    codes[~is_none] = inverse
-    parts = np.unravel_index(present, sizes)
-    labels = zip(*(names[at] for (_, names), at in zip(found, parts, strict=True)), strict=True)
-    names = [tuple(each) for each in labels]
+    if 0 in sizes:
+        present, parts = EMPTY, tuple(EMPTY for _ in sizes)
+        codes = np.full(is_none.shape, -1)
+    else:
+        together = np.ravel_multi_index([np.maximum(codes, 0) for codes, _ in found], sizes)
+        present, inverse = np.unique(together[~is_none], return_inverse=True)
+        codes = np.full(is_none.shape, -1)
+        codes[~is_none] = inverse
+        parts = np.unravel_index(present, sizes)
+    each = zip(*(names[at] for (_, names), at in zip(found, parts, strict=True)), strict=True)
+    names = list(each)
     if groups is None:
-        return Grouping(codes.reshape(shape), len(names)), names
+        return Grouping(codes, len(names)), names
     wanted = [tuple(each) for each in groups]
-    if len(set(wanted)) < len(wanted):
-        raise ValueError("groups must be distinct")
+    _check_distinct(wanted)
     place = {name: i for i, name in enumerate(wanted)}
-    number = np.array([place.get(name, -1) for name in names] + [-1])
-    return Grouping(number[codes].reshape(shape), len(wanted)), wanted
+    number = np.array([*(place.get(name, -1) for name in names), -1])
+    return Grouping(number[codes], len(wanted)), wanted
+
+
+def _check_distinct(names: Sequence[Hashable]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"groups must be distinct, and {twice!r} is there twice")
+
+
+# --- Windows --------------------------------------------------------------------------------------
 
 
 def grouping_by_windows(
-    windows: Mapping[Any, Iterable[int]], groups: Any, n: int
-) -> tuple[Grouping, NDArray[Any]]:
-    """The groups whose elements are given by their indices along an axis of size `n`."""
+    windows: Mapping[Any, Iterable[int]], groups: Any, shape: tuple[int, ...]
+) -> tuple[Grouping, Any]:
+    """The groups whose elements are given by their indices along the reduced axis."""
+    if len(shape) != 1:
+        raise ValueError("indices of groups are along one axis: axis must say along which")
+    (n,) = shape
+    if math.isnan(n):
+        raise ValueError("the axis has chunks of unknown sizes: x.compute_chunk_sizes() finds them")
     wanted = list(windows) if groups is None else list(groups)
-    if len(set(wanted)) < len(wanted):
-        raise ValueError("groups must be distinct")
-    found = tuple(_places(windows.get(label, ()), label, n) for label in wanted)
-    names = np.empty(len(wanted), object)
-    names[:] = wanted
-    plain = np.asarray(wanted)
-    return Grouping(np.arange(n), len(wanted), found), plain if plain.ndim == 1 else names
+    _check_distinct(wanted)
+    found = tuple(_places(windows.get(name, ()), name, n) for name in wanted)
+    names = np.asarray(wanted)
+    return Grouping(np.arange(n), len(wanted), found), names if names.ndim == 1 else wanted
 
 
-def _places(indices: Iterable[int], label: Any, n: int) -> IntArray:
+def _places(indices: Iterable[int], name: Any, n: int) -> IntArray:
     given = np.asarray(indices if isinstance(indices, np.ndarray) else list(indices))
     if given.size == 0:
-        return np.empty(0, np.int64)
+        return EMPTY
     if given.dtype.kind not in "iu" or given.ndim != 1:
-        raise TypeError(f"the group {label!r} must be indices, one-dimensional integers")
+        raise TypeError(f"the group {name!r} must be indices: integers in one dimension")
     places = given.astype(np.int64)
     if places.min() < -n or places.max() >= n:
-        raise IndexError(f"the group {label!r} has indices outside of an axis of size {n}")
+        raise IndexError(f"the group {name!r} has indices outside of an axis of size {n}")
     return np.unique(np.where(places < 0, places + n, places))
