@@ -34,8 +34,7 @@ class Grouping:
     ----------
     codes : ndarray or dask array of int64
         Of the shape of the reduced axes, or of size 1 along some of them. The number of the group
-        that an element is in, -1 for
-        none; or, with windows, of its place in the lane.
+        that an element is in, -1 for none; or, with windows, of its place in the lane.
     n_groups : int
     windows : tuple of ndarray of int64, optional
         For each group the places of its elements, ascending. Groups may have elements in common.

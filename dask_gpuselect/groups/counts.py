@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
 from dask_gpuselect.engine.questions import LaneQuestion, Steps
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import LaneOrder
@@ -22,6 +23,9 @@ class LaneCounts(LaneQuestion):
     @property
     def lanes(self) -> LaneCounts:
         return self
+
+    def lazily(self, answer: DaskArray) -> DaskArray:
+        return answer
 
     @property
     def order(self) -> LaneOrder:
@@ -71,7 +75,7 @@ def _counted(
 
 
 def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
-    return np.sum(reports, axis=0)
+    return np.asarray(np.sum(reports, axis=0))
 
 
 def _itself(report: IntArray, known: Any) -> IntArray:

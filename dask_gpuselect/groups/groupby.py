@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_gpuselect.arguments import (
     Axis,
+    as_accompanied,
     public,
     reduced_axes,
 )
@@ -62,7 +63,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     ValueError
         For labels of a shape that does not fit, that differ between lanes, or that are floats with
         fractions without `groups`; for one-dimensional labels without `axis`, unless the data have
-        one; for `groups` that are there twice; for lazy labels without `groups`.
+        one; for `groups` that are there twice; for lazy labels without `groups`; if there is no
+        group at all.
     IndexError
         For indices beyond the axis.
 
@@ -89,6 +91,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
            [3., 4.]])
     """
     axes, grouping, names = _grouping(a, by, axis, groups)
+    if not grouping.n_groups:
+        raise ValueError("there are no groups: every label is missing, or none is wanted")
     return GroupBy(a, axes, grouping, names)
 
 
