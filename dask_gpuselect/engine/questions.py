@@ -23,7 +23,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
@@ -317,7 +317,7 @@ class FurtherLoad(ABC):
     """Reports that are merged at once."""
 
     @abstractmethod
-    def known(self, found: Lanes) -> Any:
+    def known(self, found: Any) -> Any:
         """What the tasks of the load have to know of the order statistics."""
 
     @abstractmethod
