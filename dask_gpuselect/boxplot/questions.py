@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import FurtherLoad, Question
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
@@ -59,7 +59,7 @@ class BoxQuestion(Question):
     third: ClassVar[str] = "fences"
 
     @property
-    def lanes(self) -> LaneBoxQuestion:
+    def lanes(self) -> LaneQuestion:
         return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
 
     def guess(self, ordered: Any, rate: float) -> BoxBrackets:

@@ -17,6 +17,8 @@ from dask_gpuselect.maths.boxes import NOTCH, Rule
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_ends import LaneEnds
+from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
+from dask_gpuselect.maths.weights import rounded_sums
 from dask_gpuselect.quiet import quiet
 
 
@@ -125,7 +127,44 @@ class Boxes(Arrays):
         rule: Rule,
     ) -> Boxes:
         """A box for every lane, from the quantiles `Rule.q` and what lies at their ends."""
-        mean, std = ends.moments.mean_and_std()
+        counts = {
+            "n": ends.n_valid,
+            "n_nan": ends.n_missing,
+            "n_left_out": ends.n_left_out,
+            "n_low": ends.beyond_low.n,
+            "n_high": ends.beyond_high.n,
+        }
+        return cls._of_ends(q, ends, ends.moments.mean_and_std(), counts, shape, rule)[0]
+
+    @classmethod
+    def of_weighted_lanes(
+        cls, q: FloatArray, ends: WeightedLaneEnds, shape: tuple[int, ...], rule: Rule
+    ) -> Boxes:
+        """The same of lanes whose elements weigh."""
+        numbers, low, high = ends.numbers, ends.beyond_low, ends.beyond_high
+        counts = {
+            "n": rounded_sums(ends.weight),
+            "n_nan": numbers.missing,
+            "n_left_out": numbers.left_out + numbers.idle,
+            "n_low": rounded_sums(low.weight),
+            "n_high": rounded_sums(high.weight),
+        }
+        boxes, order = cls._of_ends(q, ends, ends.mean_and_std(), counts, shape, rule)
+        weights = rounded_sums(np.concatenate([low.weights, high.weights]))
+        return replace(boxes, flier_weights=weights[order])
+
+    @classmethod
+    def _of_ends(
+        cls,
+        q: FloatArray,
+        ends: LaneEnds | WeightedLaneEnds,
+        mean_and_std: tuple[FloatArray, FloatArray],
+        counts: dict[str, Any],
+        shape: tuple[int, ...],
+        rule: Rule,
+    ) -> tuple[Boxes, IntArray]:
+        """Boxes, and in which order the fliers of both sides are in them."""
+        mean, std = mean_and_std
         low, high = ends.beyond_low, ends.beyond_high
         lanes = [np.repeat(np.arange(len(side.kept)), side.kept) for side in (low, high)]
         both = np.argsort(np.concatenate(lanes), kind="stable")
@@ -135,10 +174,7 @@ class Boxes(Arrays):
                 np.where(np.isnan(fence), fence, nearest).astype(nearest.dtype)
                 for fence, nearest in zip(rule.fences(q), inside, strict=True)
             ]
-        columns = {
-            "n": ends.n_valid,
-            "n_nan": ends.n_missing,
-            "n_left_out": ends.n_left_out,
+        columns = counts | {
             "min": unsigned_zero(ends.least),
             "q1": q[0],
             "med": q[1],
@@ -147,15 +183,14 @@ class Boxes(Arrays):
             "mean": mean,
             "std": std,
             **dict(zip(("low", "high"), map(unsigned_zero, inside), strict=True)),
-            "n_low": low.n,
-            "n_high": high.n,
             "kept_low": low.kept,
             "kept_high": high.kept,
         }
-        return cls(
+        boxes = cls(
             **{name: column.reshape(shape) for name, column in columns.items()},
             fliers=np.concatenate([low.elements, high.elements])[both],
         )
+        return boxes, both
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:

@@ -1,23 +1,33 @@
-"""What a box plot asks of elements that weigh: of all of them."""
+"""What a box plot asks of elements that weigh: of all of them, and of every lane."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
-from dask_gpuselect.maths.boxes import Found
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
+from dask_gpuselect.maths.boxes import Found, Rule
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.lane_ends import Bounds
+from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
+from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weight_boxes import (
     WeightedFound,
     bracket_from_weights,
     look_weighted,
     look_weighted_again,
-    rounded_sums,
 )
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
@@ -26,8 +36,11 @@ from dask_gpuselect.maths.weights import (
     WEIGHT_BYTES,
     WeightedCuts,
     WeightedTally,
+    rounded_sums,
 )
+from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import quantiles_of
+from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,10 @@ class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, which weigh."""
 
     has_guess: ClassVar[bool] = False
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        return WeightedLaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
 
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
@@ -86,3 +103,109 @@ class WeightedBoxQuestion(BoxQuestion):
         none = np.zeros((), np.float64)
         boxes = super().without_elements(found)
         return replace(boxes, n=none, n_low=none, n_high=none, flier_weights=np.empty(0))
+
+
+@dataclass(frozen=True)
+class WeightedLaneBoxQuestion(WeightedLaneQuantiles):
+    """A box plot of every lane, whose elements weigh.
+
+    Parameters
+    ----------
+    rule, omits_nan
+        As of `BoxQuestion`.
+    """
+
+    rule: Rule
+    omits_nan: bool
+
+    @classmethod
+    def of(
+        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool
+    ) -> WeightedLaneBoxQuestion:
+        method = METHODS[rule.method]
+        dtype = source_dtype.newbyteorder("=") if method.discrete else np.dtype(np.float64)
+        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+
+    def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
+        # The boxes tell how many elements they have.
+        return chosen.lane_values(found)
+
+    @property
+    def further(self) -> FurtherLoad:
+        return WeightedEndsLoad(self)
+
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
+        def bounds_of(found: WeighedLanes) -> Bounds:
+            return Bounds(*self.rule.fences(self.q_of(found)), selection_dtype(dtype))
+
+        about = (self.wanted, bounds_of, self.rule.max_fliers)
+        found, ends = kernels.weighed_lanes_and_ends(chunks, dtype, shape.axes, *about)
+        return self.boxes(self.q_of(found), ends, chunks[0].shape, dtype, shape)
+
+    def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
+        return Boxes.concatenated(blocks, axis)
+
+    def q_of(self, found: WeighedLanes) -> FloatArray:
+        """The quantiles `Rule.q`, ``(n_q, n_lanes)``."""
+        return np.asarray(self.finished(found), np.float64)
+
+    def boxes(
+        self,
+        q: FloatArray,
+        ends: WeightedLaneEnds,
+        block: tuple[int, ...],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        """The boxes of a block of the data of that shape."""
+        kept = tuple(size for axis, size in enumerate(block) if axis not in shape.axes)
+        boxes = Boxes.of_weighted_lanes(q, ends, kept, self.rule).in_dtype(dtype)
+        return boxes.without_missing(omits_nan=self.omits_nan)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLanes(Arrays):
+    """The quantiles `Rule.q` of each lane, ``(n_q, n_lanes)``, and how many elements it has."""
+
+    q: FloatArray
+    numbers: Numbers
+
+
+@dataclass(frozen=True)
+class WeightedEndsLoad(FurtherLoad):
+    """What lies at the ends of every lane, when its quantiles are known.
+
+    Parameters
+    ----------
+    question : WeightedLaneBoxQuestion
+    """
+
+    question: WeightedLaneBoxQuestion
+
+    name: ClassVar[str] = "ends"
+    merge_every: ClassVar[int] = 2
+
+    def known(self, found: Any) -> KnownLanes:
+        return KnownLanes(self.question.q_of(found), found.numbers)
+
+    def measure(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: KnownLanes
+    ) -> WeightedLaneEnds:
+        rule = self.question.rule
+        bounds = Bounds(*rule.fences(known.q), selection_dtype(dtype))
+        return kernels.lane_weight_ends(chunks, dtype, axes, bounds, rule.max_fliers)
+
+    def merge(self, reports: Sequence[WeightedLaneEnds]) -> WeightedLaneEnds:
+        return WeightedLaneEnds.merge(reports, self.question.rule.max_fliers)
+
+    def finish(
+        self,
+        reports: Sequence[WeightedLaneEnds],
+        known: KnownLanes,
+        block: tuple[int, ...],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        ends = self.merge(reports)
+        known.numbers.check_unchanged(ends.numbers)
+        return self.question.boxes(known.q, ends, block, dtype, shape)

@@ -7,7 +7,7 @@ The functions here take chunks of any kind, and hand them to the kernels for tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
@@ -408,6 +409,32 @@ def lane_weight_tally(
     """The sums of the weights of every lane at its brackets, and candidates."""
     kernels, chunks = _lane_weighing(chunks, dtype)
     return kernels.tally(chunks, dtype, axes, brackets)
+
+
+def lane_weight_ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    bounds: Bounds,
+    most: int,
+) -> WeightedLaneEnds:
+    """What is beyond the bounds of every lane, with the values of at most so many elements of each
+    side."""
+    kernels, chunks = _lane_weighing(chunks, dtype)
+    return kernels.ends(chunks, dtype, axes, bounds, most)
+
+
+def weighed_lanes_and_ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    wanted: Wanted,
+    bounds_of: Callable[[WeighedLanes], Bounds],
+    most: int,
+) -> tuple[WeighedLanes, WeightedLaneEnds]:
+    """What answers in every lane, and what is beyond the bounds that it makes."""
+    kernels, chunks = _lane_weighing(chunks, dtype)
+    return kernels.pick_and_ends(chunks, dtype, axes, wanted, bounds_of, most)
 
 
 def _lane_weighing(

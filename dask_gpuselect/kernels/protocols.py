@@ -6,7 +6,7 @@ the functions do is said in `kernels.reference`, to which the others are held.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
@@ -207,6 +208,25 @@ class LaneWeighing(Protocol):
         axes: tuple[int, ...],
         brackets: WeightBrackets,
     ) -> WeightTally: ...
+
+    def ends(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        bounds: Bounds,
+        most: int,
+    ) -> WeightedLaneEnds: ...
+
+    def pick_and_ends(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        wanted: Wanted,
+        bounds_of: Callable[[WeighedLanes], Bounds],
+        most: int,
+    ) -> tuple[WeighedLanes, WeightedLaneEnds]: ...
 
 
 class LanePasses(Protocol):

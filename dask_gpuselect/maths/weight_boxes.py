@@ -3,7 +3,6 @@ what is there by exact sums. Plain NumPy on the host; see `boxes`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -27,7 +26,6 @@ from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.weight_brackets import Reach, WeightEnvelope, summed_between
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
-    POINT,
     ExactSums,
     WeightedBrackets,
     WeightedCuts,
@@ -146,15 +144,3 @@ def _above(order: InOrder, found: Found) -> int:
         return 0
     last = largest_to(found.fences[1], order.brackets.ends.dtype)
     return order.tally.weight - (0 if last is None else order.upto(last))
-
-
-def rounded_sums(weights: Sequence[int]) -> NDArray[np.float64]:
-    """Exact sums as float64, each rounded once; inf beyond the largest."""
-    return np.array([_rounded(weight) for weight in weights], np.float64)
-
-
-def _rounded(weight: int) -> float:
-    try:
-        return weight / (1 << POINT)
-    except OverflowError:
-        return math.inf

@@ -8,7 +8,8 @@ bound what is lost; and the second load adds up without rounding at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -187,3 +188,15 @@ def _integers(table: IntArray) -> ExactSums:
     found = np.empty(len(table), object)
     found[:] = [integer(row) for row in table]
     return found
+
+
+def rounded_sums(weights: Iterable[int]) -> NDArray[np.float64]:
+    """Exact sums as float64, each rounded once; inf beyond the largest."""
+    return np.array([_rounded(weight) for weight in weights], np.float64)
+
+
+def _rounded(weight: int) -> float:
+    try:
+        return weight / (1 << POINT)
+    except OverflowError:
+        return math.inf

@@ -59,14 +59,14 @@ class WeightedLaneQuantiles(LaneQuestion):
         return len(self.q)
 
     @property
-    def _wanted(self) -> Wanted:
+    def wanted(self) -> Wanted:
         # The estimator of type 7 is rounded once, and so to the answers' type.
         return Wanted(self.q, self.method, self.dtype)
 
     def answer(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
     ) -> Any:
-        found = kernels.weighed_lanes(chunks, dtype, axes, self._wanted)
+        found = kernels.weighed_lanes(chunks, dtype, axes, self.wanted)
         return in_kind(self.finished(found), chunks[0].values)
 
     @property
@@ -74,7 +74,7 @@ class WeightedLaneQuantiles(LaneQuestion):
         return Steps(
             kernels.lane_weight_cuts,
             lane_weight_cuts.merge,
-            partial(lane_weight_cuts.narrowed, wanted=self._wanted),
+            partial(lane_weight_cuts.narrowed, wanted=self.wanted),
             kernels.lane_weight_tally,
             lane_weight_cuts.merge_tallies,
             lane_weight_cuts.answers,
@@ -89,14 +89,19 @@ class WeightedLaneQuantiles(LaneQuestion):
         if self.method != "inverted_cdf":
             dtype = self.dtype
         # What answers is chosen: what is left is to tell of lanes that have no answer.
-        chosen = Quantiles(
-            self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype, if_none=self.if_none
+        about = self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype
+        return self._told(
+            Quantiles(*about, if_none=self.if_none),
+            Lanes(lower, lower, found.numbers.valid, found.numbers.missing),
         )
-        return chosen.lane_answer(Lanes(lower, lower, found.numbers.valid, found.numbers.missing))
+
+    def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
+        """The answers, with a warning or an error for lanes that have none."""
+        return chosen.lane_answer(found)
 
     @property
     def n_brackets(self) -> int:
-        return self._wanted.n_brackets
+        return self.wanted.n_brackets
 
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize

@@ -307,6 +307,101 @@ def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
         describe_boxplot(w * 2, weights=w).compute(scheduler="sync")
 
 
+# --- Lanes ----------------------------------------------------------------------------------------
+
+SHAPE = (90, 4, 5)
+LIMIT = "dask_gpuselect.column-limit"
+PLANS = {"column": "1 GiB", "passes": "9 kB"}
+
+
+def alone(a: NDArray[Any], w: NDArray[Any], **asked: Any) -> list[Box]:
+    """The box of each lane along the first axis, of all its elements: another plan."""
+    lanes, weights = (each.reshape(len(each), -1).T.copy() for each in (a, w))
+    return [
+        describe_boxplot(lane, weights=weight, **asked)[0]
+        for lane, weight in zip(lanes, weights, strict=True)
+    ]
+
+
+def assert_lanes(found: Boxplot, wanted: list[Box]) -> None:
+    assert len(found) == len(wanted)
+    for box, other in zip(found, wanted, strict=True):
+        assert_same_box(box, other)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("method", WEIGHTED)
+@pytest.mark.parametrize("name", ["lognormal", "counts", "one heavy", "every magnitude"])
+def test_lanes_are_as_alone(backend: Backend, name: str, method: str, plan: str) -> None:
+    a = np.round(normal(1800) ** 3, 1).reshape(SHAPE)
+    a[5:9, 1] = np.nan
+    a[3, 2, 2], a[4, 2, 2], a[:, 3, 3] = np.inf, -np.inf, np.nan
+    w = WEIGHTS[name](1800).reshape(SHAPE)
+    asked: dict[str, Any] = {"method": method, "max_fliers": 6, "whis": 0.5}
+    wanted = alone(a, w, **asked)
+    with dask.config.set({LIMIT: PLANS[plan]}):
+        x, v = backend.lazy(a, (31, 3, 4)), backend.lazy(w, (50, 4, 5))
+        lazy = describe_boxplot(x, 0, weights=v, **asked)
+        assert lazy.shape == (4, 5)
+        assert_lanes(lazy.compute(), wanted)
+    assert_lanes(
+        describe_boxplot(backend.asarray(a), 0, weights=backend.asarray(w), **asked), wanted
+    )
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("dtype", ["f4", "i8", "u8", "i2"])
+@pytest.mark.parametrize("rule", RULES)
+def test_lanes_of_any_dtype(rule: str, dtype: str, plan: str) -> None:
+    a = make("normal" if dtype == "f4" else "whole range", dtype, 1800).reshape(SHAPE)
+    w = WEIGHTS["beyond 2**53" if dtype == "i8" else "uniform"](1800).reshape(SHAPE)
+    asked = RULES[rule] | {"method": DISCRETE}
+    with dask.config.set({LIMIT: PLANS[plan]}):
+        found = describe_boxplot(da.from_array(a, chunks=(31, 3, 4)), 0, weights=w, **asked)
+        assert_lanes(found.compute(), alone(a, w, **asked))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_ties_where_fliers_are_cut_off(plan: str) -> None:
+    """Few different values: what is kept ends among equal elements of all parts."""
+    a = np.floor(uniform(1800) ** 3 * 9).reshape(SHAPE)
+    w = WEIGHTS["lognormal"](1800).reshape(SHAPE)
+    for most in (0, 1, 2, 7):
+        asked: dict[str, Any] = {"max_fliers": most, "whis": 0, "method": DISCRETE}
+        with dask.config.set({LIMIT: PLANS[plan]}):
+            found = describe_boxplot(da.from_array(a, chunks=(31, 3, 4)), 0, weights=w, **asked)
+            assert_lanes(found.compute(), alone(a, w, **asked))
+
+
+def test_lanes_with_masks_and_weights_of_an_axis() -> None:
+    a, w = normal(1800).reshape(SHAPE), WEIGHTS["uniform"](90)
+    mask = uniform(1800).reshape(SHAPE) < 0.6
+    found = describe_boxplot(da.from_array(a, chunks=(31, 3, 4)), 0, weights=w, where=mask)
+    for place in np.ndindex(4, 5):
+        index = (slice(None), *place)
+        (wanted,) = describe_boxplot(a[index], weights=w, where=mask[index])
+        assert_same_box(found[place], wanted)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_loads_of_lanes(plan: str) -> None:
+    source, weights = Source((4000, 6)), Source((4000, 6))
+    with dask.config.set({LIMIT: {"column": "1 GiB", "passes": "150 kB"}[plan]}):
+        describe_boxplot(source.lazy((500, 6)), 0, weights=weights.lazy((700, 6))).compute()
+    most = {"column": {1}, "passes": {3}}[plan]
+    assert set(source.loads.values()) == most
+    assert set(weights.loads.values()) == ({1} if plan == "column" else {3})
+
+
+def test_a_lane_without_weight() -> None:
+    w = np.ones((6, 2))
+    w[:, 1] = 0
+    with pytest.raises(ValueError, match="all zero"):
+        describe_boxplot(np.ones((6, 2)), 0, weights=w)
+
+
 # --- Several arrays, and what is refused ----------------------------------------------------------
 
 

@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import to_host, transposed
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.few import slabs
+from dask_gpuselect.kernels.cpu.lane_weight_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weight_cuts, lane_weights
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_ends import Bounds
 from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
+from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes
 
 TILE = 1 << 18  # elements that are sorted together
@@ -63,6 +66,39 @@ def tally(
 ) -> WeightTally:
     """Sums of the weights of every lane at its brackets, and candidates."""
     return _of_each(sorted_lanes(chunks, dtype, axes), lane_weight_cuts.tally_of_sorted, brackets)
+
+
+def ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    bounds: Bounds,
+    most: int,
+) -> WeightedLaneEnds:
+    """What is beyond the bounds of every lane, with the values of at most so many elements of each
+    side."""
+    found, start = [], 0
+    for table in sorted_lanes(chunks, dtype, axes):
+        stop = start + len(table.values)
+        found.append(ends_of_sorted(table, bounds[start:stop], most))
+        start = stop
+    return WeightedLaneEnds.joined(found)
+
+
+def pick_and_ends(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    wanted: Wanted,
+    bounds_of: Callable[[WeighedLanes], Bounds],
+    most: int,
+) -> tuple[WeighedLanes, WeightedLaneEnds]:
+    """What answers, and what is beyond the bounds that it makes. Lanes are sorted once."""
+    picked, found = [], []
+    for table in sorted_lanes(chunks, dtype, axes):
+        picked.append(lane_weights.pick(table, wanted))
+        found.append(ends_of_sorted(table, bounds_of(picked[-1]), most))
+    return lane_weight_cuts.join(picked), WeightedLaneEnds.joined(found)
 
 
 def _of_each(

@@ -626,8 +626,8 @@ def _add_products(
         for k in range(run.size):
             i = np.int64(cell[k] - leaf)
             if summed[i] and not (i < n_ends and run[k] == ends[i]):
-                size, begin, is_negative = _whole(run[k], held)
-                weight, begin_of_weight, _ = _whole(weights[start + k], held)
+                size, begin, is_negative = whole_number(run[k], held)
+                weight, begin_of_weight, _ = whole_number(weights[start + k], held)
                 _add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
         if start % CARRY_EVERY == 0:
             for row in digits:
@@ -649,16 +649,25 @@ def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any)
             n_high += x[k] > 0
             n_low += x[k] < 0
             continue
-        size, begin, is_negative = _whole(x[k], held)
-        weight, begin_of_weight, _ = _whole(weights[k], held)
-        add_at(weight_sum, 0, np.int64(weight), begin_of_weight)
-        _add_product(total, size, weight, begin + begin_of_weight, is_negative)
-        low, high = _squared(size)
-        begin = 2 * begin + begin_of_weight
-        _add_product(square, low, weight, begin, False)
-        if high:
-            _add_product(square, high, weight, begin + 64, False)
+        weight, begin, _ = whole_number(weights[k], held)
+        add_moment(x[k], weight, begin, held, weight_sum, total, square)
     return n_high, n_low
+
+
+@register_jitable
+def add_moment(
+    value: Any, weight: Any, begin: Any, held: Any, weight_sum: Any, total: Any, square: Any
+) -> None:
+    """Add a weight, from which bit on, its product with a finite element, and that with its
+    square."""
+    size, begin_of_size, is_negative = whole_number(value, held)
+    add_at(weight_sum, 0, np.int64(weight), begin)
+    _add_product(total, size, weight, begin_of_size + begin, is_negative)
+    low, high = _squared(size)
+    begin = 2 * begin_of_size + begin
+    _add_product(square, low, weight, begin, False)
+    if high:
+        _add_product(square, high, weight, begin + 64, False)
 
 
 @register_jitable
@@ -672,7 +681,7 @@ def _squared(size: Any) -> Any:
 
 
 @by_types
-def _whole(value: Any, held: Any) -> Any:
+def whole_number(value: Any, held: Any) -> Any:
     """The size of a finite number as a whole number, where in a sum its lowest bit is, and whether
     it is negative."""
 

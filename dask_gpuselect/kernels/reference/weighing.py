@@ -86,7 +86,7 @@ def as_weights(weights: Array) -> Array:
             raise ValueError(NEGATIVE)
         if not bool(xp.all(xp.isfinite(weights))):
             raise ValueError(NOT_FINITE)
-    elif not is_kind(weights, "bool") and weights.shape[0]:
+    elif not is_kind(weights, "bool") and math.prod(weights.shape):
         if int(xp.min(weights)) < 0:
             raise ValueError(NEGATIVE)
         most = int(xp.max(weights))

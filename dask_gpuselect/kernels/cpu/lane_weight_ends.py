@@ -1,0 +1,179 @@
+"""What is beyond the bounds of sorted lanes whose elements weigh, compiled by Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.cpu.moments import add_at
+from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
+from dask_gpuselect.kernels.cpu.weighing import add_moment, whole_number
+from dask_gpuselect.kernels.reference import weighing as reference
+from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.lane_ends import Bounds
+from dask_gpuselect.maths.lane_weight_ends import HeavyEnds, WeightedLaneEnds
+from dask_gpuselect.maths.lane_weights import SortedLanes
+from dask_gpuselect.maths.moments import CUBE_DIGITS, DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, integer
+from dask_gpuselect.maths.weights import ExactSums, exact_sums
+
+
+def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> WeightedLaneEnds:
+    """What is beyond the bounds of each lane, with the values of at most so many elements of each
+    side."""
+    rows, valid = lanes.values, lanes.numbers.valid
+    n_lanes = len(rows)
+    counts = np.zeros((6, n_lanes), np.int64)
+    ends = np.empty((4, n_lanes), rows.dtype)
+    ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
+    _compiled(_look_at_sorted, rows.dtype)(rows, valid, bounds.low, bounds.high, most, counts, ends)
+    n_low, n_high, n_above, n_below, kept_low, kept_high = counts
+    below, inside, above, *sums = _sums(lanes, n_low, n_high)
+    low, high = (
+        HeavyEnds.of(weight, lane, rows[lane, place], lanes.weights[lane, place])
+        for weight, (lane, place) in (
+            (below, _outermost(kept_low, np.zeros_like(valid), 1)),
+            (above, _outermost(kept_high, valid - 1, -1)),
+        )
+    )
+    finite, total, square = sums
+    least, largest, first, last = ends
+    return WeightedLaneEnds(
+        numbers=lanes.numbers,
+        least=least,
+        most=largest,
+        low=first,
+        high=last,
+        weight=below + inside + above,
+        beyond_low=low,
+        beyond_high=high,
+        n_high=n_above,
+        n_low=n_below,
+        finite=finite,
+        total=total,
+        square=square,
+    )
+
+
+def _outermost(kept: IntArray, start: IntArray, step: int) -> tuple[IntArray, IntArray]:
+    """The lanes and places of so many elements of each lane, from a place on."""
+    lane = np.repeat(np.arange(len(kept)), kept)
+    number = np.arange(len(lane)) - np.repeat(np.cumsum(kept) - kept, kept)
+    return lane, start[lane] + step * number
+
+
+def _look_at_sorted(
+    rows: Any, valid: Any, low: Any, high: Any, most: int, counts: Any, ends: Any
+) -> None:
+    """Counts of every row, its extremes, and its nearest elements inside the bounds."""
+    for i in range(rows.shape[0]):
+        row, n = rows[i], valid[i]
+        if n == 0:
+            continue
+        # Nothing is beyond NaN, and nothing inside.
+        n_low = first_from(row, 0, n, low[i])
+        n_upto = first_behind(row, 0, n, high[i]) if high[i] == high[i] else n
+        n_high = n - n_upto
+        counts[0, i], counts[1, i] = n_low, n_high
+        counts[2, i] = n - first_from(row, 0, n, np.inf)
+        counts[3, i] = first_behind(row, 0, n, -np.inf)
+        ends[0, i], ends[1, i] = row[0], row[n - 1]
+        if low[i] == low[i] and n_low < n:
+            ends[2, i] = row[n_low]
+        if high[i] == high[i] and n_upto > 0:
+            ends[3, i] = row[n_upto - 1]
+        # With what equals the last that is kept.
+        kept = min(n_low, most)
+        while 0 < kept < n_low and row[kept] == row[kept - 1]:
+            kept += 1
+        counts[4, i] = kept
+        kept = min(n_high, most)
+        while 0 < kept < n_high and row[n - 1 - kept] == row[n - kept]:
+            kept += 1
+        counts[5, i] = kept
+
+
+# --- Exact sums -----------------------------------------------------------------------------------
+
+
+def _sums(lanes: SortedLanes, n_low: IntArray, n_high: IntArray) -> Iterator[ExactSums]:
+    """What weighs below the bounds, inside and above, of each lane; then the sums of `Moments`."""
+    rows, weights, valid = lanes.values, lanes.weights, lanes.numbers.valid
+    if weights.dtype != np.float64:
+        yield from _sums_of_integers(lanes, n_low, n_high)
+        return
+    sizes = (3 * TOTAL_DIGITS, TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)
+    tables = [np.zeros((len(rows), size), np.int64) for size in sizes]
+    _compiled(_add_rows, rows.dtype)(rows, weights, valid, n_low, n_high, *tables)
+    thirds = tables[0].reshape(len(rows), 3, TOTAL_DIGITS)
+    for table in (*thirds.transpose(1, 0, 2), *tables[1:]):
+        yield _integers(table)
+
+
+def _add_rows(
+    rows: Any,
+    weights: Any,
+    valid: Any,
+    n_low: Any,
+    n_high: Any,
+    parts: Any,
+    finite: Any,
+    total: Any,
+    square: Any,
+) -> None:
+    """Add up the elements of every row, in digits of its own."""
+    held = np.empty(1, np.float64)
+    for i in range(rows.shape[0]):
+        first_above = valid[i] - n_high[i]
+        for j in range(valid[i]):
+            weight, begin, _ = whole_number(weights[i, j], held)
+            part = np.int64(j >= n_low[i]) + np.int64(j >= first_above)
+            add_at(parts[i], -part * TOTAL_DIGITS, np.int64(weight), begin)
+            if np.isfinite(rows[i, j]):
+                add_moment(rows[i, j], weight, begin, held, finite[i], total[i], square[i])
+
+
+def _sums_of_integers(lanes: SortedLanes, n_low: IntArray, n_high: IntArray) -> Iterator[ExactSums]:
+    """The same, of weights beyond 2**53: by NumPy."""
+    valid = lanes.numbers.valid
+    n_lanes, n = lanes.values.shape
+    place = np.arange(n)
+    is_valid = place < valid[:, None]
+    part = (place >= n_low[:, None]).astype(np.int64) + (place >= (valid - n_high)[:, None])
+    lane = np.broadcast_to(np.arange(n_lanes)[:, None], (n_lanes, n))[is_valid]
+    values, weights = lanes.values[is_valid], lanes.weights[is_valid]
+    yield from exact_sums(weights, 3 * lane + part[is_valid], 3 * n_lanes).reshape(-1, 3).T
+    found = [reference.moments(values[lane == i], weights[lane == i]) for i in range(n_lanes)]
+    for name in ("n", "total", "square"):
+        column = np.empty(n_lanes, object)
+        column[:] = [getattr(each, name) for each in found]
+        yield column
+
+
+def _integers(table: NDArray[np.int64]) -> ExactSums:
+    """The numbers whose digits are in the rows, most of which are zero."""
+    some = np.flatnonzero(table.any(axis=0))
+    found = np.zeros(len(table), object)
+    if len(some):
+        first, stop = int(some[0]), int(some[-1]) + 1
+        found[:] = [integer(row) << DIGIT * first for row in table[:, first:stop]]
+    return found
+
+
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    del values_out
+    rows, table = types.Array(values.dtype, 2, "A"), types.Array(values.dtype, 2, "C")
+    weights = types.Array(types.float64, 2, "A")
+    numbers, digits = types.Array(types.int64, 2, "C"), types.Array(types.int64, 2, "C")
+    reals = types.Array(types.float64, 1, "A", readonly=True)
+    places = types.Array(types.int64, 1, "A", readonly=True)
+    sums = (digits, digits, digits, digits)
+    return {
+        _look_at_sorted: (rows, places, reals, reals, types.int64, numbers, table),
+        _add_rows: (rows, weights, places, places, places, *sums),
+    }
