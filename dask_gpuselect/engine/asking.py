@@ -171,7 +171,8 @@ def plan(asking: Asking) -> Plan:
     asking = by_group(asking)
     if asking.is_whole:
         return plan_all(asking.array, asking.question)
-    return plan_lanes(asking.array, asking.axes, asking.lanes)
+    how = {"is_one_lane": asking.is_one_lane}
+    return plan_lanes(asking.array, asking.axes, asking.lanes, **how)
 
 
 def mapped(

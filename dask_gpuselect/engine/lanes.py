@@ -51,7 +51,7 @@ def ask_lanes(
         Whether each block is a `Seen`, for a caller who loads the array again.
     """
     axes = shape.axes
-    plan = plan_lanes(x, axes, question)
+    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
     composed = question.composed(x, label, shape) if plan.parts else None
     if composed is not None:
         return composed

@@ -10,6 +10,8 @@ import numpy as np
 from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
+    check_data,
+    check_known,
     public,
     reduced_axes,
 )
@@ -17,15 +19,14 @@ from dask_gpuselect.arrays import is_array, to_host
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.asking import Asking, ask
+from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouped, Grouping
-from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.groups.counts import LaneCounts
 from dask_gpuselect.groups.labels import grouping_by_labels, grouping_by_windows, laid_out
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread
 
 
-@public("a", many=("by",))
 def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupBy:
     """The groups of an array's elements that share a label, of which quantiles are asked.
 
@@ -90,6 +91,9 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     array([[5., 6.],
            [3., 4.]])
     """
+    check_data(a, "a")
+    check_known(axis, "axis")
+    check_known(groups, "groups")
     axes, grouping, names = _grouping(a, by, axis, groups)
     if not grouping.n_groups:
         raise ValueError("there are no groups: every label is missing, or none is wanted")
@@ -159,8 +163,7 @@ class GroupBy:
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """The number of elements of each group that are not NaN and not left out; int64."""
-        array = as_accompanied(Grouped(self._array, self._grouping), where, nodata)
-        return ask(Asking(array, LaneCounts(), self._axes, np.dtype(np.int64)), "count")
+        return self._ask(_count, where=where, nodata=nodata)
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """A box for each group: see `dask_gpuselect.describe_boxplot`."""
@@ -168,19 +171,28 @@ class GroupBy:
         return found
 
 
+@public("a", "where")
+def _count(a: Any, *, axis: Axis, where: Any, nodata: Any) -> Any:
+    array = as_accompanied(a, where, nodata)
+    return ask(Asking(array, LaneCounts(), reduced_axes(axis, a.ndim), np.dtype(np.int64)), "count")
+
+
 def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...], Grouping, Any]:
     """The reduced axes, the groups along them, and what these are called."""
     shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
     axes = reduced_axes(axis, len(shape))
     if isinstance(by, Mapping):
+        check_known(dict(by), "by")
         return axes, *grouping_by_windows(by, groups, tuple(shape[each] for each in axes))
     several = by if isinstance(by, tuple) else (by,)
+    for each in several:
+        check_data(each, "by")
     how: dict[str, Any] = {"is_axis_given": axis is not None}
     labels = [laid_out(_as_labels(each), shape, axes, **how) for each in several]
     return axes, *grouping_by_labels(labels, groups)
 
 
 def _as_labels(by: Any) -> Any:
-    if isinstance(by, DaskArray):
-        return by
+    if is_lazy_array(by):
+        return as_source(by)
     return np.asarray(to_host(by) if is_array(by) else by)
