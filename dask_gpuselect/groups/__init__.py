@@ -1,5 +1,5 @@
 """Exact statistics of groups: the elements that share a label."""
 
-from dask_gpuselect.groups.groupby import GroupBy, groupby
+from dask_gpuselect.groups.functions import GroupBy, groupby
 
 __all__ = ["GroupBy", "groupby"]

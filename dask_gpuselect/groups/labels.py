@@ -34,8 +34,8 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
     given, wanted = tuple(by.shape), tuple(shape[axis] for axis in axes)
     if len(given) == 1 and not is_axis_given and len(shape) > 1:
         raise ValueError(
-            f"the labels are one-dimensional, and the data are of shape {shape}: axis must say "
-            "along which of its axes they are"
+            f"by is one-dimensional, and the data are of shape {shape}: axis must say along which "
+            "of its axes the labels are"
         )
     if given == wanted:
         return by
@@ -45,13 +45,13 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
             differs = [i for i, n in enumerate(full) if n > 1 and i not in axes]
             if differs:
                 raise ValueError(
-                    f"the labels differ along axis {differs[0]}, which is not reduced: each lane "
-                    "has to have the same"
+                    f"by has labels that differ along axis {differs[0]}, which is not reduced: "
+                    "each lane has to have the same"
                 )
             return by.reshape(tuple(full[axis] for axis in axes))
     raise ValueError(
-        f"labels of shape {given} fit neither the data, of shape {shape}, nor their axes {axes}, "
-        f"of shape {wanted}"
+        f"by has labels of shape {given}, which fit neither the data, of shape {shape}, nor their "
+        f"axes {axes}, of shape {wanted}"
     )
 
 
@@ -76,7 +76,7 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
         codes, names = numbered(given, groups)
         return Grouping(codes, len(names)), names
     if groups is None:
-        raise ValueError("the labels are lazy: groups must say which of them there are")
+        raise ValueError("by is lazy: groups must say which labels there are")
     names = _names(groups)
     codes = map_blocks(partial(_codes_among, names=names), given, dtype=np.int64, meta=EMPTY)
     return Grouping(codes, len(names)), names
@@ -151,7 +151,7 @@ def _combined(labels: Sequence[Any], groups: Any) -> tuple[Grouping, list[tuple[
     """The groups of combinations of labels that are there, in the order of the first, then of the
     second."""
     if any(isinstance(each, DaskArray) for each in labels):
-        raise TypeError("labels of several kinds must be known: compute them first")
+        raise TypeError("by is lazy: labels of several kinds must be known, so compute them first")
     shape = np.broadcast_shapes(*(each.shape for each in labels))
     found = [numbered(np.broadcast_to(each, shape), None) for each in labels]
     sizes = [len(names) for _, names in found]

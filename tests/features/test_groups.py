@@ -304,7 +304,7 @@ def test_labels_are_loaded_with_what_they_are_made_of() -> None:
 
 A = np.arange(24.0).reshape(6, 4)
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "too few labels": (lambda: groupby(A, [1, 2, 3], 0), ValueError, r"\(3,\) fit neither"),
+    "too few labels": (lambda: groupby(A, [1, 2, 3], 0), ValueError, r"\(3,\), which fit neither"),
     "no axis": (lambda: groupby(A, [1] * 6), ValueError, "axis must say"),
     "another axis": (lambda: groupby(A, [1] * 6, 1), ValueError, "fit neither"),
     "differ": (lambda: groupby(A, A.astype(int), 0), ValueError, "differ along axis 1"),
