@@ -204,6 +204,7 @@ COMPILED = {
             "draws",
             "fingerprints",
             "lane_ends",
+            "lane_weight_ends",
             "lane_passes",
             "long_lanes",
             "measures",
