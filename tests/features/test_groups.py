@@ -27,6 +27,8 @@ from tests.backends import Backend
 from tests.data import normal, uniform
 from tests.sources import Source
 
+pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
+
 SHAPE = (60, 5, 6)
 LABELS = np.floor(uniform(60) * 4).astype(int)
 LIMIT = "dask_gpuselect.column-limit"
