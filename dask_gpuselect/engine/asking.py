@@ -81,7 +81,10 @@ class Asking:
     def lanes(self) -> LaneQuestion:
         """What is asked of every lane."""
         lanes: LaneQuestion = self.question.lanes
-        return lanes if self.grouping is None else GroupedLanes(lanes, self.grouping)
+        if self.grouping is None:
+            return lanes
+        # The labels are loaded with the data: no task has to carry them.
+        return GroupedLanes(lanes, replace(self.grouping, codes=None))
 
     @property
     def shape_of_lanes(self) -> tuple[float, ...]:

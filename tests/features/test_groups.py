@@ -3,6 +3,7 @@ groups."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -300,6 +301,19 @@ def test_labels_are_loaded_with_what_they_are_made_of() -> None:
         found = groupby(x, (x > 0.5).astype(int), groups=[0, 1]).median()
         found.compute()
     assert set(source.loads.values()) == {2}
+
+
+def test_tasks_do_not_carry_the_labels() -> None:
+    """A graph is as large as one of quantiles, but for what makes the labels."""
+    x = da.from_array(normal(40_000).reshape(-1, 4), chunks=(500, 1))
+    labels = np.arange(10_000) % 3
+    for by in (labels, da.from_array(labels, chunks=1000)):
+        found = groupby(x, by, 0, groups=[0, 1, 2]).median()
+        tasks = [
+            task for key, task in found.dask.items() if str(key[0]).startswith("median-column")
+        ]
+        assert len(tasks) == 4
+        assert max(len(pickle.dumps(task)) for task in tasks) < 20_000
 
 
 # --- What is refused ------------------------------------------------------------------------------
