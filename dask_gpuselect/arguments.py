@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from itertools import chain, repeat
 from typing import Any, ParamSpec, TypeVar
@@ -35,6 +36,7 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.engine.companions import accompanied, as_lazy
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
+from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.quiet import quiet
@@ -149,6 +151,8 @@ def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any]
     """A value, or what it is made of by tuples, lists and dicts, with a function of some of it."""
     if is_one(value):
         return function(value)
+    if isinstance(value, Grouped):
+        return replace(value, array=replaced(value.array, is_one, function))
     if type(value) is dict:
         return {key: replaced(each, is_one, function) for key, each in value.items()}
     if isinstance(value, list | tuple) and not PLAIN.issuperset(map(type, value)):
@@ -159,6 +163,8 @@ def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any]
 
 def _each(value: Any) -> Iterable[Any]:
     """The arrays of what may be several."""
+    if isinstance(value, Grouped):
+        return [value.array]
     if isinstance(value, Mapping) and not is_dask_collection(value):
         return list(value.values())
     is_several = isinstance(value, list | tuple) and not PLAIN.issuperset(map(type, value))
@@ -209,6 +215,8 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
 
 def check_data(value: Any, name: str) -> None:
     """Raise for data that is lazy and no dask array, holds lazy values in a list, or has a unit."""
+    if isinstance(value, Grouped):
+        value = value.array
     if is_lazy_array(value):
         check_no_unit(value._meta, name)
         return
@@ -254,6 +262,8 @@ def is_masked(a: Any) -> bool:
 
 def if_all_left_out(a: Any, where: Any, nodata: Any) -> str:
     """What answers are where no element takes part: as `Quantiles.if_none` has it."""
+    if isinstance(a, Grouped):  # groups may be empty
+        return "masked" if is_masked(a.array) else "missing"
     is_whole = (where is None or where is True) and nodata is None
     return "masked" if is_masked(a) else "empty" if is_whole else "missing"
 
@@ -278,6 +288,8 @@ def as_accompanied(
     -------
     dask array, array or Accompanied
     """
+    if isinstance(a, Grouped):
+        return replace(a, array=as_accompanied(a.array, where, nodata, weights, axis))
     if where is True:
         where = None
     if is_masked(a) and any(isinstance(each, DaskArray) for each in (where, weights)):

@@ -18,6 +18,7 @@ import numpy as np
 from dask_gpuselect.arguments import holds_lazy, is_masked
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.engine.expressions import homes, is_lazy_array
+from dask_gpuselect.groups import functions as groups
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
 from dask_gpuselect.sorting import binning
@@ -90,6 +91,7 @@ class Exact:
     quantile_bins = _method(binning.quantile_bins)
     digitize = _method(binning.digitize)
     explain = _method(quantiles.explain)
+    groupby = _method(groups.groupby)
 
 
 class _Accessor:

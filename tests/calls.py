@@ -19,7 +19,7 @@ import numpy as np
 import dask_gpuselect
 import dask_gpuselect.dataframe
 import dask_gpuselect.xarray
-from dask_gpuselect import distribution, methods, neighbors, robust
+from dask_gpuselect import distribution, groups, methods, neighbors, robust
 from dask_gpuselect.distribution import (
     EmpiricalDistribution,
     EstimatedDistribution,
@@ -88,6 +88,7 @@ KNOWN: dict[str, Any] = {
     "return_distance": True,
     "dim": None,
     "nodata": None,
+    "groups": [0, 2],
 }
 
 # How those of sequences are given, where that is another value.
@@ -183,6 +184,7 @@ def calls() -> dict[str, Call]:
         (robust, "robust."),
         (neighbors, "neighbors."),
         (distribution, "distribution."),
+        (groups, "groups."),
     ):
         for name in module.__all__:
             if inspect.isfunction(getattr(module, name)):
@@ -194,6 +196,10 @@ def calls() -> dict[str, Call]:
             found[name] = _function(last, function)
     del found["to_gpu"], found["enable"], found["disable"]
     how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
+    labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
+    found["groups.groupby"] = Call(
+        lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
+    )
     found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
@@ -210,7 +216,7 @@ def calls() -> dict[str, Call]:
             for key, parameter in list(signature.items())[1:]:
                 if parameter.kind is not parameter.VAR_POSITIONAL:
                     known[key] = KNOWN.get(key)
-            data = {"bins": [1.0, 2.0]} if name == "digitize" else {}
+            data = {key: SECOND[key] for key in SECOND if key in known}
             data |= {key: None for key in COMPANIONS if key in known}
             known = {key: value for key, value in known.items() if key not in data}
 
@@ -254,7 +260,8 @@ def calls() -> dict[str, Call]:
     return found
 
 
-SPECIAL = {"to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
+SECOND = {"bins": [1.0, 2.0], "by": np.arange(12).reshape(A.shape) % 3}
+SPECIAL = {"groupby", "to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
 
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
@@ -338,6 +345,7 @@ def public() -> set[str]:
         (robust, "robust."),
         (neighbors, "neighbors."),
         (distribution, "distribution."),
+        (groups, "groups."),
     ):
         for name in module.__all__:
             item = getattr(module, name)

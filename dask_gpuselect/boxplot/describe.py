@@ -15,7 +15,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
-from dask_gpuselect.engine.asking import Asking, ask_each
+from dask_gpuselect.engine.asking import Asking, ask_each, by_group
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS, check_method
@@ -156,11 +156,9 @@ def describe_boxplot(
     askings = []
     for array, its_where, its_weights in zip(arrays, *companions, strict=True):
         described = as_accompanied(array, its_where, nodata, its_weights, axis)
-        askings.append(_asking(described, axis, kind, rule, nan_policy))
+        askings.append(by_group(_asking(described, axis, kind, rule, nan_policy)))
     sources = [
-        BoxSource(
-            name, method, tuple(s for i, s in enumerate(each.array.shape) if i not in each.axes)
-        )
+        BoxSource(name, method, each.shape_of_lanes)
         for name, each in zip(names, askings, strict=True)
     ]
     return Boxplot.of(ask_each(askings, "boxplot"), sources, labels)

@@ -187,8 +187,7 @@ class LaneBoxQuestion(Quantiles):
         shape: AnswerAxes,
     ) -> Boxes:
         """The boxes of a block of the data of that shape."""
-        kept = tuple(size for axis, size in enumerate(block) if axis not in shape.axes)
-        boxes = Boxes.of_lanes(q, ends, kept, self.rule).in_dtype(dtype)
+        boxes = Boxes.of_lanes(q, ends, shape.kept(block), self.rule).in_dtype(dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 

@@ -226,6 +226,15 @@ class Boxes(Arrays):
         ]
         return cls.concatenated(rows, axis=-len(grid))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.n.shape
+
+    def reshape(self, shape: tuple[int, ...]) -> Boxes:
+        """In another shape, in C order."""
+        columns = {name: getattr(self, name).reshape(shape) for name in COLUMNS}
+        return replace(self, **columns)
+
     def in_dtype(self, dtype: np.dtype[Any]) -> Boxes:
         """With elements, that were of `selection_dtype`, in the dtype of the data."""
         names = ("min", "max", "low", "high", "fliers")

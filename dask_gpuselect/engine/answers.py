@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,12 +57,20 @@ class AnswerAxes:
         The dimensions of the data, and those of them that are reduced.
     keepdims, is_scalar
         Whether the reduced axes stay, with size 1; whether the axis of the answers is left out.
+    n_groups
+        Of how many groups there are answers: their axis stands where the first reduced one stood.
+        None if all elements of a lane are one.
+    is_one_lane
+        Whether the first axis of the data, which is not reduced, is there to make one lane of all
+        elements: no answer has it.
     """
 
     ndim: int
     axes: tuple[int, ...]
     keepdims: bool
     is_scalar: bool
+    n_groups: int | None = None
+    is_one_lane: bool = False
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -71,15 +79,34 @@ class AnswerAxes:
         labels = [] if self.is_scalar else [self.ndim]
         for axis in range(self.ndim):
             if axis not in self.axes:
-                labels.append(axis)
-            elif self.keepdims:
+                if axis or not self.is_one_lane:
+                    labels.append(axis)
+            elif self.keepdims or self._group_label == self.ndim + 1 + axis:
                 labels.append(self.ndim + 1 + axis)
         return tuple(labels)
 
+    @property
+    def _group_label(self) -> int | None:
+        return None if self.n_groups is None else self.ndim + 1 + self.axes[0]
+
+    @property
+    def group_axis(self) -> int:
+        """Of the answer."""
+        assert self._group_label is not None
+        return self.labels.index(self._group_label)
+
+    @property
+    def of_one_group(self) -> AnswerAxes:
+        """The axes of the answer about one group, before those of all are put together: all there
+        are."""
+        return replace(self, keepdims=True, n_groups=None, is_one_lane=False)
+
     def new_axes(self, n_answers: int) -> dict[int, int]:
         """The sizes of the axes that are not the data's."""
-        new = (label for label in self.labels if label >= self.ndim)
-        return {label: n_answers if label == self.ndim else 1 for label in new}
+        sizes = {self.ndim: n_answers}
+        if self._group_label is not None:
+            sizes[self._group_label] = self.n_groups or 0
+        return {label: sizes.get(label, 1) for label in self.labels if label >= self.ndim}
 
     def chunks(self, x: DaskArray, n_answers: int) -> tuple[tuple[int, ...], ...]:
         """Of the answer about the chunks of `x`."""
@@ -92,10 +119,13 @@ class AnswerAxes:
 
     def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """The answers ``(n_answers, n_lanes)`` for a block of that shape, with these axes."""
-        kept = [
+        answer = namespace(answer).reshape(answer, (answer.shape[0], *self.kept(block)))
+        return answer[0, ...] if self.is_scalar else answer
+
+    def kept(self, block: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes that are left of a block of that shape."""
+        return tuple(
             1 if axis in self.axes else size
             for axis, size in enumerate(block)
             if self.keepdims or axis not in self.axes
-        ]
-        answer = namespace(answer).reshape(answer, (answer.shape[0], *kept))
-        return answer[0, ...] if self.is_scalar else answer
+        )

@@ -14,11 +14,16 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.companions import as_lazy
+from dask_gpuselect.engine.companions import accompanied, as_lazy
+from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
 from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes
-from dask_gpuselect.engine.questions import ElementQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.questions import (
+    ElementQuestion,
+    LaneQuestion,
+    OneLoadQuestion,
+)
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.source import DaskArray, map_blocks
@@ -33,22 +38,29 @@ class Asking:
     Parameters
     ----------
     array : dask array, or another array
-        What `arguments.as_array` gives.
+        What `arguments.as_array` gives; or `Grouped`, until `by_group` has been asked.
     question : Question
+        Or, of groups, a question about lanes alone.
     axes : tuple of int
         The reduced ones, ascending.
     dtype : dtype or None
         Of the answer; None if it is an object, or, along some axes, an array of objects.
     keepdims, is_scalar : bool
         Whether the reduced axes stay, with size 1; whether the axis of the answers is left out.
+    grouping : Grouping, optional
+        Of the lanes, if each of their groups is asked for itself.
+    is_one_lane : bool
+        As of `AnswerAxes`.
     """
 
     array: Any
-    question: Question
+    question: Any
     axes: tuple[int, ...]
     dtype: np.dtype[Any] | None = None
     keepdims: bool = False
     is_scalar: bool = True
+    grouping: Grouping | None = None
+    is_one_lane: bool = False
 
     @property
     def is_lazy(self) -> bool:
@@ -61,7 +73,27 @@ class Asking:
 
     @property
     def shape(self) -> AnswerAxes:
-        return AnswerAxes(self.array.ndim, self.axes, self.keepdims, self.is_scalar)
+        n_groups = None if self.grouping is None else self.grouping.n_groups
+        form = self.keepdims, self.is_scalar, n_groups, self.is_one_lane
+        return AnswerAxes(self.array.ndim, self.axes, *form)
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        """What is asked of every lane."""
+        lanes: LaneQuestion = self.question.lanes
+        if self.grouping is None:
+            return lanes
+        # The labels are loaded with the data: no task has to carry them.
+        return GroupedLanes(lanes, replace(self.grouping, codes=None))
+
+    @property
+    def shape_of_lanes(self) -> tuple[float, ...]:
+        """Of what is answered, without the axis of the answers."""
+        shape = replace(self.shape, is_scalar=True)
+        sizes = [self.array.shape[i] if i < self.array.ndim else 1 for i in shape.labels]
+        if self.grouping is not None:
+            sizes[shape.group_axis] = self.grouping.n_groups
+        return tuple(sizes)
 
     @property
     def form(self) -> Form:
@@ -86,6 +118,8 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
     if strategy is None:
         return ask_each([asking], label)[0]
     question = asking.question
+    if isinstance(asking.array, Grouped):
+        raise ValueError("a strategy selects among all elements: it takes no groups")
     if not asking.is_whole:
         raise ValueError("a strategy selects among all elements: leave out axis, or strategy")
     if not isinstance(question, ElementQuestion):
@@ -102,6 +136,7 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 
     Those about all elements share the loads of what the arrays have in common.
     """
+    askings = [by_group(each) for each in askings]
     if not any(each.is_lazy for each in askings):
         return [_answer_now(each) for each in askings]
     lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
@@ -114,6 +149,19 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
     ]
 
 
+def by_group(asking: Asking) -> Asking:
+    """The same of an array with the labels of its groups as its companion, if it is `Grouped`."""
+    if not isinstance(asking.array, Grouped):
+        return asking
+    array, grouping = asking.array.array, asking.array.grouping
+    axes, is_one_lane = asking.axes, asking.is_whole
+    if is_one_lane:
+        array, axes = array[None], tuple(axis + 1 for axis in axes)
+    index = tuple(slice(None) if axis in axes else None for axis in range(array.ndim))
+    packed = accompanied(array, labels=grouping.codes[index])
+    return replace(asking, array=packed, axes=axes, grouping=grouping, is_one_lane=is_one_lane)
+
+
 def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     """The answer of one load: lazily for a dask array, for another at once."""
     if isinstance(a, DaskArray):
@@ -123,9 +171,11 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
 
 def plan(asking: Asking) -> Plan:
     """How a question about a dask array would be answered."""
+    asking = by_group(asking)
     if asking.is_whole:
         return plan_all(asking.array, asking.question)
-    return plan_lanes(asking.array, asking.axes, asking.question.lanes)
+    how = {"is_one_lane": asking.is_one_lane}
+    return plan_lanes(asking.array, asking.axes, asking.lanes, **how)
 
 
 def mapped(
@@ -169,7 +219,7 @@ def _as_lazy(asking: Asking) -> Asking:
 
 
 def _ask_lanes(asking: Asking, label: str) -> DaskArray:
-    return ask_lanes(asking.array, asking.question.lanes, label, asking.shape, asking.dtype)
+    return ask_lanes(asking.array, asking.lanes, label, asking.shape, asking.dtype)
 
 
 def _answer_now(asking: Asking) -> Any:
@@ -177,6 +227,8 @@ def _answer_now(asking: Asking) -> Any:
     if asking.is_whole:
         return asking.form.made(answer_now(array, dtype, asking.question))
     is_object = asking.dtype is None
-    question = asking.question.lanes
-    found = answer_lanes_now(array, dtype, question, asking.shape, is_object=is_object)
+    if asking.is_one_lane:
+        found = asking.lanes.block([array], dtype, asking.shape)
+    else:
+        found = answer_lanes_now(array, dtype, asking.lanes, asking.shape, is_object=is_object)
     return found if is_object else in_kind(found, found)

@@ -34,7 +34,11 @@ SHARED = "shared-companion-"
 
 
 def accompanied(
-    x: Any, keeps: Any = None, weights: Any = None, nodata: NDArray[Any] | None = None
+    x: Any,
+    keeps: Any = None,
+    weights: Any = None,
+    nodata: NDArray[Any] | None = None,
+    labels: Any = None,
 ) -> Any:
     """An array with its companions: a dask array if one of them is, else `Accompanied`.
 
@@ -42,7 +46,7 @@ def accompanied(
     ----------
     x : array
         Of any kind, dask arrays among them; or `Accompanied`.
-    keeps, weights : array, optional
+    keeps, weights, labels : array, optional
         Of a shape that broadcasts to that of `x`. Of dask arrays whose sizes are not known, the
         chunks have to match those of `x`.
     nodata : ndarray, optional
@@ -53,7 +57,7 @@ def accompanied(
     ValueError
         If a companion cannot be broadcast, or sizes that are not known cannot be matched.
     """
-    given = {"where": keeps, "weights": weights}
+    given = {"where": keeps, "weights": weights, "labels": labels}
     companions = {name: array for name, array in given.items() if array is not None}
     if not companions and nodata is None:
         return x
@@ -191,7 +195,8 @@ def _packed(
     every = some[0] if some else None
     for each in some[1:]:
         every = every & each
-    return Accompanied(values, every, given.get("weights"))
+    more = {"weights": first.weights, "labels": first.labels} | given
+    return Accompanied(values, every, more["weights"], more["labels"])
 
 
 def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any:

@@ -51,7 +51,7 @@ def ask_lanes(
         Whether each block is a `Seen`, for a caller who loads the array again.
     """
     axes = shape.axes
-    plan = plan_lanes(x, axes, question)
+    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
     composed = question.composed(x, label, shape) if plan.parts else None
     if composed is not None:
         return composed
@@ -257,7 +257,7 @@ def _answered(
     kind: Any,
 ) -> Any:
     found = _found(tallies, brackets, question.steps)
-    return in_kind(shape.restore(question.finished(found), block), kind)
+    return in_kind(question.restored(found, block, shape), kind)
 
 
 def _found(tallies: list[Any], brackets: Any, steps: Steps) -> Any:

@@ -46,6 +46,10 @@ from dask_gpuselect.maths.sizes import (
 
 T = TypeVar("T")
 
+ONE_TASK = 1 << 26
+"""Bytes of the elements that one task takes, where one lane is all that there is: several threads
+take parts of it."""
+
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
 otherwise (bytes, or a string such as ``"500 MB"``)."""
@@ -168,7 +172,9 @@ LOOKS = 0.75
 MORE_LOADS = 2
 
 
-def plan_lanes(x: DaskArray, axes: tuple[int, ...], question: LaneQuestion) -> LanePlan:
+def plan_lanes(
+    x: DaskArray, axes: tuple[int, ...], question: LaneQuestion, *, is_one_lane: bool = False
+) -> LanePlan:
     """The plan for a question about every lane.
 
     A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
@@ -189,6 +195,8 @@ def plan_lanes(x: DaskArray, axes: tuple[int, ...], question: LaneQuestion) -> L
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
     limit = column_limit()
+    if is_one_lane and question.takes_passes:
+        limit = min(limit, ONE_TASK)
     if not column_bytes > limit:  # or not known
         return LanePlan("column", 1, known_bytes(column_bytes), 0)
     limit = max(limit, max(chunks) * n_lanes * each)
@@ -267,6 +275,8 @@ def _plan_slab(
     row_bytes = n_lanes * itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
+    if not question.takes_passes:
+        return None
     room, n_brackets = limit // n_lanes, max(question.n_brackets, 1)
     report = question.report_bytes(dtype)
 

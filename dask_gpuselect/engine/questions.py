@@ -262,6 +262,14 @@ class LaneQuestion(ABC):
         """A load of passes after those that find the order statistics."""
         return None
 
+    has_steps: ClassVar[bool] = True
+    """Whether passes of its own find it."""
+
+    @property
+    def takes_passes(self) -> bool:
+        """Whether columns can be taken in passes."""
+        return True
+
     @property
     def steps(self) -> Steps:
         """What passes do."""
@@ -270,6 +278,11 @@ class LaneQuestion(ABC):
     def finished(self, found: Any) -> Any:
         """The answers ``(n_answers, n_lanes)``, on the host, by what passes have found."""
         return self.order.lane_answer(found)
+
+    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
+        """A block of the answer, by what passes have found, for a block of the data of that
+        shape."""
+        return shape.restore(self.finished(found), block)
 
     @property
     def n_brackets(self) -> int:

@@ -23,11 +23,14 @@ class Accompanied:
         Which elements take part; all of them by default.
     weights : array of real numbers, optional
         What each element weighs; all the same by default.
+    labels : array of int64, optional
+        What tells the groups that each element is in; no kernel looks at them.
     """
 
     values: Array
     keeps: Array | None = None
     weights: Array | None = None
+    labels: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,7 +51,7 @@ class Accompanied:
     @property
     def companions(self) -> dict[str, Array]:
         """Those that there are, by their names."""
-        given = {"keeps": self.keeps, "weights": self.weights}
+        given = {"keeps": self.keeps, "weights": self.weights, "labels": self.labels}
         return {name: array for name, array in given.items() if array is not None}
 
     @property

@@ -160,6 +160,8 @@ class LaneDeviationQuestion(LaneQuestion):
 
     of_all: DeviationQuestion
 
+    has_steps: ClassVar[bool] = False
+
     @property
     def order(self) -> Quantiles:
         return self.of_all.median

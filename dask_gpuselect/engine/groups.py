@@ -1,0 +1,313 @@
+"""Groups of the elements of every lane: what is asked of lanes is asked of each group in them.
+
+A group is a lane that is scattered. Labels travel with the chunks, as masks and weights do; a task
+takes the elements of one group after the other out of its chunks, and asks its question of them.
+So chunks need not match groups, and each chunk is loaded as often as without groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dask_gpuselect.arrays import like, namespace, to_host, transposed
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Steps
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+PerGroup = tuple[Any, ...]
+"""What is known of each group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which elements of every lane are in which group.
+
+    Parameters
+    ----------
+    codes : ndarray or dask array of int64
+        Of the shape of the reduced axes, or of size 1 along some of them. The number of the group
+        that an element is in, -1 for none; or, with windows, of its place in the lane.
+    n_groups : int
+    windows : tuple of ndarray of int64, optional
+        For each group the places of its elements, ascending. Groups may have elements in common.
+    """
+
+    codes: Any
+    n_groups: int
+    windows: tuple[IntArray, ...] | None = None
+
+    def places(self, labels: IntArray) -> list[IntArray]:
+        """For each group, where its elements are among elements that have these labels."""
+        order = np.argsort(labels, kind="stable")
+        ordered = labels[order]
+        if self.windows is None:
+            stops = np.searchsorted(ordered, np.arange(self.n_groups + 1))
+            return [order[a:b] for a, b in zip(stops[:-1], stops[1:], strict=True)]
+        found = []
+        for window in self.windows:
+            if not len(ordered):
+                found.append(order)
+                continue
+            at = np.minimum(np.searchsorted(ordered, window), len(ordered) - 1)
+            found.append(np.sort(order[at[ordered[at] == window]]))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """An array whose elements are in groups: what functions of arrays take for one.
+
+    Parameters
+    ----------
+    array : dask array, array or Accompanied
+    grouping : Grouping
+        Of its lanes along the axes that are reduced.
+    """
+
+    array: Any
+    grouping: Grouping
+
+    @property
+    def ndim(self) -> int:
+        return int(self.array.ndim)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+
+def pieces_of_groups(
+    chunks: Sequence[Accompanied], axes: tuple[int, ...], grouping: Grouping
+) -> Iterator[list[Any]]:
+    """The elements of each group, one group after the other: of each chunk that has any, or of the
+    first one none.
+
+    A piece has the axes of its chunk. The first of `axes` is along the elements, and the others are
+    of size 1.
+    """
+    places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
+    flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
+    for of_group in zip(*places, strict=True):
+        some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
+        yield some or [_taken(flat[0], of_group[0], axes[0])]
+
+
+def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
+    """The labels of the elements of a lane: those of all lanes are the same."""
+    index = tuple(slice(None) if axis in axes else slice(0, 1) for axis in range(chunk.ndim))
+    assert chunk.labels is not None
+    n = math.prod(chunk.shape[axis] for axis in axes)
+    if not all(chunk.shape):
+        return np.full(n, -1)
+    found: IntArray = np.asarray(to_host(chunk.labels[index])).reshape(n)
+    return found
+
+
+def _flattened(chunk: Accompanied, axes: tuple[int, ...]) -> Any:
+    """A chunk, or its elements alone if nothing goes with them, with all of `axes` along the first
+    of them."""
+    whole: Any = chunk if chunk.companions else chunk.values
+    if len(axes) == 1:
+        return whole
+    others = tuple(axis for axis in range(chunk.ndim) if axis not in axes)
+    before = sum(axis < axes[0] for axis in others)
+    order = (*others[:before], *axes, *others[before:])
+    n = math.prod(chunk.shape[axis] for axis in axes)
+    shape = tuple(
+        chunk.shape[axis] if axis not in axes else n if axis == axes[0] else 1
+        for axis in range(chunk.ndim)
+    )
+    return _of_each(whole, lambda array: namespace(array).reshape(transposed(array, order), shape))
+
+
+def _taken(chunk: Any, places: IntArray, axis: int) -> Any:
+    """Some elements of every lane; a view where they follow each other."""
+    n = len(places)
+    if n and places[-1] - places[0] == n - 1 and (np.diff(places) == 1).all():
+        index = (slice(None),) * axis + (slice(int(places[0]), int(places[-1]) + 1),)
+        return chunk[index]
+    return _of_each(
+        chunk, lambda array: namespace(array).take(array, like(places, array), axis=axis)
+    )
+
+
+def _of_each(chunk: Any, function: Callable[[Any], Any]) -> Any:
+    """A function of a chunk, and of its companions if it has some."""
+    if not isinstance(chunk, Accompanied):
+        return function(chunk)
+    arrays = {name: function(array) for name, array in chunk.companions.items()}
+    return replace(chunk, values=function(chunk.values), **arrays)
+
+
+# --- The question ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedLanes(LaneQuestion):
+    """What is asked of every group in every lane.
+
+    Parameters
+    ----------
+    of_group : LaneQuestion
+        What is asked of one group, as if it were all of its lane.
+    grouping : Grouping
+    """
+
+    of_group: LaneQuestion
+    grouping: Grouping
+
+    @property
+    def order(self) -> LaneOrder:
+        raise TypeError("each group has an order of its own")
+
+    @property
+    def n_answers(self) -> int:
+        return self.of_group.n_answers
+
+    @property
+    def n_brackets(self) -> int:
+        return self.of_group.n_brackets * max(self.grouping.n_groups, 1)
+
+    @property
+    def takes_passes(self) -> bool:
+        return self.of_group.has_steps
+
+    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        return self.of_group.report_bytes(dtype)
+
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return self.of_group.held_dtype(dtype)
+
+    def loads_in_passes(self, loads: int) -> int:
+        return self.of_group.loads_in_passes(loads)
+
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        one = shape.of_one_group
+        return self._together(
+            [self.of_group.block(some, dtype, one) for some in self._pieces(chunks, shape.axes)],
+            shape,
+        )
+
+    def joined(self, blocks: Sequence[Any], axis: int) -> Any:
+        return self.of_group.joined(blocks, axis)
+
+    def restored(self, found: PerGroup, block: Block, shape: AnswerAxes) -> Any:
+        one = shape.of_one_group
+        return self._together([self.of_group.restored(each, block, one) for each in found], shape)
+
+    @property
+    def steps(self) -> Steps:
+        steps = self.of_group.steps
+        return Steps(
+            partial(self._measured, steps.cuts),
+            partial(_merged, steps.merge_cuts),
+            partial(_narrowed, steps.narrowed),
+            partial(self._measured, steps.tally),
+            partial(_merged, steps.merge_tallies),
+            partial(_found, steps.found),
+        )
+
+    @property
+    def further(self) -> FurtherLoad | None:
+        further = self.of_group.further
+        return None if further is None else GroupedFurtherLoad(self, further)
+
+    def _pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[list[Any]]:
+        return pieces_of_groups(chunks, axes, self.grouping)
+
+    def _measured(
+        self,
+        measure: Callable[..., Any],
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: PerGroup | None,
+        **arguments: Any,
+    ) -> PerGroup:
+        """The report of each group, by what is known of it."""
+        each_known = (None,) * self.grouping.n_groups if known is None else known
+        return tuple(
+            measure(some, dtype, axes, one, **arguments)
+            for some, one in zip(self._pieces(chunks, axes), each_known, strict=True)
+        )
+
+    def _together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
+        """The answer about all groups, from that about each."""
+        labels = shape.of_one_group.labels
+        axis = labels.index(shape.ndim + 1 + shape.axes[0])
+        found = self.joined(blocks, axis)
+        gone = {i for i, label in enumerate(labels) if label > shape.ndim and i != axis}
+        if shape.is_one_lane:
+            gone.add(labels.index(0))
+        kept = tuple(size for i, size in enumerate(found.shape) if i not in gone)
+        return (
+            found.reshape(kept)
+            if hasattr(found, "reshape")
+            else namespace(found).reshape(found, kept)
+        )
+
+
+def _merged(merge: Callable[..., Any], reports: Sequence[PerGroup], **how: Any) -> PerGroup:
+    return tuple(merge(list(each), **how) for each in zip(*reports, strict=True))
+
+
+def _narrowed(
+    narrowed: Callable[..., Any], reports: Sequence[PerGroup], known: PerGroup | None
+) -> PerGroup:
+    each = list(zip(*reports, strict=True))
+    each_known = (None,) * len(each) if known is None else known
+    return tuple(narrowed(list(some), one) for some, one in zip(each, each_known, strict=True))
+
+
+def _found(found: Callable[..., Any], reports: PerGroup, known: PerGroup) -> PerGroup:
+    return tuple(found(report, one) for report, one in zip(reports, known, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedFurtherLoad(FurtherLoad):
+    """A further load of every group in every lane."""
+
+    question: GroupedLanes
+    of_group: FurtherLoad
+
+    name: ClassVar[str] = "groups"
+    merge_every: ClassVar[int] = 2
+
+    def known(self, found: PerGroup) -> PerGroup:
+        return tuple(map(self.of_group.known, found))
+
+    def measure(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: PerGroup
+    ) -> PerGroup:
+        return self.question._measured(self.of_group.measure, chunks, dtype, axes, known)
+
+    def merge(self, reports: Sequence[PerGroup]) -> PerGroup:
+        return _merged(self.of_group.merge, reports)
+
+    def finish(
+        self,
+        reports: Sequence[PerGroup],
+        known: PerGroup,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        one = shape.of_one_group
+        each = zip(*reports, strict=True)
+        blocks = [
+            self.of_group.finish(list(some), about, block, dtype, one)
+            for some, about in zip(each, known, strict=True)
+        ]
+        return self.question._together(blocks, shape)

@@ -1,0 +1,82 @@
+"""How many elements of every lane take part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
+from dask_gpuselect.engine.questions import LaneQuestion, Steps
+from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+
+@dataclass(frozen=True)
+class LaneCounts(LaneQuestion):
+    """The number of elements of every lane that take part and are not NaN or NaT."""
+
+    @property
+    def lanes(self) -> LaneCounts:
+        return self
+
+    def lazily(self, answer: DaskArray) -> DaskArray:
+        return answer
+
+    @property
+    def order(self) -> LaneOrder:
+        raise TypeError("a count is no order statistic")
+
+    @property
+    def n_answers(self) -> int:
+        return 1
+
+    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        return {"itemsize": 8}
+
+    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
+        return like(_counted(chunks, dtype, axes)[None], values_of(chunks[0]))
+
+    @property
+    def steps(self) -> Steps:
+        return Steps(_counted, _sum, _sum, _counted, _sum, _itself)
+
+    def finished(self, found: Any) -> Any:
+        return found[None]
+
+
+def _counted(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    known: Any = None,
+    m: int = 0,
+) -> IntArray:
+    """Of all chunks together, on the host, shape (n_lanes,)."""
+    found = []
+    for chunk in chunks:
+        values = values_of(chunk)
+        xp = namespace(values)
+        takes: Any = chunk.keeps if isinstance(chunk, Accompanied) else None
+        if is_kind(values, "real floating"):
+            is_valid = ~xp.isnan(values)
+            takes = is_valid if takes is None else takes & is_valid
+        elif dtype.kind in "mM":
+            is_valid = values != np.array("NaT", values.dtype)
+            takes = is_valid if takes is None else takes & is_valid
+        if takes is None:
+            takes = xp.broadcast_to(xp.asarray(True), values.shape)
+        found.append(to_host(xp.sum(as_type(takes, "int64"), axis=axes)).reshape(-1))
+    return np.asarray(sum(found[1:], found[0]), np.int64)
+
+
+def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
+    return np.asarray(np.sum(reports, axis=0))
+
+
+def _itself(report: IntArray, known: Any) -> IntArray:
+    return report

@@ -1,0 +1,198 @@
+"""`groupby`: quantiles and their relatives of every group of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arguments import (
+    Axis,
+    as_accompanied,
+    check_data,
+    check_known,
+    public,
+    reduced_axes,
+)
+from dask_gpuselect.arrays import is_array, to_host
+from dask_gpuselect.boxplot.describe import describe_boxplot
+from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.engine.asking import Asking, ask
+from dask_gpuselect.engine.expressions import as_source, is_lazy_array
+from dask_gpuselect.engine.groups import Grouped, Grouping
+from dask_gpuselect.groups.counts import LaneCounts
+from dask_gpuselect.groups.labels import grouping_by_labels, grouping_by_windows, laid_out
+from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.robust import spread
+
+
+def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupBy:
+    """The groups of an array's elements that share a label, of which quantiles are asked.
+
+    Parameters
+    ----------
+    a : dask array or array_like
+        Of any kind that `quantile` takes. Chunks need not match groups.
+    by : array, tuple of arrays, or dict
+        Labels: integers, bools, strings or dates, or floats without fractions. NaN and NaT are in
+        no group.
+
+        - one-dimensional, along `axis`: of a month for each day;
+        - of the shape of the reduced axes, or one that broadcasts to that of `a`: the zones of a
+          map, for each of its dates;
+        - several of these in a tuple: a group for each combination that is there;
+        - a dict of indices along `axis` for each group: groups may have elements in common.
+
+        NumPy, CuPy or dask arrays. Of dask arrays `groups` has to say what labels there are.
+    axis : None, int or tuple of ints, optional
+        The axes to reduce; all of them by default.
+    groups : sequence, optional
+        The labels of the groups that are wanted, in this order. Elements with other labels are left
+        out. A group without elements is NaN. By default all labels, ascending.
+
+    Returns
+    -------
+    GroupBy
+        With the methods `median`, `quantile`, `percentile` and their nan-variants, `mad`, `iqr`,
+        `count` and `describe_boxplot`, and the labels as `groups`.
+
+    Raises
+    ------
+    TypeError
+        For labels of another kind, or indices that are no integers.
+    ValueError
+        For labels of a shape that does not fit, that differ between lanes, or that are floats with
+        fractions without `groups`; for one-dimensional labels without `axis`, unless the data have
+        one; for `groups` that are there twice; for lazy labels without `groups`; if there is no
+        group at all.
+    IndexError
+        For indices beyond the axis.
+
+    See Also
+    --------
+    quantile, describe_boxplot
+
+    Notes
+    -----
+    Loads: as of the same function without groups along these axes (see `quantile`), whatever the
+    groups. Of all elements the data are taken as one lane.
+
+    Memory: the chunks of a task, their labels and once more the largest group in them.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.from_array([[1, 2], [3, 4], [5, 6], [7, 8]], chunks=(2, 1))
+    >>> seasons = groupby(x, ["dry", "wet", "dry", "dry"], axis=0)
+    >>> seasons.groups
+    array(['dry', 'wet'], dtype='<U3')
+    >>> seasons.median().compute()
+    array([[5., 6.],
+           [3., 4.]])
+    """
+    check_data(a, "a")
+    check_known(axis, "axis")
+    check_known(groups, "groups")
+    axes, grouping, names = _grouping(a, by, axis, groups)
+    if not grouping.n_groups:
+        raise ValueError("there are no groups: every label is missing, or none is wanted")
+    return GroupBy(a, axes, grouping, names)
+
+
+class GroupBy:
+    """Groups of elements: what `groupby` gives.
+
+    Each method takes the arguments of the function of its name, but for the array, `axis` and
+    `keepdims`. The axis of the groups stands where the first reduced axis stood; that of q is
+    before all.
+
+    Attributes
+    ----------
+    groups : ndarray, or list of tuples
+        What the groups are called, in order.
+    """
+
+    def __init__(self, array: Any, axes: tuple[int, ...], grouping: Grouping, groups: Any) -> None:
+        self._array, self._axes, self._grouping = array, axes, grouping
+        self.groups = groups
+
+    def __repr__(self) -> str:
+        return f"<{len(self.groups)} groups along {self._axes} of {self._array!r}>"
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def _ask(self, function: Callable[..., Any], *args: Any, **how: Any) -> Any:
+        refused = how.keys() & {"axis", "keepdims", "strategy"}
+        if refused:
+            raise TypeError(f"groups take no {sorted(refused)[0]}")
+        return function(Grouped(self._array, self._grouping), *args, axis=self._axes, **how)
+
+    def median(self, **how: Any) -> Any:
+        """The median of each group: see `dask_gpuselect.median`."""
+        return self._ask(quantiles.median, **how)
+
+    def nanmedian(self, **how: Any) -> Any:
+        """The median of each group, NaN left out: see `dask_gpuselect.nanmedian`."""
+        return self._ask(quantiles.nanmedian, **how)
+
+    def quantile(self, q: Any, **how: Any) -> Any:
+        """Quantiles of each group: see `dask_gpuselect.quantile`."""
+        return self._ask(quantiles.quantile, q, **how)
+
+    def nanquantile(self, q: Any, **how: Any) -> Any:
+        """Quantiles of each group, NaN left out: see `dask_gpuselect.nanquantile`."""
+        return self._ask(quantiles.nanquantile, q, **how)
+
+    def percentile(self, q: Any, **how: Any) -> Any:
+        """Percentiles of each group: see `dask_gpuselect.percentile`."""
+        return self._ask(quantiles.percentile, q, **how)
+
+    def nanpercentile(self, q: Any, **how: Any) -> Any:
+        """Percentiles of each group, NaN left out: see `dask_gpuselect.nanpercentile`."""
+        return self._ask(quantiles.nanpercentile, q, **how)
+
+    def mad(self, **how: Any) -> Any:
+        """The median absolute deviation of each group: see `dask_gpuselect.robust.mad`."""
+        return self._ask(spread.mad, **how)
+
+    def iqr(self, **how: Any) -> Any:
+        """The interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
+        return self._ask(spread.iqr, **how)
+
+    def count(self, *, where: Any = None, nodata: Any = None) -> Any:
+        """The number of elements of each group that are not NaN and not left out; int64."""
+        return self._ask(_count, where=where, nodata=nodata)
+
+    def describe_boxplot(self, **how: Any) -> Boxplot:
+        """A box for each group: see `dask_gpuselect.describe_boxplot`."""
+        found: Boxplot = self._ask(describe_boxplot, **how)
+        return found
+
+
+@public("a", "where")
+def _count(a: Any, *, axis: Axis, where: Any, nodata: Any) -> Any:
+    array = as_accompanied(a, where, nodata)
+    return ask(Asking(array, LaneCounts(), reduced_axes(axis, a.ndim), np.dtype(np.int64)), "count")
+
+
+def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...], Grouping, Any]:
+    """The reduced axes, the groups along them, and what these are called."""
+    shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+    axes = reduced_axes(axis, len(shape))
+    if isinstance(by, Mapping):
+        check_known(dict(by), "by")
+        return axes, *grouping_by_windows(by, groups, tuple(shape[each] for each in axes))
+    several = by if isinstance(by, tuple) else (by,)
+    for each in several:
+        check_data(each, "by")
+    how: dict[str, Any] = {"is_axis_given": axis is not None}
+    labels = [laid_out(_as_labels(each), shape, axes, **how) for each in several]
+    return axes, *grouping_by_labels(labels, groups)
+
+
+def _as_labels(by: Any) -> Any:
+    if is_lazy_array(by):
+        return as_source(by)
+    return np.asarray(to_host(by) if is_array(by) else by)
