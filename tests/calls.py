@@ -117,6 +117,14 @@ def _function(name: str, function: Callable[..., Any]) -> Call:
     return Call(function, data, known)
 
 
+def _of_groups(name: str) -> Callable[..., Any]:
+    def ask(**how: Any) -> Any:
+        found = groups.groupby(da.from_array(A, chunks=2), np.arange(6) % 2, 0)
+        return getattr(found, name)(**how)
+
+    return ask
+
+
 def _sort_by(key: Any, values: Any, **how: Any) -> Any:
     return dask_gpuselect.sort_by(key, values, **how)
 
@@ -200,6 +208,11 @@ def calls() -> dict[str, Call]:
     found["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
+    for name in ("median", "nanmedian", "mad", "iqr", "count", "describe_boxplot"):
+        found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), {"where": None}, {"nodata": None})
+    for name in ("quantile", "nanquantile", "percentile", "nanpercentile"):
+        known = {"q": 0.5, "nodata": None}
+        found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), dict.fromkeys(COMPANIONS), known)
     found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
@@ -333,6 +346,7 @@ WITHOUT = {
     "Plan",
     "distribution.LazyDistribution",
     "distribution.SplineDerivative",
+    "groups.GroupBy",
 }
 METHODS_WITHOUT = {"plot"}
 
@@ -349,7 +363,10 @@ def public() -> set[str]:
     ):
         for name in module.__all__:
             item = getattr(module, name)
-            if f"{path}{name}" in WITHOUT and name != "SplineDerivative":
+            if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", "GroupBy"):
+                continue
+            if name == "GroupBy":  # made by `groupby`
+                found |= {f"{path}{name}.{method}" for method in _methods(item)}
                 continue
             if not inspect.isclass(item) or not hasattr(item, "get_params"):
                 found.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`

@@ -83,6 +83,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.groups import groupby
     >>> x = da.from_array([[1, 2], [3, 4], [5, 6], [7, 8]], chunks=(2, 1))
     >>> seasons = groupby(x, ["dry", "wet", "dry", "dry"], axis=0)
     >>> seasons.groups

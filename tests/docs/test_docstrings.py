@@ -21,6 +21,7 @@ import dask_gpuselect
         "distribution.isotonic",
         "distribution.quadratic",
         "distribution.rational",
+        "groups.functions",
         "maths.interpolation",
         "maths.ranks",
         "methods",

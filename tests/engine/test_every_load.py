@@ -40,6 +40,7 @@ from dask_gpuselect import (
     sort_by,
 )
 from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.groups import GroupBy, groupby
 from dask_gpuselect.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
@@ -180,6 +181,11 @@ class Changing:
 # --------------------------------------------------------------------------------------------------
 
 Run = Callable[[da.Array], Any]
+
+
+def thirds(x: da.Array) -> GroupBy:
+    """Every third row."""
+    return groupby(x, np.arange(x.shape[0]) % 3, 0)
 
 
 @dataclass(frozen=True)
@@ -344,6 +350,12 @@ CASES: dict[str, list[Case]] = {
         Case(fitted(LeastTrimmedSquares, is_reweighted=True), -1, (80, 3), is_known=False),
         Case(of_targets, -1, (80,)),
     ],
+    "GroupBy": [Case(lambda x: thirds(x).quantile([0.1, 0.9]), 1, LANES)],
+    "groupby": [
+        Case(lambda x: thirds(x).median(), 1, LANES),
+        Case(lambda x: thirds(x).median(), 2, LANES, PASSES),
+        Case(lambda x: thirds(x).describe_boxplot(), 4, LANES, PASSES),
+    ],
     "LeastMedianOfSquares": [Case(fitted(LeastMedianOfSquares), -1, (80, 3))],
 }
 
@@ -367,7 +379,16 @@ NOT_OF_CHUNKS = {
     # It needs a device; a chunk is loaded once, through the same door.
     "to_gpu",
 }
-PUBLIC = ("", ".boxplot", ".distribution", ".neighbors", ".quantiles", ".robust", ".sorting")
+PUBLIC = (
+    "",
+    ".boxplot",
+    ".distribution",
+    ".groups",
+    ".neighbors",
+    ".quantiles",
+    ".robust",
+    ".sorting",
+)
 
 
 def test_no_function_is_forgotten() -> None:
