@@ -34,7 +34,7 @@ from dask_gpuselect.quantiles.weighted import quantiles_of
 class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, which weigh."""
 
-    has_guess: ClassVar[bool] = False
+    has_guess = False
 
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES

@@ -1,0 +1,139 @@
+"""Brackets of weighted quantiles, guessed from a sample of elements and their weights.
+
+Nothing here has to be right: the exact sums of a read prove whether the brackets hold. So sums of the
+sample's weights are floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.envelope import brackets_at
+from dask_gpuselect.maths.sizes import PILOT_SIGMA
+from dask_gpuselect.maths.weight_finish import inside
+from dask_gpuselect.maths.weights import ExactSums, WeightedTally
+
+NOTHING = np.array([0], object)  # an exact sum
+
+
+def guess_share_brackets(
+    ordered: Array, weights: Array, first: Sequence[float], last: Sequence[float]
+) -> Brackets:
+    """Brackets that hold the elements at some shares of all weights with near certainty.
+
+    Parameters
+    ----------
+    ordered, weights : array, shape (n,)
+        A random sample of the elements, ascending, and what they weigh, on any device.
+    first, last : sequence of float
+        A bracket is wanted from each first share to each last one.
+
+    Notes
+    -----
+    The sampled weight up to an element, by that of the whole sample, has a variance of
+    ``((1 - q)**2 A + q**2 B) / W**2`` to first order: A is the sum of the squares of the weights up
+    to there, B of the others, W the sum of all. A further weight, the largest, is for one more or
+    less in the sample.
+    """
+    xp, n = namespace(ordered), int(ordered.shape[0])
+    if not n:
+        return Brackets(to_host(ordered), np.ones(1, np.bool_))
+    # Scaled, so that no square overflows.
+    scaled = weights / xp.max(weights)
+    upto, squares = xp.cumsum(scaled), xp.cumsum(scaled * scaled)
+    bounds = []
+    for shares, sign, side in ((first, -1, "left"), (last, 1, "left")):
+        q = like(np.asarray(shares, np.float64), ordered)
+        at = xp.clip(xp.searchsorted(upto, q * upto[-1], side=side), 0, n - 1)
+        of_sum = (1 - q) ** 2 * squares[at] + q**2 * (squares[-1] - squares[at])
+        reach = PILOT_SIGMA * (xp.sqrt(of_sum) + 1)
+        bounds.append(xp.searchsorted(upto, q * upto[-1] + sign * reach, side=side))
+    lo, hi = to_host(xp.stack(bounds)).astype(np.int64)
+    return brackets_at(lambda at: np.asarray(to_host(ordered[like(at, ordered)])), n, lo - 1, hi)
+
+
+def shares_inside(
+    brackets: Brackets, tally: WeightedTally, needs: Sequence[tuple[int, int]]
+) -> tuple[list[float], list[float]]:
+    """Between which shares of the candidates' weight alone the elements are that are the first to
+    reach some pairs of weights.
+
+    Raises
+    ------
+    ChunksChangedError
+        If one of them is neither among the candidates nor at an end.
+    """
+    before, total = _gathered_before(brackets, tally)
+    starts = np.append(NOTHING, tally.weight_upto)
+    stops = np.append(tally.weight_below, np.array([tally.weight], object))
+    found: list[list[float]] = [[], []]
+    for pair in needs:
+        for need, shares in zip(pair, found, strict=True):
+            cell = int(np.searchsorted(tally.weight_upto, need))
+            is_inside = need <= stops[cell]
+            if is_inside and not brackets.wanted[cell]:
+                raise ChunksChangedError(f"the guessed brackets do not hold. {ADVICE}")
+            gathered = before[cell] + min(need, stops[cell]) - starts[cell]
+            if not brackets.wanted[cell]:
+                gathered = before[cell]
+            shares.append(gathered / total if total else 0.0)
+    return found[0], found[1]
+
+
+def refined(
+    brackets: Brackets, tally: WeightedTally, narrow: Brackets, found: WeightedTally
+) -> tuple[Brackets, WeightedTally]:
+    """Brackets with the ends of narrower ones among their candidates, and the tally there.
+
+    Parameters
+    ----------
+    brackets : Brackets
+    tally : WeightedTally
+        Of all elements, at these brackets.
+    narrow : Brackets
+        Each end is one of the candidates.
+    found : WeightedTally
+        Of the candidates of `tally`, at these.
+    """
+    ends = np.unique(np.concatenate([brackets.ends, narrow.ends]))
+    cell, at = (np.searchsorted(each.ends, ends) for each in (brackets, narrow))
+    is_old = np.isin(ends, brackets.ends)
+    last = len(brackets.ends), len(narrow.ends)
+    wanted = brackets.wanted[np.append(cell, last[0])] & narrow.wanted[np.append(at, last[1])]
+    # All that is between the beginning of a gathered cell and an end inside of it are candidates.
+    held = inside(tally) * brackets.wanted
+    others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
+    other_weights = np.append(NOTHING, tally.weight_upto) - _gathered_before(brackets, tally)[0]
+
+    def merged(name: str, others: IntArray | ExactSums) -> Any:
+        was, new = getattr(tally, name), getattr(found, name)
+        both = np.empty(len(ends), was.dtype)
+        both[is_old] = was[cell[is_old]]
+        both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
+        return both
+
+    return Brackets(ends, wanted), replace(
+        tally,
+        below=merged("below", others),
+        upto=merged("upto", others),
+        candidates=found.candidates,
+        weight_below=merged("weight_below", other_weights),
+        weight_upto=merged("weight_upto", other_weights),
+        weights=found.weights,
+    )
+
+
+def _gathered_before(brackets: Brackets, tally: WeightedTally) -> tuple[ExactSums, int]:
+    """What the candidates before each cell weigh, and what all weigh."""
+    starts = np.append(NOTHING, tally.weight_upto)
+    stops = np.append(tally.weight_below, np.array([tally.weight], object))
+    held = np.where(brackets.wanted, stops - starts, 0)
+    upto = np.cumsum(held)
+    return upto - held, int(upto[-1])
