@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, like, namespace, to_host
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError
 from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import inside
@@ -48,14 +47,13 @@ def guess_share_brackets(
     # Scaled, so that no square overflows.
     scaled = weights / xp.max(weights)
     upto, squares = xp.cumsum(scaled), xp.cumsum(scaled * scaled)
-    bounds = []
-    for shares, sign, side in ((first, -1, "left"), (last, 1, "left")):
-        q = like(np.asarray(shares, np.float64), ordered)
-        at = xp.clip(xp.searchsorted(upto, q * upto[-1], side=side), 0, n - 1)
-        of_sum = (1 - q) ** 2 * squares[at] + q**2 * (squares[-1] - squares[at])
-        reach = PILOT_SIGMA * (xp.sqrt(of_sum) + 1)
-        bounds.append(xp.searchsorted(upto, q * upto[-1] + sign * reach, side=side))
-    lo, hi = to_host(xp.stack(bounds)).astype(np.int64)
+    # Both ends at once: on a device each step takes as long for one number as for a thousand.
+    q = like(np.array([*first, *last], np.float64), ordered)
+    sign = like(np.repeat([-PILOT_SIGMA, PILOT_SIGMA], len(first)), ordered)
+    share = q * upto[-1]
+    below = squares[xp.clip(xp.searchsorted(upto, share), 0, n - 1)]
+    reach = sign * (xp.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1)
+    lo, hi = to_host(xp.searchsorted(upto, share + reach)).astype(np.int64).reshape(2, -1)
     return brackets_at(lambda at: np.asarray(to_host(ordered[like(at, ordered)])), n, lo - 1, hi)
 
 
@@ -112,7 +110,7 @@ def refined(
     others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
     other_weights = np.append(NOTHING, tally.weight_upto) - _gathered_before(brackets, tally)[0]
 
-    def merged(name: str, others: IntArray | ExactSums) -> Any:
+    def merged(name: str, others: Any) -> Any:
         was, new = getattr(tally, name), getattr(found, name)
         both = np.empty(len(ends), was.dtype)
         both[is_old] = was[cell[is_old]]

@@ -145,9 +145,7 @@ class WeightedQuantiles(Question):
             return None
         needs = [reached_and_passed(each, tally.weight) for each in self.q]
         first, last = shares_inside(brackets, tally, needs)
-        return lambda ordered, _: guess_share_brackets(
-            ordered.values, ordered.weights, first, last
-        )
+        return lambda ordered, _: guess_share_brackets(ordered.values, ordered.weights, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)

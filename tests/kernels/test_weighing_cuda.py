@@ -23,7 +23,8 @@ from tests.data import normal, uniform
 
 ONCE = (
     "const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends, "
-    "const unsigned char* wanted, int unit, u64* totals, Value* taken, Weight* their_weights, u64 room"
+    "const unsigned char* wanted, int unit, u64* totals, Value* taken, Weight* their_weights, "
+    "u64 room"
 )
 KERNELS = {
     "weigh_segments": "const Word* values, const Weight* weights, i64 n, const Value* ends, "

@@ -305,9 +305,7 @@ def tally_in_place(
 
 
 @advised
-def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int
-) -> tuple[Accompanied, float]:
+def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[Accompanied, float]:
     """A sorted sample with weights on the device; see `reference.weighing.sorted_sample`."""
     weights = _held(chunk)
     if weights is None:

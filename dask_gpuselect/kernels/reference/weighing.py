@@ -232,9 +232,7 @@ def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> Wei
     return replace(found, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
 
 
-def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int
-) -> tuple[Accompanied, float]:
+def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[Accompanied, float]:
     """Valid elements at `size` random places, ascending, with their weights, on the device of the
     chunk; and which share of all places these are.
 
