@@ -6,7 +6,7 @@ The tasks of the two loads then return at once. They run only if the guess misse
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
@@ -157,4 +159,7 @@ def _narrowed(
         if 2 * len(found.candidates) > n:
             break
         brackets, tally = refined(brackets, tally, narrow, found)
+    if isinstance(tally, WeightedTally):
+        candidates = HostCandidates(tally.candidates.on_host())
+        tally = replace(tally, candidates=candidates, weights=to_host(tally.weights))
     return brackets, tally

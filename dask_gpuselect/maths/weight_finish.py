@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import to_host
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.weights import (
     POINT,
@@ -121,7 +120,7 @@ class InOrder:
             raise _left()
         elements = tally.candidates.on_host()
         order = np.argsort(elements, kind="stable")
-        elements, weights = elements[order], to_host(tally.weights)[order]
+        elements, weights = elements[order], tally.weights[order]
         block = np.arange(len(weights)) // BLOCK
         blocks = exact_sums(weights, block, -(-len(weights) // BLOCK))
         cells = [*tally.weight_below.tolist(), tally.weight]

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, to_host
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
@@ -96,7 +95,8 @@ class WeightedTally(Tally):
     weight : int
         The exact sum of the weights of all valid elements, in the same units.
     weights : array of float64 or int64, shape (C,)
-        Of the candidates, in their order; where these are.
+        Of the candidates, in their order; where these are. What is merged or finished has
+        both on the host.
     n_idle : int
         Number of elements that are not left out and weigh nothing.
     square : int
@@ -110,7 +110,7 @@ class WeightedTally(Tally):
     weight_below: ExactSums
     weight_upto: ExactSums
     weight: int
-    weights: Array
+    weights: Any
     n_idle: int = field(default=0, kw_only=True)
     square: int = field(default=0, kw_only=True)
     products: ExactSums = field(default_factory=lambda: np.empty(0, object), kw_only=True)
@@ -125,7 +125,7 @@ class WeightedTally(Tally):
             return sum(getattr(part, name) for part in parts)
 
         candidates = np.concatenate([part.candidates.on_host() for part in parts])
-        weights = [to_host(part.weights) for part in parts]
+        weights = [part.weights for part in parts]
         if len({each.dtype for each in weights}) > 1:  # integers, of which some are beyond 2**53
             weights = [each.astype(np.int64) for each in weights]
         return cls(

@@ -23,7 +23,7 @@ from dask_gpuselect.maths.weight_finish import (
     shares,
     window_means,
 )
-from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
+from dask_gpuselect.maths.weight_guess import shares_inside
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
@@ -32,6 +32,7 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.weight_guess import guess_share_brackets
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 # Candidates that are sorted and added up on the host; more are narrowed where they are.
