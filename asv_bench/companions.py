@@ -333,6 +333,7 @@ def gpu(arguments: argparse.Namespace) -> None:
     rng = cp.random.default_rng(1)
     x = rng.standard_normal(n, dtype=cp.float32)
     mask, w = rng.random(n, dtype=cp.float32) < 0.8, rng.random(n, dtype=cp.float32)
+    wide = w.astype(cp.float64)
 
     def timed(call: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
@@ -347,12 +348,20 @@ def gpu(arguments: argparse.Namespace) -> None:
         "median(x)": timed(lambda: median(x)),
         "median(x, where=mask)": timed(lambda: median(x, where=mask)),
         "quantile(x, 0.5, weights=w)": timed(lambda: quantile(x, 0.5, weights=w, method=WEIGHTED)),
+        "the same, averaged_inverted_cdf": timed(
+            lambda: quantile(x, 0.5, weights=w, method="averaged_inverted_cdf")
+        ),
+        "the same, w float64": timed(lambda: quantile(x, 0.5, weights=wide, method=WEIGHTED)),
+        "cupy.sort(x)": timed(lambda: cp.sort(x)),
     }
     for call in calls.values():
         call()
     runs = take_turns(calls, arguments.repeat, "gpu")
     if float(runs["median(x, where=mask)"][-1].result) != float(cp.median(x[mask])):
         raise WrongAnswerError("the median where a mask is True is not CuPy's")
+    weighted = ("quantile(x, 0.5, weights=w)", "the same, w float64")
+    if len({float(runs[name][-1].result) for name in weighted}) != 1:
+        raise WrongAnswerError("the weighted medians differ by the dtype of the weights")
     print(f"{n:,} float32 on a device; medians of {arguments.repeat} repetitions.\n")
     rows = [
         [f"`{name}`", rounded(1e3 * median_time(runs[name])), rounded(ratio(runs, name, "x.sum()"))]

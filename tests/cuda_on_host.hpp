@@ -63,6 +63,10 @@ static u32 __ballot_sync(u32, bool is) {
     return found;
 }
 
+static void __syncwarp() { __syncthreads(); }
+static int __float_as_int(float x) { int bits; std::memcpy(&bits, &x, 4); return bits; }
+static i64 sampled_place(i64 i, i64 size, i64 n) { return i * n / size; }
+
 static int __popc(u32 bits) { return __builtin_popcount(bits); }
 
 template <class Number>

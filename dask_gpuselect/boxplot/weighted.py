@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, which weigh."""
 
-    has_guess: ClassVar[bool] = False
+    has_guess = False
 
     @property
     def lanes(self) -> LaneQuestion:

@@ -6,7 +6,7 @@ The tasks of the two loads then return at once. They run only if the guess misse
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,18 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
+from dask_gpuselect.maths.weight_guess import refined
+from dask_gpuselect.maths.weights import WeightedTally
 
 # Of a plain array one element in so many (as a power of two) is sampled, but at least so many: of
 # 2^22 float64, 2^15 gave the median in 9 ms and 2^18 in 23; of 2^26, 95 and 80.
@@ -31,13 +36,14 @@ LEAST_PILOT = 1 << 14
 PILOT_WORTH = 4 * PILOT_SIZE
 # Elements up to which the candidates of a pilot fit in one place.
 PILOT_MOST = 1 << 28
+NARROWING = 1 << 16  # candidates that are sampled to narrow brackets
 GUESSED = 0.2  # of all elements may be candidates of a box in one array
 
 
 def is_worth(size: float, n_chunks: int, question: Question) -> bool:
     """Whether candidates are few, and chunks in memory are large enough that a read saved counts,
     and not too large."""
-    is_guessed = question.has_guess and question.share == 1
+    is_guessed = question.has_guess and question.guesses_chunks and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
@@ -128,4 +134,32 @@ def guess_now(
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
         return kernels.pilot(values, dtype, sampled, ranks)
     guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
-    return guess, kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
+    tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
+    return _narrowed(guess, tally, question)
+
+
+def _narrowed(
+    brackets: Brackets, tally: Tally | None, question: Question
+) -> tuple[Brackets, Tally | None]:
+    """Brackets inside those, as narrow as the question wants them, and the tally there; None
+    instead of a tally if the brackets do not hold."""
+    while tally is not None:
+        try:
+            guess = question.guess_inside(brackets, tally)
+        except ChunksChangedError:
+            return brackets, None
+        if guess is None:
+            break
+        assert isinstance(tally, WeightedTally)  # so far
+        n, dtype = len(tally.candidates), tally.candidates.dtype
+        inside = Accompanied(tally.candidates.elements, weights=tally.weights)
+        narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
+        found = kernels.tally_in_place(inside, dtype, narrow, n)
+        assert isinstance(found, WeightedTally)
+        if 2 * len(found.candidates) > n:
+            break
+        brackets, tally = refined(brackets, tally, narrow, found)
+    if isinstance(tally, WeightedTally):
+        candidates = HostCandidates(tally.candidates.on_host())
+        tally = replace(tally, candidates=candidates, weights=to_host(tally.weights))
+    return brackets, tally

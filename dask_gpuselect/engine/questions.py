@@ -29,6 +29,8 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 
 Block = tuple[int, ...]
+Guess = Callable[[Any, float], Brackets]
+"""As `Question.guess`."""
 
 VERY_MANY = 1 << 50  # elements
 
@@ -40,8 +42,8 @@ class Question(ABC):
     `ranges`; without `has_guess`, `guess` is not needed.
     """
 
-    has_guess: ClassVar[bool] = True
-    """Whether a sample of the elements can guess the brackets."""
+    guesses_chunks: ClassVar[bool] = True
+    """Whether it can do so for chunks of a dask array, too."""
 
     wants_sums: ClassVar[bool] = False
     """Whether `finish` takes the exact sums of the elements that `summed` tells. They cost no
@@ -49,6 +51,11 @@ class Question(ABC):
 
     third: ClassVar[str | None] = None
     """What a third load is for, in the names of its layers; None if there is never one."""
+
+    @property
+    def has_guess(self) -> bool:
+        """Whether a sample of the elements can guess the brackets."""
+        return True
 
     @property
     def n_answers(self) -> int:
@@ -91,11 +98,20 @@ class Question(ABC):
         Parameters
         ----------
         ordered : array
-            A sorted sample of the elements, on any device.
+            A sorted sample of the elements, on any device; `Accompanied` by the weights, if they
+            weigh.
         rate : float
             The share of all elements that it has.
         """
         raise TypeError(f"{type(self).__name__} has no guess")
+
+    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
+        """`guess` for a sample of the candidates alone, which narrows brackets of data in memory;
+        None if the candidates are to stay as they are.
+
+        Raises `ChunksChangedError` if the brackets do not hold all that is needed.
+        """
+        return None
 
     def ranks_of_sample(self, n: int) -> RanksOf | None:
         """The first and last rank of each bracket in a sample, by its size, if ranks are all that

@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.protocols import (
     LaneWeighing,
     Weighing,
 )
+from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.candidates import Candidates
@@ -81,6 +82,10 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
 def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape, with candidates that stay on its device; None if there are
     more than `most`."""
+    if _is_weighted(chunk):
+        chunk = replace(chunk, values=checked(chunk.values, dtype))
+        kernel = backend_for(chunk.values).weighing
+        return kernel.tally_in_place(chunk, dtype, brackets, most)
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).selection.tally_in_place(values, brackets, most)
     return _with_others(found, chunk, n_nat)
@@ -120,15 +125,7 @@ def _weighted_tally(
     found = kernel.tally(values, weights, brackets, most)
     if found is None:
         return None
-    n_kept = chunk.size
-    if chunk.keeps is not None:
-        n_kept = int(namespace(chunk.keeps).count_nonzero(chunk.keeps))
-    found = replace(
-        found,
-        n_missing=n_missing,
-        n_left_out=chunk.size - n_kept,
-        n_idle=n_kept - found.n_valid - n_missing,
-    )
+    found = with_others(found, chunk, n_missing)
     if not isinstance(brackets, WeightedBrackets):
         return found
     square = moments(weights, found.weights, numpy_dtype(weights)).square
@@ -210,7 +207,10 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
     """Valid elements at `size` hashed places of an array or more, ascending, on its device; and
-    which share of all places these are."""
+    which share of all places these are. `Accompanied` by weights if the array is."""
+    if _is_weighted(array):
+        array = replace(array, values=checked(array.values, dtype))
+        return backend_for(array.values).weighing.sorted_sample(array, dtype, size)
     values, _ = elements_of(array, dtype)
     return backend_for(values).sampling.sorted_sample(values, min(size, math.prod(values.shape)))
 

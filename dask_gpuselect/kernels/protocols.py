@@ -62,7 +62,7 @@ class Selection(Protocol):
 
 class Weighing(Protocol):
     """Elements that weigh: those that take part, counted, weighed and gathered. Reports are on the
-    host."""
+    host, but for what `tally_in_place` and `sorted_sample` say."""
 
     def weighed(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, Values, int]: ...
 
@@ -71,6 +71,14 @@ class Weighing(Protocol):
     def tally(
         self, values: Values, weights: Values, brackets: Brackets, most: int
     ) -> WeightedTally | None: ...
+
+    def tally_in_place(
+        self, chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+    ) -> WeightedTally | None: ...
+
+    def sorted_sample(
+        self, chunk: Accompanied, dtype: np.dtype[Any], size: int
+    ) -> tuple[Accompanied, float]: ...
 
     def products(
         self, values: Values, weights: Values, ends: NDArray[Any], summed: NDArray[np.bool_]

@@ -175,6 +175,16 @@ def guess_brackets(
     if len(first) == 0:
         return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
     lo, hi = pilot_bracket(first, last, size)
+    return brackets_at(look, size, lo, hi), min(float((hi - lo).sum() / size), 1.0)
+
+
+def brackets_at(
+    look: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
+) -> Brackets:
+    """The brackets (lo, hi], by positions in a sorted sample; see `guess_brackets`.
+
+    Position -1 is open below, `size` open above.
+    """
     # A value is counted, not gathered, if it is more than one in eight of what a bracket holds, or
     # so: found at two neighbouring positions of those that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
@@ -184,8 +194,7 @@ def guess_brackets(
     heavy = at[:, 1:][at[:, 1:] == at[:, :-1]]
     lows = np.where(lo < 0, -1, at[:, 0])
     highs = np.where(hi == size, len(values), at[:, -1])
-    brackets = Brackets.covering(values, lows, highs, counted=heavy)
-    return brackets, min(float((hi - lo).sum() / size), 1.0)
+    return Brackets.covering(values, lows, highs, counted=heavy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

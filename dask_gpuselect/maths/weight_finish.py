@@ -223,11 +223,12 @@ def shares(
     """The first elements up to which shares q of all weights are reached; and if they are wanted,
     those up to which they are passed: the next larger ones where the first weigh exactly that."""
     needs, later = zip(*(reached_and_passed(each, order.tally.weight) for each in q), strict=True)
-    reached, passed = (
-        np.array([found.value for found in order.reaching(weights)], order.brackets.ends.dtype)
-        for weights in (needs, later if with_next else needs)
-    )
-    return reached, passed
+
+    def values(weights: Sequence[int]) -> NDArray[Any]:
+        return np.array([each.value for each in order.reaching(weights)], order.brackets.ends.dtype)
+
+    reached = values(needs)
+    return reached, values(later) if with_next else reached
 
 
 def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -95,8 +95,9 @@ class WeightedTally(Tally):
         Exact sums of the weights of the valid elements < and <= each end.
     weight : int
         The exact sum of the weights of all valid elements, in the same units.
-    weights : ndarray of float64 or int64, shape (C,)
-        Of the candidates, in their order; on the host.
+    weights : array of float64 or int64, shape (C,)
+        Of the candidates, in their order; where these are. What is merged or finished has
+        both on the host.
     n_idle : int
         Number of elements that are not left out and weigh nothing.
     square : int
@@ -110,7 +111,7 @@ class WeightedTally(Tally):
     weight_below: ExactSums
     weight_upto: ExactSums
     weight: int
-    weights: NDArray[Any]
+    weights: Any
     n_idle: int = field(default=0, kw_only=True)
     square: int = field(default=0, kw_only=True)
     products: ExactSums = field(default_factory=lambda: np.empty(0, object), kw_only=True)

@@ -278,7 +278,9 @@ def quantile(
     are exact, whatever the chunks; both sides are compared as float64. So weights that are counts
     give what ``numpy.repeat`` would. NumPy adds up rounded numbers: of 1 to 6, each of weight 0.3,
     it finds the median 4, which is 3. Chunks have twice as many pivots, and as many candidates as
-    without weights where these are alike; see `maths.weight_brackets`.
+    without weights where these are alike; see `maths.weight_brackets`. An array in memory, not of
+    dask, is read once by the first two methods, unless a few elements have most of the weight: then
+    three times or more.
 
     Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
     For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes

@@ -10,14 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
-from dask_gpuselect.maths.weight_finish import InOrder, shares, window_means
+from dask_gpuselect.maths.weight_finish import (
+    InOrder,
+    reached_and_passed,
+    shares,
+    window_means,
+)
+from dask_gpuselect.maths.weight_guess import shares_inside
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
@@ -26,7 +32,11 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.weight_guess import guess_share_brackets
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
+
+# Candidates that are sorted and added up on the host; more are narrowed where they are.
+FEW_CANDIDATES = 1 << 12
 
 WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
@@ -89,7 +99,7 @@ class WeightedQuantiles(Question):
     elements of others crowd between two neighbouring pivots of these, they all are candidates.
     """
 
-    has_guess: ClassVar[bool] = False
+    guesses_chunks: ClassVar[bool] = False
 
     q: tuple[float, ...]
     method: str
@@ -121,6 +131,22 @@ class WeightedQuantiles(Question):
     @property
     def _averages(self) -> bool:
         return self.method == "averaged_inverted_cdf"
+
+    @property
+    def has_guess(self) -> bool:
+        """Not of windows: how wide they are is known after a read."""
+        return self.method != "linear"
+
+    def guess(self, ordered: Any, rate: float) -> Brackets:
+        return guess_share_brackets(ordered.values, ordered.weights, self.q, self.q)
+
+    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
+        assert isinstance(tally, WeightedTally)
+        if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
+            return None
+        needs = [reached_and_passed(each, tally.weight) for each in self.q]
+        first, last = shares_inside(brackets, tally, needs)
+        return lambda ordered, _: guess_share_brackets(ordered.values, ordered.weights, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)

@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import TOTAL_DIGITS
 from dask_gpuselect.maths.weights import POINT
 from tests.backends import CUPY, kernel_module
 from tests.cuda_on_host import THREADS, compiled, pointer
 from tests.data import normal, uniform
 
+ONCE = (
+    "const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends, "
+    "const unsigned char* wanted, int unit, u64* totals, Value* taken, Weight* their_weights, "
+    "u64 room"
+)
 KERNELS = {
     "weigh_segments": "const Word* values, const Weight* weights, i64 n, const Value* ends, "
     "int n_ends, int unit, u64 mask, u64* totals",
@@ -31,6 +38,10 @@ for name, declared in KERNELS.items():
     passed = ", ".join(each.split()[-1].lstrip("*") for each in declared.split(","))
     call = f"run_block([=] {{ {name}({passed}); }});"
     WRAPPERS.append(f'extern "C" void run_{name}({declared}) {{ {call} }}')
+# Of one warp: the threads of several would have to meet at the same number of barriers.
+passed = ", ".join(each.split()[-1].lstrip("*") for each in ONCE.split(","))
+call = f"run_block([=] {{ if (threadIdx.x < 32) weigh_once({passed}); }});"
+WRAPPERS.append(f'extern "C" void run_weigh_once({ONCE}) {{ {call} }}')
 
 
 def weights_of(kind: str, n: int) -> NDArray[Any]:
@@ -50,7 +61,8 @@ def test_counts_and_weights(dtype: str, kind: str, n_ends: int, tmp_path: Path) 
     n = 1000
     values = (100 + 20 * normal(n)).astype(dtype)
     weights = weights_of(kind, n)
-    more = {"WHOLE": int(kind == "whole"), "WEIGH_THREADS": THREADS}
+    more = {"WHOLE": int(kind == "whole"), "NARROW": 0, "WEIGH_THREADS": THREADS}
+    more["ONCE_THREADS"] = 32
     library = compiled(tmp_path, "weighing.cu", dtype, more, WRAPPERS)
     ends = np.sort(np.unique(values))[7 :: max(len(np.unique(values)) // 6, 1)][:n_ends].copy()
     wanted = np.arange(len(ends) + 1) % 2 == (len(ends) > 0)
@@ -90,6 +102,58 @@ def test_counts_and_weights(dtype: str, kind: str, n_ends: int, tmp_path: Path) 
     places = (pointer(wanted), pointer(taken), pointer(their_weights))
     library.run_weigh_taken(*told, *places, ctypes.c_uint64(room), pointer(found))
     assert found == room == len(expected.weights)
+    pairs = sorted(zip(taken.tolist(), their_weights.tolist(), strict=True))
+    others = zip(expected.candidates.on_host().tolist(), expected.weights.tolist(), strict=True)
+    assert pairs == sorted(others)
+
+
+ODD = np.array([0, -0.0, 5e-324, 2.0**-149, 3 * 2.0**-149, 2.0**-126, 1e-30, 0.1, 1, 3e38])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("unit", [-140, -53, 20])
+@pytest.mark.parametrize("kind", ["f8", "f4", "i8"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.slow
+def test_all_at_once(dtype: str, kind: str, unit: int, tmp_path: Path) -> None:
+    n = 3000
+    values = (100 + 20 * normal(n)).astype(dtype)
+    if dtype != "i4":
+        values[::70] = np.nan
+    weights = (uniform(n) * 2.0**45).astype(np.int64) + 2**53
+    if kind != "i8":
+        weights = uniform(n).astype(kind)
+        weights[5::7] = np.resize(ODD.astype(kind), len(weights[5::7]))
+    else:
+        weights[::11], unit = 0, 0
+    more = {"WHOLE": int(kind == "i8"), "NARROW": int(kind == "f4"), "ONCE_THREADS": 32}
+    library = compiled(tmp_path, "weighing.cu", dtype, {**more, "WEIGH_THREADS": 64}, WRAPPERS)
+    ends = np.unique(values[weights > 0])[200:2000:300].copy()
+    ends = ends[~np.isnan(ends)] if dtype != "i4" else np.unique(values)[7:60:9].copy()
+    wanted = np.arange(len(ends) + 1) % 3 == 1
+    chunk = Accompanied(values, None, weights)
+    expected = reference.tally_in_place(chunk, values.dtype, Brackets(ends, wanted), n)
+    assert expected is not None
+    n_segments = 2 * len(ends) + 1
+    totals = np.zeros(4 + n_segments * (5 + TOTAL_DIGITS), np.uint64)
+    room = len(expected.weights)
+    taken = np.empty(room, dtype)
+    their_weights = np.empty(room, "i8" if kind == "i8" else "f8")
+    library.run_weigh_once(
+        *(pointer(values), pointer(weights), ctypes.c_int64(n), pointer(ends)),
+        *(ctypes.c_int(len(ends)), pointer(wanted), ctypes.c_int(unit), pointer(totals)),
+        *(pointer(taken), pointer(their_weights), ctypes.c_uint64(room)),
+    )
+    assert totals[:4].tolist() == [expected.n_missing, expected.n_idle, 0, room]
+    found = totals[4:].reshape(n_segments, -1).astype(object)
+    counts = np.cumsum(found[:, 0])
+    sums = sum(found[:, 1 + i] << (unit + POINT + 32 * i) for i in range(4))
+    sums = np.cumsum(sums + sum(found[:, 5 + i] << 32 * i for i in range(TOTAL_DIGITS)))
+    assert counts[:-1:2].tolist() == expected.below.tolist()
+    assert counts[1::2].tolist() == expected.upto.tolist()
+    assert sums[:-1:2].tolist() == expected.weight_below.tolist()
+    assert sums[1::2].tolist() == expected.weight_upto.tolist()
+    assert sums[-1] == expected.weight
     pairs = sorted(zip(taken.tolist(), their_weights.tolist(), strict=True))
     others = zip(expected.candidates.on_host().tolist(), expected.weights.tolist(), strict=True)
     assert pairs == sorted(others)
@@ -175,3 +239,42 @@ def test_on_a_device(dtype: str, name: str, order: str) -> None:
         sums_of_products = cuda.products(elements, weighs, ends, is_wanted)
         expected_products = reference.products(values, weights, ends, is_wanted)
         assert sums_of_products.tolist() == expected_products.tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*LARGE, "int32", "beyond 2**53", "float16", "largest"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2"])
+def test_all_at_once_on_a_device(dtype: str, name: str) -> None:
+    cuda, xp, n = kernel_module("cuda", "weighing"), CUPY.xp, 200_000
+    values = (100 + 20 * normal(n)).astype(dtype)
+    if values.dtype.kind == "f":
+        values[::91] = np.nan
+    weights = {
+        "int32": lambda: np.floor(uniform(n) * 1000).astype(np.int32),
+        "beyond 2**53": lambda: (uniform(n) * 2.0**62).astype(np.int64) | 1,
+        "float16": lambda: uniform(n).astype(np.float16),
+        "largest": lambda: np.where(uniform(n) < 0.5, 1.7e308, 5e-324),
+    }.get(name, lambda: LARGE[name])()
+    kind = selection_dtype(values.dtype)
+    for keeps in (None, uniform(n)[::-1] < 0.7):
+        host = Accompanied(values, keeps, weights)
+        told = Accompanied(
+            xp.asarray(values), None if keeps is None else xp.asarray(keeps), xp.asarray(weights)
+        )
+        for ends in ([], [100], [95, 100], [60, 80, 90, 100, 101, 120]):
+            wanted = np.arange(len(ends) + 1) % 2 == (len(ends) > 1)
+            brackets = Brackets(np.array(ends, kind), wanted)
+            found = cuda.tally_in_place(told, values.dtype, brackets, n)
+            other = reference.tally_in_place(host, values.dtype, brackets, n)
+            assert other is not None
+            for field in ("below", "upto", "weight_below", "weight_upto"):
+                assert getattr(found, field).tolist() == getattr(other, field).tolist()
+            for field in ("n_valid", "n_missing", "n_idle", "n_left_out", "weight"):
+                assert getattr(found, field) == getattr(other, field)
+            mine, theirs = (
+                sorted(zip(each.candidates.on_host(), xp.asnumpy(each.weights), strict=True))
+                for each in (found, other)
+            )
+            assert mine == theirs
+            if len(mine):
+                assert cuda.tally_in_place(told, values.dtype, brackets, len(mine) - 1) is None

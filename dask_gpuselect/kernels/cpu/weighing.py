@@ -350,6 +350,18 @@ def tally(
     )
 
 
+def tally_in_place(
+    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+) -> WeightedTally | None:
+    """See `reference.weighing.tally_in_place`."""
+    values, weights, n_missing = weighed(chunk, dtype)
+    found = tally(values, weights, brackets, most)
+    return found and reference.with_others(found, chunk, n_missing)
+
+
+sorted_sample = reference.sorted_sample
+
+
 def _at_ends(sums: NDArray[Any], n_ends: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """What is below and up to each end, from what is in each open cell and, behind those, what is
     equal to each end."""

@@ -25,6 +25,8 @@ BITONIC_THREADS = 256
 ROWS_THREADS = 256
 SETS_THREADS = 256
 WEIGH_THREADS = 512
+ONCE_THREADS = 256
+WARP_STAGE = 64  # candidates with weights that a warp keeps until it writes them
 SCAN_THREADS = 1024  # of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
@@ -122,6 +124,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "KIND": KINDS[dtype.kind],
         "KEEPS": 0,
         "WHOLE": 0,
+        "NARROW": 0,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
@@ -170,6 +173,12 @@ def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     """Bytes for a block of `weigh_segments`: the ends, and a count and a sum for each segment."""
     size = (n_ends * dtype.itemsize + 7) // 8 * 8 + 12 * (2 * n_ends + 1)
     return -(-size // 1024) * 1024  # not a preparation of the kernel for every number
+
+
+def once_memory(n_ends: int) -> int:
+    """Bytes for a block of `weigh_once`: what its threads sum and stage, and the ends."""
+    n_segments = 2 * n_ends + 1
+    return 20 * ONCE_THREADS * n_segments + ONCE_THREADS // 32 * WARP_STAGE * 16 + 8 * n_ends + 16
 
 
 def select_memory(n_ranks: int) -> int:

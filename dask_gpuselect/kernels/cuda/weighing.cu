@@ -3,11 +3,17 @@
 // A weight is an integer times a power of two. What is added up is some of its binary digits, as an
 // integer, so no sum depends on any order; more digits than 64 bits can sum take another read.
 
-// Defined before this text: WHOLE (1 if weights are integers, 0 if they are float64).
+// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if
+// those that `weigh_once` reads are float32).
 #if WHOLE
 typedef i64 Weight;
 #else
 typedef double Weight;
+#endif
+#if NARROW
+typedef float Held;
+#else
+typedef Weight Held;
 #endif
 
 // A positive weight in units of 2^unit, rounded down, modulo 2^64.
@@ -95,4 +101,189 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
         taken[at] = value;
         their_weights[at] = weights[i];
     }
+}
+
+// --- All in one read ------------------------------------------------------------------------------
+
+// A weight as it lies in memory: `digits` times 2^place, if nothing is wrong with it.
+struct Weighed {
+    u64 digits;
+    int place;
+    u32 faults;
+};
+
+constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
+
+__device__ __forceinline__ Weighed weighed(Held held) {
+#if WHOLE
+    return {(u64)held, 0, held < 0 ? IS_NEGATIVE : 0};
+#else
+    // By its bits, for arithmetic on float32 takes denormal numbers for zeros.
+    constexpr int FRACTION = NARROW ? 23 : 52, EXPONENTS = NARROW ? 255 : 2047;
+#if NARROW
+    u64 bits = (u64)(u32)__float_as_int(held), sign = bits >> 31;
+#else
+    u64 bits = (u64)__double_as_longlong(held), sign = bits >> 63;
+#endif
+    int exponent = (int)(bits >> FRACTION) & EXPONENTS;
+    u64 digits = bits & ((1ull << FRACTION) - 1);
+    u32 faults = 0;
+    if (exponent == EXPONENTS) faults = digits ? IS_NOT_FINITE : sign ? IS_NEGATIVE : IS_NOT_FINITE;
+    else if (sign && (digits || exponent)) faults = IS_NEGATIVE;
+    if (exponent) digits |= 1ull << FRACTION;
+    else exponent = 1;
+    return {digits, exponent - EXPONENTS / 2 - FRACTION, faults};
+#endif
+}
+
+// The same number as it is handed out.
+__device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {
+#if NARROW
+    constexpr int NORMAL = 1 << 23;
+    if (weight.digits < NORMAL) return (double)weight.digits * 1.40129846432481707e-45;  // 2^-149
+#endif
+    return held;
+}
+
+constexpr int AHEAD = 4;    // elements that a thread reads at once
+constexpr int FARTHEST_SHIFT = 58;  // 2^17 weights of 53 bits have room in 128
+
+// Counts and exact sums of weights by segments, and the elements in the wanted cells with their
+// weights, of elements of any weights.
+//
+// Every thread adds up in numbers of 128 bits of its own, of units of 2^unit, for each segment.
+// Weights that are no whole units, or too many, go alone to the digits of the exact sum. `totals` has
+// how many are missing and weigh something, how many weigh nothing, whether weights are at fault, how
+// many were taken (also past `room`), and for each segment the number of elements, the 4 digits of
+// the sum of units, and the TOTAL_DIGITS of those that went alone; digits of 32 bits.
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
+    const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends,
+    const unsigned char* wanted, int unit, u64* totals, Value* taken, Weight* their_weights, u64 room
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    constexpr int T = ONCE_THREADS, FIELDS = 5 + TOTAL_DIGITS;
+    int n_segments = 2 * n_ends + 1;
+    u64* low = (u64*)scratch;
+    u64* high = low + n_segments * T;
+    Weight* staged_weights = (Weight*)(high + n_segments * T);
+    Value* staged = (Value*)(staged_weights + T / 32 * WARP_STAGE);
+    Value* own_ends = staged + T / 32 * WARP_STAGE;
+    // Behind all that may be of 8 bytes.
+    u32* counts = (u32*)(scratch + (n_segments * T * 2 + T / 32 * WARP_STAGE * 2 + n_ends) * 8);
+    u32* others = counts + n_segments * T;  // missing, idle, at fault
+    for (int i = threadIdx.x; i < n_ends; i += T) own_ends[i] = ends[i];
+    for (int i = threadIdx.x; i < n_segments * T; i += T) low[i] = high[i] = counts[i] = 0;
+    if (threadIdx.x < 3) others[threadIdx.x] = 0;
+    __syncthreads();
+
+    u64* sums = totals + 4;
+    u32 lane = threadIdx.x % 32, n_staged = 0;
+    u32 n_missing = 0, n_idle = 0, faults = 0;
+    staged += threadIdx.x / 32 * WARP_STAGE;
+    staged_weights += threadIdx.x / 32 * WARP_STAGE;
+    auto write = [&] {
+        __syncwarp();
+        u64 at = lane == 0 ? atomicAdd(totals + 3, (u64)n_staged) : 0;
+        at = __shfl_sync(ALL_LANES, at, 0);
+        for (u32 i = lane; i < n_staged; i += 32) {
+            if (at + i >= room) break;
+            taken[at + i] = staged[i];
+            their_weights[at + i] = staged_weights[i];
+        }
+        __syncwarp();
+        n_staged = 0;
+    };
+
+    i64 step = (i64)gridDim.x * T * AHEAD;
+    for (i64 start = (i64)blockIdx.x * T * AHEAD; start < n; start += step) {
+        Word words[AHEAD];
+        Held held[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            i64 i = start + k * T + threadIdx.x;
+            words[k] = i < n ? values[i] : Word(0);
+            held[k] = i < n ? weights[i] : Held(0);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            bool is_present = start + k * T + threadIdx.x < n;
+            Value value = value_of(words[k]);
+            Weighed weight = weighed(held[k]);
+            faults |= weight.faults;
+            bool is_lost = is_missing(value);
+            n_idle += is_present && !weight.digits;
+            n_missing += weight.digits && is_lost;
+            bool is_wanted = false;
+            if (weight.digits && !is_lost) {
+                int segment = segment_of(value, own_ends, n_ends);
+                is_wanted = segment % 2 == 0 && wanted[segment / 2];
+                int own = segment * T + threadIdx.x;
+                ++counts[own];
+                u64 digits = weight.digits;
+                int shift = weight.place - unit;
+                if (shift < 0 && shift > -64 && !(digits & ((1ull << -shift) - 1))) {
+                    digits >>= -shift;
+                    shift = 0;
+                }
+                if (shift >= 0 && shift <= FARTHEST_SHIFT) {
+                    u64 least = digits << shift, sum = low[own] + least;
+                    high[own] += (shift ? digits >> (64 - shift) : 0) + (sum < least);
+                    low[own] = sum;
+                } else {
+                    int place = weight.place + 32 * TOTAL_POINT, off = place % 32;
+                    u64* digit = sums + (i64)segment * FIELDS + 5 + place / 32;
+                    u64 least = digits << off, rest = off ? digits >> (64 - off) : 0;
+                    atomicAdd(digit, least & 0xffffffffull);
+                    atomicAdd(digit + 1, least >> 32);
+                    if (rest) atomicAdd(digit + 2, rest);
+                }
+            }
+            u32 holders = __ballot_sync(ALL_LANES, is_wanted);
+            if (holders == 0) continue;
+            if (is_wanted) {
+                u32 at = n_staged + __popc(holders & ((1u << lane) - 1));
+                staged[at] = value;
+                staged_weights[at] = handed_out(held[k], weight);
+            }
+            n_staged += __popc(holders);
+            if (n_staged > WARP_STAGE - 32) write();
+        }
+    }
+    write();
+    if (n_missing) atomicAdd(&others[0], n_missing);
+    if (n_idle) atomicAdd(&others[1], n_idle);
+    if (faults & IS_NEGATIVE) atomicAdd(&others[2], 1u);
+    if (faults & IS_NOT_FINITE) atomicAdd(&others[2], 1u << 16);
+    __syncthreads();
+    if (threadIdx.x < 3 && others[threadIdx.x]) {
+        u64 found = others[threadIdx.x];
+        // How many blocks have found either.
+        if (threadIdx.x == 2) found = (u64)(found >> 16 != 0) << 32 | ((found & 0xffff) != 0);
+        atomicAdd(totals + threadIdx.x, found);
+    }
+    for (int i = threadIdx.x; i < 5 * n_segments; i += T) {
+        int segment = i / 5, field = i % 5;
+        u64 sum = 0;
+        for (int k = 0; k < T; ++k) {
+            int own = segment * T + (k + threadIdx.x) % T;
+            u64 half = field < 3 ? low[own] : high[own];
+            sum += field == 0 ? counts[own] : field % 2 ? half & 0xffffffffull : half >> 32;
+        }
+        if (sum) atomicAdd(sums + (i64)segment * FIELDS + field, sum);
+    }
+}
+
+// Elements at hashed places, and what they weigh: nothing if they are missing or their weights are at
+// fault.
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
+    const Word* values, const Held* weights, i64 n, i64 size, Value* drawn, double* their_weights
+) {
+    i64 i = (i64)blockIdx.x * ONCE_THREADS + threadIdx.x;
+    if (i >= size) return;
+    i64 place = sampled_place(i, size, n);
+    Value value = value_of(values[place]);
+    Weighed weight = weighed(weights[place]);
+    drawn[i] = value;
+    bool is_good = !weight.faults && !is_missing(value);
+    their_weights[i] = is_good ? (double)handed_out(weights[place], weight) : 0;
 }

@@ -12,13 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import STATIC, WEIGH_THREADS, Defined, weigh_memory
+from dask_gpuselect.kernels.cuda.source import (
+    ONCE_THREADS,
+    STATIC,
+    WEIGH_THREADS,
+    Defined,
+    once_memory,
+    weigh_memory,
+)
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import DIGIT, TOTAL_DIGITS
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
@@ -31,6 +41,10 @@ from dask_gpuselect.maths.weights import (
 
 SAMPLED = 1 << 16  # elements by which pivots are chosen
 WINDOW = 32  # binary digits of each weight that are added up in one read
+
+FEW_WEIGHTS = 1 << 10  # by which the unit of exact sums is chosen
+BELOW = 29  # powers of two that weights may be smaller than most; as many they may be larger
+FAULT = (1 << 32) - 1  # how many blocks have found negative weights
 
 IS_NEGATIVE, IS_NOT_FINITE, IS_LEFT_OUT = 1, 2, 4
 _flags = cupy.ReductionKernel(
@@ -233,6 +247,130 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
         weight_upto[-1],
         their_weights,
     )
+
+
+@advised
+def tally_in_place(
+    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+) -> WeightedTally | None:
+    """Counts and exact sums of weights, and candidates that stay on the device; see
+    `reference.weighing.tally_in_place`.
+
+    Reads elements and weights once, and weights of other dtypes than float32, float64 and int64
+    twice. Scratch on the device: `most` elements with float64 weights.
+    """
+    weights = _held(chunk)
+    ends = brackets.ends
+    if weights is None or len(ends) > _most_ends_at_once():
+        values, weights, n_missing = weighed(chunk, dtype)
+        found = tally(values, weights, brackets, most)
+        return found and reference.with_others(found, chunk, n_missing)
+    values, _ = elements_of(chunk.values, dtype)
+    kind, is_whole = np.dtype(values.dtype), weights.dtype.kind == "i"
+    unit = 0 if is_whole else _unit_for(weights)
+    taken = cupy.empty(most, selection_dtype(kind))
+    their_weights = cupy.empty(most, np.int64 if is_whole else np.float64)
+    n_segments = 2 * len(ends) + 1
+    totals = cupy.zeros(4 + n_segments * (5 + TOTAL_DIGITS), np.uint64)
+    told = (cupy.asarray(ends), np.int32(len(ends)), cupy.asarray(brackets.wanted), np.int32(unit))
+    arguments = (*_arrays(values, weights), *told, totals, taken, their_weights, np.uint64(most))
+    memory = once_memory(len(ends))
+    launch(kind, "weigh_once", ONCE_THREADS, arguments, memory, defined=_defined_once(weights))
+
+    sheet = totals.get()
+    n_missing, n_idle, faults, n_found = sheet[:4].tolist()
+    if faults & FAULT:
+        raise ValueError(NEGATIVE)
+    if faults:
+        raise ValueError(NOT_FINITE)
+    if n_found > most:
+        return None
+    counts, sums = _sums_of(sheet[4:].reshape(n_segments, -1), unit)
+    n_left_out = 0
+    if chunk.keeps is not None:
+        n_left_out = chunk.size - int(cupy.count_nonzero(chunk.keeps))
+    return WeightedTally(
+        counts[:-1:2],
+        counts[1::2],
+        DeviceCandidates(taken[:n_found]),
+        int(counts[-1]),
+        n_missing,
+        sums[:-1:2],
+        sums[1::2],
+        sums[-1],
+        their_weights[:n_found],
+        n_left_out=n_left_out,
+        n_idle=n_idle - n_left_out,
+    )
+
+
+@advised
+def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[Accompanied, float]:
+    """A sorted sample with weights on the device; see `reference.weighing.sorted_sample`."""
+    weights = _held(chunk)
+    if weights is None:
+        return reference.sorted_sample(chunk, dtype, size)
+    values, _ = elements_of(chunk.values, dtype)
+    kind, size = np.dtype(values.dtype), min(size, chunk.size)
+    drawn, weighs = cupy.empty(size, selection_dtype(kind)), cupy.empty(size, np.float64)
+    if size:
+        arguments = (*_arrays(values, weights), np.int64(size), drawn, weighs)
+        blocks, more = -(-size // ONCE_THREADS), _defined_once(weights)
+        launch(kind, "weigh_drawn", ONCE_THREADS, arguments, blocks=blocks, defined=more)
+    takes = weighs > 0
+    if not takes.all():
+        drawn, weighs = drawn[takes], weighs[takes]
+    order = drawn.argsort()
+    return Accompanied(drawn[order], None, weighs[order]), size / max(chunk.size, 1)
+
+
+def _held(chunk: Accompanied) -> Array | None:
+    """The weights of a chunk as `weigh_once` reads them, 0 where elements are left out; None if
+    they may not fit int64."""
+    weights = chunk.weights
+    assert weights is not None
+    if weights.dtype == np.uint64:
+        return None
+    if weights.dtype.kind != "f":
+        weights = weights.astype(np.int64, copy=False)
+    elif weights.dtype == np.float16:
+        weights = as_float64(weights)
+    if chunk.keeps is not None:
+        weights = cupy.where(chunk.keeps, weights, weights.dtype.type(0))
+    return weights.ravel()
+
+
+def _unit_for(weights: Array) -> int:
+    """The exponent of a unit of which most float weights are some, by a few of them."""
+    some = weights[:: max(weights.size // FEW_WEIGHTS, 1)].get()
+    some = some[np.isfinite(some) & (some > 0)]
+    if not len(some):
+        return 0
+    last = np.frexp(some)[1] - (24 if some.dtype == np.float32 else 53)
+    return max(int(np.median(last)) - BELOW, -1074)
+
+
+def _sums_of(found: NDArray[np.uint64], unit: int) -> tuple[IntArray, ExactSums]:
+    """How many elements are up to each segment, and what these weigh, by what `weigh_once` has
+    found in each segment."""
+    counts = np.cumsum(found[:, 0].astype(np.int64))
+    digits = found.astype(object)
+    # The digits of units are the low and high halves of the low and of the high 64 bits.
+    whole = digits[:, 1] + (digits[:, 2] << 32) + (digits[:, 3] << 64) + (digits[:, 4] << 96)
+    sums = whole * (1 << (unit + POINT))
+    for place in np.flatnonzero(found[:, 5:].any(axis=0)).tolist():
+        sums = sums + (digits[:, 5 + place] << (DIGIT * place))
+    return counts, np.cumsum(sums)
+
+
+def _most_ends_at_once() -> int:
+    """At how many ends `weigh_once` can count."""
+    each = once_memory(1) - once_memory(0)
+    return int((most_shared(cupy.cuda.Device().id) - STATIC - once_memory(0)) // each)
+
+
+def _defined_once(weights: Array) -> Defined:
+    return (*_defined(weights), ("NARROW", int(weights.dtype == np.float32)))
 
 
 @advised

@@ -6,12 +6,13 @@ What is more than choosing elements happens on the host, by NumPy.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, as_type, is_kind, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import Array, as_type, is_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -209,6 +210,48 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
         sums[-1],
         weights[takes],
     )
+
+
+def tally_in_place(
+    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+) -> WeightedTally | None:
+    """The tally of all that a chunk has, with candidates and their weights that stay on its device;
+    None if there are more than `most`. `weighed` says what raises."""
+    values, weights, n_missing = weighed(chunk, dtype)
+    found = tally(values, weights, brackets, most)
+    return found and with_others(found, chunk, n_missing)
+
+
+def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> WeightedTally:
+    """A tally with the elements that its kernel has not seen."""
+    n_kept = chunk.size
+    if chunk.keeps is not None:
+        n_kept = int(namespace(chunk.keeps).count_nonzero(chunk.keeps))
+    n_idle = n_kept - found.n_valid - n_missing
+    n_left_out = chunk.size - n_kept
+    return replace(found, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
+
+
+def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[Accompanied, float]:
+    """Valid elements at `size` random places, ascending, with their weights, on the device of the
+    chunk; and which share of all places these are.
+
+    Weights that are at fault are left out: what reads all of them raises.
+    """
+    n, flat = chunk.size, (chunk.size,)
+    size = min(size, n)
+    starts = np.arange(size + 1) * n // max(size, 1)
+    places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
+    drawn = {}
+    for name, array in {"values": chunk.values, **chunk.companions}.items():
+        xp = namespace(array)
+        drawn[name] = to_host(xp.take(xp.reshape(array, flat), like(places, array)))
+    weights = drawn["weights"].astype(np.float64)
+    takes = (weights > 0) & np.isfinite(weights) & drawn.get("keeps", True)
+    sampled = Accompanied(drawn["values"][takes], None, weights[takes])
+    values, weights, _ = weighed(sampled, dtype)
+    order = np.argsort(values)
+    return Accompanied(values[order], None, weights[order]), size / max(n, 1)
 
 
 def products(

@@ -1,0 +1,95 @@
+"""Narrower brackets of weighted quantiles, among the candidates of those that were guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError
+from dask_gpuselect.maths.weight_finish import inside
+from dask_gpuselect.maths.weights import ExactSums, WeightedTally
+
+NOTHING = np.array([0], object)  # an exact sum
+
+
+def shares_inside(
+    brackets: Brackets, tally: WeightedTally, needs: Sequence[tuple[int, int]]
+) -> tuple[list[float], list[float]]:
+    """Between which shares of the candidates' weight alone the elements are that are the first to
+    reach some pairs of weights.
+
+    Raises
+    ------
+    ChunksChangedError
+        If one of them is neither among the candidates nor at an end.
+    """
+    before, total = _gathered_before(brackets, tally)
+    starts = np.append(NOTHING, tally.weight_upto)
+    stops = np.append(tally.weight_below, np.array([tally.weight], object))
+    found: list[list[float]] = [[], []]
+    for pair in needs:
+        for need, shares in zip(pair, found, strict=True):
+            cell = int(np.searchsorted(tally.weight_upto, need))
+            is_inside = need <= stops[cell]
+            if is_inside and not brackets.wanted[cell]:
+                raise ChunksChangedError(f"the guessed brackets do not hold. {ADVICE}")
+            gathered = before[cell] + min(need, stops[cell]) - starts[cell]
+            if not brackets.wanted[cell]:
+                gathered = before[cell]
+            shares.append(gathered / total if total else 0.0)
+    return found[0], found[1]
+
+
+def refined(
+    brackets: Brackets, tally: WeightedTally, narrow: Brackets, found: WeightedTally
+) -> tuple[Brackets, WeightedTally]:
+    """Brackets with the ends of narrower ones among their candidates, and the tally there.
+
+    Parameters
+    ----------
+    brackets : Brackets
+    tally : WeightedTally
+        Of all elements, at these brackets.
+    narrow : Brackets
+        Each end is one of the candidates.
+    found : WeightedTally
+        Of the candidates of `tally`, at these.
+    """
+    ends = np.unique(np.concatenate([brackets.ends, narrow.ends]))
+    cell, at = (np.searchsorted(each.ends, ends) for each in (brackets, narrow))
+    is_old = np.isin(ends, brackets.ends)
+    last = len(brackets.ends), len(narrow.ends)
+    wanted = brackets.wanted[np.append(cell, last[0])] & narrow.wanted[np.append(at, last[1])]
+    # All that is between the beginning of a gathered cell and an end inside of it are candidates.
+    held = inside(tally) * brackets.wanted
+    others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
+    other_weights = np.append(NOTHING, tally.weight_upto) - _gathered_before(brackets, tally)[0]
+
+    def merged(name: str, others: Any) -> Any:
+        was, new = getattr(tally, name), getattr(found, name)
+        both = np.empty(len(ends), was.dtype)
+        both[is_old] = was[cell[is_old]]
+        both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
+        return both
+
+    return Brackets(ends, wanted), replace(
+        tally,
+        below=merged("below", others),
+        upto=merged("upto", others),
+        candidates=found.candidates,
+        weight_below=merged("weight_below", other_weights),
+        weight_upto=merged("weight_upto", other_weights),
+        weights=found.weights,
+    )
+
+
+def _gathered_before(brackets: Brackets, tally: WeightedTally) -> tuple[ExactSums, int]:
+    """What the candidates before each cell weigh, and what all weigh."""
+    starts = np.append(NOTHING, tally.weight_upto)
+    stops = np.append(tally.weight_below, np.array([tally.weight], object))
+    held = np.where(brackets.wanted, stops - starts, 0)
+    upto = np.cumsum(held)
+    return upto - held, int(upto[-1])
