@@ -235,7 +235,8 @@ def calls() -> dict[str, Call]:
 
             def ask(name: str = name, **how: Any) -> Any:
                 array = LANE if "sort" in name else A
-                return getattr(da.from_array(array, chunks=2).exact, name)(**how)
+                found = getattr(da.from_array(array, chunks=2).exact, name)(**how)
+                return found.median() if name == "groupby" else found
 
             found[f"exact.{name}"] = Call(ask, data, known)
     for make, names in (
