@@ -69,7 +69,7 @@ class AnswerAxes:
     axes: tuple[int, ...]
     keepdims: bool
     is_scalar: bool
-    n_groups: int | None = None
+    n_groups: float | None = None
     is_one_lane: bool = False
 
     @property
@@ -101,9 +101,9 @@ class AnswerAxes:
         are."""
         return replace(self, keepdims=True, n_groups=None, is_one_lane=False)
 
-    def new_axes(self, n_answers: int) -> dict[int, int]:
+    def new_axes(self, n_answers: int) -> dict[int, Any]:
         """The sizes of the axes that are not the data's."""
-        sizes = {self.ndim: n_answers}
+        sizes: dict[int, Any] = {self.ndim: n_answers}
         if self._group_label is not None:
             sizes[self._group_label] = self.n_groups or 0
         return {label: sizes.get(label, 1) for label in self.labels if label >= self.ndim}

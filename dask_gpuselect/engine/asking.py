@@ -15,6 +15,7 @@ from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy
+from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
@@ -84,7 +85,10 @@ class Asking:
         if self.grouping is None:
             return lanes
         # The labels are loaded with the data: no task has to carry them.
-        return GroupedLanes(lanes, replace(self.grouping, codes=None))
+        grouping = replace(self.grouping, codes=None)
+        is_known = lanes.by_order or lanes.composes_groups
+        is_stretch = self.is_one_lane and is_known and grouping.windows is None
+        return (GroupedElements if is_stretch else GroupedLanes)(lanes, grouping)
 
     @property
     def shape_of_lanes(self) -> tuple[float, ...]:

@@ -99,6 +99,46 @@ class Columns:
         self._add(name, tasks, reports.name)
         return Tasks(name, keys)
 
+    def divide(self, reports: Tasks, n: int) -> list[Tasks]:
+        """The `n` items of each report, apart; the reports themselves if there are no items."""
+        if n == 1:
+            return [reports]
+        found = []
+        for i in range(n):
+            name = f"{reports.name}-{i}"
+            keys = {
+                place: [(name, *key[1:]) for key in parts] for place, parts in reports.keys.items()
+            }
+            tasks = {
+                (name, *key[1:]): Task((name, *key[1:]), _item, TaskRef(key), i)
+                for parts in reports.keys.values()
+                for key in parts
+            }
+            self._add(name, tasks, reports.name)
+            found.append(Tasks(name, keys))
+        return found
+
+    def gather(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        parts: Sequence[Tasks],
+        to_index: Callable[[Place], tuple[int, ...]] = tuple,
+        *,
+        seen: bool = True,
+    ) -> Tasks:
+        """``function(values)`` of what is settled about each column in several tasks, which have
+        seen the same chunks."""
+        tasks, keys = {}, {}
+        name += REDUCED
+        for place in self.places:
+            key = (name, *to_index(place))
+            given = List(*(TaskRef(each.keys[place][0]) for each in parts))
+            tasks[key] = Task(key, quietly(_gathered), function, given, seen)
+            keys[place] = [key]
+        self._add(name, tasks, *(each.name for each in parts))
+        return Tasks(name, keys)
+
     def settle(
         self,
         function: Callable[..., Any],
@@ -172,6 +212,15 @@ def _measure_seen(
 
 def _merge_values(function: Callable[..., Any], parts: list[Seen]) -> Seen:
     return Seen.merge(function, parts)
+
+
+def _item(report: Seen, i: int) -> Seen:
+    return Seen(report.value[i], report.marks)
+
+
+def _gathered(function: Callable[..., Any], parts: list[Seen], seen: bool) -> Any:
+    value = function([part.value for part in parts])
+    return Seen(value, parts[0].marks) if seen else value
 
 
 def _settled(

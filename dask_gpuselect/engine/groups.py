@@ -32,24 +32,38 @@ class Grouping:
 
     Parameters
     ----------
-    codes : ndarray or dask array of int64
+    codes : ndarray or dask array
         Of the shape of the reduced axes, or of size 1 along some of them. The number of the group
-        that an element is in, -1 for none; or, with windows, of its place in the lane.
-    n_groups : int
+        that an element is in, -1 for none; with windows, its place in the lane; or, where the
+        groups are not known before, its label.
+    n_groups : int, or NaN
+        NaN if it is not known before.
     windows : tuple of ndarray of int64, optional
         For each group the places of its elements, ascending. Groups may have elements in common.
     """
 
     codes: Any
-    n_groups: int
+    n_groups: float
     windows: tuple[IntArray, ...] | None = None
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether it is not known before which groups there are."""
+        return math.isnan(self.n_groups)
+
+    @property
+    def number(self) -> int:
+        """How many groups there are, where that is known."""
+        return int(self.n_groups)
 
     def places(self, labels: IntArray) -> list[IntArray]:
         """For each group, where its elements are among elements that have these labels."""
+        if self.windows is None and self.n_groups < np.iinfo(np.uint16).max:
+            labels = labels.astype(np.uint16)  # counted, not compared; and -1 comes last
         order = np.argsort(labels, kind="stable")
         ordered = labels[order]
         if self.windows is None:
-            stops = np.searchsorted(ordered, np.arange(self.n_groups + 1))
+            stops = np.searchsorted(ordered, np.arange(self.number + 1))
             return [order[a:b] for a, b in zip(stops[:-1], stops[1:], strict=True)]
         found = []
         for window in self.windows:
@@ -178,7 +192,7 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def n_brackets(self) -> int:
-        return self.of_group.n_brackets * max(self.grouping.n_groups, 1)
+        return self.of_group.n_brackets * max(self.grouping.number, 1)
 
     @property
     def takes_passes(self) -> bool:
@@ -195,26 +209,26 @@ class GroupedLanes(LaneQuestion):
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         one = shape.of_one_group
-        return self._together(
-            [self.of_group.block(some, dtype, one) for some in self._pieces(chunks, shape.axes)],
+        return self.together(
+            [self.of_group.block(some, dtype, one) for some in self.pieces(chunks, shape.axes)],
             shape,
         )
 
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
         return self.of_group.joined(blocks, axis)
 
-    def restored(self, found: PerGroup, block: Block, shape: AnswerAxes) -> Any:
+    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
         one = shape.of_one_group
-        return self._together([self.of_group.restored(each, block, one) for each in found], shape)
+        return self.together([self.of_group.restored(each, block, one) for each in found], shape)
 
     @property
     def steps(self) -> Steps:
         steps = self.of_group.steps
         return Steps(
-            partial(self._measured, steps.cuts),
+            partial(self.measured, steps.cuts),
             partial(_merged, steps.merge_cuts),
             partial(_narrowed, steps.narrowed),
-            partial(self._measured, steps.tally),
+            partial(self.measured, steps.tally),
             partial(_merged, steps.merge_tallies),
             partial(_found, steps.found),
         )
@@ -224,10 +238,10 @@ class GroupedLanes(LaneQuestion):
         further = self.of_group.further
         return None if further is None else GroupedFurtherLoad(self, further)
 
-    def _pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[list[Any]]:
+    def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[list[Any]]:
         return pieces_of_groups(chunks, axes, self.grouping)
 
-    def _measured(
+    def measured(
         self,
         measure: Callable[..., Any],
         chunks: Sequence[Any],
@@ -237,13 +251,13 @@ class GroupedLanes(LaneQuestion):
         **arguments: Any,
     ) -> PerGroup:
         """The report of each group, by what is known of it."""
-        each_known = (None,) * self.grouping.n_groups if known is None else known
+        each_known = (None,) * self.grouping.number if known is None else known
         return tuple(
             measure(some, dtype, axes, one, **arguments)
-            for some, one in zip(self._pieces(chunks, axes), each_known, strict=True)
+            for some, one in zip(self.pieces(chunks, axes), each_known, strict=True)
         )
 
-    def _together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
+    def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
         """The answer about all groups, from that about each."""
         labels = shape.of_one_group.labels
         axis = labels.index(shape.ndim + 1 + shape.axes[0])
@@ -291,7 +305,7 @@ class GroupedFurtherLoad(FurtherLoad):
     def measure(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: PerGroup
     ) -> PerGroup:
-        return self.question._measured(self.of_group.measure, chunks, dtype, axes, known)
+        return self.question.measured(self.of_group.measure, chunks, dtype, axes, known)
 
     def merge(self, reports: Sequence[PerGroup]) -> PerGroup:
         return _merged(self.of_group.merge, reports)
@@ -310,4 +324,4 @@ class GroupedFurtherLoad(FurtherLoad):
             self.of_group.finish(list(some), about, block, dtype, one)
             for some, about in zip(each, known, strict=True)
         ]
-        return self.question._together(blocks, shape)
+        return self.question.together(blocks, shape)

@@ -19,6 +19,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
+from dask_gpuselect.engine.group_elements import GroupedElements, in_two_loads
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps
@@ -52,7 +53,7 @@ def ask_lanes(
     """
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
-    composed = question.composed(x, label, shape) if plan.parts else None
+    composed = _composed(x, question, label, shape, dtype) if plan.parts else None
     if composed is not None:
         return composed
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype)
@@ -64,6 +65,22 @@ def ask_lanes(
     place_of = PlaceOf(x.numblocks, shape)
     label = f"{label}-slabs-{plan.name}"
     return side_by_side(answers, axis, label, place_of, question.joined, seen=seen)
+
+
+def _composed(
+    x: DaskArray,
+    question: LaneQuestion,
+    label: str,
+    shape: AnswerAxes,
+    dtype: np.dtype[Any] | None,
+) -> DaskArray | None:
+    if not isinstance(question, GroupedElements):
+        return question.composed(x, label, shape)
+
+    def ask(x: DaskArray, question: LaneQuestion, seen: bool) -> DaskArray:
+        return ask_lanes(x, question, label, shape, dtype, seen=seen)
+
+    return question.composed_by(ask, x, label)
 
 
 def _ask(
@@ -81,6 +98,9 @@ def _ask(
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype)
+    if plan.n_roots:
+        assert isinstance(question, GroupedElements)
+        return in_two_loads(x, question, label, plan, shape, meta, seen=seen)
     if plan.parts:
         return _in_passes(x, question, label, plan, shape, meta, seen=seen)
     result: DaskArray = blockwise(

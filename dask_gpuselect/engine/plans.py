@@ -149,6 +149,9 @@ class LanePlan(Plan):
         of passes alone.
     passes : Passes
         Those before the last.
+    n_roots : int
+        In how many places the reports of groups are looked at, each about some of the groups; 0 if
+        not groups of all elements are asked.
     advice : str
         What would take one load instead of several.
     """
@@ -156,6 +159,7 @@ class LanePlan(Plan):
     slabs: int = 1
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
+    n_roots: int = field(default=0, repr=False)
     advice: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -192,6 +196,8 @@ def plan_lanes(
     chunks = _lane_sizes(x, axes)
     n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
     column_bytes = sum(chunks) * n_lanes * each
+    if question.takes_two_loads and len(chunks) > 1:
+        return _plan_groups(x, question, chunks, each)
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
     limit = column_limit()
@@ -223,6 +229,28 @@ def plan_lanes(
         )
     *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
     return replace(best, advice=_advice(x, axes, int(column_bytes)))
+
+
+def _plan_groups(
+    x: DaskArray, question: LaneQuestion, chunks: list[int], itemsize: int
+) -> LanePlan:
+    """The plan for groups of all elements: one load of what a task takes, or two loads."""
+    total, limit = sum(chunks), min(column_limit(), ONE_TASK)
+    if total * itemsize <= limit:
+        return LanePlan("column", 1, total * itemsize, 0)
+    parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
+    if math.isnan(total):
+        sizes = [settings.chunk_bytes() // itemsize] * len(chunks)
+    else:
+        parts = list(_parts(chunks, limit // itemsize))
+        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+    gathered = question.root_bytes_of(sizes, selection_dtype(x.dtype).itemsize)
+    n_roots = max(-(-gathered // settings.n_bytes("root-limit", ROOT_LIMIT)), 1)
+    task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
+    loads = question.loads_in_passes(2)
+    return LanePlan(
+        "groups", loads, task_bytes, gathered // n_roots, 1, tuple(parts), n_roots=n_roots
+    )
 
 
 def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:

@@ -278,6 +278,19 @@ class LaneQuestion(ABC):
         """A load of passes after those that find the order statistics."""
         return None
 
+    takes_two_loads: ClassVar[bool] = False
+    """Whether two loads of its own find it, where there is one lane alone."""
+
+    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
+        """What these would bring to one place, from parts of so many elements."""
+        raise NotImplementedError
+
+    by_order: ClassVar[bool] = True
+    """Whether the elements at the ranks of `order`, or these and a further load, answer it."""
+
+    composes_groups: ClassVar[bool] = False
+    """Whether `composed_of_groups` answers it by other questions about groups of all elements."""
+
     has_steps: ClassVar[bool] = True
     """Whether passes of its own find it."""
 
@@ -334,6 +347,15 @@ class LaneQuestion(ABC):
         """The answer by other questions, where columns have to be taken in passes; None if passes
         of its own find it."""
         return None
+
+    def composed_of_groups(
+        self,
+        ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
+        x: DaskArray,
+        label: str,
+    ) -> DaskArray:
+        """The answer about each group of all elements by ``ask(x, question, seen)`` of others."""
+        raise NotImplementedError
 
 
 class FurtherLoad(ABC):

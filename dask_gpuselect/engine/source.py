@@ -49,6 +49,7 @@ Seed = Hashable
 # The arrays of the engine, and what makes them: `dask.array` has others where it has expressions.
 DaskArray = core.Array
 blockwise: Callable[..., Any] = core.blockwise
+elemwise: Callable[..., Any] = core.elemwise
 from_array: Callable[..., Any] = core.from_array
 map_blocks: Callable[..., Any] = core.map_blocks
 optimize: Callable[..., Any] = optimization.optimize

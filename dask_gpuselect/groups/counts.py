@@ -13,7 +13,7 @@ from dask_gpuselect.engine.questions import LaneQuestion, Steps
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_cuts import Lanes
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class LaneCounts(LaneQuestion):
         return answer
 
     @property
-    def order(self) -> LaneOrder:
-        raise TypeError("a count is no order statistic")
+    def order(self) -> Any:
+        return NO_ORDER
 
     @property
     def n_answers(self) -> int:
@@ -43,10 +43,21 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> Steps:
-        return Steps(_counted, _sum, _sum, _counted, _sum, _itself)
+        return Steps(_counted, _sum, _sum, _counted, _sum, _found)
 
-    def finished(self, found: Any) -> Any:
-        return found[None]
+    def finished(self, found: Lanes) -> Any:
+        return found.n_valid[None]
+
+
+class NoOrder:
+    """Of no order statistics: lanes tell how many elements they have without."""
+
+    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
+        none = np.empty((0, len(n)), np.int64)
+        return none, none
+
+
+NO_ORDER = NoOrder()
 
 
 def _counted(
@@ -78,5 +89,6 @@ def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray
     return np.asarray(np.sum(reports, axis=0))
 
 
-def _itself(report: IntArray, known: Any) -> IntArray:
-    return report
+def _found(report: IntArray, known: Any) -> Lanes:
+    none = np.empty((len(report), 0))
+    return Lanes(none, none, report, np.zeros_like(report))

@@ -96,6 +96,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     check_known(axis, "axis")
     check_known(groups, "groups")
     axes, grouping, names = _grouping(a, by, axis, groups)
+    if grouping.is_lazy and len(axes) < len(a.shape):
+        raise ValueError("by is lazy: groups must say which labels there are")
     if not grouping.n_groups:
         raise ValueError("there are no groups: every label is missing, or none is wanted")
     return GroupBy(a, axes, grouping, names)
@@ -119,7 +121,8 @@ class GroupBy:
         self.groups = groups
 
     def __repr__(self) -> str:
-        return f"<{len(self.groups)} groups along {self._axes} of {self._array!r}>"
+        number = "unknown" if self._grouping.is_lazy else len(self)
+        return f"<{number} groups along {self._axes} of {self._array!r}>"
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.groups import Grouping
-from dask_gpuselect.engine.source import DaskArray, map_blocks
+from dask_gpuselect.engine.questions import OneLoadQuestion
+from dask_gpuselect.engine.source import DaskArray, elemwise, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.labels import Labels, codes_among, distinct, together, union
 
-Labels = NDArray[Any]
-Flags = NDArray[np.bool_]
+EMPTY = np.empty(0, np.int64)
 
 
 # --- Where labels lie -----------------------------------------------------------------------------
@@ -69,111 +71,106 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
     groups : sequence or None
         What the groups are called that are wanted, in this order.
     """
-    if len(labels) > 1:
-        return _combined(labels, groups)
-    (given,) = labels
-    if not isinstance(given, DaskArray):
-        codes, names = numbered(given, groups)
-        return Grouping(codes, len(names)), names
-    if groups is None:
-        raise ValueError("by is lazy: groups must say which labels there are")
-    names = _names(groups)
-    codes = map_blocks(partial(_codes_among, names=names), given, dtype=np.int64, meta=EMPTY)
-    return Grouping(codes, len(names)), names
+    is_lazy = any(isinstance(each, DaskArray) for each in labels)
+    kinds = tuple(each.dtype for each in labels)
+    given = labels[0] if len(labels) == 1 else _together(labels, is_lazy=is_lazy)
+    if groups is not None:
+        names, told = _wanted(groups, kinds)
+    elif is_lazy:
+        _check_kinds(kinds)
+        found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
+        return Grouping(given, math.nan), found
+    else:
+        _check_kinds(kinds)
+        names = distinct(given)
+        told = names if len(labels) == 1 else names.tolist()
+    if not is_lazy:
+        return Grouping(codes_among(given, names), len(names)), told
+    how = {"names": names, "dtype": np.int32, "meta": np.empty(0, np.int32)}
+    return Grouping(map_blocks(_codes_among, given, **how), len(names)), told
 
 
-EMPTY = np.empty(0, np.int64)
+def _codes_among(labels: Any, names: Labels) -> NDArray[np.int32]:
+    return codes_among(to_host(labels), names)
 
 
-def _codes_among(labels: Any, names: Labels) -> IntArray:
-    return numbered(to_host(labels), names)[0]
+def _together(labels: Sequence[Any], *, is_lazy: bool) -> Any:
+    """Labels of several kinds as one, of as many parts."""
+    if not is_lazy:
+        return together(labels)
+    meta = together([np.empty((0,) * each.ndim, each.dtype) for each in labels])
+    return elemwise(_together_on_host, *labels, dtype=meta.dtype)
 
 
-def numbered(labels: Labels, groups: Any) -> tuple[IntArray, Labels]:
-    """The number of the group of each label, -1 for none, and what the groups are called: all
-    labels but NaN and NaT, ascending, unless that is said."""
-    is_none = _is_missing(labels)
-    if groups is None:
-        check_labels(labels)
-        names, inverse = np.unique(labels[~is_none], return_inverse=True)
-        codes = np.full(labels.shape, -1)
-        codes[~is_none] = inverse
-        return codes, names
-    names = _names(groups)
-    ordered = np.sort(names)
-    if not (names.size and labels.size):
-        return np.full(labels.shape, -1), names
-    place = np.minimum(np.searchsorted(ordered, labels), len(names) - 1)
-    codes = np.argsort(names, kind="stable")[place]
-    return np.where((ordered[place] == labels) & ~is_none, codes, -1), names
+def _together_on_host(*labels: Any) -> Labels:
+    return together([to_host(each) for each in labels])
 
 
-def _names(groups: Any) -> Labels:
-    """What groups are called, checked."""
-    names = np.asarray(groups)
-    if names.ndim != 1:
-        raise ValueError(f"groups must be one-dimensional, not of shape {names.shape}")
-    if names.dtype.kind not in KINDS:
-        raise TypeError(f"groups must be {KINDS_SAID}, not {names.dtype}")
+def _wanted(groups: Any, kinds: Sequence[np.dtype[Any]]) -> tuple[Labels, Any]:
+    """The labels of the groups that are wanted, checked, and as they are told."""
+    if len(kinds) == 1:
+        names = np.asarray(groups)
+        if names.ndim != 1:
+            raise ValueError(f"groups must be one-dimensional, not of shape {names.shape}")
+        _check_kinds([names.dtype], "groups")
+        told: Any = names
+    else:
+        told = [tuple(each) for each in groups]
+        if any(len(each) != len(kinds) for each in told):
+            raise ValueError(f"groups must be of {len(kinds)} labels each: one of each kind")
+        parts = zip(*told, strict=True) if told else [()] * len(kinds)
+        names = together([_as_kind(part, kind) for part, kind in zip(parts, kinds, strict=True)])
     values, times = np.unique(names, return_counts=True)
     if (times > 1).any():
         raise ValueError(f"groups must be distinct, and {values[times > 1][0]!r} is there twice")
-    return names
+    return names, told
+
+
+def _as_kind(labels: Sequence[Any], kind: np.dtype[Any]) -> Labels:
+    """Labels as an array: of the dtype of others if there are none."""
+    return np.asarray(labels) if len(labels) else np.empty(0, kind)
 
 
 KINDS = "biufmMSUT"
 KINDS_SAID = "numbers, bools, strings or dates"
 
 
-def check_labels(labels: Labels) -> None:
-    """Raise for labels that are measurements rather than labels."""
-    if labels.dtype.kind not in KINDS:
-        raise TypeError(f"labels must be {KINDS_SAID}, not {labels.dtype}")
-    if labels.dtype.kind == "f":
-        some = labels[np.isfinite(labels)]
-        if (some != np.floor(some)).any():
-            raise ValueError(
-                "the labels are floats with fractions: groups must say which of them are wanted; "
-                "numpy.digitize makes bins of them"
-            )
+def _check_kinds(kinds: Sequence[np.dtype[Any]], what: str = "labels") -> None:
+    for kind in kinds:
+        if kind.kind not in KINDS:
+            raise TypeError(f"{what} must be {KINDS_SAID}, not {kind}")
 
 
-def _is_missing(labels: Labels) -> Flags:
-    """NaN and NaT, which are in no group."""
-    if labels.dtype.kind == "f":
-        return np.asarray(np.isnan(labels))
-    if labels.dtype.kind in "mM":
-        return np.asarray(np.isnat(labels))
-    return np.zeros(labels.shape, np.bool_)
+@dataclass(frozen=True)
+class DistinctLabels(OneLoadQuestion):
+    """The labels that there are, ascending."""
+
+    dtype: np.dtype[Any]
+
+    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Labels:
+        return distinct(to_host(chunk))
+
+    @staticmethod
+    def merge(reports: Sequence[Labels]) -> Labels:
+        return union(reports)
+
+    def answer(self, report: Labels) -> Labels:
+        return report
+
+    def lazily(self, answer: DaskArray) -> DaskArray:
+        found: DaskArray = map_blocks(
+            _itself,
+            answer,
+            new_axis=0,
+            chunks=((math.nan,),),
+            dtype=self.dtype,
+            meta=np.empty(0, self.dtype),
+        )
+        return found
 
 
-def _combined(labels: Sequence[Any], groups: Any) -> tuple[Grouping, list[tuple[Any, ...]]]:
-    """The groups of combinations of labels that are there, in the order of the first, then of the
-    second."""
-    if any(isinstance(each, DaskArray) for each in labels):
-        raise TypeError("by is lazy: labels of several kinds must be known, so compute them first")
-    shape = np.broadcast_shapes(*(each.shape for each in labels))
-    found = [numbered(np.broadcast_to(each, shape), None) for each in labels]
-    sizes = [len(names) for _, names in found]
-    is_none = np.any([codes < 0 for codes, _ in found], axis=0)
-    if 0 in sizes:
-        present, parts = EMPTY, tuple(EMPTY for _ in sizes)
-        codes = np.full(is_none.shape, -1)
-    else:
-        together = np.ravel_multi_index([np.maximum(codes, 0) for codes, _ in found], sizes)
-        present, inverse = np.unique(together[~is_none], return_inverse=True)
-        codes = np.full(is_none.shape, -1)
-        codes[~is_none] = inverse
-        parts = np.unravel_index(present, sizes)
-    each = zip(*(names[at] for (_, names), at in zip(found, parts, strict=True)), strict=True)
-    names = list(each)
-    if groups is None:
-        return Grouping(codes, len(names)), names
-    wanted = [tuple(each) for each in groups]
-    _check_distinct(wanted)
-    place = {name: i for i, name in enumerate(wanted)}
-    number = np.array([*(place.get(name, -1) for name in names), -1])
-    return Grouping(number[codes], len(wanted)), wanted
+def _itself(labels: Labels) -> Labels:
+    return labels
 
 
 def _check_distinct(names: Sequence[Hashable]) -> None:

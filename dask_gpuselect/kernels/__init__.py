@@ -24,11 +24,14 @@ from dask_gpuselect.kernels.protocols import (
     LaneWeighing,
     Weighing,
 )
+from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, RanksOf, Tally
+from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
@@ -330,6 +333,80 @@ def _kept_lanes(
 ) -> tuple[KeptLanes, list[Accompanied]]:
     chunks = [replace(chunk, values=checked(chunk.values, dtype)) for chunk in chunks]
     return backend_for(chunks[0].values).kept_lanes, chunks
+
+
+# --- Groups of all elements -----------------------------------------------------------------------
+
+CodesOf = Callable[[NDArray[Any]], NDArray[np.int32]]
+"""From labels of elements to the number of the group of each, -1 for none."""
+
+
+def group_cuts(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    codes_of: CodesOf,
+    n_groups: int,
+    share: int,
+) -> GroupCuts:
+    """The cuts of every group in some chunks together."""
+    parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
+    found = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
+    return (
+        found
+        if n_nat is None
+        else GroupCuts.merge([found, GroupCuts.of_missing(n_nat, found.pivots.dtype)])
+    )
+
+
+def group_tally(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    codes_of: CodesOf,
+    brackets: GroupBrackets,
+) -> GroupTally:
+    """The counts of some chunks at the brackets of all groups, and candidates."""
+    parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_groups)
+    return backend_for(chunks[0]).groups.tally(parts, brackets)
+
+
+def group_elements(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    codes_of: CodesOf,
+    n_groups: int,
+    ranks: RanksOfLanes,
+) -> Lanes:
+    """The elements of some ranks in every group of all chunks, as of so many lanes."""
+    parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
+    found = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
+    return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
+
+
+def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
+    """The wanted elements of all groups, as of so many lanes."""
+    sort = backend_for(brackets.ends).groups.sorted_in_groups
+    return group_cuts_.found_in_groups(tallies, brackets, sort)
+
+
+def _in_groups(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
+) -> tuple[list[tuple[Any, Any]], NDArray[np.int64] | None]:
+    """The elements of chunks and the number of the group of each; and of dates, how many NaT each
+    group has, which are in none then."""
+    parts = []
+    n_nat = np.zeros(n_groups, np.int64)
+    for chunk in chunks:
+        values, _ = elements_in_order(checked(chunk.values, dtype), dtype)
+        assert chunk.labels is not None
+        codes = codes_of(to_host(chunk.labels).reshape(-1))
+        if chunk.keeps is not None:
+            codes = np.where(to_host(chunk.keeps).reshape(-1), codes, np.int32(-1))
+        if dtype.kind in "mM":
+            is_nat = values == np.iinfo(np.int64).min
+            n_nat += np.bincount(codes[is_nat & (codes >= 0)], minlength=n_groups)
+            codes = np.where(is_nat, np.int32(-1), codes)
+        parts.append((values, like(np.require(codes, np.int32, ["C", "A"]), values)))
+    return parts, n_nat if dtype.kind in "mM" else None
 
 
 # --- Lanes in passes, whose reports are on the host -----------------------------------------------

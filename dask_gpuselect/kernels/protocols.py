@@ -18,6 +18,7 @@ from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
+from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -189,6 +190,27 @@ class KeptLanes(Protocol):
     def tally(self, parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally: ...
 
 
+class Groups(Protocol):
+    """Elements that are in groups, each chunk with the codes of its own; see
+    `reference.groups`."""
+
+    def cuts(
+        self, parts: Sequence[tuple[Values, Values]], n_groups: int, share: int
+    ) -> GroupCuts: ...
+
+    def tally(
+        self, parts: Sequence[tuple[Values, Values]], brackets: GroupBrackets
+    ) -> GroupTally: ...
+
+    def elements(
+        self, parts: Sequence[tuple[Values, Values]], n_groups: int, ranks: RanksOfLanes
+    ) -> Lanes: ...
+
+    def sorted_in_groups(
+        self, values: NDArray[Any], codes: NDArray[np.int32], n_groups: int
+    ) -> NDArray[Any]: ...
+
+
 class LaneWeighing(Protocol):
     """Lanes whose elements weigh. Reports are on the host."""
 
@@ -321,6 +343,7 @@ class Backend:
     kept_lanes: KeptLanes
     lane_weighing: LaneWeighing
     lane_passes: LanePasses
+    groups: Groups
     residuals: Residuals
     distances: Distances
     lower_sets: LowerSets

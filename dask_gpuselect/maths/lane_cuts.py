@@ -184,10 +184,10 @@ def join(pieces: Sequence[Table]) -> Table:
     return type(pieces[0])(*(joined[tuple(map(id, column))] for column in columns))
 
 
-def lanes_of(brackets: LaneBrackets, start: int, stop: int) -> LaneBrackets:
-    """The brackets of some of the lanes."""
-    values = (getattr(brackets, field.name)[start:stop] for field in fields(brackets))
-    return LaneBrackets(*values)
+def lanes_between(table: Table, start: int, stop: int) -> Table:
+    """What is known of some of the lanes, where there is a row for each."""
+    rows = (getattr(table, field.name)[start:stop] for field in fields(table))
+    return type(table)(*rows)
 
 
 def even_ranks(n: IntArray, m: int) -> IntArray:

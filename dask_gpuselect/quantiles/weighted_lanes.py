@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,8 @@ class WeightedLaneQuantiles(LaneQuestion):
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
     if_none: str = field(default="empty", kw_only=True)
+
+    by_order: ClassVar[bool] = False
 
     @property
     def order(self) -> LaneOrder:

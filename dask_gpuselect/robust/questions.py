@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
@@ -160,7 +161,9 @@ class LaneDeviationQuestion(LaneQuestion):
 
     of_all: DeviationQuestion
 
+    by_order: ClassVar[bool] = False
     has_steps: ClassVar[bool] = False
+    composes_groups: ClassVar[bool] = True
 
     @property
     def order(self) -> Quantiles:
@@ -203,15 +206,66 @@ class LaneDeviationQuestion(LaneQuestion):
             meta=meta_from_array(x._meta, dtype=dtype),
         )
         found = ask_lanes(distances, question.distances, label, kept, dtype)
+        deviations = self._scaled(found, median, label)
+        return deviations if shape.keepdims else deviations.squeeze(shape.axes)
+
+    def composed_of_groups(
+        self,
+        ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
+        x: DaskArray,
+        label: str,
+    ) -> DaskArray:
+        """The median of the distances from the median of each group: two loads for both."""
+        question, every = self.of_all, tuple(range(x.ndim))
+        median = ask(x, question.median, True)
+        distances = blockwise(
+            partial(_distances_in_groups, question=question, numblocks=x.numblocks),
+            every,
+            x,
+            every,
+            median,
+            (x.ndim,),
+            places_of(x),
+            every,
+            name=f"{label}-distances-{tokenize(x.name, median.name)}",
+            concatenate=False,
+            align_arrays=False,
+            dtype=question.dtype,
+            meta=meta_from_array(x._meta, dtype=question.dtype),
+        )
+        return self._scaled(ask(distances, question.distances, False), median, label)
+
+    def _scaled(self, found: DaskArray, median: DaskArray, label: str) -> DaskArray:
+        question = self.of_all
         deviations: DaskArray = map_blocks(
             partial(_finished_seen, question=question),
             found,
             median,
             name=f"{label}-scaled-{tokenize(found.name, median.name, question)}",
-            dtype=dtype,
+            dtype=question.dtype,
             meta=found._meta,
         )
-        return deviations if shape.keepdims else deviations.squeeze(shape.axes)
+        return deviations
+
+
+@quiet()
+def _distances_in_groups(
+    chunk: Accompanied,
+    medians: list[Seen],
+    place: tuple[int, ...],
+    *,
+    question: DeviationQuestion,
+    numblocks: tuple[int, ...],
+) -> Any:
+    """The distances from the medians of the elements' groups, by the medians of this very chunk."""
+    (median,) = medians
+    if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk])[0]:
+        raise changed(place)
+    values = median.value
+    if not len(values):
+        return kernels.deviations(chunk, values.dtype.type(0), question.dtype)
+    centre = namespace(values).take(values, chunk.labels)
+    return kernels.deviations(chunk, centre, question.dtype)
 
 
 @quiet()

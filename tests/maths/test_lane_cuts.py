@@ -23,7 +23,7 @@ from dask_gpuselect.maths.lane_cuts import (
     even_ranks,
     find_lane_brackets,
     join,
-    lanes_of,
+    lanes_between,
     merge,
     merge_tallies,
     narrow,
@@ -305,7 +305,7 @@ def test_lanes_in_turn_are_as_all_at_once() -> None:
         lambda rows, brackets: pick(rows, ranks),
     ):
         whole = measure(rows, brackets)
-        joined = join([measure(rows[i:j], lanes_of(brackets, i, j)) for i, j in halves])
+        joined = join([measure(rows[i:j], lanes_between(brackets, i, j)) for i, j in halves])
         assert type(joined) is type(whole)
         for name, value in vars(whole).items():
             np.testing.assert_array_equal(getattr(joined, name), value)

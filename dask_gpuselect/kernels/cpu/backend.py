@@ -5,6 +5,7 @@ from dataclasses import replace
 from dask_gpuselect.kernels.cpu import (
     distances,
     fingerprints,
+    groups,
     lane_passes,
     lanes,
     measures,
@@ -26,6 +27,7 @@ BACKEND = replace(
     measures=measures,
     lanes=lanes,
     lane_passes=lane_passes,
+    groups=groups,
     residuals=residuals,
     distances=distances,
     fingerprints=fingerprints,

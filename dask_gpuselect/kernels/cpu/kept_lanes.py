@@ -28,7 +28,7 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     RanksOfLanes,
     join,
-    lanes_of,
+    lanes_between,
     last_of,
     pick,
 )
@@ -88,7 +88,7 @@ def cuts(parts: Sequence[Accompanied], brackets: LaneBrackets | None, m: int) ->
     pieces, start = [], 0
     for rows, left_out in _sorted(parts):
         stop = start + len(rows)
-        some = brackets and lanes_of(brackets, start, stop)
+        some = brackets and lanes_between(brackets, start, stop)
         pieces.append(lane_cuts.cuts_of_sorted(rows, some, m, left_out))
         start = stop
     return join(pieces)
@@ -99,7 +99,7 @@ def tally(parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally:
     pieces, start = [], 0
     for rows, left_out in _sorted(parts):
         stop = start + len(rows)
-        some = lanes_of(brackets, start, stop)
+        some = lanes_between(brackets, start, stop)
         pieces.append(lane_cuts.tally_of_sorted(rows, some, left_out))
         start = stop
     return join(pieces)

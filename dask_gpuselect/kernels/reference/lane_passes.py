@@ -17,7 +17,7 @@ from dask_gpuselect.maths.lane_cuts import (
     bracketed,
     cuts_of_sorted,
     join,
-    lanes_of,
+    lanes_between,
     merge_tallies,
     tally_of_sorted,
 )
@@ -52,6 +52,6 @@ def in_turn(
     start = 0
     for rows in tables:
         stop = start + len(rows)
-        found.append(measure(rows, brackets and lanes_of(brackets, start, stop)))
+        found.append(measure(rows, brackets and lanes_between(brackets, start, stop)))
         start = stop
     return join(found)

@@ -1,0 +1,318 @@
+"""Groups of all elements, all of them at once: their order statistics in two loads.
+
+::
+
+    source ──copy──> cuts of runs ──> brackets of some groups ──┐
+       │                          ──> those of others ──────────┴──> all brackets
+       └────copy, waits for these──> tallies ──> elements of some groups ──┬──> answer
+                                             ──> those of others ──────────┘
+
+A run is what a group has in a part: as many chunks as one task takes. Where there are many groups,
+their brackets are found in several places, each for a stretch of groups: so no place holds more
+than `ROOT_LIMIT` says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from dask.base import tokenize
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import in_kind, like, to_host
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine.groups import GroupedFurtherLoad, GroupedLanes, PerGroup
+from dask_gpuselect.engine.plans import LanePlan
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
+from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.maths.cuts import Arrays
+from dask_gpuselect.maths.group_cuts import (
+    GroupBrackets,
+    GroupTally,
+    find_group_brackets,
+    pivot_counts,
+)
+from dask_gpuselect.maths.labels import Labels, codes_among, distinct, union
+from dask_gpuselect.maths.lane_cuts import join, lanes_between
+from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
+
+
+@dataclass(frozen=True, eq=False)
+class Named(Arrays):
+    """What is known of groups, with their labels.
+
+    Parameters
+    ----------
+    names : ndarray or None
+        Ascending and distinct; None if they are known before.
+    value : object
+    """
+
+    names: Labels | None
+    value: Any
+
+    def __sizeof__(self) -> int:
+        return 64 + getattr(self.names, "nbytes", 0) + int(self.value.__sizeof__())
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedElements(GroupedLanes):
+    """What is asked of every group of all elements, where order statistics answer it, and maybe a
+    further load."""
+
+    takes_two_loads: ClassVar[bool] = True
+
+    @property
+    def n_brackets(self) -> int:
+        return self.of_group.n_brackets
+
+    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
+        """What brackets of all groups would take in one place, for parts of so many elements."""
+        n_groups = 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
+        share = pivot_share(self.of_group.n_answers)
+        runs = np.maximum(np.array(sizes) // n_groups, 1)
+        pivots = np.minimum(pivot_counts(runs, share) * n_groups, np.array(sizes))
+        return int(pivots.sum()) * (PIVOT_WORK + itemsize)
+
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        if self.of_group.further is not None or not self.of_group.by_order:
+            return self._block_by_group(chunks, dtype, shape)
+        names, codes_of = self.names_in(chunks)
+        n_groups = self.n_groups_of(names)
+        ranks = self.of_group.order.lane_ranks
+        found = kernels.group_elements(chunks, dtype, codes_of, n_groups, ranks)
+        return in_kind(self.restored(Named(names, found), (), shape), values_of(chunks[0]))
+
+    def restored(self, found: Named, block: Block, shape: AnswerAxes) -> Any:
+        answer = self.of_group.finished(found.value)
+        return answer[0, ...] if shape.is_scalar else answer
+
+    @property
+    def further(self) -> FurtherLoad | None:
+        further = self.of_group.further
+        return None if further is None else GroupedElementsLoad(self, further)
+
+    def composed_by(
+        self,
+        ask: Callable[[DaskArray, GroupedElements, bool], DaskArray],
+        x: DaskArray,
+        label: str,
+    ) -> DaskArray | None:
+        """The answer by other questions, ``ask(x, question, seen)``; None if its own loads find
+        it."""
+        if not self.of_group.composes_groups:
+            return None
+
+        def ask_groups(x: DaskArray, question: LaneQuestion, seen: bool) -> DaskArray:
+            return ask(x, replace(self, of_group=question), seen)
+
+        return self.of_group.composed_of_groups(ask_groups, x, label)
+
+    def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, kernels.CodesOf]:
+        """The labels in some chunks, if they are not known before, and what gives the number of
+        each."""
+        if not self.grouping.is_lazy:
+            return None, codes_of_names(None)
+        names = union([distinct(to_host(chunk.labels).reshape(-1)) for chunk in chunks])
+        return names, codes_of_names(names)
+
+    def n_groups_of(self, names: Labels | None) -> int:
+        return self.grouping.number if names is None else len(names)
+
+    def edges(self, n_roots: int) -> tuple[int, ...] | None:
+        """Between which numbers of groups each root has its own; None for a single one."""
+        if n_roots < 2:
+            return None
+        n_groups = self.grouping.number
+        return tuple(n_groups * i // n_roots for i in range(n_roots + 1))
+
+    def cuts(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: None,
+        *,
+        edges: tuple[int, ...] | None,
+    ) -> Any:
+        """The cuts of the runs in some chunks; those for each root if there are several."""
+        names, codes_of = self.names_in(chunks)
+        share = pivot_share(self.of_group.n_answers)
+        found = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
+        return Named(names, found) if edges is None else found.among(edges)
+
+    def bracketed(
+        self, reports: Sequence[Any], known: None, block: Block, *, n_groups: int | None
+    ) -> Named:
+        """The brackets of all groups, or of the `n_groups` of one root."""
+        ranks = self.of_group.order.lane_ranks
+        if n_groups is not None:
+            return Named(None, find_group_brackets(reports, n_groups, ranks))
+        cuts, names = [report.value for report in reports], None
+        if self.grouping.is_lazy:
+            names = union([report.names for report in reports])
+            places = [codes_among(report.names, names) for report in reports]
+            cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, places, strict=True)]
+        return Named(names, find_group_brackets(cuts, self.n_groups_of(names), ranks))
+
+    def tally(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: Named,
+        *,
+        edges: tuple[int, ...] | None,
+    ) -> Any:
+        """The tally of some chunks; those for each root if there are several."""
+        found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), known.value)
+        return found if edges is None else found.among(known.value, edges)
+
+    def found(self, reports: Sequence[GroupTally], known: Named, block: Block) -> Named:
+        """The order statistics of the groups of a root."""
+        return Named(known.names, kernels.found_in_groups(reports, known.value))
+
+    def _block_by_group(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
+        names, _ = self.names_in(chunks)
+        question = self.numbered(names)
+        pieces = question.pieces(coded(chunks, names), shape.axes)
+        one = shape.of_one_group
+        return question.together([self.of_group.block(each, dtype, one) for each in pieces], shape)
+
+    def numbered(self, names: Labels | None) -> GroupedElements:
+        """The question about groups that are known."""
+        return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
+
+
+def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accompanied]:
+    """Chunks with the numbers of groups as their labels."""
+    if names is None:
+        return chunks
+    return [
+        replace(chunk, labels=like(codes_among(to_host(chunk.labels), names), chunk.values))
+        for chunk in chunks
+    ]
+
+
+def codes_of_names(names: Labels | None) -> kernels.CodesOf:
+    """What gives the number of each label: itself, of labels that are numbers of groups."""
+    return _itself if names is None else partial(codes_among, names=names)
+
+
+def _itself(labels: Any) -> Any:
+    return labels
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedElementsLoad(FurtherLoad):
+    """A further load of every group of all elements."""
+
+    question: GroupedElements
+    of_group: FurtherLoad
+
+    name: ClassVar[str] = "groups"
+    merge_every: ClassVar[int] = 2
+
+    def known(self, found: Named) -> Named:
+        lanes = found.value
+        each = (lanes_between(lanes, i, i + 1) for i in range(len(lanes.n_valid)))
+        return Named(found.names, tuple(map(self.of_group.known, each)))
+
+    def measure(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Named
+    ) -> PerGroup:
+        question = self.question.numbered(known.names)
+        some = coded(chunks, known.names)
+        return question.measured(self.of_group.measure, some, dtype, axes, known.value)
+
+    def merge(self, reports: Sequence[PerGroup]) -> PerGroup:
+        return self._by_group.merge(reports)
+
+    def finish(
+        self,
+        reports: Sequence[PerGroup],
+        known: Named,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        return self._by_group.finish(reports, known.value, block, dtype, shape)
+
+    @property
+    def _by_group(self) -> GroupedFurtherLoad:
+        return GroupedFurtherLoad(self.question, self.of_group)
+
+
+def in_two_loads(
+    x: DaskArray,
+    question: GroupedElements,
+    label: str,
+    plan: LanePlan,
+    shape: AnswerAxes,
+    meta: Any,
+    *,
+    seen: bool,
+) -> DaskArray:
+    """The lazy answer, by two loads of the only column; and a further one if the question has
+    it."""
+    columns = Columns(x, shape.axes, plan.parts)
+    edges = question.edges(plan.n_roots)
+    token = tokenize(x.name, question, plan, shape)
+    name = f"{label}-{token}"
+    cuts = columns.report(question.cuts, "group-cuts", 1, None, edges=edges)
+    sizes = [None] if edges is None else [b - a for a, b in itertools.pairwise(edges)]
+    brackets = [
+        columns.settle(
+            partial(question.bracketed, n_groups=n), f"{label}-bracket-{i}-{token}", each, None
+        )
+        for i, (each, n) in enumerate(zip(columns.divide(cuts, len(sizes)), sizes, strict=True))
+    ]
+    every = columns.gather(_all_brackets, f"{label}-bracket-{token}", brackets)
+    tallies = columns.report(question.tally, f"{label}-candidates", 2, every, edges=edges)
+    found = [
+        columns.settle(question.found, f"{label}-elements-{i}-{token}", each, own)
+        for i, (each, own) in enumerate(
+            zip(columns.divide(tallies, len(sizes)), brackets, strict=True)
+        )
+    ]
+    further = question.further
+    chunks = shape.chunks(x, question.n_answers)
+    if further is None:
+        answered = partial(_answered, question=question, shape=shape, kind=meta)
+        made = columns.gather(answered, name, found, shape.place, seen=seen)
+        return DaskArray(columns.graph, made.name, chunks, meta=meta)
+    known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
+    reports = columns.report(further.measure, f"{label}-{further.name}", 3, known)
+    reports = columns.merge(further.merge, reports, further.merge_every)
+    finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
+    made = columns.settle(finish, name, reports, known, shape.place, seen=seen)
+    return DaskArray(columns.graph, made.name, chunks, meta=meta)
+
+
+def _all_brackets(parts: Sequence[Named]) -> Named:
+    if len(parts) == 1:
+        return parts[0]
+    return Named(None, GroupBrackets.merge([part.value for part in parts]))
+
+
+def _all_found(parts: Sequence[Named]) -> Named:
+    return Named(parts[0].names, join([part.value for part in parts]))
+
+
+def _answered(
+    parts: Sequence[Named], *, question: GroupedElements, shape: AnswerAxes, kind: Any
+) -> Any:
+    return in_kind(question.restored(_all_found(parts), (), shape), kind)
+
+
+def _known(parts: Sequence[Named], *, further: FurtherLoad) -> Any:
+    return further.known(_all_found(parts))

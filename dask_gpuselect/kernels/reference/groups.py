@@ -1,0 +1,141 @@
+"""Elements of groups: cut, counted and gathered for all groups at once, on the host.
+
+`codes` are the number of the group of each element, -1 for none, and `parts` pairs of elements and
+their codes: those of chunks, as `Selection.elements_of` gives them. All reports are on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.group_cuts import (
+    GroupBrackets,
+    GroupCuts,
+    GroupTally,
+    pivot_counts,
+)
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+
+Parts = Sequence[tuple[Any, Any]]
+
+
+def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
+    """The cuts of every group in some chunks: each has a run of all of them together, with its
+    least and largest element and others evenly between them by rank as pivots."""
+    ordered, n_valid, n_missing = in_groups(parts, n_groups)
+    groups = np.flatnonzero(n_valid + n_missing)
+    n = n_valid[groups]
+    at, run = even_places(n, pivot_counts(n, share))
+    value = ordered[at]
+    is_first = np.append(np.True_, (run[1:] != run[:-1]) | (value[1:] != value[:-1]))[: len(at)]
+    value, run, at = value[is_first], run[is_first], at[is_first]
+    # Of equal elements of a run the first and the last, by where others begin.
+    of_each = np.repeat(np.arange(len(groups)), n)
+    begins = np.flatnonzero(
+        np.append(np.True_, (of_each[1:] != of_each[:-1]) | (ordered[1:] != ordered[:-1]))[
+            : len(ordered)
+        ]
+    )
+    tied = np.searchsorted(begins, at, side="right")
+    start = (np.cumsum(n) - n)[run]
+    below = begins[tied - 1] - start
+    upto = np.append(begins, len(ordered))[tied] - start
+    sizes = np.bincount(run, minlength=len(groups)).astype(np.int64)
+    return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], value, below, upto)
+
+
+def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
+    """The counts of some chunks at the ends of the brackets, and their candidates."""
+    n_ends, first_end = len(brackets.ends), brackets.first_end
+    ends_of = np.repeat(np.arange(brackets.n_groups), brackets.n_ends)
+    counts = np.zeros((len(brackets.wanted), 2), np.int64)
+    candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
+    for part in parts:
+        values, codes, _ = valid(*part)
+        # Ends in order with elements, before those that they equal: how many ends are before an
+        # element, and which is the last of them.
+        both = np.concatenate([brackets.ends, values])
+        order = np.lexsort((np.arange(len(both)) >= n_ends, both, np.append(ends_of, codes)))
+        is_element = order >= n_ends
+        n_before = np.cumsum(~is_element)[is_element]
+        at = order[is_element] - n_ends
+        value, code = values[at], codes[at]
+        is_end = n_before > first_end[code]
+        is_end[is_end] = brackets.ends[n_before[is_end] - 1] == value[is_end]
+        cell = n_before - is_end + code
+        np.add.at(counts, (cell, is_end.astype(np.int64)), 1)
+        is_kept = ~is_end & brackets.wanted[cell]
+        candidates.append(value[is_kept])
+        of_cells.append(cell[is_kept].astype(np.int32))
+    return GroupTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
+
+
+def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every group of all chunks, as of so many lanes."""
+    ordered, n_valid, n_missing = in_groups(parts, n_groups)
+    return elements_of_sorted(ordered, n_valid, n_missing, ranks)
+
+
+def elements_of_sorted(
+    ordered: NDArray[Any], n_valid: IntArray, n_missing: IntArray, ranks: RanksOfLanes
+) -> Lanes:
+    """The elements of some ranks in every group, by those of all groups in order."""
+    starts = np.cumsum(n_valid) - n_valid
+    pairs = ranks(np.maximum(n_valid, 1))
+    padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
+    lower, upper = (
+        padded[
+            np.minimum(np.broadcast_to(rank, (len(rank), len(starts))) + starts, len(padded) - 1)
+        ]
+        for rank in pairs
+    )
+    return Lanes(lower.T, upper.T, n_valid, n_missing)
+
+
+def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: int) -> NDArray[Any]:
+    """Elements of NumPy arrays, none of them missing, group by group, each group's ascending."""
+    del n_groups
+    return np.asarray(values[np.lexsort((values, codes))])
+
+
+def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
+    """The valid elements of some chunks, group by group, each group's ascending; and of each group
+    how many there are, and how many are missing."""
+    some = [valid(*part) for part in parts]
+    values, codes, missing = (np.concatenate(each) for each in zip(*some, strict=True))
+    n_valid, n_missing = (np.bincount(each, minlength=n_groups) for each in (codes, missing))
+    return (
+        sorted_in_groups(values, codes, n_groups),
+        n_valid.astype(np.int64),
+        n_missing.astype(np.int64),
+    )
+
+
+def valid(values: Any, codes: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The elements that are in a group and not NaN, and their codes; and the codes of those in a
+    group that are NaN. On the host."""
+    values, codes = to_host(values), to_host(codes)
+    is_some = codes >= 0
+    is_missing = values != values
+    return (
+        values[is_some & ~is_missing],
+        codes[is_some & ~is_missing],
+        codes[is_some & is_missing],
+    )
+
+
+def even_places(n: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+    """Places spread evenly over stretches of `n` elements, one stretch behind the other: so many of
+    each, its first and last among them; and the stretch of each place."""
+    stretch = np.repeat(np.arange(len(n)), counts)
+    number = np.arange(len(stretch)) - np.repeat(np.cumsum(counts) - counts, counts)
+    steps = np.maximum(counts - 1, 1)[stretch]
+    # Whole steps and the rest of each by itself: their product may exceed int64, these cannot.
+    whole, rest = np.divmod(np.maximum(n - 1, 0)[stretch], steps)
+    return (np.cumsum(n) - n)[stretch] + number * whole + number * rest // steps, stretch

@@ -1,0 +1,400 @@
+"""Order statistics of groups that are scattered over all elements, in two loads.
+
+The elements of all groups in one order, by group and then by value: in it a group is a stretch of
+ranks, and an order statistic of a group is one of the whole. So the cuts of a *run*, the elements
+that a group has in a part of the data, are those of a chunk, and the brackets, their proofs and the
+candidates are those of all elements (`envelope`, `finish`), whatever the number of groups.
+
+Plain NumPy on the host.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.candidates import OrderedHostCandidates
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.finish import order_statistics, unsigned_zero
+from dask_gpuselect.maths.keys import from_keys, to_keys
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+
+SortedInGroups = Callable[[NDArray[Any], NDArray[np.int32], int], NDArray[Any]]
+"""From elements, the number of the group of each and the number of groups to the elements group by
+group, each group's ascending."""
+
+# Runs of up to so many elements report all of them: pivots of some would be hardly fewer.
+FEW = 4
+
+# Pivots that brackets are found of at once: 1 GB of scratch.
+AT_ONCE = 1 << 22
+
+
+class _Joined(Arrays):
+    """Columns that are joined one by one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Those of all parts together."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))  # type: ignore[arg-type]
+        return cls(*(np.concatenate(column) for column in columns))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCuts(_Joined):
+    """The cuts of runs.
+
+    Parameters
+    ----------
+    groups : ndarray of int32, shape (R,)
+        The number of the group of each run.
+    sizes : ndarray of unsigned integers, shape (R,)
+        Pivots of each run, the least and the largest element among them; none if it has no valid
+        element.
+    n_valid, n_missing : ndarray of unsigned integers, shape (R,)
+        Elements of each run that are no NaN or NaT, and those that are.
+    pivots : ndarray, shape (P,), dtype of the elements
+        Ascending and distinct within a run.
+    below, upto : ndarray of unsigned integers, shape (P,)
+        How many elements of the run are < and <= the pivot.
+
+    Notes
+    -----
+    Unsigned integers have as few bytes as hold them: there may be as many runs as elements.
+    """
+
+    groups: NDArray[np.int32]
+    sizes: NDArray[Any]
+    n_valid: NDArray[Any]
+    n_missing: NDArray[Any]
+    pivots: NDArray[Any]
+    below: NDArray[Any]
+    upto: NDArray[Any]
+
+    @classmethod
+    def of_runs(
+        cls,
+        groups: IntArray,
+        sizes: IntArray,
+        n_valid: IntArray,
+        n_missing: IntArray,
+        pivots: NDArray[Any],
+        below: IntArray,
+        upto: IntArray,
+    ) -> GroupCuts:
+        return cls(
+            groups.astype(np.int32),
+            packed(sizes),
+            packed(n_valid),
+            packed(n_missing),
+            pivots,
+            packed(below),
+            packed(upto),
+        )
+
+    @classmethod
+    def of_missing(cls, counts: IntArray, dtype: np.dtype[Any]) -> GroupCuts:
+        """Runs of nothing but so many missing elements of each group."""
+        groups = np.flatnonzero(counts)
+        none = np.zeros(len(groups), np.int64)
+        return cls.of_runs(
+            groups, none, none, counts[groups], np.empty(0, dtype), none[:0], none[:0]
+        )
+
+    def among(self, edges: Sequence[int]) -> list[GroupCuts]:
+        """The runs of the groups between each two edges, and their groups numbered from there."""
+        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        pieces = []
+        for first, last in itertools.pairwise(edges):
+            runs = np.flatnonzero((self.groups >= first) & (self.groups < last))
+            piece = self._of_runs(runs, starts)
+            pieces.append(replace(piece, groups=piece.groups - np.int32(first)))
+        return pieces
+
+    def _of_runs(self, runs: IntArray, starts: IntArray) -> GroupCuts:
+        """Those of some runs, by where the pivots of all begin."""
+        sizes = self.sizes[runs].astype(np.int64)
+        before = np.cumsum(sizes) - sizes
+        at = np.arange(int(sizes.sum())) + np.repeat(starts[runs] - before, sizes)
+        return GroupCuts(
+            self.groups[runs],
+            self.sizes[runs],
+            self.n_valid[runs],
+            self.n_missing[runs],
+            self.pivots[at],
+            self.below[at],
+            self.upto[at],
+        )
+
+    def ranges(self, n_groups: int) -> Iterator[tuple[GroupCuts, int, int]]:
+        """Those of some groups, of the next, and so on: of few enough pivots at once, unless one
+        group alone has more."""
+        if len(self.pivots) <= AT_ONCE:
+            yield self, 0, n_groups
+            return
+        stops = np.cumsum(totals(self.groups, self.sizes, n_groups))
+        order = np.argsort(self.groups, kind="stable")
+        ordered = self.groups[order]
+        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        first = 0
+        while first < n_groups:
+            done = stops[first - 1] if first else 0
+            last = max(int(np.searchsorted(stops, done + AT_ONCE, side="right")), first + 1)
+            runs = order[slice(*np.searchsorted(ordered, [first, last]))]
+            yield self._of_runs(runs, starts), first, last
+            first = last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupBrackets(Arrays):
+    """Brackets of the order statistics of all groups, one group after the other.
+
+    A group of k ends has k + 1 *cells*: before, between and behind them.
+
+    Parameters
+    ----------
+    ends : ndarray, shape (E,), dtype of the elements
+        Ascending and distinct within a group.
+    n_ends : ndarray of int64, shape (G,)
+        Of each group.
+    wanted : ndarray of bool, shape (E + G,)
+        Whether the elements of each cell are candidates.
+    lower, upper : ndarray of int64, shape (n_questions, G)
+        The ranks of each group that are wanted.
+    n_valid, n_missing : ndarray of int64, shape (G,)
+        Of all parts.
+    """
+
+    ends: NDArray[Any]
+    n_ends: IntArray
+    wanted: NDArray[np.bool_]
+    lower: IntArray
+    upper: IntArray
+    n_valid: IntArray
+    n_missing: IntArray
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.n_valid)
+
+    @property
+    def first_end(self) -> IntArray:
+        """Where the ends of each group begin, and where all end."""
+        return np.append(np.int64(0), np.cumsum(self.n_ends))
+
+    @property
+    def group_of_cell(self) -> IntArray:
+        return np.repeat(np.arange(self.n_groups), self.n_ends + 1)
+
+    @classmethod
+    def merge(cls, parts: Sequence[GroupBrackets]) -> GroupBrackets:
+        """Those of some groups, of the next, and so on."""
+        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
+        return cls(*(np.concatenate(column, axis=-1) for column in columns))
+
+    def among(self, edges: Sequence[int]) -> list[GroupBrackets]:
+        """Those of the groups between each two edges."""
+        first_end, pieces = self.first_end, []
+        for first, last in itertools.pairwise(edges):
+            begin, end = int(first_end[first]), int(first_end[last])
+            groups = slice(first, last)
+            pieces.append(
+                GroupBrackets(
+                    self.ends[begin:end],
+                    self.n_ends[groups],
+                    self.wanted[begin + first : end + last],
+                    self.lower[:, groups],
+                    self.upper[:, groups],
+                    self.n_valid[groups],
+                    self.n_missing[groups],
+                )
+            )
+        return pieces
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupTally(_Joined):
+    """Counts of parts in the cells of brackets and at their ends, and candidates.
+
+    Parameters
+    ----------
+    cells : ndarray of int64
+        Those that have elements, or whose upper end has; a cell may be there several times.
+    inside, equal : ndarray of int64
+        How many elements are in the cell, and how many equal its upper end.
+    candidates : ndarray, dtype of the elements
+        The elements of the wanted cells.
+    of_cells : ndarray of int32
+        The cell of each candidate.
+    """
+
+    cells: IntArray
+    inside: IntArray
+    equal: IntArray
+    candidates: NDArray[Any]
+    of_cells: NDArray[np.int32]
+
+    @classmethod
+    def of_counts(
+        cls, counts: IntArray, candidates: NDArray[Any], of_cells: NDArray[np.int32]
+    ) -> GroupTally:
+        """By the counts of all cells: in them and at their upper ends, shape ``(cells, 2)``."""
+        cells = np.flatnonzero(counts.any(axis=1))
+        inside, equal = counts[cells].T
+        return cls(cells, inside, equal, candidates, of_cells)
+
+    def among(self, brackets: GroupBrackets, edges: Sequence[int]) -> list[GroupTally]:
+        """Those of the groups between each two edges, and their cells numbered from there."""
+        first_end, pieces = brackets.first_end, []
+        for first, last in itertools.pairwise(edges):
+            begin, end = int(first_end[first]) + first, int(first_end[last]) + last
+            some = (self.cells >= begin) & (self.cells < end)
+            taken = (self.of_cells >= begin) & (self.of_cells < end)
+            pieces.append(
+                GroupTally(
+                    self.cells[some] - begin,
+                    self.inside[some],
+                    self.equal[some],
+                    self.candidates[taken],
+                    self.of_cells[taken] - np.int32(begin),
+                )
+            )
+        return pieces
+
+
+def pivot_counts(n: IntArray, share: int) -> IntArray:
+    """How many pivots runs of so many elements get: about as `sizes.pivot_count` says, but without
+    the least number that pays for a task."""
+    root = np.sqrt(n * share).astype(np.int64)
+    return np.asarray(np.minimum(n, np.maximum(root, FEW)))
+
+
+def packed(counts: IntArray) -> NDArray[Any]:
+    """Counts as unsigned integers of as few bytes as hold them."""
+    most = int(counts.max(initial=0))
+    return counts.astype(np.min_scalar_type(most), copy=False)
+
+
+def totals(groups: NDArray[Any], counts: NDArray[Any], n_groups: int) -> IntArray:
+    """The sums of counts of each group, exact."""
+    found = np.zeros(n_groups, np.int64)
+    np.add.at(found, groups, counts.astype(np.int64, copy=False))
+    return found
+
+
+def find_group_brackets(
+    parts: Sequence[GroupCuts], n_groups: int, ranks: RanksOfLanes
+) -> GroupBrackets:
+    """Brackets of the wanted order statistics of every group.
+
+    Parameters
+    ----------
+    parts : sequence of GroupCuts
+        Of all data.
+    n_groups : int
+    ranks : callable
+        From numbers of elements to the lower and upper ranks that are wanted of so many.
+    """
+    cuts = GroupCuts.merge(parts)
+    n_valid = totals(cuts.groups, cuts.n_valid, n_groups)
+    n_missing = totals(cuts.groups, cuts.n_missing, n_groups)
+    pair = ranks(np.maximum(n_valid, 1))
+    lower, upper = (np.broadcast_to(each, (len(each), n_groups)) for each in pair)
+    found = []
+    for some, first, last in cuts.ranges(n_groups):
+        n = n_valid[first:last]
+        has = np.flatnonzero(n)
+        before = (np.cumsum(n) - n)[has]
+        wanted = ((each[:, first + has] + before).ravel() for each in (lower, upper))
+        brackets, of_group = _brackets(some, *wanted)
+        n_ends = np.bincount(of_group - first, minlength=last - first)
+        # The cell behind the last end of a group and that before the first of the next are one in
+        # the whole; the first of them is never wanted, unless it has no elements.
+        cell = np.arange(len(brackets.ends) + last - first)
+        cell -= np.repeat(np.arange(last - first), n_ends + 1)
+        rows = lower[:, first:last], upper[:, first:last], n, n_missing[first:last]
+        found.append(GroupBrackets(brackets.ends, n_ends, brackets.wanted[cell], *rows))
+    return GroupBrackets.merge(found)
+
+
+def _brackets(cuts: GroupCuts, first: IntArray, last: IntArray) -> tuple[Brackets, IntArray]:
+    """The brackets of some ranks of all elements in the order of groups and values, with values as
+    ends; and the group of each end."""
+    keys, value_of = _composite(np.repeat(cuts.groups, cuts.sizes), cuts.pivots)
+    unknown = np.broadcast_to(np.float64("nan"), keys.shape)
+    below, upto = cuts.below.astype(np.int64), cuts.upto.astype(np.int64)
+    rows = (each.astype(np.int64) for each in (cuts.sizes, cuts.n_valid, cuts.n_missing))
+    whole = Cuts(keys, below, upto, unknown, unknown, *rows)
+    found = find_brackets(whole, first, last, use_distances=False)
+    of_group = (found.ends >> np.uint64(32)).astype(np.int64)
+    return Brackets(value_of(found.ends & np.uint64(0xFFFFFFFF)), found.wanted), of_group
+
+
+def _composite(
+    groups: IntArray, values: NDArray[Any]
+) -> tuple[NDArray[np.uint64], Callable[[NDArray[np.uint64]], NDArray[Any]]]:
+    """Keys in the order of groups, then of values; and from the lower half of a key to its value.
+
+    That half is the value's own key, or, where this is too long, its place among the values there
+    are.
+    """
+    high = groups.astype(np.uint64) << np.uint64(32)
+    if values.dtype.itemsize <= 4:
+        return high | to_keys(values), lambda low: from_keys(low, values.dtype)
+    distinct, place = np.unique(values, return_inverse=True)
+    return high | place.astype(np.uint64), lambda low: distinct[low.astype(np.int64)]
+
+
+def found_in_groups(
+    parts: Sequence[GroupTally], brackets: GroupBrackets, by: SortedInGroups
+) -> Lanes:
+    """The wanted order statistics of every group, as of so many lanes.
+
+    Raises
+    ------
+    ChunksChangedError
+        If a rank lies outside its bracket.
+    """
+    tally = GroupTally.merge(parts)
+    n_ends, n_cells = len(brackets.ends), len(brackets.wanted)
+    inside, equal = (totals(tally.cells, each, n_cells) for each in (tally.inside, tally.equal))
+    candidates = by(tally.candidates, tally.of_cells, n_cells)
+    # The last cell of a group and the first of the next are one in the whole.
+    group_of_cell = brackets.group_of_cell
+    is_last = np.append(group_of_cell[1:] != group_of_cell[:-1], np.True_)[:n_cells]
+    of_whole = np.arange(n_cells) - group_of_cell
+    between = totals(of_whole, inside, n_ends + 1)
+    wanted = np.zeros(n_ends + 1, np.bool_)
+    np.logical_or.at(wanted, of_whole, brackets.wanted)
+    equal = equal[~is_last]
+    upto = np.cumsum(between[:-1] + equal)
+    # Places of candidates, and negative numbers for ends: what has a rank is one of both.
+    places = OrderedHostCandidates(np.arange(len(candidates)))
+    n_valid = int(brackets.n_valid.sum())
+    whole = Tally(upto - equal, upto, places, n_valid, 0)
+    at = Brackets(np.arange(-n_ends, 0), wanted)
+    before = np.cumsum(brackets.n_valid) - brackets.n_valid
+    is_some = brackets.n_valid > 0
+
+    def elements(ranks: IntArray) -> NDArray[Any]:
+        found = np.zeros(ranks.shape, candidates.dtype)
+        place = order_statistics(at, whole, ranks[:, is_some] + before[is_some])
+        both = np.concatenate([candidates, brackets.ends])  # a negative place counts from the end
+        found[:, is_some] = both[place]
+        return unsigned_zero(found).T
+
+    lower = elements(brackets.lower)
+    upper = lower
+    if (brackets.upper != brackets.lower).any():
+        upper = elements(brackets.upper)
+    return Lanes(lower, upper, brackets.n_valid, brackets.n_missing)
