@@ -72,6 +72,8 @@ def codes_among(labels: Labels, names: Labels) -> Codes:
         labels, names = labels.view(np.uint8), names.view(np.uint8)
     if labels.dtype.kind in "iu" and names.dtype.kind in "iu":
         least, largest = int(names.min()), int(names.max())
+        if least == 0 and largest == len(names) - 1 and is_numbering(names, labels):
+            return labels.astype(np.int32, copy=False)
         if largest - least < TABLE * (labels.size + names.size) + LEAST_TABLE:
             return _looked_up(labels, names, least, largest)
     order = np.argsort(names, kind="stable")
@@ -79,6 +81,13 @@ def codes_among(labels: Labels, names: Labels) -> Codes:
     place = np.minimum(np.searchsorted(ordered, labels), len(names) - 1)
     codes = np.where(ordered[place] == labels, order[place], -1)
     return np.where(is_missing(labels), -1, codes).astype(np.int32)
+
+
+def is_numbering(names: Labels, labels: Labels) -> bool:
+    """Whether distinct names are 0, 1, ..., and all labels are among them: a third of the time of
+    looking them up."""
+    is_among = int(labels.min()) >= 0 and int(labels.max()) < len(names)
+    return is_among and bool((names[1:] > names[:-1]).all())
 
 
 def _looked_up(labels: Labels, names: Labels, least: int, largest: int) -> Codes:

@@ -33,7 +33,7 @@ Parts = Sequence[Part]
 # take a call for each group: of 16 float32 each in 14 ns an element, of 40 in 16, of 160 in 8.5.
 SHORT = 24
 
-FEW_ENDS = 16  # of a group: each is compared with; among more an element is looked up
+FEW_ENDS = 16  # of a group: all elements are compared with each; of more one is looked up
 
 
 def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
@@ -52,18 +52,15 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
 
 def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
     """See `reference.groups.tally`."""
+    ordered, stops, _ = _dealt(parts, brackets.n_groups)
+    at = ordered, stops, brackets.ends, brackets.first_end
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
-    first_end = brackets.first_end
-    ends = np.append(brackets.ends, np.zeros(1, brackets.ends.dtype))  # one for every cell
-    found = []
-    for values, codes in map(_ready, parts):
-        candidates, of_cells = np.empty(len(values), values.dtype), np.empty(len(values), np.int32)
-        counted = counts, candidates, of_cells
-        kernel = _compiled(_tally, values.dtype)
-        n = kernel(values, codes, ends, first_end, brackets.wanted, *counted)
-        found.append((candidates[:n].copy(), of_cells[:n].copy()))
-    candidates, of_cells = (np.concatenate(each) for each in zip(*found, strict=True))
-    return GroupTally.of_counts(counts, candidates, of_cells)
+    _compiled(_count_at_ends, ordered.dtype)(*at, counts)
+    n = int(counts[brackets.wanted, 0].sum())
+    candidates, of_cells = np.empty(n + 1, ordered.dtype), np.empty(n, np.int32)
+    wanted = brackets.wanted & (counts[:, 0] > 0)
+    _compiled(_gather, ordered.dtype)(*at, wanted, candidates, of_cells)
+    return GroupTally.of_counts(counts, candidates[:n], of_cells)
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
@@ -79,6 +76,17 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
 
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
     """See `reference.groups.in_groups`."""
+    ordered, stops, n_missing = _dealt(parts, n_groups)
+    n_valid = np.diff(stops, prepend=0)
+    _compiled(_sort_short, ordered.dtype)(ordered, stops, np.empty(SHORT, ordered.dtype))
+    for group in np.flatnonzero(n_valid > SHORT).tolist():
+        ordered[stops[group] - n_valid[group] : stops[group]].sort()
+    return ordered, n_valid, n_missing
+
+
+def _dealt(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
+    """The valid elements of some chunks, group by group in any order; where each group stops, and
+    how many elements of it are missing."""
     parts = [_ready(part) for part in parts]
     dtype = parts[0][0].dtype
     n_valid, n_missing = np.zeros((2, n_groups), np.int64)
@@ -89,10 +97,7 @@ def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntA
     at = stops - n_valid
     for part in parts:
         _compiled(_deal, dtype)(*part, at, ordered)
-    _compiled(_sort_short, dtype)(ordered, stops, np.empty(SHORT, dtype))
-    for group in np.flatnonzero(n_valid > SHORT).tolist():
-        ordered[stops[group] - n_valid[group] : stops[group]].sort()
-    return ordered, n_valid, n_missing
+    return ordered, stops, n_missing
 
 
 def _ready(part: Part) -> Part:
@@ -168,44 +173,74 @@ def _cut(
     return found
 
 
-def _tally(
-    values: Any,
-    codes: Any,
+def _count_at_ends(ordered: Any, stops: Any, ends: Any, first_end: Any, counts: Any) -> None:
+    """Count the elements of every group in its cells and at its ends: end by end, in loops that
+    vectorise, unless there are many."""
+    start = np.int64(0)
+    for group in range(stops.size):
+        some = ordered[start : stops[group]]
+        start = stops[group]
+        first = first_end[group]
+        last = first_end[group + 1]
+        cell = first + group  # each group has one cell more than ends
+        if last - first > FEW_ENDS:
+            for value in some:
+                end = first_from(ends, first, last, value)
+                is_end = end < last and ends[end] == value
+                counts[end + group, np.int64(is_end)] += 1
+            continue
+        before = np.int64(0)
+        for end in range(first, last):
+            value = ends[end]
+            below = np.int64(0)
+            upto = np.int64(0)
+            for k in range(some.size):
+                below += some[k] < value
+                upto += some[k] <= value
+            counts[cell, 0] = below - before
+            counts[cell, 1] = upto - below
+            before = upto
+            cell += 1
+        counts[cell, 0] = some.size - before
+
+
+def _gather(
+    ordered: Any,
+    stops: Any,
     ends: Any,
     first_end: Any,
     wanted: Any,
-    counts: Any,
     candidates: Any,
     of_cells: Any,
-) -> int:
-    """Count every element in its cell or at its end; keep those of wanted cells. Returns how many
-    these are.
-
-    Without branches that depend on values: half of the elements are above their group's median.
-    """
+) -> None:
+    """The elements of the wanted cells, which are those that have some."""
     found = 0
-    for k in range(values.size):
-        code = codes[k]
-        if code < 0:
+    start = np.int64(0)
+    for group in range(stops.size):
+        some = ordered[start : stops[group]]
+        start = stops[group]
+        first = first_end[group]
+        last = first_end[group + 1]
+        if last - first > FEW_ENDS:
+            for value in some:
+                end = first_from(ends, first, last, value)
+                if wanted[end + group] and not (end < last and ends[end] == value):
+                    candidates[found] = value
+                    of_cells[found] = np.int32(end + group)
+                    found += 1
             continue
-        value = values[k]
-        cell = first_end[code]
-        last = first_end[code + 1]
-        if last - cell > FEW_ENDS:
-            cell = first_from(ends, cell, last, value)
-        else:
-            n = np.int64(0)
-            for j in range(cell, last):
-                n += ends[j] < value
-            cell += n
-        is_valid = not is_missing(value)
-        is_end = (ends[cell] == value) & (cell < last)
-        cell += code  # each group has one more than ends
-        counts[cell, np.int64(is_end)] += is_valid
-        candidates[found] = value
-        of_cells[found] = np.int32(cell)
-        found += wanted[cell] & is_valid & (not is_end)
-    return found
+        for end in range(first, last + 1):
+            if not wanted[end + group]:
+                continue
+            # Without branches: half of the elements are above their group's median. There is
+            # room for one element more than are inside.
+            has_low, has_high = end > first, end < last
+            low, high = ends[max(end - 1, 0)], ends[min(end, ends.size - 1)]
+            begin = found
+            for value in some:
+                candidates[found] = value
+                found += (not has_low or value > low) & (not has_high or value < high)
+            of_cells[begin:found] = np.int32(end + group)
 
 
 @compiles
@@ -220,5 +255,6 @@ def _compiled(values: types.Array, out: types.Array) -> Types:
         _deal: (values, codes, taken, out),
         _sort_short: (out, given, out),
         _cut: (values, given, given, taken, taken, taken, taken),
-        _tally: (values, codes, values, given, flags, pairs, out, of_cells),
+        _count_at_ends: (values, given, values, given, pairs),
+        _gather: (values, given, values, given, flags, out, of_cells),
     }
