@@ -88,6 +88,8 @@ class Asking:
         grouping = replace(self.grouping, codes=None)
         is_known = lanes.by_order or lanes.composes_groups
         is_stretch = self.is_one_lane and is_known and grouping.windows is None
+        if grouping.is_lazy and not is_stretch:
+            raise ValueError("by is lazy: with weights, groups must say which labels there are")
         return (GroupedElements if is_stretch else GroupedLanes)(lanes, grouping)
 
     @property
@@ -158,11 +160,12 @@ def by_group(asking: Asking) -> Asking:
     if not isinstance(asking.array, Grouped):
         return asking
     array, grouping = asking.array.array, asking.array.grouping
-    axes, is_one_lane = asking.axes, asking.is_whole
+    axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
     if is_one_lane:
-        array, axes = array[None], tuple(axis + 1 for axis in axes)
-    index = tuple(slice(None) if axis in axes else None for axis in range(array.ndim))
-    packed = accompanied(array, labels=grouping.codes[index])
+        array, axes, codes = array[None], tuple(axis + 1 for axis in axes), codes[None]
+    differs = any(n != 1 for axis, n in enumerate(codes.shape) if axis not in axes)
+    grouping = replace(grouping, differs=differs)
+    packed = accompanied(array, labels=codes)
     return replace(asking, array=packed, axes=axes, grouping=grouping, is_one_lane=is_one_lane)
 
 

@@ -81,6 +81,10 @@ class GroupedElements(GroupedLanes):
         pivots = np.minimum(pivot_counts(runs, share) * n_groups, np.array(sizes))
         return int(pivots.sum()) * (PIVOT_WORK + itemsize)
 
+    @property
+    def most_roots(self) -> int:
+        return 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
+
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.of_group.further is not None or not self.of_group.by_order:
             return self._block_by_group(chunks, dtype, shape)

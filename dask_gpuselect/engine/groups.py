@@ -33,18 +33,21 @@ class Grouping:
     Parameters
     ----------
     codes : ndarray or dask array
-        Of the shape of the reduced axes, or of size 1 along some of them. The number of the group
-        that an element is in, -1 for none; with windows, its place in the lane; or, where the
-        groups are not known before, its label.
+        With the axes of the data, of size 1 along some of them. The number of the group that an
+        element is in, -1 for none; with windows, its place in the lane; or, where the groups are
+        not known before, its label.
     n_groups : int, or NaN
         NaN if it is not known before.
     windows : tuple of ndarray of int64, optional
         For each group the places of its elements, ascending. Groups may have elements in common.
+    differs : bool
+        Whether elements of different lanes at the same place may have different labels.
     """
 
     codes: Any
     n_groups: float
     windows: tuple[IntArray, ...] | None = None
+    differs: bool = False
 
     @property
     def is_lazy(self) -> bool:
@@ -111,11 +114,26 @@ def pieces_of_groups(
     A piece has the axes of its chunk. The first of `axes` is along the elements, and the others are
     of size 1.
     """
+    if grouping.differs:
+        yield from _masked_pieces(chunks, grouping.number)
+        return
     places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
     flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
     for of_group in zip(*places, strict=True):
         some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
         yield some or [_taken(flat[0], of_group[0], axes[0])]
+
+
+def _masked_pieces(chunks: Sequence[Accompanied], n_groups: int) -> Iterator[list[Any]]:
+    """The elements of each group as those that a mask keeps of every chunk."""
+    for group in range(n_groups):
+        pieces = []
+        for chunk in chunks:
+            assert chunk.labels is not None
+            keeps = chunk.labels == group
+            keeps = keeps if chunk.keeps is None else keeps & chunk.keeps
+            pieces.append(replace(chunk, labels=None, keeps=keeps))
+        yield pieces
 
 
 def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:

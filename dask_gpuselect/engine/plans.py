@@ -246,6 +246,7 @@ def _plan_groups(
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
     gathered = question.root_bytes_of(sizes, selection_dtype(x.dtype).itemsize)
     n_roots = max(-(-gathered // settings.n_bytes("root-limit", ROOT_LIMIT)), 1)
+    n_roots = min(n_roots, question.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
     return LanePlan(

@@ -285,6 +285,11 @@ class LaneQuestion(ABC):
         """What these would bring to one place, from parts of so many elements."""
         raise NotImplementedError
 
+    @property
+    def most_roots(self) -> int:
+        """In how many places these can be looked at."""
+        return 1
+
     by_order: ClassVar[bool] = True
     """Whether the elements at the ranks of `order`, or these and a further load, answer it."""
 

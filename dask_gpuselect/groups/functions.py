@@ -21,8 +21,14 @@ from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouped, Grouping
+from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.groups.counts import LaneCounts
-from dask_gpuselect.groups.labels import grouping_by_labels, grouping_by_windows, laid_out
+from dask_gpuselect.groups.labels import (
+    grouping_by_labels,
+    grouping_by_windows,
+    laid_out,
+    numbered_lazily,
+)
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread
 
@@ -97,7 +103,9 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     check_known(groups, "groups")
     axes, grouping, names = _grouping(a, by, axis, groups)
     if grouping.is_lazy and len(axes) < len(a.shape):
-        raise ValueError("by is lazy: groups must say which labels there are")
+        raise ValueError(
+            "by is lazy: along some of the axes groups must say which labels there are"
+        )
     if not grouping.n_groups:
         raise ValueError("there are no groups: every label is missing, or none is wanted")
     return GroupBy(a, axes, grouping, names)
@@ -159,7 +167,8 @@ class GroupBy:
 
     def mad(self, **how: Any) -> Any:
         """The median absolute deviation of each group: see `dask_gpuselect.robust.mad`."""
-        return self._ask(spread.mad, **how)
+        grouping = numbered_lazily(self._grouping, self.groups)
+        return GroupBy(self._array, self._axes, grouping, self.groups)._ask(spread.mad, **how)
 
     def iqr(self, **how: Any) -> Any:
         """The interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
@@ -168,6 +177,11 @@ class GroupBy:
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """The number of elements of each group that are not NaN and not left out; int64."""
         return self._ask(_count, where=where, nodata=nodata)
+
+    def explain(self, q: Any = 0.5, **how: Any) -> Plan:
+        """How quantiles of each group would be computed: see `dask_gpuselect.explain`."""
+        found: Plan = self._ask(quantiles.explain, q, **how)
+        return found
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """A box for each group: see `dask_gpuselect.describe_boxplot`."""
@@ -187,7 +201,7 @@ def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...]
     axes = reduced_axes(axis, len(shape))
     if isinstance(by, Mapping):
         check_known(dict(by), "by")
-        return axes, *grouping_by_windows(by, groups, tuple(shape[each] for each in axes))
+        return axes, *grouping_by_windows(by, groups, shape, axes)
     several = by if isinstance(by, tuple) else (by,)
     for each in several:
         check_data(each, "by")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.questions import OneLoadQuestion
-from dask_gpuselect.engine.source import DaskArray, elemwise, map_blocks
+from dask_gpuselect.engine.source import DaskArray, blockwise, elemwise, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels, codes_among, distinct, together, union
 
@@ -25,13 +25,12 @@ EMPTY = np.empty(0, np.int64)
 
 
 def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_given: bool) -> Any:
-    """Labels in the shape of the reduced axes, or of size 1 along some of them, of data of some
-    shape.
+    """Labels with the axes of data of some shape, of size 1 along those where they do not differ.
 
     Raises
     ------
     ValueError
-        For labels of another shape, and for those that differ along an axis that is not reduced.
+        For labels of another shape.
     """
     given, wanted = tuple(by.shape), tuple(shape[axis] for axis in axes)
     if len(given) == 1 and not is_axis_given and len(shape) > 1:
@@ -39,22 +38,27 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
             f"by is one-dimensional, and the data are of shape {shape}: axis must say along which "
             "of its axes the labels are"
         )
-    if given == wanted:
-        return by
-    if len(given) <= len(shape):
-        full = (1,) * (len(shape) - len(given)) + given
-        if all(n in (1, size) for n, size in zip(full, shape, strict=True)) and len(given) > 1:
-            differs = [i for i, n in enumerate(full) if n > 1 and i not in axes]
-            if differs:
-                raise ValueError(
-                    f"by has labels that differ along axis {differs[0]}, which is not reduced: "
-                    "each lane has to have the same"
-                )
-            return by.reshape(tuple(full[axis] for axis in axes))
+    if _fits(given, wanted):
+        return by[tuple(slice(None) if axis in axes else None for axis in range(len(shape)))]
+    full = (1,) * (len(shape) - len(given)) + given
+    if len(full) == len(shape) and len(given) > 1 and _broadcasts(full, shape):
+        return by[(None,) * (len(shape) - len(given))]
     raise ValueError(
         f"by has labels of shape {given}, which fit neither the data, of shape {shape}, nor their "
         f"axes {axes}, of shape {wanted}"
     )
+
+
+def _fits(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
+    """Whether two shapes are equal as far as they are known."""
+    return len(given) == len(wanted) and all(
+        n == size or math.isnan(n) or math.isnan(size)
+        for n, size in zip(given, wanted, strict=True)
+    )
+
+
+def _broadcasts(full: tuple[Any, ...], shape: tuple[Any, ...]) -> bool:
+    return all(n == 1 or _fits((n,), (size,)) for n, size in zip(full, shape, strict=True))
 
 
 # --- Labels ---------------------------------------------------------------------------------------
@@ -88,6 +92,30 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
         return Grouping(codes_among(given, names), len(names)), told
     how = {"names": names, "dtype": np.int32, "meta": np.empty(0, np.int32)}
     return Grouping(map_blocks(_codes_among, given, **how), len(names)), told
+
+
+def numbered_lazily(grouping: Grouping, groups: Any) -> Grouping:
+    """The same with the places of labels among all groups as labels, if groups are not known
+    before: for what looks at the answers by them."""
+    if not grouping.is_lazy:
+        return grouping
+    labels, every = grouping.codes, tuple(range(grouping.codes.ndim))
+    codes = blockwise(
+        _codes_among_lazy,
+        every,
+        labels,
+        every,
+        groups,
+        (labels.ndim,),
+        concatenate=False,
+        dtype=np.int32,
+        meta=np.empty(0, np.int32),
+    )
+    return replace(grouping, codes=codes)
+
+
+def _codes_among_lazy(labels: Any, names: list[Labels]) -> NDArray[np.int32]:
+    return codes_among(to_host(labels), names[0])
 
 
 def _codes_among(labels: Any, names: Labels) -> NDArray[np.int32]:
@@ -183,19 +211,21 @@ def _check_distinct(names: Sequence[Hashable]) -> None:
 
 
 def grouping_by_windows(
-    windows: Mapping[Any, Iterable[int]], groups: Any, shape: tuple[int, ...]
+    windows: Mapping[Any, Iterable[int]], groups: Any, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[Grouping, Any]:
-    """The groups whose elements are given by their indices along the reduced axis."""
-    if len(shape) != 1:
+    """The groups whose elements are given by their indices along the reduced axis of data of some
+    shape."""
+    if len(axes) != 1:
         raise ValueError("indices of groups are along one axis: axis must say along which")
-    (n,) = shape
+    n = shape[axes[0]]
     if math.isnan(n):
         raise ValueError("the axis has chunks of unknown sizes: x.compute_chunk_sizes() finds them")
     wanted = list(windows) if groups is None else list(groups)
     _check_distinct(wanted)
     found = tuple(_places(windows.get(name, ()), name, n) for name in wanted)
     names = np.asarray(wanted)
-    return Grouping(np.arange(n), len(wanted), found), names if names.ndim == 1 else wanted
+    places = np.arange(n).reshape(tuple(n if i in axes else 1 for i in range(len(shape))))
+    return Grouping(places, len(wanted), found), names if names.ndim == 1 else wanted
 
 
 def _places(indices: Iterable[int], name: Any, n: int) -> IntArray:

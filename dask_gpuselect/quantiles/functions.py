@@ -17,6 +17,7 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, plan
+from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
@@ -573,8 +574,10 @@ def explain(
     >>> plan.advice.partition(", ")[0]
     'one load with a column-limit of 870.23 MiB'
     """
-    if not isinstance(a, DaskArray):
-        raise TypeError(f"expected a dask array, not a {type(a).__name__}, to explain a plan for")
+    array = a.array if isinstance(a, Grouped) else a
+    if not isinstance(array, DaskArray):
+        kind = type(array).__name__
+        raise TypeError(f"expected a dask array, not a {kind}, to explain a plan for")
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     a, question, axes, _ = _asked(a, q, axis, method, **how)
