@@ -33,8 +33,9 @@ Values = NDArray[Any]
 
 FIRST_YEAR = 2015
 NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-BELTS = {"30° to 60° N": (30, 60), "30° to 60° S": (-60, -30)}
+BELTS = {"45° to 55° N": (45, 55), "45° to 55° S": (-55, -45)}
 UNIT = "°C"
+LABEL = f"surface temperature, {UNIT}"
 
 
 # --- The planet -----------------------------------------------------------------------------------
@@ -60,10 +61,12 @@ class Planet:
         rng = np.random.default_rng(15)
         shape = n_lat, 2 * n_lat
         self.latitude = np.linspace(90, -90, 2 * n_lat + 1)[1::2]
-        ground = smooth(rng, shape, 5)
-        height = np.clip((ground - np.quantile(ground, 0.62)) / 0.3, 0, 1)  # 0 is the sea
-        self.swing = np.where(height > 0, 17, 5) * np.sin(np.radians(self.latitude))[:, None]
-        self.mean = 27 - 45 * np.sin(np.radians(self.latitude))[:, None] ** 2 - 14 * height
+        ground = smooth(rng, shape, 4) + 0.4 * smooth(rng, shape, 16)
+        height = np.clip((ground - np.quantile(ground, 0.62)) / 0.4, 0, 1)
+        self.is_land = height > 0
+        north = np.sin(np.radians(self.latitude))[:, None]
+        self.swing = np.where(self.is_land, 26, 9) * north
+        self.mean = 28 - 36 * north**2 - 14 * height
         self.air, self.clouds = (smooth(rng, shape, cells) for cells in (4, 9))
 
     def day(self, day: int, of_year: float) -> Values:
@@ -77,8 +80,8 @@ class Planet:
         )
         seen = self.mean + self.swing * season + 12 * (air - 0.5)
         seen += rng.normal(0, 1.5, seen.shape)
-        is_cloudy = clouds > np.quantile(clouds[::4, ::4], 1 - rng.uniform(0.05, 0.35))
-        found: Values = np.where(is_cloudy, -30 - 40 * (clouds - 0.5), seen).astype(np.float32)
+        is_cloudy = clouds > np.quantile(clouds[::4, ::4], 1 - rng.uniform(0.02, 0.25))
+        found: Values = np.where(is_cloudy, -15 - 50 * clouds, seen).astype(np.float32)
         return found
 
 
@@ -163,28 +166,30 @@ def check_boxes(x: da.Array, months: Values, latitude: Values, boxes: dict[str, 
 # --- The picture ----------------------------------------------------------------------------------
 
 
-def save(path: Path, medians: Values, boxes: dict[str, Boxplot], years: int) -> None:
+def save(
+    path: Path, medians: Values, is_land: Values, boxes: dict[str, Boxplot], years: int
+) -> None:
     """A map for each month, and a box for each month of both belts."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(10, 9.6), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=[2.05, 1])
-    maps = above.subplots(4, 3, sharex=True, sharey=True)
-    ends = np.quantile(medians, [0.01, 0.99])
+    figure = pyplot.figure(figsize=(10, 7.8), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=[1.35, 1])
+    above, below = parts
+    maps = above.subplots(3, 4, sharex=True, sharey=True)
+    low, high = np.quantile(medians, [0.01, 0.99])
+    whole = (-180, 180, -90, 90)
     for axis, name, month in zip(maps.flat, NAMES, medians, strict=True):
-        image = axis.imshow(
-            month, cmap="viridis", vmin=ends[0], vmax=ends[1], extent=(-180, 180, -90, 90)
-        )
+        image = axis.imshow(month, cmap="viridis", vmin=low, vmax=high, extent=whole)
+        axis.contour(is_land, [0.5], colors="white", linewidths=0.5, extent=whole, origin="upper")
         axis.set_title(name, fontsize=11, pad=3)
-        axis.set_xticks([-120, 0, 120], ["120° W", "0°", "120° E"], fontsize=8)
+        axis.set_xticks([-90, 0, 90], ["90° W", "0°", "90° E"], fontsize=8)
         axis.set_yticks([-45, 0, 45], ["45° S", "0°", "45° N"], fontsize=8)
-    above.suptitle(f"Medians of each month, {FIRST_YEAR} to {FIRST_YEAR + years - 1}")
-    above.colorbar(
-        image, ax=maps, label=f"surface temperature, {UNIT}", shrink=0.7, pad=0.015, extend="both"
-    )
+    last = FIRST_YEAR + years - 1
+    above.suptitle(f"Medians of each month and pixel of a synthetic planet, {FIRST_YEAR} to {last}")
+    above.colorbar(image, ax=maps, label=LABEL, shrink=0.9, aspect=30, pad=0.01, extend="both")
     plots = below.subplots(1, 2, sharey=True)
     for axis, (name, of_belt) in zip(plots, boxes.items(), strict=True):
         of_belt.plot(
@@ -193,9 +198,9 @@ def save(path: Path, medians: Values, boxes: dict[str, Boxplot], years: int) -> 
             medianprops={"color": "#1d3557", "linewidth": 2},
         )  # fmt: skip
         axis.set_xticks(range(1, 13), NAMES, fontsize=9)
-        axis.set_title(f"all pixels of {name}", fontsize=11)
+        axis.set_title(f"All days and pixels of {name}", fontsize=11)
         axis.grid(axis="y", linewidth=0.4)
-    plots[0].set_ylabel(f"surface temperature, {UNIT}")
+    plots[0].set_ylabel(LABEL)
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
 
@@ -226,7 +231,7 @@ def describe(options: argparse.Namespace, folder: Path) -> None:
             f"{name}: {low:.1f} {UNIT} in {coldest}, {high:.1f} {UNIT} in {warmest}; "
             f"{beyond:.0%} far below, as clouds are"
         )
-    save(options.output, medians, boxes, options.years)
+    save(options.output, medians, planet.is_land, boxes, options.years)
     print(f"saved {options.output}")
 
 
