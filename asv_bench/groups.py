@@ -688,6 +688,7 @@ def report(
     base: str = UNGROUPED,
 ) -> None:
     """A table of one case. `check` says of an answer whether it is right."""
+    names = [name for name in names if name in (base, OURS, *(a.contenders or names))]
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     said = {name: f"needs {lacks(name)}, which is not installed" for name in names if lacks(name)}
     with tempfile.TemporaryDirectory() as folder:
@@ -840,6 +841,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             continue
         add("--limit", type=float, default=0.0, help="GB that a process may hold; none")
         add("--seconds", type=float, default=1800.0, help="that a run may take; %(default)g")
+        add("--contenders", nargs="+", metavar="NAME", help="ours beside these alone; all")
         add("--threads", type=int, default=THREADS, help="that compute; %(default)s")
         add("--run", help=argparse.SUPPRESS)
         if name != "zonal":

@@ -4,8 +4,8 @@
 
 makes a Zarr store of the surface temperature of a synthetic planet, (day, latitude, longitude) in
 float32: seasons, continents, weather, and clouds, which a satellite takes for a very cold surface.
-`groupby(days, months, axis=0).median()` is the median of every pixel in every month. A cloud now
-and then does not move it. `describe_boxplot` of the same groups has a box for each month, of all
+`groupby(days, months, axis=0).median()` is the median of every pixel in every month, which
+clouds hardly move. `describe_boxplot` of the same groups has a box for each month, of all
 pixels of a belt of latitudes. Both are lazy, and exact: the example compares them with NumPy's.
 
 The defaults take 0.25 GB. `--small` takes a few seconds.
