@@ -160,7 +160,7 @@ def limited(
 ) -> dict[str, Any]:
     """What a process prints as JSON in its last line; "failed" alone if it had more memory than a
     limit (GB; 0 for none) or took longer than some seconds."""
-    more = {name: str(threads) for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")}
+    more = {each: str(threads) for each in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")}
     if limit:
         more["DUCKDB_LIMIT"] = f"{int(850 * limit)}MB"  # it counts its buffers alone
     with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:

@@ -9,9 +9,10 @@
 
 But for ``gpu``, each run is a process of its own, and the contenders take turns. A time is that of
 the call and its computation, without imports; a small array is asked before, so that everything is
-compiled. The peak is that of the process's resident memory; what it was before the call, with all
-imports of ours, stands beside it. ``--limit`` (GB) is what a process may
-hold: one that has more is ended. ``--seconds`` ends one that takes longer. Needs Linux.
+compiled. The peak is that of the process's resident memory, and "MB before" is what it was before
+the call: all processes have imported dask and Numba, those of the peers too. ``--limit`` (GB) is
+what a process may hold: one that has more is ended. ``--seconds`` ends one that takes longer. Needs
+Linux.
 
 Loads are counted by the source, for each chunk on average. Every answer of ours is checked: at some
 pixels against ``np.quantile`` in float64, and of all groups by counting what is below and up to it.
@@ -209,7 +210,7 @@ def climatology_of(a: argparse.Namespace) -> Prepared:
     x = source.lazy(store.chunks)
     n = len(x)
     calls: Mapping[str, Callable[[], Any]] = {
-        READING: lambda: x.sum(axis=0),
+        READING: x.sum,
         UNGROUPED: lambda: dask_gpuselect.quantile(x, SHARE, axis=0),
         OURS: lambda: groupby(
             x, windows(n) if a.case == "days" else numbers(n, a.case), axis=0

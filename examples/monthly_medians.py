@@ -4,9 +4,9 @@
 
 makes a Zarr store of the surface temperature of a synthetic planet, (day, latitude, longitude) in
 float32: seasons, continents, weather, and clouds, which a satellite takes for a very cold surface.
-`groupby(days, months, axis=0).median()` is the median of every pixel in every month, which
-clouds hardly move. `describe_boxplot` of the same groups has a box for each month, of all
-pixels of a belt of latitudes. Both are lazy, and exact: the example compares them with NumPy's.
+`groupby(days, months, axis=0).median()` is the median of every pixel in every month, which clouds
+hardly move. `describe_boxplot` of the same months has a box for each of them, of all pixels of a
+belt of latitudes. Both are lazy, and exact: the example compares them with NumPy's.
 
 The defaults take 0.25 GB. `--small` takes a few seconds.
 """
