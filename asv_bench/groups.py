@@ -20,6 +20,9 @@ pixels against ``np.quantile`` in float64, and of all groups by counting what is
 Peers that are not installed are left out. All of them, in an environment of their own:
 
     pip install -e '.[bench,xarray,zarr]' flox xclim dask-image
+
+At the sizes of a climatology some of them take twenty times the memory of the data, so give a
+``--limit`` below that of the machine.
 """
 
 from __future__ import annotations
