@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -145,17 +146,33 @@ def peak(process: int | str = "self") -> int:
 
 
 def run_apart(name: str, store: Path, limit: float) -> dict[str, Any]:
-    more = {name: str(THREADS) for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")}
+    command = [sys.executable, __file__, "--run", name, "--store", str(store)]
+    return limited(command, name, limit)
+
+
+def limited(
+    command: Sequence[str],
+    name: str,
+    limit: float,
+    *,
+    threads: int = THREADS,
+    seconds: float = math.inf,
+) -> dict[str, Any]:
+    """What a process prints as JSON in its last line; "failed" alone if it had more memory than a
+    limit (GB; 0 for none) or took longer than some seconds."""
+    more = {each: str(threads) for each in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")}
     if limit:
         more["DUCKDB_LIMIT"] = f"{int(850 * limit)}MB"  # it counts its buffers alone
-    command = [sys.executable, __file__, "--run", name, "--store", str(store)]
     with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
         run = subprocess.Popen(command, stdout=told, stderr=errors, env={**os.environ, **more})
+        end = time.monotonic() + seconds
         while run.poll() is None:
-            if limit and peak(run.pid) > limit * 1e9:
+            has_too_much = limit and peak(run.pid) > limit * 1e9
+            if has_too_much or time.monotonic() > end:
                 run.kill()
                 run.wait()
-                return {"failed": f"more than {limit:g} GB"}
+                what = f"{limit:g} GB" if has_too_much else f"{seconds:g} s"
+                return {"failed": f"more than {what}"}
             time.sleep(0.01)
         told.seek(0)
         errors.seek(0)
