@@ -54,12 +54,20 @@ def distinct(labels: Labels) -> Labels:
             "the labels are floats with fractions: groups must say which of them are wanted; "
             "numpy.digitize makes bins of them"
         )
-    return np.unique(some)
+    return _ascending(some)
 
 
 def union(several: Sequence[Labels]) -> Labels:
     """All labels of several arrays of distinct ones, ascending."""
-    return np.unique(np.concatenate(several))
+    together = np.concatenate(several)
+    return _ascending(together) if together.dtype.kind in "SUT" else distinct(together)
+
+
+def _ascending(labels: Labels) -> Labels:
+    """Distinct labels in order; NumPy's own hashes them first, which takes ten times as long where
+    there are millions."""
+    ordered = np.sort(labels)
+    return ordered[np.append(np.True_, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
 
 def codes_among(labels: Labels, names: Labels) -> Codes:
@@ -139,7 +147,7 @@ def _distinct_together(labels: Labels) -> Labels:
     fields = labels.dtype.names or ()
     names = [distinct(labels[field]) for field in fields]
     codes = _place_of(labels, names)
-    some = np.unique(codes[codes >= 0])
+    some = distinct(codes[codes >= 0])
     found = np.empty(len(some), labels.dtype)
     sizes = [len(each) for each in names]
     if len(some):
