@@ -217,7 +217,7 @@ def plan_lanes(
             least = min(least, slabs * loads)
             found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * question.look_cost if plan.parts else 1.0
+            looks = loads * question.looks if plan.parts else 1.0
             looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
             plans.append((slabs * loads, looks, found))
         if slabs >= MORE_LOADS * least and not is_in_memory(x):

@@ -264,6 +264,11 @@ class LaneQuestion(ABC):
     quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make."""
 
     @property
+    def looks(self) -> float:
+        """`look_cost`, with what else a load of passes does."""
+        return self.look_cost
+
+    @property
     @abstractmethod
     def order(self) -> LaneOrder:
         """The order statistics of every lane that answer, or that passes find first."""

@@ -29,6 +29,7 @@ from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
+from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, RanksOf, Tally
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
@@ -380,6 +381,20 @@ def group_elements(
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     found = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
     return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
+
+
+def window_lanes(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    atoms: Atoms,
+    ranks: RanksOfLanes,
+) -> Lanes | None:
+    """The elements of some ranks in every window of every lane; None where it is as fast to take
+    one window after the other. See `reference.groups.window_lanes`."""
+    chunks = [checked(chunk, dtype) for chunk in chunks]
+    backend = backend_for(chunks[0])
+    return backend.groups.window_lanes(backend.lanes.parts_of(chunks, dtype, axes), atoms, ranks)
 
 
 def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:

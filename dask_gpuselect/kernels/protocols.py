@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.ordering import Dealt
+from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
@@ -209,6 +210,10 @@ class Groups(Protocol):
     def sorted_in_groups(
         self, values: NDArray[Any], codes: NDArray[np.int32], n_groups: int
     ) -> NDArray[Any]: ...
+
+    def window_lanes(
+        self, parts: Sequence[Part], atoms: Atoms, ranks: RanksOfLanes
+    ) -> Lanes | None: ...
 
 
 class LaneWeighing(Protocol):

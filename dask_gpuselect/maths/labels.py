@@ -67,7 +67,8 @@ def _ascending(labels: Labels) -> Labels:
     """Distinct labels in order; NumPy's own hashes them first, which takes ten times as long where
     there are millions."""
     ordered = np.sort(labels)
-    return ordered[np.append(np.True_, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    is_first = np.append(np.True_, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return np.asarray(ordered[is_first])
 
 
 def codes_among(labels: Labels, names: Labels) -> Codes:
@@ -81,7 +82,8 @@ def codes_among(labels: Labels, names: Labels) -> Codes:
     if labels.dtype.kind in "iu" and names.dtype.kind in "iu":
         least, largest = int(names.min()), int(names.max())
         if least == 0 and largest == len(names) - 1 and is_numbering(names, labels):
-            return labels.astype(np.int32, copy=False)
+            codes: Codes = labels.astype(np.int32, copy=False)
+            return codes
         if largest - least < TABLE * (labels.size + names.size) + LEAST_TABLE:
             return _looked_up(labels, names, least, largest)
     order = np.argsort(names, kind="stable")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
+from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.reference.groups import elements_of_sorted
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import (
@@ -25,6 +26,8 @@ from dask_gpuselect.maths.group_cuts import (
     pivot_counts,
 )
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+
+__all__ = ["cuts", "elements", "in_groups", "sorted_in_groups", "tally", "window_lanes"]
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
 Parts = Sequence[Part]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
@@ -102,6 +103,22 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
     """Elements of NumPy arrays, none of them missing, group by group, each group's ascending."""
     del n_groups
     return np.asarray(values[np.lexsort((values, codes))])
+
+
+def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
+    """The elements of some ranks in every window of every lane, window after window; None where it
+    is as fast to take the elements of one window after the other.
+
+    Parameters
+    ----------
+    parts : sequence of array, shape (*lanes, n)
+        As `LaneKernels.parts_of` gives them: one behind the other they are whole lanes.
+    atoms : Atoms
+        Of the windows.
+    ranks : callable
+        From numbers of elements to the ranks that are wanted of so many.
+    """
+    return None
 
 
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:

@@ -1,0 +1,156 @@
+"""Lanes of overlapping windows: each atom of a lane is sorted once, and what a window asks for is
+found by merging its few atoms from the nearer end. Compiled by Numba.
+
+Of 366 five-day windows of 10,957 float32 a lane the 90th percentile takes 0.2 ms, where sorting
+each window takes 0.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.cpu.lanes import tiles
+from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
+from dask_gpuselect.maths.atoms import Atoms
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+
+# Of more atoms, or larger ones, sorting each window anew by vectors is as fast.
+MOST_MEMBERS = 8
+MOST_ELEMENTS = 64  # of an atom, on average
+
+
+def is_faster(atoms: Atoms, dtype: np.dtype[Any]) -> bool:
+    """Whether lanes of this dtype are best looked at atom by atom."""
+    n_atoms = len(atoms.starts) - 1
+    is_small = 0 < len(atoms.places) <= MOST_ELEMENTS * n_atoms
+    return is_small and 1 < atoms.most_members <= MOST_MEMBERS and dtype.kind in "fiu"
+
+
+def window_lanes(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
+    """See `reference.groups.window_lanes`. Scratch: a tile of lanes, and a copy."""
+    if not is_faster(atoms, parts[0].dtype):
+        return None
+    sizes = atoms.sizes
+    tables = [
+        np.ascontiguousarray(each.T)
+        for each in ranks(np.maximum(np.arange(int(sizes.max(initial=0)) + 1), 1))
+    ]
+    if not tables[0].shape[1]:
+        return None
+    n_lanes, dtype = math.prod(parts[0].shape[:-1]), parts[0].dtype
+    shape = (len(sizes), n_lanes, tables[0].shape[1])
+    lower, upper = np.zeros((2, *shape), dtype)
+    n_valid = np.zeros(shape[:2], np.int64)
+    kernel = _compiled(_look, dtype)
+    given = atoms.starts, atoms.members, atoms.first_member, *tables
+    begin = 0
+    for rows in tiles(parts):
+        some = slice(begin, begin + len(rows))
+        ordered = _sorted_atoms(rows, atoms)
+        kernel(ordered, *given, lower[:, some], upper[:, some], n_valid[:, some])
+        begin += len(rows)
+    found = (len(sizes) * n_lanes, shape[2])
+    n_missing = sizes[:, None] - n_valid
+    return Lanes(lower.reshape(found), upper.reshape(found), n_valid.ravel(), n_missing.ravel())
+
+
+def _sorted_atoms(rows: NDArray[Any], atoms: Atoms) -> NDArray[Any]:
+    """The elements of lanes that are rows, atom by atom and sorted in each, with NaN last: by one
+    call for neighbouring atoms of one size."""
+    ordered = np.take(rows, atoms.places, axis=1)
+    sizes = np.diff(atoms.starts)
+    changes = np.flatnonzero(np.diff(sizes)) + 1
+    for first, last in zip([0, *changes], [*changes, len(sizes)], strict=True):
+        start, stop = atoms.starts[first], atoms.starts[last]
+        # A view: its rows are strided alike.
+        ordered[:, start:stop].reshape(len(rows), last - first, -1, copy=False).sort(axis=-1)
+    return ordered
+
+
+def _look(
+    rows: Any,
+    starts: Any,
+    members: Any,
+    first_member: Any,
+    lower_rank: Any,
+    upper_rank: Any,
+    lower: Any,
+    upper: Any,
+    n_valid: Any,
+) -> None:
+    """The elements at the ranks of every window, in lanes that are rows of sorted atoms.
+
+    A cut through the atoms of a window has its elements up to some rank below it. The next window
+    has most of these atoms: their cuts stay, an atom that is new is cut at the value where the last
+    window was, and then one element after the other goes to the other side until the rank is right.
+    """
+    n_atoms = starts.size - 1
+    stops = np.empty(n_atoms, np.int64)  # of the valid elements of each atom
+    cut = np.empty(n_atoms, np.int64)  # the first element above
+    seen = np.empty(n_atoms, np.int64)  # the window that the cut was made for
+    for lane in range(rows.shape[0]):
+        row = rows[lane]
+        for atom in range(n_atoms):
+            stop = starts[atom + 1]
+            while stop > starts[atom] and is_missing(row[stop - 1]):
+                stop -= 1
+            stops[atom] = stop
+        for q in range(lower_rank.shape[1]):
+            seen[:] = -2
+            value = row[0]
+            for window in range(first_member.size - 1):
+                own = members[first_member[window] : first_member[window + 1]]
+                n = np.int64(0)
+                below = np.int64(0)
+                for atom in own:
+                    if seen[atom] != window - 1:
+                        cut[atom] = first_from(row, starts[atom], stops[atom], value)
+                    seen[atom] = window
+                    n += stops[atom] - starts[atom]
+                    below += cut[atom] - starts[atom]
+                n_valid[window, lane] = n
+                if n == 0:
+                    continue
+                rank = lower_rank[n, q]
+                while below > rank:
+                    best = np.int64(-1)
+                    for atom in own:
+                        if cut[atom] > starts[atom] and (
+                            best < 0 or row[cut[atom] - 1] > row[cut[best] - 1]
+                        ):
+                            best = atom
+                    cut[best] -= 1
+                    below -= 1
+                # Up to the element itself, which is then the first above; and over it to the next.
+                while True:
+                    best = np.int64(-1)
+                    for atom in own:
+                        if cut[atom] < stops[atom] and (
+                            best < 0 or row[cut[atom]] < row[cut[best]]
+                        ):
+                            best = atom
+                    value = row[cut[best]]
+                    if below == rank:
+                        lower[window, lane, q] = value
+                    if below == upper_rank[n, q]:
+                        upper[window, lane, q] = value
+                        break
+                    cut[best] += 1
+                    below += 1
+
+
+@compiles
+def _compiled(values: types.Array, out: types.Array) -> Types:
+    rows = types.Array(values.dtype, 2, "C", readonly=True)
+    given = types.Array(types.int64, 1, "C", readonly=True)
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    found = types.Array(values.dtype, 3, "A")
+    counts = types.Array(types.int64, 2, "A")
+    return {_look: (rows, given, given, given, table, table, found, found, counts)}

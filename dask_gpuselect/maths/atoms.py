@@ -1,0 +1,68 @@
+"""Overlapping windows as unions of atoms: sets of places that no window divides.
+
+The five-day windows around the days of a year have the days as atoms. What is sorted of an atom
+serves every window that it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dask_gpuselect.maths.cuts import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """The atoms of some windows.
+
+    Parameters
+    ----------
+    places : ndarray of int64
+        Of the elements that are in any window, atom by atom.
+    starts : ndarray of int64, shape (n_atoms + 1,)
+        Where each atom begins in `places`, and where all end.
+    members : ndarray of int64
+        The atoms of each window, window by window.
+    first_member : ndarray of int64, shape (n_windows + 1,)
+        Where those of each window begin in `members`, and where all end.
+    """
+
+    places: IntArray
+    starts: IntArray
+    members: IntArray
+    first_member: IntArray
+
+    @property
+    def most_members(self) -> int:
+        """Atoms of a window at most."""
+        return int(np.diff(self.first_member).max(initial=0))
+
+    @property
+    def sizes(self) -> IntArray:
+        """Elements of each window."""
+        stops = np.append(np.int64(0), np.cumsum(np.diff(self.starts)[self.members]))
+        return np.diff(stops[self.first_member])
+
+    @classmethod
+    def of(cls, windows: Sequence[IntArray], n: int) -> Atoms | None:
+        """The atoms of windows of distinct places among `n`; None if these cannot be told apart."""
+        # Places in the same windows have the same sum of random numbers, and others another one:
+        # nearly certainly, and it is checked.
+        marks = np.random.default_rng(0).integers(1, 1 << 63, len(windows), dtype=np.uint64)
+        mark_of = np.zeros(n, np.uint64)
+        for window, mark in zip(windows, marks, strict=True):
+            mark_of[window] += mark
+        order = np.argsort(mark_of, kind="stable")
+        some = order[mark_of[order] > 0]
+        begins = np.flatnonzero(np.diff(mark_of[some], prepend=np.uint64(0)))
+        starts = np.append(begins, len(some))
+        atom_of = np.full(n, -1)
+        atom_of[some] = np.repeat(np.arange(len(begins)), np.diff(starts))
+        members = [np.unique(atom_of[window]) for window in windows]
+        first_member = np.append(0, np.cumsum([len(each) for each in members], dtype=np.int64))
+        found = cls(some, starts, np.concatenate([np.empty(0, np.int64), *members]), first_member)
+        is_right = np.array_equal(found.sizes, [len(window) for window in windows])
+        return found if is_right else None

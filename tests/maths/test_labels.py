@@ -1,0 +1,95 @@
+"""Labels: which there are, and their numbers, whatever their dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.labels import codes_among, distinct, is_missing, together, union
+
+DTYPES = ["i1", "u1", "i4", "i8", "u8", "?", "f4", "U3", "M8[D]", "m8[s]"]
+arrays = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(
+        dtype,
+        st.integers(0, 30),
+        elements=st.integers(-5, 5).map(float) | st.just(np.nan) if dtype == "f4" else None,
+    )
+)
+
+
+def valid(labels: NDArray[Any]) -> list[Any]:
+    return [each for each in labels.tolist() if each == each and each is not None]
+
+
+@given(arrays)
+def test_distinct(labels: NDArray[Any]) -> None:
+    kept = labels[~is_missing(labels)]
+    found = distinct(labels)
+    assert found.dtype == labels.dtype
+    np.testing.assert_array_equal(found, np.unique(kept))
+    halves = [distinct(labels[::2]), distinct(labels[1::2])]
+    np.testing.assert_array_equal(union(halves), found)
+
+
+@given(arrays, st.randoms(use_true_random=False))
+def test_codes(labels: NDArray[Any], random: Any) -> None:
+    """Of names in any order, some of which are left out."""
+    names = distinct(labels)
+    order = list(range(len(names)))
+    random.shuffle(order)
+    names = names[order][: (len(names) + 1) // 2 + 1]
+    codes = codes_among(labels, names)
+    assert codes.dtype == np.int32
+    place = {name: i for i, name in enumerate(names.tolist())}
+    missing = is_missing(labels)
+    wanted = [
+        -1 if gone else place.get(each, -1)
+        for each, gone in zip(labels.tolist(), missing, strict=True)
+    ]
+    assert codes.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.array([-128, 127, 0, -1], np.int8), np.array([1000, 127, -128, -129])),
+        (np.array([0, 255], np.uint8), np.array([-1, 0, 1, 256, 255])),
+        (np.array([2**64 - 1, 0, 2**63], np.uint64), np.array([2**63, 2**64 - 1], np.uint64)),
+        (np.array([2**64 - 1, 0, 5], np.uint64), np.array([0, 5, -1])),
+        (np.array([-(2**63), 2**63 - 1]), np.array([-(2**63), 2**63 - 1])),
+        (np.array([5, 7], np.uint64), np.array([2**63 + 5, 7], np.uint64)),
+        (np.array([3, 4, 5]), np.array([], np.int64)),
+        (np.array([1, 2]), np.array([70000, 70001])),
+    ],
+)
+def test_integers_of_other_ranges(labels: NDArray[Any], names: NDArray[Any]) -> None:
+    """Numbers are compared as numbers, also where one dtype cannot hold the other's."""
+    place = {int(name): i for i, name in enumerate(names.tolist())}
+    assert codes_among(labels, names).tolist() == [place.get(int(x), -1) for x in labels.tolist()]
+
+
+@given(st.data())
+def test_labels_of_several_parts(draw: st.DataObject) -> None:
+    n = draw.draw(st.integers(0, 20))
+    first = draw.draw(hnp.arrays(np.int16, n, elements=st.integers(-2, 2)))
+    second = draw.draw(hnp.arrays("U1", n, elements=st.sampled_from("abc")))
+    both = together([first, second])
+    names = distinct(both)
+    wanted = sorted(set(zip(first.tolist(), second.tolist(), strict=True)))
+    assert [(a, b) for a, b in names.tolist()] == wanted
+    codes = codes_among(both, names[::-1])
+    for code, a, b in zip(codes.tolist(), first.tolist(), second.tolist(), strict=True):
+        assert names[::-1][code].tolist() == (a, b)
+
+
+def test_fractions() -> None:
+    with pytest.raises(ValueError, match="floats with fractions"):
+        distinct(np.array([1.0, 1.5]))
+    assert distinct(np.array([np.inf, 3.0, np.nan, -np.inf])).tolist() == [-np.inf, 3.0, np.inf]
+    assert codes_among(np.array([0.5, np.nan, 2.0]), np.array([2.0, 0.5])).tolist() == [1, -1, 0]
