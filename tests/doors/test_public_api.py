@@ -203,6 +203,7 @@ COMPILED = {
             "distances",
             "draws",
             "fingerprints",
+            "groups",
             "lane_ends",
             "lane_weight_ends",
             "lane_passes",
@@ -217,6 +218,7 @@ COMPILED = {
             "spans",
             "tree",
             "weighing",
+            "window_lanes",
         )
     },
     "kernels.compiling": {"numba"},
