@@ -306,17 +306,19 @@ def _plan_slab(
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
     if not question.takes_passes:
         return None
-    room, n_brackets = limit // n_lanes, max(question.n_brackets, 1)
+    n_each = n_lanes * question.lanes_of_each
+    room, n_brackets = limit // n_each, max(question.n_brackets, 1)
     report = question.report_bytes(dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
-        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+        whole = [sum(chunks[start:stop]) for start, stop in parts]
+        sizes = [question.elements_of_each(n) for n in whole]
         passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_brackets, room, **report)
         if passes is None:
             return None
-        loads, gathered = len(passes.widths) + 1, passes.gathered * n_lanes
-        found = LanePlan("passes", loads, max(sizes) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_lanes, report["itemsize"], passes), found
+        loads, gathered = len(passes.widths) + 1, passes.gathered * n_each
+        found = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
+        return pass_cost(sizes, n_each, report["itemsize"], passes), found
 
     every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     found = [each for parts in every if (each := plan(parts, one_pass=True))]

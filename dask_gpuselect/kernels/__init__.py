@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import checked, is_kind, like, namespace, numpy_dtype, to_host
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, unstretched, values_of
 from dask_gpuselect.kernels.protocols import (
     KeptLanes,
     LaneKernels,
@@ -190,7 +190,7 @@ def fingerprint(chunk: Any) -> int:
 
 def _fingerprint(start: int, chunk: Any) -> int:
     if isinstance(chunk, Accompanied):
-        for array in (chunk.values, *chunk.companions.values()):
+        for array in (chunk.values, *map(unstretched, chunk.companions.values())):
             start = _fingerprint(start, array)
         return start
     about = repr((tuple(map(int, chunk.shape)), str(chunk.dtype))).encode()

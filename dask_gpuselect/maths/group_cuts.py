@@ -324,13 +324,13 @@ def find_group_brackets(
         cell -= np.repeat(np.arange(last - first), n_ends + 1)
         rows = lower[:, first:last], upper[:, first:last], n, n_missing[first:last]
         found.append(GroupBrackets(brackets.ends, n_ends, brackets.wanted[cell], *rows))
-    brackets = GroupBrackets.merge(found)
-    if len(brackets.wanted) > np.iinfo(np.int32).max:
+    together = GroupBrackets.merge(found)
+    if len(together.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
-            f"{n_groups} groups have {len(brackets.ends)} ends of brackets, which are too many to "
+            f"{n_groups} groups have {len(together.ends)} ends of brackets, which are too many to "
             "number: ask for fewer quantiles at once"
         )
-    return brackets
+    return together
 
 
 def _brackets(cuts: GroupCuts, first: IntArray, last: IntArray) -> tuple[Brackets, IntArray]:
