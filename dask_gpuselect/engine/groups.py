@@ -28,8 +28,8 @@ GROUP_LOOKS = 1.4
 """How much longer passes look at elements for groups: seasons of (10957, 180, 360) float32."""
 
 WINDOW_LOOKS = 0.7
-"""The same for each window that an element is in: 366 five-day windows of (10957, 36, 72) take 1.5 s
-one by one, and 0.6 where lanes are known as a whole."""
+"""The same for each window that an element is in: 366 five-day windows of (10957, 36, 72) take
+1.5 s one by one, and 0.6 where lanes are known as a whole."""
 
 PerGroup = tuple[Any, ...]
 """What is known of each group."""
