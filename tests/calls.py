@@ -280,6 +280,7 @@ SPECIAL = {"groupby", "to_gpu", "enable", "disable", "sort_by", "explain", "isot
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 XARRAY += ("mad", "nanmad", "iqr", "naniqr")
+DAY = np.timedelta64(86_400_000_000_000, "ns")
 
 
 def _of_xarray() -> dict[str, Call]:
@@ -307,6 +308,25 @@ def _of_xarray() -> dict[str, Call]:
         of_table = partial(of_either, is_table=True)
         found[f"xarray.ExactDataArray.{name}"] = Call(of_either, {}, asked)
         found[f"xarray.ExactDataset.{name}"] = Call(of_table, {}, asked)
+    for name, needed, asked in (
+        ("groupby", {"group": "n"}, {}),
+        ("groupby_bins", {"group": "n"}, {"bins": 2}),
+        ("resample", {"n": "2D"}, {}),
+        ("groupby_dayofyear", {}, {"dim": "n", "window": 1}),
+    ):
+
+        def of_groups(
+            name: str = name, needed: Any = needed, is_table: bool = False, **how: Any
+        ) -> Any:
+            n = np.arange(len(LANE))
+            n = n if name == "groupby_bins" else np.datetime64("2025-01-01", "ns") + n * DAY
+            data = da.from_array(LANE, chunks=5)
+            array = xr.DataArray(data, coords={"n": n}, dims="n", name="a")
+            exact = (array.to_dataset() if is_table else array).exact
+            return getattr(exact, name)(**needed, **how).median()
+
+        found[f"xarray.ExactDataArray.{name}"] = Call(of_groups, {}, asked)
+        found[f"xarray.ExactDataset.{name}"] = Call(partial(of_groups, is_table=True), {}, asked)
     return found | {
         "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
         "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),

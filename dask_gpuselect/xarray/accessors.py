@@ -9,6 +9,7 @@ from typing import Any
 import xarray as xr
 from dask.base import is_dask_collection
 
+from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.xarray.climatology import groups_of_days
@@ -59,6 +60,7 @@ class _Accessor(Reductions):
         -------
         ExactGroupBy
         """
+        check_known(bins, "bins")
         return self._grouped("groupby_bins", group, bins, **how)
 
     def resample(self, indexer: Any = None, **how: Any) -> ExactGroupBy:
@@ -119,12 +121,14 @@ class _Accessor(Reductions):
         >>> times = xr.date_range("2022-01-01", "2023-12-31")
         >>> a = xr.DataArray(np.arange(730.0), coords={"time": times}, dims="time").chunk(time=300)
         >>> days = a.exact.groupby_dayofyear(window=5)
-        >>> days.median().sel(dayofyear=[1, 2, 365]).values
-        array([364.5, 183. , 546. ])
+        >>> days.count().sel(dayofyear=[1, 2, 3, 365]).values
+        array([ 8,  9, 10,  8])
+        >>> days.median().sel(dayofyear=[1, 2, 3, 365]).values
+        array([363.5, 364. , 184.5, 365.5])
         """
         return ExactGroupBy(self._obj, groups_of_days(self._obj, dim, window))
 
-    def _grouped(self, name: str, *args: Any, **how: Any) -> ExactGroupBy:
+    def _grouped(self, name: str, /, *args: Any, **how: Any) -> ExactGroupBy:
         method = getattr(self._obj, name)
         if inspect.signature(method).parameters["eagerly_compute_group"].default is True:
             how.setdefault("eagerly_compute_group", False)  # xarray before 2025.5 loads labels

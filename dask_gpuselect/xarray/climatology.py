@@ -16,6 +16,7 @@ from dask_gpuselect.xarray.groups import Groups
 
 def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
     """The groups of `exact.groupby_dayofyear`, which see."""
+    check_known(dim, "dim")
     check_known(window, "window")
     size = operator.index(window)
     if size < 1:

@@ -313,11 +313,8 @@ class ExactGroupBy:
     >>> times = xr.date_range("2025-01-30", periods=6)
     >>> a = xr.DataArray(np.arange(6.0), coords={"time": times}, dims="time").chunk(time=4)
     >>> found = a.exact.groupby("time.month").median()
-    >>> found.compute().to_series()
-    month
-    1    0.5
-    2    3.5
-    dtype: float64
+    >>> found.month.values, found.values
+    (array([1, 2]), array([0.5, 3.5]))
     """
 
     def __init__(self, obj: Any, groups: Groups) -> None:
@@ -378,8 +375,7 @@ class ExactGroupBy:
         dim, skipna
             As of `median`.
         keep_attrs : bool, optional
-            As of xarray's functions: by default as its options say, and otherwise True; False
-            before xarray 2025.11.
+            By default as xarray's options say, and otherwise as its version does.
         **how
             For `dask_gpuselect.quantile`: `method`, `where`, `weights` and `nodata`.
 
