@@ -21,8 +21,7 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
     size = operator.index(window)
     if size < 1:
         raise ValueError(f"window must be at least 1, not {window}")
-    times = obj[dim]
-    days, years = _dates(times)
+    days = _days(obj[dim])
     numbers = np.unique(days)
     before, n = size // 2, len(days)
     around = np.arange(-before, size - before)
@@ -51,14 +50,16 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
 NAME = "dayofyear"
 
 
-def _dates(times: xr.DataArray) -> tuple[IntArray, IntArray]:
-    """The day of the year and the year of each step."""
-    if times.ndim != 1 or times.dtype.kind not in "MO":
+def _days(times: xr.DataArray) -> IntArray:
+    """The day of the year of each step, one step a day at most."""
+    steps: Any = times.to_index() if times.ndim == 1 else None
+    if not hasattr(steps, "year"):
         raise TypeError(f"{times.name!r} must be a dimension whose coordinate has dates")
-    steps = times.to_index()
-    days, years = times.dt.dayofyear.values, times.dt.year.values
+    # pandas and cftime call it by two names; older xarray asks pandas by the one that is going.
+    days = steps.day_of_year if hasattr(steps, "day_of_year") else steps.dayofyear
+    days, years = np.asarray(days), np.asarray(steps.year)
     if not steps.is_monotonic_increasing:
         raise ValueError(f"{times.name!r} must ascend: sort the data by it")
     if ((np.diff(days) == 0) & (np.diff(years) == 0)).any():
         raise ValueError(f"{times.name!r} has several steps in a day: resample them to days")
-    return days.astype(np.int64), years.astype(np.int64)
+    return days.astype(np.int64)

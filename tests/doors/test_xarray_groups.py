@@ -388,6 +388,19 @@ def test_loads(is_theirs: bool) -> None:
         assert not found.isnull().any()
 
 
+@pytest.mark.parametrize("name", ["month", "bins", "months", "zones", "NaN among labels"])
+def test_flox_is_left_out(name: str) -> None:
+    """Where it is installed: it fails, or is wrong, where chunks do not match the groups."""
+    for loaded in (cube(), table().drop_vars(["is_hot", "code", "profile"])):
+        medians = GROUPERS[name](loaded).median()
+        quantiles = GROUPERS[name](loaded).quantile(0.3)
+        with xr.set_options(use_flox=True), enable():
+            found = GROUPERS[name](chunked(loaded)).median()
+            also = GROUPERS[name](chunked(loaded)).quantile(0.3)
+        xr.testing.assert_identical(found.compute(), medians)
+        xr.testing.assert_identical(also.compute(), quantiles)
+
+
 def test_in_memory_xarrays_own_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("ours")
@@ -413,7 +426,7 @@ def test_disable_gives_xarrays_methods_back() -> None:
 
 def test_what_ours_do_not_take_is_xarrays() -> None:
     """Spans of time, which it takes apart itself, and keywords of other engines."""
-    loaded = cube("i8").astype("m8[s]")
+    loaded = cube("i8").astype("m8[ns]")
     with enable():
         found = chunked(loaded).groupby("time.month").median()
     xr.testing.assert_identical(found.compute(), loaded.groupby("time.month").median())
