@@ -61,8 +61,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Returns
     -------
     GroupBy
-        With the methods `median`, `quantile`, `percentile` and their nan-variants, `mad`, `iqr`,
-        `count` and `describe_boxplot`, and the labels as `groups`.
+        With the methods `median`, `quantile`, `percentile`, `mad` and `iqr`, their nan-variants,
+        `count`, `describe_boxplot` and `explain`, and the labels as `groups`.
 
     Raises
     ------
@@ -152,6 +152,12 @@ class GroupBy:
             raise TypeError(f"groups take no {sorted(refused)[0]}")
         return function(Grouped(self._array, self._grouping), *args, axis=self._axes, **how)
 
+    @property
+    def _numbered(self) -> GroupBy:
+        """The same with numbers for labels, for what looks at elements by their group's answer."""
+        grouping = numbered_lazily(self._grouping, self.groups)
+        return GroupBy(self._array, self._axes, grouping, self.groups)
+
     def median(self, **how: Any) -> Any:
         """The median of each group: see `dask_gpuselect.median`."""
         return self._ask(quantiles.median, **how)
@@ -178,12 +184,19 @@ class GroupBy:
 
     def mad(self, **how: Any) -> Any:
         """The median absolute deviation of each group: see `dask_gpuselect.robust.mad`."""
-        grouping = numbered_lazily(self._grouping, self.groups)
-        return GroupBy(self._array, self._axes, grouping, self.groups)._ask(spread.mad, **how)
+        return self._numbered._ask(spread.mad, **how)
+
+    def nanmad(self, **how: Any) -> Any:
+        """The same, NaN left out: see `dask_gpuselect.robust.nanmad`."""
+        return self._numbered._ask(spread.nanmad, **how)
 
     def iqr(self, **how: Any) -> Any:
         """The interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
         return self._ask(spread.iqr, **how)
+
+    def naniqr(self, **how: Any) -> Any:
+        """The interquartile range of each group, NaN left out: see `dask_gpuselect.robust.naniqr`."""
+        return self._ask(spread.naniqr, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """The number of elements of each group that are not NaN and not left out; int64."""

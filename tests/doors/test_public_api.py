@@ -192,7 +192,10 @@ HEAVY = (
     "zarr",
 )
 COMPILED = {
-    "xarray": {"xarray"},
+    **{
+        f"xarray.{name}": {"xarray"}
+        for name in ("accessors", "climatology", "groups", "reductions", "routed")
+    },
     "engine.frames": {"pandas"},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
