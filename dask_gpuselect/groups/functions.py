@@ -195,7 +195,7 @@ class GroupBy:
         return self._ask(spread.iqr, **how)
 
     def naniqr(self, **how: Any) -> Any:
-        """The interquartile range of each group, NaN left out: see `dask_gpuselect.robust.naniqr`."""
+        """The same, NaN left out: see `dask_gpuselect.robust.naniqr`."""
         return self._ask(spread.naniqr, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
