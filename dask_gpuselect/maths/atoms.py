@@ -36,11 +36,6 @@ class Atoms:
     first_member: IntArray
 
     @property
-    def most_members(self) -> int:
-        """Atoms of a window at most."""
-        return int(np.diff(self.first_member).max(initial=0))
-
-    @property
     def sizes(self) -> IntArray:
         """Elements of each window."""
         stops = np.append(np.int64(0), np.cumsum(np.diff(self.starts)[self.members]))

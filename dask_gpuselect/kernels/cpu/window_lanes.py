@@ -21,16 +21,17 @@ from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 
-# Of more atoms, or larger ones, sorting each window anew by vectors is as fast.
+# On average: of more atoms, or larger ones, sorting each window anew by vectors is as fast.
 MOST_MEMBERS = 8
-MOST_ELEMENTS = 64  # of an atom, on average
+MOST_ELEMENTS = 64  # of an atom
 
 
 def is_faster(atoms: Atoms, dtype: np.dtype[Any]) -> bool:
     """Whether lanes of this dtype are best looked at atom by atom."""
     n_atoms = len(atoms.starts) - 1
     is_small = 0 < len(atoms.places) <= MOST_ELEMENTS * n_atoms
-    return is_small and 1 < atoms.most_members <= MOST_MEMBERS and dtype.kind in "fiu"
+    members = len(atoms.members) / max(len(atoms.first_member) - 1, 1)
+    return is_small and 1 < members <= MOST_MEMBERS and dtype.kind in "fiu"
 
 
 def window_lanes(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
