@@ -31,7 +31,7 @@ from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.candidates import Candidates
-from dask_gpuselect.maths.cuts import Brackets, Cuts, RanksOf, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
@@ -259,6 +259,21 @@ def answer_lanes(
         return kernels.answer_lanes(chunks, dtype, axes, question)
     chunks = [checked(chunk, dtype) for chunk in chunks]
     return backend_for(chunks[0]).lanes.answer_lanes(chunks, dtype, axes, question)
+
+
+def answer_group_lanes(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    places: Callable[[], Sequence[IntArray]],
+) -> Any | None:
+    """The answers for every group of every lane; None where it is as fast to ask about one group
+    after the other. See `reference.lanes.answer_group_lanes`."""
+    if any(set(chunk.companions) != {"labels"} for chunk in chunks):
+        return None
+    values = [checked(chunk.values, dtype) for chunk in chunks]
+    return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, axes, question, places)
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:

@@ -136,6 +136,15 @@ class LaneKernels(Protocol):
         question: LaneOrder,
     ) -> Any: ...
 
+    def answer_group_lanes(
+        self,
+        chunks: Sequence[Chunk],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        places: Callable[[], Sequence[IntArray]],
+    ) -> Any | None: ...
+
     def answers_and_ends(
         self,
         chunks: Sequence[Chunk],

@@ -124,6 +124,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "KIND": KINDS[dtype.kind],
         "KEEPS": 0,
         "WHOLE": 0,
+        "LISTED": 0,
         "NARROW": 0,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
@@ -278,6 +279,10 @@ WANTED = np.dtype(
         ("padding", "i4"),
     ]
 )
+
+LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
+LISTED: Defined = (("LISTED", 1),)
+"""For lanes that are some of the rows."""
 
 
 class LaneKernel(NamedTuple):
