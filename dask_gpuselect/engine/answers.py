@@ -124,8 +124,8 @@ class AnswerAxes:
         return answer[0, ...] if self.is_scalar else answer
 
     def restore_groups(self, answer: Any, block: tuple[int, ...]) -> Any:
-        """The answers ``(n_answers, n_groups, n_lanes)`` for a block of that shape, with these axes,
-        of which no reduced one is left."""
+        """The answers ``(n_answers, n_groups, n_lanes)`` for a block of that shape, with these axes
+        but the reduced ones."""
         before = self.axes[0]  # axes before it are not reduced
         kept = tuple(size for axis, size in enumerate(block) if axis not in self.axes)
         sizes = answer.shape[:2]

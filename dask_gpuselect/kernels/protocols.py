@@ -20,6 +20,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Rank
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
+from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -225,6 +226,15 @@ class Groups(Protocol):
     ) -> Lanes | None: ...
 
 
+class LabelKernels(Protocol):
+    """Labels of elements: which there are, on the host, and the number of each among some, where
+    they are or on the host."""
+
+    def distinct(self, labels: Any) -> Labels: ...
+
+    def codes_among(self, labels: Any, names: Labels) -> Any: ...
+
+
 class LaneWeighing(Protocol):
     """Lanes whose elements weigh. Reports are on the host."""
 
@@ -358,6 +368,7 @@ class Backend:
     lane_weighing: LaneWeighing
     lane_passes: LanePasses
     groups: Groups
+    labels: LabelKernels
     residuals: Residuals
     distances: Distances
     lower_sets: LowerSets

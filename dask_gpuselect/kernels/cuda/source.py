@@ -23,6 +23,8 @@ PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
+GROUPS_THREADS = 512
+GROUPS_EACH = 8  # elements of groups that a thread looks at before the block gathers
 SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
@@ -99,6 +101,7 @@ FILES = {
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
     "weigh": "weighing.cu",
+    "groups": "groups.cu",
     "locate": "candidates.cu",
     "select": "candidates.cu",
     "survey": "candidates.cu",
@@ -180,6 +183,13 @@ def once_memory(n_ends: int) -> int:
     """Bytes for a block of `weigh_once`: what its threads sum and stage, and the ends."""
     n_segments = 2 * n_ends + 1
     return 20 * ONCE_THREADS * n_segments + ONCE_THREADS // 32 * WARP_STAGE * 16 + 8 * n_ends + 16
+
+
+def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int) -> int:
+    """Bytes for a block of `groups_tally_shared`: ends, where those of groups begin, and counts."""
+    n_cells = n_ends + n_groups
+    own = n_ends * key_size(dtype) + 4 * (n_groups + 1 + 2 * n_cells + n_groups) + n_cells
+    return -(-own // 1024) * 1024  # not a preparation of the kernel for every number
 
 
 def select_memory(n_ranks: int) -> int:
