@@ -356,7 +356,8 @@ def enable() -> Enabled:
     -----
     Once `dask.dataframe` is imported, its `quantile` and `median` of Series and DataFrames are
     ours too: see `dask_gpuselect.dataframe`. If it is imported only after this call, import
-    `dask_gpuselect.dataframe` as well.
+    `dask_gpuselect.dataframe` as well. The same holds of xarray and `dask_gpuselect.xarray`, for
+    weighted quantiles, and medians and quantiles of groups.
 
     Nothing else changes. Calls with other than dask arrays, with arguments that ours do not take
     (``out``, ``overwrite_input``, ``interpolation``, ``internal_method``, q that is lazy or of two
@@ -381,6 +382,8 @@ def enable() -> Enabled:
     """
     if "dask.dataframe" in sys.modules:
         importlib.import_module("dask_gpuselect.dataframe")  # a door above this one
+    if "xarray" in sys.modules:
+        importlib.import_module("dask_gpuselect.xarray")
     return Enabled(_state)
 
 

@@ -208,7 +208,16 @@ def calls() -> dict[str, Call]:
     found["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
-    for name in ("median", "nanmedian", "mad", "iqr", "count", "describe_boxplot"):
+    for name in (
+        "median",
+        "nanmedian",
+        "mad",
+        "nanmad",
+        "iqr",
+        "naniqr",
+        "count",
+        "describe_boxplot",
+    ):
         found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), {"where": None}, {"nodata": None})
     for name in ("quantile", "nanquantile", "percentile", "nanpercentile"):
         known = {"q": 0.5, "nodata": None}
@@ -280,6 +289,7 @@ SPECIAL = {"groupby", "to_gpu", "enable", "disable", "sort_by", "explain", "isot
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 XARRAY += ("mad", "nanmad", "iqr", "naniqr")
+DAY = np.timedelta64(86_400_000_000_000, "ns")
 
 
 def _of_xarray() -> dict[str, Call]:
@@ -307,6 +317,25 @@ def _of_xarray() -> dict[str, Call]:
         of_table = partial(of_either, is_table=True)
         found[f"xarray.ExactDataArray.{name}"] = Call(of_either, {}, asked)
         found[f"xarray.ExactDataset.{name}"] = Call(of_table, {}, asked)
+    for name, needed, asked in (
+        ("groupby", {"group": "n"}, {}),
+        ("groupby_bins", {"group": "n"}, {"bins": 2}),
+        ("resample", {"n": "2D"}, {}),
+        ("groupby_dayofyear", {}, {"dim": "n", "window": 1}),
+    ):
+
+        def of_groups(
+            name: str = name, needed: Any = needed, is_table: bool = False, **how: Any
+        ) -> Any:
+            n = np.arange(len(LANE))
+            n = n if name == "groupby_bins" else np.datetime64("2025-01-01", "ns") + n * DAY
+            data = da.from_array(LANE, chunks=5)
+            array = xr.DataArray(data, coords={"n": n}, dims="n", name="a")
+            exact = (array.to_dataset() if is_table else array).exact
+            return getattr(exact, name)(**needed, **how).median()
+
+        found[f"xarray.ExactDataArray.{name}"] = Call(of_groups, {}, asked)
+        found[f"xarray.ExactDataset.{name}"] = Call(partial(of_groups, is_table=True), {}, asked)
     return found | {
         "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
         "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),

@@ -69,10 +69,6 @@ class GroupedElements(GroupedLanes):
 
     takes_two_loads: ClassVar[bool] = True
 
-    @property
-    def n_brackets(self) -> int:
-        return self.of_group.n_brackets
-
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
         """What brackets of all groups would take in one place, for parts of so many elements."""
         n_groups = 1 if self.grouping.is_lazy else max(self.grouping.number, 1)

@@ -24,9 +24,12 @@ from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 
-WINDOW_LOOKS = 4
-"""How much longer passes look at the elements of windows, for each window that one is in: lanes of
-366 five-day windows that are known as a whole take 0.17 ms each, and 3.4 in a load of passes."""
+GROUP_LOOKS = 1.4
+"""How much longer passes look at elements for groups: seasons of (10957, 180, 360) float32."""
+
+WINDOW_LOOKS = 0.7
+"""The same for each window that an element is in: 366 five-day windows of (10957, 36, 72) take
+1.5 s one by one, and 0.6 where lanes are known as a whole."""
 
 PerGroup = tuple[Any, ...]
 """What is known of each group."""
@@ -65,10 +68,21 @@ class Grouping:
         """How many groups there are, where that is known."""
         return int(self.n_groups)
 
+    def are_whole(self, labels: IntArray) -> bool:
+        """Whether these are the labels of whole lanes, so that windows say where elements are."""
+        n = len(labels)
+        return (
+            n > 0
+            and np.array_equal(labels, np.arange(n))
+            and all(window[-1] < n for window in self.windows or () if len(window))
+        )
+
     def places(self, labels: IntArray) -> list[IntArray]:
         """For each group, where its elements are among elements that have these labels."""
         if self.windows is None and self.n_groups < np.iinfo(np.uint16).max:
             labels = labels.astype(np.uint16)  # counted, not compared; and -1 comes last
+        elif self.windows is not None and self.are_whole(labels):
+            return list(self.windows)
         order = np.argsort(labels, kind="stable")
         ordered = labels[order]
         if self.windows is None:
@@ -216,17 +230,30 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def n_brackets(self) -> int:
-        return self.of_group.n_brackets * max(self.grouping.number, 1)
+        return self.of_group.n_brackets
+
+    @property
+    def lanes_of_each(self) -> int:
+        return max(self.grouping.number, 1)
+
+    def elements_of_each(self, n: int) -> int:
+        return math.ceil(n * self._windows_of_each / self.lanes_of_each)
+
+    @property
+    def _windows_of_each(self) -> float:
+        """In how many groups an element is, on average."""
+        windows = self.grouping.windows
+        if windows is None:
+            return 1.0
+        n = max((int(window[-1]) + 1 for window in windows if len(window)), default=1)
+        return max(sum(map(len, windows)) / n, 1.0)
 
     @property
     def looks(self) -> float:
         # Of whole lanes every element of windows is sorted once; in passes once for each window.
-        windows = self.grouping.windows
-        if windows is None:
-            return self.of_group.looks
-        sizes = [len(window) for window in windows]
-        most = max((int(window[-1]) + 1 for window in windows if len(window)), default=1)
-        return max(WINDOW_LOOKS * sum(sizes) / most, 1.0) * self.of_group.looks
+        is_plain = self.grouping.windows is None
+        each = GROUP_LOOKS if is_plain else WINDOW_LOOKS * self._windows_of_each
+        return each * self.of_group.looks
 
     @property
     def takes_passes(self) -> bool:
@@ -283,11 +310,9 @@ class GroupedLanes(LaneQuestion):
         is_by_order = self.of_group.by_order and self.of_group.further is None
         if not (windows and is_plain and is_by_order):
             return None
-        n = len(places)
-        is_whole = n > 0 and np.array_equal(places, np.arange(n)) and 0 not in chunks[0].shape
-        if not is_whole or any(len(each) and each[-1] >= n for each in windows):
+        if not self.grouping.are_whole(places) or 0 in chunks[0].shape:
             return None
-        atoms = Atoms.of(windows, n)
+        atoms = Atoms.of(windows, len(places))
         if atoms is None:
             return None
         values = [chunk.values for chunk in chunks]

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 from dask.utils import format_bytes
 
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
@@ -235,7 +236,9 @@ def _plan_groups(
     x: DaskArray, question: LaneQuestion, chunks: list[int], itemsize: int
 ) -> LanePlan:
     """The plan for groups of all elements: one load of what a task takes, or two loads."""
-    total, limit = sum(chunks), min(column_limit(), ONE_TASK)
+    total, limit = sum(chunks), column_limit()
+    if not is_cupy(x._meta):  # a device looks at all elements in one task as fast as in several
+        limit = min(limit, ONE_TASK)
     if total * itemsize <= limit:
         return LanePlan("column", 1, total * itemsize, 0)
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
@@ -306,17 +309,19 @@ def _plan_slab(
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
     if not question.takes_passes:
         return None
-    room, n_brackets = limit // n_lanes, max(question.n_brackets, 1)
+    n_each = n_lanes * question.lanes_of_each
+    room, n_brackets = limit // n_each, max(question.n_brackets, 1)
     report = question.report_bytes(dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
-        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+        whole = [sum(chunks[start:stop]) for start, stop in parts]
+        sizes = [question.elements_of_each(n) for n in whole]
         passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_brackets, room, **report)
         if passes is None:
             return None
-        loads, gathered = len(passes.widths) + 1, passes.gathered * n_lanes
-        found = LanePlan("passes", loads, max(sizes) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_lanes, report["itemsize"], passes), found
+        loads, gathered = len(passes.widths) + 1, passes.gathered * n_each
+        found = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
+        return pass_cost(sizes, n_each, report["itemsize"], passes), found
 
     every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     found = [each for parts in every if (each := plan(parts, one_pass=True))]

@@ -325,8 +325,17 @@ class LaneQuestion(ABC):
 
     @property
     def n_brackets(self) -> int:
-        """How many brackets passes narrow, for each lane."""
+        """How many brackets passes narrow, for each lane, or for each group in it."""
         return self.n_answers
+
+    @property
+    def lanes_of_each(self) -> int:
+        """How many lanes passes make of one: its groups."""
+        return 1
+
+    def elements_of_each(self, n: int) -> int:
+        """How many elements such a lane has, of `n` in all."""
+        return n
 
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         """What the reports of passes take, for elements of that dtype: sizes of

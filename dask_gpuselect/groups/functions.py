@@ -50,7 +50,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
         - several of these in a tuple: a group for each combination that is there;
         - a dict of indices along `axis` for each group: groups may have elements in common.
 
-        NumPy, CuPy or dask arrays. Of dask arrays `groups` has to say what labels there are.
+        NumPy, CuPy or dask arrays. Of dask arrays `groups` has to say what labels there are,
+        unless all axes are reduced: then answers have an unknown size.
     axis : None, int or tuple of ints, optional
         The axes to reduce; all of them by default.
     groups : sequence, optional
@@ -60,18 +61,18 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Returns
     -------
     GroupBy
-        With the methods `median`, `quantile`, `percentile` and their nan-variants, `mad`, `iqr`,
-        `count` and `describe_boxplot`, and the labels as `groups`.
+        With the methods `median`, `quantile`, `percentile`, `mad` and `iqr`, their nan-variants,
+        `count`, `describe_boxplot` and `explain`, and the labels as `groups`.
 
     Raises
     ------
     TypeError
         For labels of another kind, or indices that are no integers.
     ValueError
-        For labels of a shape that does not fit, that differ between lanes, or that are floats with
-        fractions without `groups`; for one-dimensional labels without `axis`, unless the data have
-        one; for `groups` that are there twice; for lazy labels without `groups`; if there is no
-        group at all.
+        For labels of a shape that does not fit, or that are floats with fractions without `groups`
+        (of dask arrays while computing); for one-dimensional labels without `axis`, unless the data
+        have one; for `groups` that are there twice; for lazy labels without `groups` along some of
+        the axes, or with weights; if there is no group at all.
     IndexError
         For indices beyond the axis.
 
@@ -81,10 +82,19 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
 
     Notes
     -----
-    Loads: as of the same function without groups along these axes (see `quantile`), whatever the
-    groups. Of all elements the data are taken as one lane.
+    Loads, of all elements: two of data and labels, whatever the number of groups. A box plot takes
+    a third, `mad` four in all, and `groups` of lazy labels one of the labels alone. Along some of
+    the axes: as the same function without groups (see `quantile`).
 
-    Memory: the chunks of a task, their labels and once more the largest group in them.
+    Memory, of all elements: a task takes parts of 64 MiB, their labels, and a copy of both. Of each
+    group that has n elements in a part come about sqrt(n) pivots, and as many candidates. Where
+    they exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks look at them, each
+    at some of the groups; but one alone where labels are lazy and `groups` is not given. Along some
+    of the axes: the chunks of a task, their labels, and once more the largest group in them.
+
+    Algorithm: in the order of labels, then of values, a group is a stretch of ranks. So the cuts of
+    all groups together prove brackets around every wanted rank of every group, as those of
+    `quantile` do.
 
     Examples
     --------
@@ -120,8 +130,9 @@ class GroupBy:
 
     Attributes
     ----------
-    groups : ndarray, or list of tuples
-        What the groups are called, in order.
+    groups : ndarray, list of tuples, or dask array
+        What the groups are called, in order. A dask array of unknown size if labels are lazy and
+        nobody said which are wanted: labels of several kinds are the fields of its elements then.
     """
 
     def __init__(self, array: Any, axes: tuple[int, ...], grouping: Grouping, groups: Any) -> None:
@@ -140,6 +151,12 @@ class GroupBy:
         if refused:
             raise TypeError(f"groups take no {sorted(refused)[0]}")
         return function(Grouped(self._array, self._grouping), *args, axis=self._axes, **how)
+
+    @property
+    def _numbered(self) -> GroupBy:
+        """The same with numbers for labels, for what looks at elements by their group's answer."""
+        grouping = numbered_lazily(self._grouping, self.groups)
+        return GroupBy(self._array, self._axes, grouping, self.groups)
 
     def median(self, **how: Any) -> Any:
         """The median of each group: see `dask_gpuselect.median`."""
@@ -167,12 +184,19 @@ class GroupBy:
 
     def mad(self, **how: Any) -> Any:
         """The median absolute deviation of each group: see `dask_gpuselect.robust.mad`."""
-        grouping = numbered_lazily(self._grouping, self.groups)
-        return GroupBy(self._array, self._axes, grouping, self.groups)._ask(spread.mad, **how)
+        return self._numbered._ask(spread.mad, **how)
+
+    def nanmad(self, **how: Any) -> Any:
+        """The same, NaN left out: see `dask_gpuselect.robust.nanmad`."""
+        return self._numbered._ask(spread.nanmad, **how)
 
     def iqr(self, **how: Any) -> Any:
         """The interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
         return self._ask(spread.iqr, **how)
+
+    def naniqr(self, **how: Any) -> Any:
+        """The same, NaN left out: see `dask_gpuselect.robust.naniqr`."""
+        return self._ask(spread.naniqr, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """The number of elements of each group that are not NaN and not left out; int64."""

@@ -24,7 +24,7 @@ from dask_gpuselect.arrays import (
     numpy_dtype,
     to_host,
 )
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, unstretched, values_of
 from dask_gpuselect.kernels.protocols import (
     KeptLanes,
     LaneKernels,
@@ -199,7 +199,7 @@ def fingerprint(chunk: Any) -> int:
 
 def _fingerprint(start: int, chunk: Any) -> int:
     if isinstance(chunk, Accompanied):
-        for array in (chunk.values, *chunk.companions.values()):
+        for array in (chunk.values, *map(unstretched, chunk.companions.values())):
             start = _fingerprint(start, array)
         return start
     about = repr((tuple(map(int, chunk.shape)), str(chunk.dtype))).encode()

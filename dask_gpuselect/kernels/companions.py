@@ -77,5 +77,17 @@ def copied(chunk: Any) -> Any:
     """A copy of a chunk and its companions."""
     if not isinstance(chunk, Accompanied):
         return namespace(chunk).asarray(chunk, copy=True)
-    arrays = {name: copied(array) for name, array in chunk.companions.items()}
+    arrays = {
+        name: namespace(array).broadcast_to(copied(unstretched(array)), array.shape)
+        for name, array in chunk.companions.items()
+    }
     return replace(chunk, values=copied(chunk.values), **arrays)
+
+
+def unstretched(array: Array) -> Array:
+    """An array with size 1 along the axes that it is a broadcast view along, where that can be
+    seen: of labels of days, as many numbers as days instead of elements."""
+    strides: Any = getattr(array, "strides", None)
+    if not strides or 0 in array.shape:
+        return array
+    return array[tuple(slice(1) if step == 0 else slice(None) for step in strides)]

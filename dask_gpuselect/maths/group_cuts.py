@@ -38,8 +38,8 @@ group, each group's ascending."""
 # Runs of up to so many elements report all of them: pivots of some would be hardly fewer.
 FEW = 4
 
-# Pivots that brackets are found of at once: 1 GB of scratch.
-AT_ONCE = 1 << 22
+# Pivots that brackets are found of at once: 250 MB of scratch.
+AT_ONCE = 1 << 20
 
 
 class _Joined(Arrays):
@@ -239,19 +239,19 @@ class GroupTally(_Joined):
 
     Parameters
     ----------
-    cells : ndarray of int64
+    cells : ndarray of int32
         Those that have elements, or whose upper end has; a cell may be there several times.
-    inside, equal : ndarray of int64
-        How many elements are in the cell, and how many equal its upper end.
+    inside, equal : ndarray of unsigned integers
+        How many elements are in the cell, and how many equal its upper end; see `GroupCuts`.
     candidates : ndarray, dtype of the elements
         The elements of the wanted cells.
     of_cells : ndarray of int32
         The cell of each candidate.
     """
 
-    cells: IntArray
-    inside: IntArray
-    equal: IntArray
+    cells: NDArray[np.int32]
+    inside: NDArray[Any]
+    equal: NDArray[Any]
     candidates: NDArray[Any]
     of_cells: NDArray[np.int32]
 
@@ -261,8 +261,8 @@ class GroupTally(_Joined):
     ) -> GroupTally:
         """By the counts of all cells: in them and at their upper ends, shape ``(cells, 2)``."""
         cells = np.flatnonzero(counts.any(axis=1))
-        inside, equal = counts[cells].T
-        return cls(cells, inside, equal, candidates, of_cells)
+        inside, equal = map(packed, counts[cells].T)
+        return cls(cells.astype(np.int32), inside, equal, candidates, of_cells)
 
     def among(self, brackets: GroupBrackets, edges: Sequence[int]) -> list[GroupTally]:
         """Those of the groups between each two edges, and their cells numbered from there."""
@@ -273,7 +273,7 @@ class GroupTally(_Joined):
             taken = (self.of_cells >= begin) & (self.of_cells < end)
             pieces.append(
                 GroupTally(
-                    self.cells[some] - begin,
+                    self.cells[some] - np.int32(begin),
                     self.inside[some],
                     self.equal[some],
                     self.candidates[taken],
@@ -335,7 +335,13 @@ def find_group_brackets(
         cell -= np.repeat(np.arange(last - first), n_ends + 1)
         rows = lower[:, first:last], upper[:, first:last], n, n_missing[first:last]
         found.append(GroupBrackets(brackets.ends, n_ends, brackets.wanted[cell], *rows))
-    return GroupBrackets.merge(found)
+    together = GroupBrackets.merge(found)
+    if len(together.wanted) > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"{n_groups} groups have {len(together.ends)} ends of brackets, which are too many to "
+            "number: ask for fewer quantiles at once"
+        )
+    return together
 
 
 def _brackets(cuts: GroupCuts, first: IntArray, last: IntArray) -> tuple[Brackets, IntArray]:

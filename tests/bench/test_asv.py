@@ -32,6 +32,7 @@ with pytest.MonkeyPatch.context() as patch:
     peers = importlib.import_module("benchmarks.peers")
     boxplot = importlib.import_module("benchmarks.boxplot")
     accompanied = importlib.import_module("benchmarks.companions")
+    grouped = importlib.import_module("benchmarks.groups")
     lanes = importlib.import_module("benchmarks.lanes")
     nearest = importlib.import_module("benchmarks.neighbors")
     regression = importlib.import_module("benchmarks.robust")
@@ -55,7 +56,17 @@ with pytest.MonkeyPatch.context() as patch:
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each value of each parameter; marked slow, with each combination."""
-    modules = (accompanied, boxplot, lanes, nearest, quantiles, regression, selecting, sorting)
+    modules = (
+        accompanied,
+        boxplot,
+        grouped,
+        lanes,
+        nearest,
+        quantiles,
+        regression,
+        selecting,
+        sorting,
+    )
     modules = (*modules, spread)
     suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
     for class_name, suite in itertools.chain(*suites):

@@ -32,7 +32,8 @@ import dask_gpuselect
         "robust.spread",
         "sorting.binning",
         "sorting.functions",
-        "xarray",
+        "xarray.accessors",
+        "xarray.groups",
     ],
 )
 def test_examples(module: str) -> None:

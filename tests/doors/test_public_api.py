@@ -192,7 +192,10 @@ HEAVY = (
     "zarr",
 )
 COMPILED = {
-    "xarray": {"xarray"},
+    **{
+        f"xarray.{name}": {"xarray"}
+        for name in ("accessors", "climatology", "groups", "reductions", "routed")
+    },
     "engine.frames": {"pandas"},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
@@ -203,6 +206,7 @@ COMPILED = {
             "distances",
             "draws",
             "fingerprints",
+            "groups",
             "lane_ends",
             "lane_weight_ends",
             "lane_passes",
@@ -217,6 +221,7 @@ COMPILED = {
             "spans",
             "tree",
             "weighing",
+            "window_lanes",
         )
     },
     "kernels.compiling": {"numba"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from dask_gpuselect import ChunksChangedError, describe_boxplot, explain, median, quantile
+from dask_gpuselect import (
+    ChunksChangedError,
+    describe_boxplot,
+    explain,
+    kernels,
+    median,
+    quantile,
+)
+from dask_gpuselect.kernels.companions import Accompanied, copied
 from dask_gpuselect.robust import iqr, mad
 from tests.backends import Backend
 from tests.data import normal, uniform
@@ -255,3 +264,18 @@ def test_a_mask_that_is_stretched_is_read_once_for_all() -> None:
         found = median(x, axis=axis, where=keeps).compute()
         np.testing.assert_array_equal(found, np.nanmedian(kept, axis=axis))
         assert set(data.loads.values()) == set(mask.loads.values()) == {loads}
+
+
+def test_labels_that_are_broadcast_stay_small() -> None:
+    """In copies, as slabs keep them, and in fingerprints, which tell them apart."""
+    labels = np.arange(10)[:, None, None]
+    chunk = Accompanied(
+        np.zeros((10, 20, 30), np.float32), labels=np.broadcast_to(labels, (10, 20, 30))
+    )
+    copy = copied(chunk[:, :5])
+    assert copy.labels.shape == (10, 5, 30)
+    assert copy.labels.strides[1:] == (0, 0)
+    np.testing.assert_array_equal(copy.labels[:, 2, 3], np.arange(10))
+    other = replace(chunk, labels=np.broadcast_to(labels[::-1], (10, 20, 30)))
+    assert kernels.fingerprint(chunk) != kernels.fingerprint(other)
+    assert kernels.fingerprint(chunk) == kernels.fingerprint(copied(chunk))

@@ -336,6 +336,18 @@ def test_loads_are_those_without_groups(name: str) -> None:
         assert set(source.loads.values()) == {2}
 
 
+def test_passes_count_every_group_as_a_lane() -> None:
+    """What parts report of all groups fits the limit: months of thirty years of a map."""
+    x = da.zeros((10957, 180, 360), chunks=(365, 180, 360), dtype="f4")
+    for n_groups in (1, 4, 12, 40):
+        grouped = groupby(x, np.arange(10957) % n_groups, 0)
+        with dask.config.set({LIMIT: "1 GiB"}):
+            plan = grouped.explain([0.1, 0.9])
+            assert max(plan.task_bytes, plan.gathered_bytes) <= 2**30
+    windows = {day: np.arange(day, day + 300) for day in range(0, 10_000, 100)}
+    assert groupby(x, windows, 0).explain().name == "column"
+
+
 def test_labels_are_loaded_with_what_they_are_made_of() -> None:
     source = Source((3000,))
     x = source.lazy((400,))

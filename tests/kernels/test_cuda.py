@@ -120,7 +120,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
     names += ["bitonic_runs", "merge_runs", "place", "mark_words"]
     names += ["kept_number", "weigh_segments", "weigh_taken"]
-    names += ["groups_keys", "groups_ties", "groups_tally", "groups_tally_shared"]
+    names += ["groups_keys", "groups_pivots", "groups_tally", "groups_tally_shared"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
     others = [(file, KEEPS) for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu")]

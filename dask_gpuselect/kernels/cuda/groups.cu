@@ -26,48 +26,65 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
     }
 }
 
-// Of keys at some places, each in an ascending stretch: the key, and how many of the stretch are below
-// it and up to it. A thread for each.
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_ties(
-    const u64* keys, const i64* places, const i64* starts, const i64* stops, i64 n, u64* found,
-    i64* below, i64* upto
+// Pivots of runs: of each, which begins at its `start`, as many as `first` says, evenly between its
+// least and its largest key. The key, how many of the run are below it and up to it, and whether it is
+// another than the one before. A thread for each; `start` and `first` say where all end, too.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
+    const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* found, i64* below,
+    i64* upto, unsigned char* is_new
 ) {
     i64 step = (i64)gridDim.x * GROUPS_THREADS;
     for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
-        i64 start = starts[i], place = places[i];
+        int run = 0, last_run = n_runs - 1;  // the last that begins at this pivot or before
+        while (run < last_run) {
+            int middle = run + (last_run - run + 1) / 2;
+            if (first[middle] <= i) run = middle; else last_run = middle - 1;
+        }
+        i64 begin = start[run], end = start[run + 1], number = i - first[run];
+        i64 steps = max(first[run + 1] - first[run] - 1, (i64)1);
+        i64 whole = (end - begin - 1) / steps, rest = (end - begin - 1) % steps;
+        i64 place = begin + number * whole + number * rest / steps;
         u64 key = keys[place];
-        i64 first = start, last = place;  // the first that equals it
-        while (first < last) {
-            i64 middle = (first + last) / 2;
-            if (keys[middle] < key) first = middle + 1; else last = middle;
+        i64 low = begin, high = place;  // the first that equals it
+        while (low < high) {
+            i64 middle = (low + high) / 2;
+            if (keys[middle] < key) low = middle + 1; else high = middle;
         }
-        i64 behind = place + 1, stop = stops[i];  // the first above
-        while (behind < stop) {
-            i64 middle = (behind + stop) / 2;
-            if (keys[middle] <= key) behind = middle + 1; else stop = middle;
+        i64 behind = place + 1;  // the first above
+        while (behind < end) {
+            i64 middle = (behind + end) / 2;
+            if (keys[middle] <= key) behind = middle + 1; else end = middle;
         }
-        found[i] = key, below[i] = first - start, upto[i] = behind - start;
+        found[i] = key, below[i] = low - begin, upto[i] = behind - begin;
+        i64 before = begin + (number - 1) * whole + (number - 1) * rest / steps;
+        is_new[i] = number == 0 || before < low;
     }
 }
 
 // --- Counting at ends -----------------------------------------------------------------------------
 
-// Count one more at a place. In device memory many threads may want the same one, of a group that has
-// nearly all elements: those that want what the first of the warp wants count together.
-__device__ __forceinline__ void count_one(u32* counts, i64 place, bool does) {
-    if (does) atomicAdd(counts + place, 1u);
-}
+// Counts in shared memory.
+struct OwnCounts {
+    u32* counts;
+    __device__ __forceinline__ void add(i64 place) { atomicAdd(counts + place, 1u); }
+};
 
-__device__ __forceinline__ void count_one(u64* counts, i64 place, bool does) {
-    u32 doing = __ballot_sync(ALL_LANES, does);
-    if (!doing) return;
-    int leader = __ffs(doing) - 1;
-    u64 its_place = __shfl_sync(ALL_LANES, (u64)place, leader);
-    bool is_same = does && (u64)place == its_place;
-    u32 same = __ballot_sync(ALL_LANES, is_same);
-    if ((int)(threadIdx.x % 32) == leader) atomicAdd(counts + place, (u64)__popc(same));
-    if (does && !is_same) atomicAdd(counts + place, (u64)1);
-}
+// Counts in device memory. A group may have nearly all elements, and additions to one place wait for
+// each other: the block keeps some places, those that come first, in shared memory.
+struct CachedCounts {
+    u64* counts;
+    i64* held;  // the places, or -1
+    u32* own;
+    __device__ __forceinline__ void add(i64 place) {
+        int slot = (int)(place % GROUPS_HELD);
+        i64 its = ((volatile i64*)held)[slot];
+        if (its < 0) {
+            its = (i64)atomicCAS((u64*)held + slot, ~(u64)0, (u64)place);
+            if (its < 0) its = place;
+        }
+        if (its == place) atomicAdd(own + slot, 1u); else atomicAdd(counts + place, (u64)1);
+    }
+};
 
 // The sum of those of the threads of a warp up to this one.
 __device__ __forceinline__ u32 sum_upto(u32 value) {
@@ -84,10 +101,10 @@ __device__ __forceinline__ u32 sum_upto(u32 value) {
 // begin. `totals` has the number of candidates; how many elements are in each cell and how many equal
 // its upper end; and how many of each group are missing. The candidates, of the wanted cells, are keys
 // with the cell in the upper half, or with the cells beside them, in any order.
-template <class Count>
+template <class Counts>
 __device__ __forceinline__ void tally_groups(
     const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
-    const unsigned char* wanted, i64 n_cells, u64* totals, Count* counts, u64* taken, u32* cells,
+    const unsigned char* wanted, i64 n_cells, u64* totals, Counts counts, u64* taken, u32* cells,
     u64 room
 ) {
     constexpr int N_WARPS = GROUPS_THREADS / 32;
@@ -122,7 +139,7 @@ __device__ __forceinline__ void tally_groups(
                 place = 2 * (i64)cell[k] + is_end;
                 if (!is_end && wanted[cell[k]]) takes |= 1u << k;
             }
-            count_one(counts, place, is_some);
+            if (is_some) counts.add(place);
         }
         u32 upto = sum_upto(__popc(takes));
         if (lane == 31) before_warp[warp] = upto;
@@ -168,7 +185,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally_shared
     for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
     __syncthreads();
     tally_groups(
-        values, codes, n, own_ends, own_first, own_wanted, n_cells, totals, counts, taken, cells, room
+        values, codes, n, own_ends, own_first, own_wanted, n_cells, totals, OwnCounts{counts}, taken,
+        cells, room
     );
     __syncthreads();
     for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) {
@@ -181,8 +199,16 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
     u64 room
 ) {
+    __shared__ i64 held[GROUPS_HELD];
+    __shared__ u32 own[GROUPS_HELD];
+    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
+    __syncthreads();
     tally_groups(
-        values, codes, n, ends, first, wanted, (i64)n_ends + n_groups, totals, totals + 1, taken,
-        cells, room
+        values, codes, n, ends, first, wanted, (i64)n_ends + n_groups, totals,
+        CachedCounts{totals + 1, held, own}, taken, cells, room
     );
+    __syncthreads();
+    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
+        if (own[i]) atomicAdd(totals + 1 + held[i], (u64)own[i]);
+    }
 }

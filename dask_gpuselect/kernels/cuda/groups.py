@@ -20,7 +20,6 @@ from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shar
 from dask_gpuselect.kernels.cuda.source import GROUPS_THREADS, STATIC, groups_memory
 from dask_gpuselect.kernels.reference.groups import (
     elements_of_places,
-    even_places,
     places_of_ranks,
     sorted_in_groups,
     window_lanes,
@@ -42,9 +41,8 @@ __all__ = ["cuts", "elements", "sorted_in_groups", "tally", "window_lanes"]
 
 Parts = Sequence[tuple[Array, Array]]
 
-# Fewer are sorted at once: the launches and copies of brackets take longer.
-WORTH_GUESSING = 1 << 21
-MOST_GUESSED = 1 << 24  # places of the sample that brackets are made of
+# Bytes of fewer elements are sorted as fast: of 2**26 float32, 18 groups take
+WORTH_GUESSING = 1 << 27
 SLACK = 1.25  # room for candidates, of those that are expected
 FIRST_ROOM = 1 / 4  # the same of brackets that are given, of all elements
 
@@ -118,17 +116,19 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
     groups = np.flatnonzero(n_valid + n_missing)
     n = n_valid[groups]
-    at, run = even_places(n, pivot_counts(n, share))
-    start = (np.cumsum(n) - n)[run]
-    told = cupy.asarray(np.stack([at, start, start + n[run]]))
-    found = cupy.empty((3, len(at)), np.int64)
-    if len(at):
-        arguments = (keys.keys, *told, np.int64(len(at)), *found)
-        launch(dtype, "groups_ties", GROUPS_THREADS, arguments)
-    key, below, upto = found.get()
-    is_first = np.append(np.True_, (run[1:] != run[:-1]) | (key[1:] != key[:-1]))[: len(at)]
-    key, below, upto = key[is_first], below[is_first], upto[is_first]
-    sizes = np.bincount(run[is_first], minlength=len(groups)).astype(np.int64)
+    stops = np.cumsum(np.stack([n, pivot_counts(n, share)]), axis=1)
+    start, first = cupy.asarray(np.pad(stops, ((0, 0), (1, 0))))
+    n_pivots = int(stops[1, -1]) if len(groups) else 0
+    found, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
+    if n_pivots:
+        sides = np.int32(len(groups)), np.int64(n_pivots)
+        arguments = (keys.keys, start, first, *sides, *found, is_new)
+        launch(dtype, "groups_pivots", GROUPS_THREADS, arguments)
+    del keys
+    key, below, upto = (each[is_new].get() for each in found)
+    so_far = cupy.zeros(n_pivots + 1, np.int64)
+    so_far[1:] = cupy.cumsum(is_new, dtype=np.int64)
+    sizes = np.diff(so_far[first].get())
     pivots = from_keys(key.view(np.uint64), dtype)
     return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], pivots, below, upto)
 
@@ -169,8 +169,11 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
     n_answers = len(ranks(np.ones(1, np.int64))[0])
     size, expected = sample_size(n, n_groups, n_answers)
-    is_few = n_answers * n_groups <= MOST_GUESSED
-    if n < WORTH_GUESSING or not n_answers or not is_few or size + expected > n // 2:
+    # Of so many groups that the tally's tables are not in shared memory all is sorted as fast.
+    memory = groups_memory(dtype, n_groups, 2 * n_answers * n_groups)
+    is_few = memory + STATIC <= most_shared(cupy.cuda.Device().id)
+    is_worth = n * dtype.itemsize >= WORTH_GUESSING and size + expected <= n // 2
+    if not (n_answers and is_few and is_worth):
         return None
     sample, n_valid, _ = _in_groups(parts, n_groups, size / n)
     look = partial(sample.elements_at, dtype=dtype)

@@ -12,7 +12,14 @@ from dask_gpuselect.kernels.reference import labels as reference
 from dask_gpuselect.maths import labels as labels_
 from dask_gpuselect.maths.labels import Labels
 
-WIDEST = 1 << 26  # numbers of a table of codes
+WIDEST = 1 << 26  # numbers of a table
+
+_seen = cupy.ElementwiseKernel(
+    "T label, int64 least",
+    "raw bool flags",
+    "flags[(long long)((unsigned long long)label - (unsigned long long)least)] = true",
+    "dask_gpuselect_labels",
+)
 
 _looked_up = cupy.ElementwiseKernel(
     "T label, raw int32 table, int64 least, int64 size",
@@ -33,7 +40,13 @@ def distinct(labels: Array) -> Labels:
     """The labels that there are, ascending, on the host; see `reference.labels.distinct`."""
     if labels.dtype.kind not in "biu" or not labels.size:
         return reference.distinct(labels)
-    return labels_.distinct(cupy.unique(labels.ravel()).get())
+    given = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
+    least, largest = (int(each) for each in cupy.stack([given.min(), given.max()]).get())
+    if largest - least >= WIDEST or largest > np.iinfo(np.int64).max:
+        return labels_.distinct(cupy.unique(labels.ravel()).get())
+    flags = cupy.zeros(largest - least + 1, np.bool_)
+    _seen(given, np.int64(least), flags)
+    return (np.flatnonzero(flags.get()) + least).astype(labels.dtype)
 
 
 @advised

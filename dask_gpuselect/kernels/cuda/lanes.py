@@ -117,7 +117,7 @@ def answer_group_lanes(
     told = np.zeros((len(rows), 4), np.int32)
     told[:, 0], told[:, 1], told[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
     order = np.concatenate([numbers for _, numbers in starts])
-    words = [told[order].ravel(), *(each.astype(np.int32) for each in rows)]
+    words = told[order].ravel(), np.concatenate(rows).astype(np.int32)
     on_device, done = cupy.asarray(np.concatenate(words)), 0
     lists = np.zeros((), source.LISTS)
     lists["rows"] = on_device.data.ptr + told[order].nbytes
@@ -147,13 +147,14 @@ def _for_kernels(
     for shared memory."""
     shared = most_shared(cupy.cuda.Device().id)
     found: dict[source.LaneKernel, list[int]] = {}
-    for number, size in enumerate(sizes.tolist()):
-        if size:
-            kernel = source.lane_kernel(dtype, size, shared, side_by_side=side_by_side)
-            if kernel is None:
-                return None
-            found.setdefault(kernel, []).append(number)
-    return [(kernel, np.array(numbers)) for kernel, numbers in found.items()] or None
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        kernel = source.lane_kernel(dtype, size, shared, side_by_side=side_by_side)
+        if kernel is None:
+            return None
+        found.setdefault(kernel, []).append(size)
+    return [
+        (kernel, np.flatnonzero(np.isin(sizes, some))) for kernel, some in found.items()
+    ] or None
 
 
 @advised

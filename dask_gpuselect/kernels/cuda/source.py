@@ -24,6 +24,7 @@ MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
 GROUPS_THREADS = 512
+GROUPS_HELD = 1024  # counts that a block keeps where not all are in shared memory
 GROUPS_EACH = 8  # elements of groups that a thread looks at before the block gathers
 SETS_THREADS = 256
 WEIGH_THREADS = 512

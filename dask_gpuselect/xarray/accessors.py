@@ -1,0 +1,249 @@
+"""The accessors of DataArrays and Datasets, `exact`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import xarray as xr
+from dask.base import is_dask_collection
+
+from dask_gpuselect.arguments import check_known
+from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.xarray.climatology import groups_of_days
+from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of
+from dask_gpuselect.xarray.reductions import (
+    Dims,
+    Reductions,
+    answered,
+    companions_of,
+    reduced_dims,
+)
+
+
+class _Accessor(Reductions):
+    """What the accessors of DataArrays and Datasets have in common."""
+
+    _obj: Any
+
+    def groupby(self, group: Any = None, **groupers: Any) -> ExactGroupBy:
+        """Groups of elements, as of xarray's own `groupby`.
+
+        Parameters
+        ----------
+        group : str, DataArray, sequence or mapping, optional
+            As of xarray's `groupby`: "time.month", a coordinate, or labels of one or more
+            dimensions. They may be lazy, in chunks of their own, if a `UniqueGrouper` has their
+            `labels` or a `BinGrouper` its edges.
+        **groupers
+            Groupers, and other arguments of xarray's `groupby`.
+
+        Returns
+        -------
+        ExactGroupBy
+        """
+        return self._grouped("groupby", group, **groupers)
+
+    def groupby_bins(self, group: Any, bins: Any, **how: Any) -> ExactGroupBy:
+        """Groups by bins of labels, as of xarray's own `groupby_bins`.
+
+        Parameters
+        ----------
+        group : str or DataArray
+        bins : int, sequence or IntervalIndex
+        **how
+            Other arguments of xarray's `groupby_bins`.
+
+        Returns
+        -------
+        ExactGroupBy
+        """
+        check_known(bins, "bins")
+        return self._grouped("groupby_bins", group, bins, **how)
+
+    def resample(self, indexer: Any = None, **how: Any) -> ExactGroupBy:
+        """Groups by periods of time, as of xarray's own `resample`: ``resample(time="MS")``.
+
+        Parameters
+        ----------
+        indexer : mapping, optional
+        **how
+            The dimension with its frequency, and other arguments of xarray's `resample`.
+
+        Returns
+        -------
+        ExactGroupBy
+        """
+        return ExactGroupBy(self._obj, groups_of(self._obj.resample(indexer, **how)))
+
+    def groupby_dayofyear(self, dim: str = "time", *, window: int = 1) -> ExactGroupBy:
+        """Groups by the day of the year, with the steps around it: the base of climatologies.
+
+        Parameters
+        ----------
+        dim : str
+            The dimension of time, whose coordinate has dates of any calendar, ascending, with a
+            day or more from one to the next.
+        window : int
+            How many consecutive steps to take around each occurrence of a day, itself included.
+            Of an even number one more is before it than behind it.
+
+        Returns
+        -------
+        ExactGroupBy
+            Of overlapping groups, along the dimension "dayofyear".
+
+        Raises
+        ------
+        TypeError
+            For a coordinate without dates, and a window that is no integer.
+        ValueError
+            For dates that do not ascend or are less than a day apart, and for a window below 1, or
+            so long that it meets the window of another year.
+
+        Notes
+        -----
+        A window is of steps as they follow each other, and so goes on over the ends of years. At
+        the ends of the dates it has fewer of them, and where days are missing it reaches further.
+
+        Days are counted from 1 as by ``dt.dayofyear``. In leap years of the standard calendars the
+        29th of February is day 60, and each day after it has a number more than in other years.
+        Day 366 has the windows of leap years alone: a quarter of the elements of other days.
+        Nothing is interpolated. Without that day, the groups are those of xclim's `percentile_doy`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import dask_gpuselect.xarray
+        >>> times = xr.date_range("2022-01-01", "2023-12-31")
+        >>> a = xr.DataArray(np.arange(730.0), coords={"time": times}, dims="time").chunk(time=300)
+        >>> days = a.exact.groupby_dayofyear(window=5)
+        >>> days.count().sel(dayofyear=[1, 2, 3, 365]).values
+        array([ 8,  9, 10,  8])
+        >>> days.median().sel(dayofyear=[1, 2, 3, 365]).values
+        array([363.5, 364. , 184.5, 365.5])
+        """
+        return ExactGroupBy(self._obj, groups_of_days(self._obj, dim, window))
+
+    def _grouped(self, name: str, /, *args: Any, **how: Any) -> ExactGroupBy:
+        method = getattr(self._obj, name)
+        if inspect.signature(method).parameters["eagerly_compute_group"].default is True:
+            how.setdefault("eagerly_compute_group", False)  # xarray before 2025.5 loads labels
+        return ExactGroupBy(self._obj, groups_of(method(*args, **how)))
+
+
+class ExactDataArray(_Accessor):
+    """Exact quantiles and box plots of a DataArray: ``a.exact``.
+
+    Parameters
+    ----------
+    array : DataArray
+        Of any chunks, NumPy or CuPy, or in memory.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import dask_gpuselect.xarray
+    >>> years = {"year": [2024, 2025]}
+    >>> a = xr.DataArray([[1, 2, 3], [4, 5, 9]], dims=("year", "day"), coords=years)
+    >>> boxes = a.chunk(day=2).exact.describe_boxplot("day").compute()
+    >>> boxes["2025"].med
+    5.0
+    """
+
+    def __init__(self, array: xr.DataArray) -> None:
+        self._obj = array
+
+    def _reduced(self, function: Any, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
+        return answered(self._obj, function, dim, how, *q)
+
+    def describe_boxplot(self, dim: Dims = None, **how: Any) -> Boxplot:
+        """A box for every lane along some dimensions.
+
+        Parameters
+        ----------
+        dim : str or iterable of hashable, optional
+            To reduce; all by default.
+        **how
+            For `dask_gpuselect.describe_boxplot`. A `where` and `weights` that are DataArrays have
+            the same labels as the data, and are broadcast by the names of their dimensions.
+
+        Returns
+        -------
+        Boxplot
+            Lazy if the array is. Labels are those of a coordinate, where one dimension is left.
+
+        Raises
+        ------
+        ValueError
+            For unknown dimensions, and as `dask_gpuselect.describe_boxplot`.
+        """
+        dims = reduced_dims(dim, self._obj.dims)
+        kept = [name for name in self._obj.dims if name not in dims]
+        if len(kept) == 1 and _is_known(self._obj, kept[0]):
+            how.setdefault("labels", [str(label) for label in self._obj[kept[0]].values])
+        axes = tuple(self._obj.get_axis_num(name) for name in dims)
+        how |= companions_of(self._obj, how)
+        return boxplot.describe_boxplot(self._obj.data, axes, **how)
+
+
+class ExactDataset(_Accessor):
+    """Exact quantiles and box plots of the numeric variables of a Dataset: ``ds.exact``.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    """
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._obj = dataset
+
+    def _reduced(self, function: Any, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.Dataset:
+        """Of each numeric variable, along those of the dimensions that it has."""
+        dims = reduced_dims(dim, tuple(self._obj.dims))
+        found = {
+            name: answered(array, function, [each for each in dims if each in array.dims], how, *q)
+            for name, array in self._obj.data_vars.items()
+            if array.dtype.kind in "iuf" and not set(dims).isdisjoint(array.dims)
+        }
+        return xr.Dataset(found, attrs=self._obj.attrs)
+
+    def describe_boxplot(self, **how: Any) -> Boxplot:
+        """A box for each numeric variable, of all its elements; what they have in common is loaded
+        for all of them together.
+
+        Parameters
+        ----------
+        **how
+            For `dask_gpuselect.describe_boxplot`, but no `axis`: of lanes, describe the variables
+            one by one. A `where` and `weights` that are DataArrays go with each variable by the
+            names of their dimensions, all of which it must have.
+
+        Returns
+        -------
+        Boxplot
+            With the names of the variables.
+        """
+        if "axis" in how or "dim" in how:
+            raise TypeError("all elements of each variable: for lanes, describe them one by one")
+        arrays = {
+            str(name): array
+            for name, array in self._obj.data_vars.items()
+            if array.dtype.kind in "iuf"
+        }
+        named = {name: companions_of(array, how) for name, array in arrays.items()}
+        for each in {"where", "weights"} & next(iter(named.values()), {}).keys():
+            how[each] = {name: companions[each] for name, companions in named.items()}
+        return boxplot.describe_boxplot({name: a.data for name, a in arrays.items()}, **how)
+
+
+def _is_known(array: xr.DataArray, name: Hashable) -> bool:
+    """Whether there is a coordinate of that name, and it is not lazy."""
+    return name in array.coords and not is_dask_collection(array.coords[name])
+
+
+xr.register_dataarray_accessor("exact")(ExactDataArray)  # type: ignore[no-untyped-call]
+xr.register_dataset_accessor("exact")(ExactDataset)  # type: ignore[no-untyped-call]

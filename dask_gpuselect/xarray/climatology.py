@@ -1,0 +1,65 @@
+"""Groups by the day of the year, with the steps around each of its occurrences."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dask_gpuselect.arguments import check_known
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.xarray.groups import Groups
+
+
+def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
+    """The groups of `exact.groupby_dayofyear`, which see."""
+    check_known(dim, "dim")
+    check_known(window, "window")
+    size = operator.index(window)
+    if size < 1:
+        raise ValueError(f"window must be at least 1, not {window}")
+    days = _days(obj[dim])
+    numbers = np.unique(days)
+    before, n = size // 2, len(days)
+    around = np.arange(-before, size - before)
+    windows: dict[int, IntArray] = {}
+    for number in numbers:
+        at = np.flatnonzero(days == number)
+        if len(at) > 1 and np.diff(at).min() < size:
+            raise ValueError(f"windows of {window} steps around the same day of two years overlap")
+        places = (at[:, None] + around).ravel()
+        windows[int(number)] = places[(places >= 0) & (places < n)]
+
+    def named(found: Any) -> Any:
+        return found.assign_coords({NAME: numbers})
+
+    return Groups(
+        by=windows,
+        dims=(dim,),
+        numbers=list(windows),
+        name=NAME,
+        named=named,
+        places={NAME: dim},
+        labels=numbers,
+    )
+
+
+NAME = "dayofyear"
+
+
+def _days(times: xr.DataArray) -> IntArray:
+    """The day of the year of each step, one step a day at most."""
+    steps: Any = times.to_index() if times.ndim == 1 else None
+    if not hasattr(steps, "year"):
+        raise TypeError(f"{times.name!r} must be a dimension whose coordinate has dates")
+    # pandas and cftime call it by two names; older xarray asks pandas by the one that is going.
+    days = steps.day_of_year if hasattr(steps, "day_of_year") else steps.dayofyear
+    days, years = np.asarray(days), np.asarray(steps.year)
+    if not steps.is_monotonic_increasing:
+        raise ValueError(f"{times.name!r} must ascend: sort the data by it")
+    if ((np.diff(days) == 0) & (np.diff(years) == 0)).any():
+        raise ValueError(f"{times.name!r} has several steps in a day: resample them to days")
+    return days.astype(np.int64)

@@ -1,0 +1,451 @@
+"""Quantiles and box plots of groups: ``a.exact.groupby("time.month")``.
+
+xarray says which element is in which group, and what the groups are called. The elements are asked
+by `dask_gpuselect.groups.groupby`, and are not loaded before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dask_gpuselect.arguments import check_known
+from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.groups import GroupBy, groupby
+from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.xarray.reductions import (
+    answered,
+    companions_of,
+    keeps_attrs_by_default,
+    reduced_dims,
+)
+
+KINDS = "biuf"
+"""Of the elements that are asked."""
+
+
+# --- Groups, of whatever origin -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Which elements of an object are in which group, and what the groups are called.
+
+    Parameters
+    ----------
+    by : DataArray of int64, or dict of ndarray of int64
+        The number of the group of each element, lazy or not; or, for each number, the places of the
+        group's elements along the one dimension.
+    dims : tuple of hashable
+        The dimensions of the labels.
+    numbers : sequence or ndarray of int
+        Of the groups that are asked.
+    name : hashable
+        The dimension of the groups in an answer as it is found.
+    named : callable
+        From an answer with that dimension to one with the groups' coordinates.
+    places : dict
+        Of dimensions of the finished answer, the dimensions in whose place they stand.
+    labels : sequence, ndarray or Index
+        What the groups are called.
+    """
+
+    by: xr.DataArray | Mapping[int, Any]
+    dims: tuple[Hashable, ...]
+    numbers: Any
+    name: Hashable
+    named: Callable[[Any], Any]
+    places: Mapping[Hashable, Hashable]
+    labels: Any
+
+    def laid_along(self, array: xr.DataArray) -> Any:
+        """What `groups.groupby` takes as `by`, for an array that has all dimensions."""
+        if not isinstance(self.by, xr.DataArray):
+            return self.by
+        codes = self.by.transpose(*(dim for dim in array.dims if dim in self.dims))
+        index = tuple(slice(None) if dim in self.dims else None for dim in array.dims)
+        return codes.data if array.ndim == 1 else codes.data[index]
+
+    def expanded(self, array: xr.DataArray) -> xr.DataArray:
+        """The array with the dimensions of the labels, along which it repeats itself."""
+        missing = [dim for dim in self.dims if dim not in array.dims]
+        if missing and isinstance(self.by, xr.DataArray):
+            array = array.expand_dims({dim: self.by.sizes[dim] for dim in missing})
+        return array
+
+    def ordered(self, array: xr.DataArray, dims: Sequence[Hashable]) -> xr.DataArray:
+        """A finished answer with its dimensions where xarray puts them: those of the groups in the
+        place of what they are made of, or behind all others; that of q behind these."""
+
+        def place(dim: Hashable) -> int:
+            dim = self.places.get(dim, dim)
+            return dims.index(dim) if dim in dims else len(dims) + (dim == "quantile")
+
+        return array.transpose(*sorted(array.dims, key=place), transpose_coords=False)
+
+
+def groups_of(grouped: Any) -> Groups:
+    """The groups of xarray's ``a.groupby(...)``, `groupby_bins` or `resample`."""
+    encoded, groupers = grouped.encoded, grouped.groupers
+    codes: xr.DataArray = encoded.codes
+    n, n_there = len(encoded.full_index), encoded.unique_coord.size
+    # Bins and periods without elements, and combinations, are not among the coordinates yet.
+    there = np.arange(n) if n_there == n else np.unique(codes.data[codes.data >= 0])
+    (name,) = encoded.unique_coord.dims
+    resampled = {each.name: each.codes.dims[0] for each in groupers if each.name == RESAMPLED}
+    lines = {each.name: each.codes.dims[0] for each in groupers if each.codes.ndim == 1}
+    unnamed = [each.name for each in groupers if not isinstance(each.group, xr.DataArray)]
+
+    def named(found: Any) -> Any:
+        found = found.assign_coords(encoded.coords)
+        if len(groupers) > 1:
+            found = found.unstack(name).drop_vars(unnamed, errors="ignore")
+        full = {
+            each.name: each.full_index
+            for each in groupers
+            if each.name in found.indexes
+            and (n_there < n or not found.indexes[each.name].equals(each.full_index))
+        }
+        return (found.reindex(full) if full else found).rename(resampled)
+
+    return Groups(
+        by=codes,
+        dims=codes.dims,
+        numbers=there,
+        name=name,
+        named=named,
+        places={resampled.get(name, name): dim for name, dim in lines.items()},
+        labels=encoded.full_index[there],
+    )
+
+
+RESAMPLED = "__resample_dim__"
+"""What xarray calls the groups of `resample`, before they have the name of the dimension."""
+
+
+def all_dims(dim: Any, obj: Any, groups: Groups) -> list[Hashable]:
+    """The dimensions that are reduced: those of the groups by default, and all of them for ``...``.
+
+    Raises
+    ------
+    ValueError
+        For dimensions that are not there.
+    """
+    check_known(dim, "dim")
+    known = tuple(dict.fromkeys([*obj.dims, *groups.dims]))
+    if dim is None:
+        return list(groups.dims)
+    return reduced_dims(None if dim is ... else dim, known)
+
+
+# --- What is asked of groups ----------------------------------------------------------------------
+
+
+Pair = tuple[Callable[..., Any], Callable[..., Any]]
+"""A function of all elements, and the one that leaves NaN out."""
+
+
+MEDIAN: Pair = (GroupBy.median, GroupBy.nanmedian)
+QUANTILE: Pair = (GroupBy.quantile, GroupBy.nanquantile)
+MAD: Pair = (GroupBy.mad, GroupBy.nanmad)
+IQR: Pair = (GroupBy.iqr, GroupBy.naniqr)
+COUNT: Pair = (GroupBy.count, GroupBy.count)
+BOXES: Pair = (GroupBy.describe_boxplot, GroupBy.describe_boxplot)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What groups are asked.
+
+    Parameters
+    ----------
+    methods : pair of callables
+        Of groups.
+    how : mapping
+        Arguments.
+    keeps_attrs : bool
+    skipna : bool, optional
+        To leave NaN out. By default of floating-point elements.
+    q : ndarray, optional
+    carried : pair of callables, optional
+        What variables of a dataset are asked that lack the dimensions of the groups. Without it
+        they are no part of the answer.
+    """
+
+    methods: Pair
+    how: Mapping[str, Any]
+    keeps_attrs: bool
+    skipna: bool | None = None
+    q: Any = None
+    carried: Pair | None = None
+
+    def _of_dtype(self, pair: Pair, dtype: np.dtype[Any]) -> Callable[..., Any]:
+        return pair[dtype.kind == "f" if self.skipna is None else self.skipna]
+
+    @property
+    def shares(self) -> list[Any]:
+        return [] if self.q is None else [self.q]
+
+    def of_array(
+        self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]
+    ) -> xr.DataArray:
+        """The answer with all groups along one dimension."""
+        array = groups.expanded(array)
+        found = self.asked(array, groups, dims)
+        first = min(map(array.get_axis_num, dims))
+        kept = [
+            groups.name if axis == first else dim
+            for axis, dim in enumerate(array.dims)
+            if axis == first or dim not in dims
+        ]
+        lost = [name for name, each in array.coords.items() if not set(dims).isdisjoint(each.dims)]
+        result = xr.DataArray(
+            found,
+            dims=["quantile", *kept] if np.ndim(self.q) else kept,
+            coords=array.drop_vars(lost).coords,
+            name=array.name,
+            attrs=array.attrs if self.keeps_attrs else None,
+        )
+        if self.q is None:
+            return result
+        return result.assign_coords(quantile=("quantile", self.q) if self.q.ndim else self.q)
+
+    def asked(self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]) -> Any:
+        """What the groups of an array that has all dimensions answer."""
+        axes = tuple(sorted(map(array.get_axis_num, dims)))
+        grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
+        how = {**self.how, **companions_of(array, self.how)}
+        return self._of_dtype(self.methods, array.dtype)(grouped, *self.shares, **how)
+
+    def of_variable(
+        self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]
+    ) -> xr.DataArray:
+        """The same of a variable of a dataset, which may lack dimensions."""
+        own = [dim for dim in dims if dim in array.dims]
+        if not set(groups.dims).isdisjoint(own):
+            return self.of_array(array, groups, [*dict.fromkeys([*groups.dims, *own])])
+        if own and self.carried is not None:
+            function = self._of_dtype(self.carried, array.dtype)
+            how = {**self.how, "keep_attrs": self.keeps_attrs}
+            array = answered(array, function, own, how, *self.shares)
+        return array.expand_dims({groups.name: len(groups.numbers)})
+
+    def takes(self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]) -> bool:
+        """Whether a variable of a dataset is part of the answer."""
+        if set(groups.dims).isdisjoint(array.dims):
+            is_asked = not set(dims).isdisjoint(array.dims)
+            return self.carried is not None and (array.dtype.kind in KINDS or not is_asked)
+        return array.dtype.kind in KINDS
+
+    def of(self, obj: Any, groups: Groups, dims: Sequence[Hashable]) -> Any:
+        """The answer about a DataArray or a Dataset."""
+        if isinstance(obj, xr.DataArray):
+            found = groups.named(self.of_array(obj, groups, dims))
+            return groups.ordered(found, groups.expanded(obj).dims)
+        found = {
+            name: self.of_variable(array, groups, dims)
+            for name, array in obj.data_vars.items()
+            if self.takes(array, groups, dims)
+        }
+        table = xr.Dataset(
+            {
+                name: each.transpose(
+                    groups.name, ..., *({"quantile"} & {*each.dims}), transpose_coords=False
+                )
+                for name, each in found.items()
+            },
+            attrs=obj.attrs if self.keeps_attrs else None,
+        )
+        return groups.named(table)
+
+
+def _keeps(keep_attrs: bool | None) -> bool:
+    """Whether attributes are kept: as in xarray's groups, also by default."""
+    check_known(keep_attrs, "keep_attrs")
+    if keep_attrs is not None:
+        return keep_attrs
+    return xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
+
+
+class ExactGroupBy:
+    """Groups of a DataArray or a Dataset: what ``a.exact.groupby("time.month")`` gives.
+
+    Answers have the names, dimensions, coordinates and attributes that those of xarray's own
+    `groupby` have for data in memory. NaN is left out of floating-point data unless `skipna` is
+    False. Bins, periods and combinations without elements are NaN.
+
+    Of a Dataset, each numeric variable is answered. As in xarray, `median` and `quantile` repeat
+    variables that lack the dimensions of the groups, once for each group.
+
+    Parameters
+    ----------
+    obj : DataArray or Dataset
+    groups : Groups
+        Which elements are in which.
+
+    See Also
+    --------
+    dask_gpuselect.groups.groupby : the same of dask arrays
+
+    Notes
+    -----
+    Loads and memory: those of `dask_gpuselect.groups.groupby`. Chunks need not match groups.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import dask_gpuselect.xarray
+    >>> times = xr.date_range("2025-01-30", periods=6)
+    >>> a = xr.DataArray(np.arange(6.0), coords={"time": times}, dims="time").chunk(time=4)
+    >>> found = a.exact.groupby("time.month").median()
+    >>> found.month.values, found.values
+    (array([1, 2]), array([0.5, 3.5]))
+    """
+
+    def __init__(self, obj: Any, groups: Groups) -> None:
+        self._obj, self._groups = obj, groups
+
+    def __repr__(self) -> str:
+        name, n = type(self._obj).__name__, len(self)
+        return f"<{n} groups of a {name} along {', '.join(map(str, self._groups.dims))}>"
+
+    def __len__(self) -> int:
+        return len(self._groups.labels)
+
+    def median(
+        self,
+        dim: Any = None,
+        *,
+        skipna: bool | None = None,
+        keep_attrs: bool | None = None,
+        **how: Any,
+    ) -> Any:
+        """The median of each group.
+
+        Parameters
+        ----------
+        dim : str, iterable of hashable or ..., optional
+            To reduce: the dimensions of the groups by default, others besides them, or ``...`` for
+            all.
+        skipna : bool, optional
+            To leave NaN out. By default of floating-point data.
+        keep_attrs : bool, optional
+            True, unless xarray's options say otherwise.
+        **how
+            For `dask_gpuselect.median`: `where`, a DataArray too, and `nodata`.
+
+        Returns
+        -------
+        DataArray or Dataset
+            Lazy if the data, their labels or companions are.
+        """
+        carried = (quantiles.median, quantiles.nanmedian)
+        asked = _Asked(MEDIAN, how, _keeps(keep_attrs), skipna, carried=carried)
+        return self._of(asked, dim)
+
+    def quantile(
+        self,
+        q: Any,
+        dim: Any = None,
+        *,
+        skipna: bool | None = None,
+        keep_attrs: bool | None = None,
+        **how: Any,
+    ) -> Any:
+        """Quantiles of each group, with a coordinate "quantile", last of the dimensions.
+
+        Parameters
+        ----------
+        q : float or 1-D array_like of floats
+        dim, skipna
+            As of `median`.
+        keep_attrs : bool, optional
+            By default as xarray's options say, and otherwise as its version does.
+        **how
+            For `dask_gpuselect.quantile`: `method`, `where`, `weights` and `nodata`.
+
+        Returns
+        -------
+        DataArray or Dataset
+            As of `median`.
+        """
+        check_known(q, "q")
+        keeps = keeps_attrs_by_default() if keep_attrs is None else _keeps(keep_attrs)
+        carried = (quantiles.quantile, quantiles.nanquantile)
+        asked = _Asked(QUANTILE, how, keeps, skipna, np.asarray(q, np.float64), carried)
+        return self._of(asked, dim)
+
+    def mad(
+        self,
+        dim: Any = None,
+        *,
+        skipna: bool | None = None,
+        keep_attrs: bool | None = None,
+        **how: Any,
+    ) -> Any:
+        """The median absolute deviation of each group: `dask_gpuselect.robust.mad`, with the
+        arguments of `median`."""
+        return self._of(_Asked(MAD, how, _keeps(keep_attrs), skipna), dim)
+
+    def iqr(
+        self,
+        dim: Any = None,
+        *,
+        skipna: bool | None = None,
+        keep_attrs: bool | None = None,
+        **how: Any,
+    ) -> Any:
+        """The interquartile range of each group: `dask_gpuselect.robust.iqr`, with the arguments
+        of `median`."""
+        return self._of(_Asked(IQR, how, _keeps(keep_attrs), skipna), dim)
+
+    def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
+        """The number of elements of each group that are not NaN, with the arguments of `median`.
+        As in xarray, bins and periods without elements are NaN."""
+        return self._of(_Asked(COUNT, how, _keeps(keep_attrs)), dim)
+
+    def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
+        """A box for each group that has elements.
+
+        Parameters
+        ----------
+        dim : str, iterable of hashable or ..., optional
+            To reduce, as of `median`.
+        **how
+            For `dask_gpuselect.describe_boxplot`.
+
+        Returns
+        -------
+        Boxplot
+            The groups stand where the first reduced dimension stood. If no other dimension is
+            left, the boxes have the labels of their groups.
+
+        Raises
+        ------
+        TypeError
+            For a Dataset.
+        """
+        if isinstance(self._obj, xr.Dataset):
+            raise TypeError("groups of a Dataset have no box plots: describe its variables")
+        dims = self._dims(dim)
+        if set(dims) >= {*self._obj.dims}:
+            how.setdefault("labels", [str(label) for label in self._groups.labels])
+        array = self._groups.expanded(self._obj)
+        found: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
+        return found
+
+    def _of(self, asked: _Asked, dim: Any) -> Any:
+        return asked.of(self._obj, self._groups, self._dims(dim))
+
+    def _dims(self, dim: Any) -> list[Hashable]:
+        """The dimensions to reduce, which have to be those of the groups at least."""
+        dims = all_dims(dim, self._obj, self._groups)
+        kept = [str(each) for each in self._groups.dims if each not in dims]
+        if kept:
+            raise ValueError(f"dim must have the dimensions of the groups, and lacks {kept}")
+        return dims

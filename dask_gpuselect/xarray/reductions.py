@@ -1,0 +1,159 @@
+"""What is asked of DataArrays and Datasets along dimensions, with the names and coordinates of the
+answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from dask.base import is_dask_collection
+
+from dask_gpuselect.arguments import check_known
+from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.robust import spread
+
+Dims = str | Iterable[Hashable] | None
+
+
+def _reducing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that answers for a DataArray, or for each numeric variable of a Dataset."""
+
+    def method(self: Any, dim: Dims = None, **how: Any) -> Any:
+        return self._reduced(function, dim, how)
+
+    return _told(method, function, "")
+
+
+def _reducing_by_q(function: Callable[..., Any], scale: int = 1) -> Callable[..., Any]:
+    """The same for a function of q, whose answers have a coordinate "quantile"."""
+
+    def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
+        return self._reduced(function, dim, how, q, scale)
+
+    return _told(method, function, "q, ")
+
+
+def _told(method: Any, function: Callable[..., Any], more: str) -> Callable[..., Any]:
+    name = function.__name__
+    method.__name__, method.__qualname__ = name, f"exact.{name}"
+    method.__doc__ = f"""`dask_gpuselect.{name}` along dimensions: ``exact.{name}({more}dim=None)``.
+
+    Parameters
+    ----------
+    {"q : float or 1-D array_like of floats" if more else "..."}
+    dim : str or iterable of hashable, optional
+        To reduce; all by default.
+    where, weights : DataArray or array, optional
+        A DataArray has the same labels as the data, and is broadcast by the names of its
+        dimensions.
+    keep_attrs : bool, optional
+        As of xarray's own functions: by default as its options say, and otherwise True.
+    **how
+        For `dask_gpuselect.{name}`: `nodata`, for instance. The attributes ``_FillValue`` and
+        ``missing_value`` are not looked at.
+
+    Returns
+    -------
+    DataArray or Dataset
+        Lazy if the data or one of their companions are.
+    """.replace("    ...\n", "")
+    return method  # type: ignore[no-any-return]
+
+
+class Reductions:
+    """What DataArrays and Datasets have in common."""
+
+    median = _reducing(quantiles.median)
+    nanmedian = _reducing(quantiles.nanmedian)
+    quantile = _reducing_by_q(quantiles.quantile)
+    nanquantile = _reducing_by_q(quantiles.nanquantile)
+    percentile = _reducing_by_q(quantiles.percentile, 100)
+    nanpercentile = _reducing_by_q(quantiles.nanpercentile, 100)
+    mad = _reducing(spread.mad)
+    nanmad = _reducing(spread.nanmad)
+    iqr = _reducing(spread.iqr)
+    naniqr = _reducing(spread.naniqr)
+
+
+def answered(
+    array: xr.DataArray,
+    function: Callable[..., Any],
+    dim: Dims,
+    how: Mapping[str, Any],
+    q: Any = None,
+    scale: int = 1,
+) -> xr.DataArray:
+    """What a function of arrays answers, with the dimensions and coordinates that are left."""
+    asked = dict(how)
+    keeps_attrs = asked.pop("keep_attrs", None)
+    check_known(keeps_attrs, "keep_attrs")
+    if not asked.keys().isdisjoint({"axis", "keepdims"}):
+        raise TypeError("a DataArray is reduced along dim, and keeps none of those")
+    dims = reduced_dims(dim, array.dims)
+    kept = [name for name in array.dims if name not in dims]
+    asked |= companions_of(array, asked)
+    axes = tuple(array.get_axis_num(name) for name in dims)
+    found = function(array.data, *([] if q is None else [q]), axis=axes, **asked)
+    lost = [name for name, each in array.coords.items() if not set(each.dims) <= set(kept)]
+    result = xr.DataArray(
+        found,
+        dims=["quantile", *kept] if np.ndim(q) else kept,
+        coords=array.drop_vars(lost).coords,
+        name=array.name,
+    )
+    if keeps_attrs is None:
+        keeps_attrs = xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
+    if keeps_attrs:
+        result.attrs = dict(array.attrs)
+    if q is None:
+        return result
+    shares = np.asarray(q, np.float64) / scale
+    return result.assign_coords(quantile=("quantile", shares) if shares.ndim else shares)
+
+
+def companions_of(array: xr.DataArray, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that are DataArrays, as arrays that go with the data."""
+    ways = {"where": _expanded, "weights": _whole}
+    return {
+        name: lay(_aligned(how[name], array, name), array)
+        for name, lay in ways.items()
+        if isinstance(how.get(name), xr.DataArray)
+    }
+
+
+def _aligned(companion: xr.DataArray, array: xr.DataArray, name: str) -> xr.DataArray:
+    """A companion with its dimensions in the order of the data's."""
+    unknown = [dim for dim in companion.dims if dim not in array.dims]
+    if unknown:
+        raise ValueError(f"{name} has dimensions {unknown}, which the data lack: {array.dims}")
+    _, companion = xr.align(array, companion, join="exact", copy=False)
+    return companion.transpose(*(dim for dim in array.dims if dim in companion.dims))
+
+
+def _expanded(companion: xr.DataArray, array: xr.DataArray) -> Any:
+    """The data of a companion, of size 1 along the dimensions that it lacks."""
+    index = tuple(slice(None) if dim in companion.dims else None for dim in array.dims)
+    return companion.data[index]
+
+
+def _whole(companion: xr.DataArray, array: xr.DataArray) -> Any:
+    """The data of a companion in the shape of the array; they stay small until they are read."""
+    if is_dask_collection(array.data) and not is_dask_collection(companion.data):
+        companion = companion.chunk()
+    return companion.broadcast_like(array).transpose(*array.dims).data
+
+
+def reduced_dims(dim: Dims, known: tuple[Hashable, ...]) -> list[Hashable]:
+    check_known(dim, "dim")
+    dims: list[Hashable] = [*known] if dim is None else [dim] if isinstance(dim, str) else [*dim]
+    unknown = [name for name in dims if name not in known]
+    if unknown:
+        raise ValueError(f"{unknown} not found in array dimensions {known}")
+    return dims
+
+
+def keeps_attrs_by_default() -> bool:
+    """Whether xarray's functions keep attributes, by its options and the default of its version."""
+    return bool(xr.apply_ufunc(np.negative, xr.DataArray(0, attrs={"kept": True})).attrs)

@@ -1,0 +1,101 @@
+"""xarray's own methods that lead to ours while `dask_gpuselect.enable` is in force: quantiles with
+weights and of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from dask.base import is_dask_collection
+from xarray.core.groupby import DataArrayGroupBy, DatasetGroupBy
+from xarray.core.resample import DataArrayResample, DatasetResample
+
+from dask_gpuselect.methods import also_replace
+from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.xarray.groups import KINDS, ExactGroupBy, all_dims, groups_of
+from dask_gpuselect.xarray.reductions import Dims, answered, keeps_attrs_by_default
+
+try:
+    from xarray.computation.weighted import Weighted
+except ImportError:  # before 2025.4
+    from xarray.core.weighted import Weighted  # type: ignore[import-not-found, no-redef]
+
+
+def _routed_weighted(original: Callable[..., xr.DataArray]) -> Callable[..., xr.DataArray]:
+    """Ours for lazy arrays, whose chunked dimensions xarray's own does not take."""
+
+    @wraps(original)
+    def weighted_quantile(
+        self: Any, da: xr.DataArray, q: Any, dim: Dims = None, skipna: bool | None = None
+    ) -> xr.DataArray:
+        is_lazy = any(is_dask_collection(each.data) for each in (da, self.weights))
+        if not is_lazy or da.dtype.kind not in "iuf":
+            return original(self, da, q, dim, skipna)
+        array, weights = xr.align(da, self.weights, join="inner", copy=False)
+        array = array.broadcast_like(weights)
+        how: dict[str, Any] = {"method": "linear", "where": weights != 0}
+        skips = da.dtype.kind == "f" and skipna is not False
+        if da.dtype.kind == "f" and not skips:
+            # To xarray a NaN of weight 0 is one, too.
+            how["where"] = how["where"] | array.isnull()
+            weights = weights.where(array.notnull(), 1)
+        function = quantiles.nanquantile if skips else quantiles.quantile
+        shares = np.atleast_1d(np.asarray(q, np.float64))
+        how |= {"weights": weights, "keep_attrs": keeps_attrs_by_default()}
+        found = answered(array, function, dim, how, shares)
+        return found.squeeze()
+
+    return weighted_quantile
+
+
+also_replace(Weighted, "_weighted_quantile", _routed_weighted)
+
+
+# --- Groups ---------------------------------------------------------------------------------------
+
+
+OURS = {
+    "median": {"dim", "skipna", "keep_attrs"},
+    "quantile": {"q", "dim", "skipna", "keep_attrs", "method"},
+}
+TAKEN = {"median": {*KINDS, *"SU"}, "quantile": {*KINDS}}
+"""Kinds of variables. Of a dataset, xarray leaves strings out of medians."""
+
+
+def _routed_groups(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours for groups of lazy data, which dask has no median of, and flox only of chunks that match
+    the groups."""
+    name = original.__name__
+
+    @wraps(original)
+    def method(self: Any, *args: Any, **how: Any) -> Any:
+        obj = self._original_obj
+        variables = obj.data_vars.values() if isinstance(obj, xr.Dataset) else [obj]
+        if not any(is_dask_collection(each.data) for each in (*variables, self.encoded.codes)):
+            return original(self, *args, **how)
+        groups = groups_of(self)
+        dim = how.get("dim", args[-1] if len(args) > (name == "quantile") else None)
+        dims = set(all_dims(dim, obj, groups))
+        kinds = {each.dtype.kind for each in variables if not dims.isdisjoint(each.dims)}
+        is_ours = how.keys() <= OURS[name] and dims >= {*groups.dims} and kinds <= TAKEN[name]
+        if is_ours:
+            return getattr(ExactGroupBy(obj, groups), name)(*args, **how)
+        # With flox the answer would be wrong where chunks do not match the groups.
+        with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]
+            return original(self, *args, **how)
+
+    return method
+
+
+def _home(kind: type, name: str) -> type:
+    """The class that has a method which others inherit."""
+    return next(each for each in kind.__mro__ if name in vars(each))
+
+
+for _name in ("median", "quantile"):
+    _kinds = (DataArrayGroupBy, DatasetGroupBy, DataArrayResample, DatasetResample)
+    for _owner in {_home(kind, _name) for kind in _kinds}:
+        also_replace(_owner, _name, _routed_groups)

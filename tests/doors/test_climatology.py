@@ -1,0 +1,158 @@
+"""Groups by the day of the year, beside windows put together by hand and xclim's
+`percentile_doy`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from numpy.typing import NDArray
+
+import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
+from tests.data import normal
+from tests.sources import Source
+
+pytestmark = [
+    pytest.mark.legacy,  # xarray indexes answers in ways that expressions lack
+    pytest.mark.filterwarnings("ignore:Series.dt.dayofyear:DeprecationWarning"),  # old xarray
+]
+
+
+def dates(start: str, end: str) -> NDArray[Any]:
+    return np.arange(np.datetime64(start), np.datetime64(end) + 1).astype("M8[ns]")
+
+
+def series(times: Any) -> xr.DataArray:
+    n = len(times)
+    data = normal(n * 3).reshape(n, 3)
+    data[5:n:50, 0] = np.nan
+    coords = {"time": times, "station": list("abc")}
+    return xr.DataArray(data, dims=("time", "station"), coords=coords, name="t", attrs={"a": 1})
+
+
+def cftimes(calendar: str, n: int) -> Any:
+    pytest.importorskip("cftime")
+    return xr.date_range("2001-01-01", periods=n, calendar=calendar, use_cftime=True)
+
+
+def rolled(array: xr.DataArray, window: int) -> xr.DataArray:
+    """The elements of all windows around each step, along new dimensions, as xclim makes them."""
+    return array.rolling(min_periods=1, center=True, time=window).construct("window")
+
+
+@pytest.mark.parametrize("window", [1, 4, 5, 31])
+@pytest.mark.parametrize("chunks", [100, 365, 2000])
+def test_windows_are_those_of_rolling(window: int, chunks: int) -> None:
+    """Over the ends of years too; days of leap years by their own numbers."""
+    loaded = series(dates("2003-01-01", "2005-12-31"))
+    days = loaded.chunk(time=chunks, station=2).exact.groupby_dayofyear(window=window)
+    found = days.quantile([0.1, 0.5], keep_attrs=True).compute()
+    steps = rolled(loaded, window)
+    assert found.dayofyear.values.tolist() == list(range(1, 367))
+    assert found.dims == ("dayofyear", "station", "quantile")
+    assert found.attrs == loaded.attrs
+    for day in (1, 2, 59, 60, 61, 365, 366):
+        some = steps.isel(time=np.flatnonzero(loaded.time.dt.dayofyear == day))
+        alone = some.quantile([0.1, 0.5], ["time", "window"]).transpose("station", "quantile")
+        np.testing.assert_array_equal(found.sel(dayofyear=day), alone)
+        np.testing.assert_array_equal(
+            days.count().sel(dayofyear=day), some.count(["time", "window"])
+        )
+
+
+@pytest.mark.parametrize(("calendar", "length"), [("noleap", 365), ("360_day", 360)])
+def test_calendars(calendar: str, length: int) -> None:
+    loaded = series(cftimes(calendar, 3 * length))
+    days = loaded.chunk(time=70).exact.groupby_dayofyear(window=3)
+    assert len(days) == length
+    counts = days.count().isel(station=1).compute()
+    # At both ends of the dates a step is missing.
+    assert counts.values.tolist() == [8] + [9] * (length - 2) + [8]
+
+
+def test_standard_calendar_of_cftime() -> None:
+    loaded = series(cftimes("standard", 4 * 365 + 1))
+    same = loaded.assign_coords(time=dates("2001-01-01", "2004-12-31"))
+    found = loaded.chunk(time=70).exact.groupby_dayofyear(window=5).median()
+    xr.testing.assert_identical(found.compute(), same.exact.groupby_dayofyear(window=5).median())
+    counts = loaded.exact.groupby_dayofyear(window=5).count().isel(station=1)
+    assert counts.sel(dayofyear=[60, 365, 366]).values.tolist() == [20, 19, 3]
+
+
+def test_steps_and_not_days_are_counted() -> None:
+    """Where days are missing a window reaches further, as xclim's does."""
+    times = np.delete(dates("2001-01-01", "2002-12-31"), [9, 10])
+    loaded = series(times)
+    days = loaded.exact.groupby_dayofyear(window=3)
+    at = np.flatnonzero(loaded.time.dt.dayofyear == 9)
+    assert times[at + 1].astype("M8[D]").astype(str).tolist() == ["2001-01-12", "2002-01-10"]
+    around = np.median(loaded.values[[*(at - 1), *at, *(at + 1)], 1])
+    assert days.median().sel(dayofyear=9, station="b") == around
+
+
+def test_datasets_and_other_names() -> None:
+    loaded = series(dates("2001-01-01", "2003-12-31")).rename(time="day")
+    table = loaded.to_dataset().assign(height=("station", [1.0, 2.0, 3.0]))
+    found = table.chunk(day=200).exact.groupby_dayofyear("day", window=5).median().compute()
+    wanted = loaded.exact.groupby_dayofyear("day", window=5).median()
+    xr.testing.assert_identical(found["t"], wanted)
+    assert found["height"].dims == ("dayofyear", "station")
+    boxes = loaded.chunk(day=90).exact.groupby_dayofyear("day").describe_boxplot()
+    assert boxes.shape == (365, 3)
+
+
+def test_loads() -> None:
+    source = Source((1096, 2))
+    array = xr.DataArray(
+        source.lazy((100, 2)),
+        dims=("time", "x"),
+        coords={"time": dates("2000-01-01", "2002-12-31")},
+    )
+    found = array.exact.groupby_dayofyear(window=5).quantile(0.9)
+    assert not source.loads
+    found.compute()
+    assert set(source.loads.values()) == {1}
+
+
+def test_what_has_no_days_is_refused() -> None:
+    loaded = series(dates("2001-01-01", "2002-12-31"))
+    with pytest.raises(ValueError, match="at least 1"):
+        loaded.exact.groupby_dayofyear(window=0)
+    with pytest.raises(TypeError, match="float"):
+        loaded.exact.groupby_dayofyear(window=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="windows of 400 steps"):
+        loaded.exact.groupby_dayofyear(window=400)
+    with pytest.raises(ValueError, match="must ascend"):
+        loaded.isel(time=slice(None, None, -1)).exact.groupby_dayofyear()
+    with pytest.raises(TypeError, match="has dates"):
+        loaded.exact.groupby_dayofyear("station")
+    hourly = loaded.assign_coords(
+        time=np.datetime64("2001-01-01", "ns") + np.arange(730) * np.timedelta64(3600, "s")
+    )
+    with pytest.raises(ValueError, match="several steps in a day"):
+        hourly.exact.groupby_dayofyear()
+    with pytest.raises(ValueError, match="one axis"):
+        loaded.exact.groupby_dayofyear().median(...)
+
+
+@pytest.mark.filterwarnings("default")  # of xclim's own imports
+@pytest.mark.parametrize("window", [1, 5, 8, 31])
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
+def test_as_xclim(calendar: str, window: int) -> None:
+    """Of days 1 to 365 as xclim's is before it interpolates those of leap years."""
+    pytest.importorskip("xclim")
+    from xclim.core.calendar import adjust_doy_calendar, percentile_doy
+
+    loaded = series(cftimes(calendar, 1500))
+    shares = [10, 50, 90]
+    wanted = percentile_doy(loaded, window=window, per=shares, alpha=1, beta=1)
+    days = loaded.chunk(time=97).exact.groupby_dayofyear(window=window)
+    found = days.quantile(np.array(shares) / 100).compute()
+    if calendar == "standard":
+        found = adjust_doy_calendar(found.sel(dayofyear=slice(None, 365)), loaded)
+    np.testing.assert_array_equal(found.dayofyear, wanted.dayofyear)
+    wanted = wanted.transpose("dayofyear", "station", "percentiles")
+    found = found.transpose("dayofyear", "station", "quantile")
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)

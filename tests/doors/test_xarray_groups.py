@@ -1,0 +1,443 @@
+"""Groups of xarray's objects: answers are those of xarray for data in memory, by the accessor and
+by xarray's own methods while enabled, with flox or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from xarray.groupers import BinGrouper, TimeResampler, UniqueGrouper
+
+import dask_gpuselect.xarray
+from dask_gpuselect import describe_boxplot, disable, enable, robust
+from tests.data import normal
+from tests.graphs import names_of
+from tests.sources import Source
+
+pytestmark = [
+    pytest.mark.legacy,  # xarray indexes answers in ways that expressions lack
+    pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning"),
+]
+
+DAYS = 90
+
+
+@pytest.fixture(autouse=True)
+def not_enabled() -> Iterator[None]:
+    disable()
+    # What flox answers in memory differs by scalar coordinates and the order of dimensions.
+    with xr.set_options(use_flox=False):
+        yield
+    disable()
+
+
+def cube(dtype: str = "f8") -> xr.DataArray:
+    """Weekly data with gaps: of each month a few steps."""
+    a = (100 * normal(DAYS * 3 * 4)).reshape(3, DAYS, 4)
+    if dtype[0] == "f":
+        a[0, 5:40] = a[:, 60, 1] = np.nan
+    times = np.datetime64("2000-01-15", "ns") + np.arange(DAYS) * np.timedelta64(7 * 86400, "s")
+    steps = np.arange(DAYS)
+    return xr.DataArray(
+        a.astype(dtype),
+        dims=("y", "time", "x"),
+        coords={
+            "time": times,
+            "x": list("abcd"),
+            "area": (("y", "x"), np.ones((3, 4))),
+            "level": ("time", steps % 3 + 0.5, {"units": "Pa"}),
+            "name": ("time", np.array(["dry", "wet", "ice"])[steps % 3]),
+            "broken": ("time", np.where(steps % 4 == 1, np.nan, steps % 4)),
+            "step": ("time", steps),
+        },
+        name="t",
+        attrs={"units": "K"},
+    )
+
+
+def table() -> xr.Dataset:
+    array = cube()
+    return xr.Dataset(
+        {
+            "t": array,
+            "count": ("time", np.arange(DAYS)),
+            "profile": ("x", np.arange(4)),
+            "is_hot": ("time", np.arange(DAYS) % 5 == 0),
+            "code": ("x", list("pqrs")),
+        },
+        attrs={"title": "some"},
+    )
+
+
+def zones() -> xr.DataArray:
+    """In another order of dimensions than the data, with NaN."""
+    of_pixels = np.array([[1, 2, np.nan], [4, 1, 2], [1, 1, 1], [2, 2, np.nan]])
+    coords = {"x": list("abcd")}
+    return xr.DataArray(of_pixels, dims=("x", "y"), coords=coords, name="zone", attrs={"of": "map"})
+
+
+def chunked(obj: Any, time: int = 7) -> Any:
+    """Lazy data; coordinates stay in memory."""
+    return obj.chunk({"time": time, "y": 2, "x": 3}).assign_coords(dict(obj.coords))
+
+
+def is_lazy_and_in_place(found: xr.DataArray) -> bool:
+    return isinstance(found.data, da.Array) and "rechunk" not in str(names_of(found.data))
+
+
+Grouper = Callable[[Any], Any]
+
+# Of an object or of its accessor.
+GROUPERS: dict[str, Grouper] = {
+    "month": lambda a: a.groupby("time.month"),
+    "season": lambda a: a.groupby("time.season"),
+    "strings": lambda a: a.groupby("name"),
+    "NaN among labels": lambda a: a.groupby("broken"),
+    "an array": lambda a: a.groupby((cube().step % 4).rename("rest")),
+    "groupers": lambda a: a.groupby(level=UniqueGrouper()),
+    "mapping": lambda a: a.groupby({"level": BinGrouper(bins=[0, 1, 2, 3])}),
+    "bins": lambda a: a.groupby_bins("level", [-2, 0, 1, 2, 5]),
+    "named bins": lambda a: a.groupby_bins("step", [0, 9, 30], labels=["few", "many"], right=False),
+    "months": lambda a: a.resample(time="MS"),
+    "empty periods": lambda a: a.resample(time="3D"),
+    "ends": lambda a: a.resample(time="2ME", label="left", closed="left"),
+    "zones": lambda a: a.groupby(zones()),
+    "bins of zones": lambda a: a.groupby_bins(zones(), [0, 1, 3, 9]),
+}
+SEVERAL: dict[str, Grouper] = {
+    "along two dimensions": lambda a: a.groupby(name=UniqueGrouper(), x=UniqueGrouper()),
+    "along one": lambda a: a.groupby(
+        level=BinGrouper(bins=[-1, 0, 1, 9]), time=TimeResampler("QS")
+    ),
+}
+
+
+def asked(name: str, obj: Any) -> list[tuple[Any, bool]]:
+    """The groups of lazy data, and whether they are xarray's own."""
+    return [(GROUPERS[name](obj.exact), False), (GROUPERS[name](obj), True)]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["f8", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("f4", "i4", "u1"))],
+)
+@pytest.mark.parametrize("name", GROUPERS)
+def test_as_xarray_of_the_loaded_array(name: str, dtype: str) -> None:
+    """Names, coordinates, order of dimensions, attributes and all."""
+    loaded = cube("i4").astype(dtype) if dtype == "u1" else cube(dtype)
+    whole = GROUPERS[name](loaded)
+    for skipna, keep_attrs in ((None, None), (True, False), (False, True)):
+        how: dict[str, Any] = {"skipna": skipna, "keep_attrs": keep_attrs}
+        for grouped, is_theirs in asked(name, chunked(loaded)):
+            with enable():
+                median = grouped.median(**how)
+                quantiles = [(q, grouped.quantile(q, **how)) for q in (0.3, [0.9, 0.5])]
+            if name != "empty periods":
+                assert is_lazy_and_in_place(median), is_theirs
+            wanted = whole.median(**how)
+            assert median.dtype == wanted.dtype
+            xr.testing.assert_identical(median.compute(), wanted)
+            for q, found in quantiles:
+                assert isinstance(found.data, da.Array)
+                wanted = whole.quantile(q, **how)
+                if keep_attrs is False:  # which xarray 2026.9 does not look at
+                    wanted.attrs = {}
+                assert found.dtype == wanted.dtype
+                found = found.compute()
+                if dtype == "f4":  # NumPy subtracts in float32
+                    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+                    found = found.copy(data=wanted)
+                xr.testing.assert_identical(found, wanted)
+
+
+@pytest.mark.parametrize("time", [1, 13, DAYS])
+@pytest.mark.parametrize("name", ["month", "months", "zones", "bins"])
+def test_chunks_need_not_match(name: str, time: int) -> None:
+    loaded = cube()
+    wanted = GROUPERS[name](loaded).quantile([0.1, 0.5])
+    for grouped, _ in asked(name, chunked(loaded, time)):
+        with enable():
+            found = grouped.quantile([0.1, 0.5])
+        xr.testing.assert_identical(found.compute(), wanted)
+
+
+@pytest.mark.parametrize("dim", [..., ["time", "x"], "time", ["x", "time", "y"]])
+@pytest.mark.parametrize("name", ["month", "bins", "months"])
+def test_more_dimensions(name: str, dim: Any) -> None:
+    for loaded in (cube(), table().drop_vars("is_hot")):
+        whole = GROUPERS[name](loaded)
+        for grouped, _ in asked(name, chunked(loaded)):
+            with enable():
+                found = grouped.median(dim)
+            xr.testing.assert_identical(found.compute(), whole.median(dim))
+
+
+def test_dimensions_that_are_not_of_the_groups() -> None:
+    loaded = cube()
+    lazy = chunked(loaded)
+    with enable():
+        found = lazy.groupby("time.month").median("x")
+    xr.testing.assert_identical(found.compute(), loaded.groupby("time.month").median("x"))
+    with pytest.raises(ValueError, match=r"lacks \['time'\]"):
+        lazy.exact.groupby("time.month").median("x")
+    with pytest.raises(ValueError, match="not found"):
+        lazy.exact.groupby("time.month").median(["time", "nowhere"])
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_groupers(name: str) -> None:
+    """With the dimensions of the groups in the place of theirs, as in xarray's documentation."""
+    loaded = cube()
+    for q in (None, 0.3, [0.1, 0.9]):
+
+        def ask(grouped: Any, q: Any = q) -> Any:
+            return grouped.median() if q is None else grouped.quantile(q)
+
+        wanted = ask(SEVERAL[name](loaded))
+        order = {
+            "along two dimensions": ("y", "name", "x"),
+            "along one": ("y", "level_bins", "time", "x"),
+        }[name] + (("quantile",) if np.ndim(q) else ())
+        lazy = chunked(loaded)
+        with enable():
+            both = ask(SEVERAL[name](lazy)), ask(SEVERAL[name](lazy.exact))
+        for found in both:
+            assert found.dims == order
+            assert isinstance(found.data, da.Array)
+            xr.testing.assert_identical(
+                found.compute(), wanted.transpose(*order, transpose_coords=False)
+            )
+
+
+@pytest.mark.parametrize("name", ["month", "NaN among labels", "bins", "empty periods"])
+def test_datasets(name: str) -> None:
+    """Variables that lack the dimension are repeated for each group."""
+    loaded = table()
+    lazy = chunked(loaded)
+    with enable():
+        found = GROUPERS[name](lazy).median()
+        also = GROUPERS[name](lazy.exact).median()
+    wanted = GROUPERS[name](loaded).median()
+    assert isinstance(found["t"].data, da.Array)
+    xr.testing.assert_identical(found.compute(), wanted)
+    xr.testing.assert_identical(also.compute(), wanted)
+
+    numbers = loaded.drop_vars(["is_hot", "code"])
+    with enable():
+        found = GROUPERS[name](chunked(numbers)).quantile(0.3)
+    xr.testing.assert_identical(found.compute(), GROUPERS[name](numbers).quantile(0.3))
+    counts = GROUPERS[name](lazy.exact).count()
+    assert set(counts.data_vars) == {"t", "count", "is_hot"}
+    wanted = GROUPERS[name](loaded["t"]).count()
+    np.testing.assert_array_equal(counts["t"].transpose(*wanted.dims), wanted)
+
+
+def test_zones_of_datasets() -> None:
+    loaded = table().drop_vars("code")
+    with enable():
+        found = chunked(loaded).groupby(zones()).median()
+    xr.testing.assert_identical(found.compute(), loaded.groupby(zones()).median())
+
+
+@pytest.mark.filterwarnings("ignore:Specified chunks:UserWarning")
+def test_labels_in_chunks() -> None:
+    """Which flox answers chunk by chunk, and so wrongly where a zone is in two of them."""
+    loaded = cube()
+    wanted = loaded.groupby(zones()).median()
+    bins = loaded.assign_coords(zone=zones()).groupby(zone=BinGrouper([0, 1, 3, 9])).median()
+    lazy = chunked(loaded).assign_coords(zone=zones().chunk({"x": 3, "y": 1}))
+    labels = np.array([1.0, 2.0, 4.0])
+    for flox in (False, True):
+        with xr.set_options(use_flox=flox), enable():
+            own = lazy.groupby(zone=UniqueGrouper(labels=labels), **EAGERLY).median()
+            own_bins = lazy.groupby(zone=BinGrouper([0, 1, 3, 9]), **EAGERLY).median()
+        for found in (own, lazy.exact.groupby(zone=UniqueGrouper(labels=labels)).median()):
+            assert isinstance(found.data, da.Array)
+            xr.testing.assert_identical(found.compute(), wanted)
+        for found in (own_bins, lazy.exact.groupby(zone=BinGrouper([0, 1, 3, 9])).median()):
+            xr.testing.assert_identical(found.compute(), bins)
+    with pytest.raises(ValueError, match="labels"):
+        lazy.exact.groupby("zone")
+    with pytest.raises(ValueError, match=r"(?i)bin edges"):
+        lazy.exact.groupby_bins("zone", 3)
+
+
+# Before 2025.5 xarray loads labels unless it is told not to.
+EAGERLY = {} if xr.__version__ >= "2025.05" else {"eagerly_compute_group": False}
+
+
+def test_lazy_labels_along_time() -> None:
+    loaded = cube()
+    lazy = chunked(loaded).assign_coords(step=(loaded.step % 4).chunk(time=11))
+    grouped = lazy.exact.groupby(step=UniqueGrouper(labels=[3, 0, 7]))
+    with pytest.warns(RuntimeWarning, match="All-NaN"):
+        found = grouped.median("time").compute()
+    assert found.step.values.tolist() == [3, 0, 7]
+    assert found.dims == ("y", "step", "x")
+    wanted = loaded.groupby(loaded.step % 4).median()
+    np.testing.assert_array_equal(found.isel(step=[0, 1]), wanted.sel(step=[3, 0]))
+    assert found.isel(step=2).isnull().all()
+
+
+def test_labels_that_are_wanted() -> None:
+    """Others are left out; those without elements are NaN."""
+    loaded = cube()
+    for obj in (chunked(loaded), loaded):
+        found = obj.exact.groupby(name=UniqueGrouper(labels=["wet", "hot", "dry"])).median()
+        wanted = loaded.groupby("name").median().sel(name=["wet", "dry"])
+        assert found["name"].values.tolist() == ["wet", "hot", "dry"]
+        np.testing.assert_array_equal(found.isel(name=[0, 2]), wanted)
+        assert found.isel(name=1).isnull().all()
+
+
+def test_groups_of_a_multi_index() -> None:
+    loaded = cube().isel(time=slice(12)).stack(pixel=("y", "x"))
+    lazy = loaded.chunk(time=5, pixel=4)
+    found = lazy.exact.groupby("pixel").median().compute()
+    # xarray keeps coordinates along a dimension whose every element is a group.
+    xr.testing.assert_identical(found, loaded.groupby("pixel").median().drop_vars("area"))
+    for level in ("y", "x"):
+        with enable():
+            found = lazy.groupby(level).quantile([0.2, 0.5])
+        wanted = loaded.groupby(level).quantile([0.2, 0.5])
+        xr.testing.assert_identical(found.compute(), wanted)
+
+
+@pytest.mark.parametrize("method", ["lower", "hazen", "median_unbiased"])
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+def test_methods(dtype: str, method: str) -> None:
+    """Of integers, too, which become floats where a bin has none."""
+    loaded = cube(dtype)
+    for name in ("month", "bins"):
+        wanted = GROUPERS[name](loaded).quantile(0.35, method=method)
+        for grouped, _ in asked(name, chunked(loaded)):
+            with enable():
+                found = grouped.quantile(0.35, method=method)
+            xr.testing.assert_allclose(found.compute(), wanted, rtol=1e-14)
+            assert found.dtype == wanted.dtype
+
+
+def by_hand(name: str, function: Callable[..., Any]) -> Any:
+    """Of each group by itself."""
+    return GROUPERS[name](cube()).map(lambda a: a.reduce(function, "time", keep_attrs=True))
+
+
+@pytest.mark.parametrize("name", ["month", "bins", "empty periods"])
+@pytest.mark.parametrize("function", ["mad", "iqr"])
+def test_spread(function: str, name: str) -> None:
+    for skipna, ask in ((None, f"nan{function}"), (False, function)):
+        found = getattr(GROUPERS[name](chunked(cube()).exact), function)(skipna=skipna)
+        xr.testing.assert_identical(found.compute(), by_hand(name, getattr(robust, ask)))
+    found = GROUPERS[name](chunked(cube()).exact).count()
+    xr.testing.assert_identical(found.compute(), GROUPERS[name](cube()).count())
+
+
+def test_masks_and_weights() -> None:
+    """By the names of dimensions, and lazy."""
+    loaded = cube()
+    keeps, weights = loaded.x > "a", xr.DataArray([1.0, 0.5, 2.0], dims="y")
+    wanted = loaded.where(keeps).groupby("time.month").median(...)
+    weighed = loaded.groupby("time.month").map(
+        lambda a: a.exact.nanquantile(0.3, ["time", "y"], weights=weights)
+    )
+    for each in (keeps, keeps.chunk(x=2)):
+        found = chunked(loaded).exact.groupby("time.month").median(..., where=each)
+        xr.testing.assert_identical(found.compute(), wanted)
+    for each in (weights, weights.chunk(y=1)):
+        found = (
+            chunked(loaded).exact.groupby("time.month").quantile(0.3, ["time", "y"], weights=each)
+        )
+        np.testing.assert_array_equal(found.transpose(*weighed.dims), weighed)
+
+
+def test_box_plots() -> None:
+    loaded = cube()
+    grouped = chunked(loaded).exact.groupby("name")
+    boxes = grouped.describe_boxplot(...).compute()
+    assert boxes.labels == ("dry", "ice", "wet")
+    for label, box in zip(boxes.labels, boxes, strict=True):
+        some = loaded.isel(time=np.flatnonzero(loaded["name"] == label)).values
+        (wanted,) = describe_boxplot(some, labels=[label])
+        np.testing.assert_equal(box.to_dict(), wanted.to_dict())
+    assert grouped.describe_boxplot().shape == (3, 3, 4)
+    with pytest.raises(TypeError, match="describe its variables"):
+        chunked(table()).exact.groupby("name").describe_boxplot()
+
+
+# --- Loads, and what stays as it is ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_theirs", [False, True])
+def test_loads(is_theirs: bool) -> None:
+    """Nothing at the call, and each chunk once where a column of them fits its limit."""
+    source = Source((60, 6, 8))
+    times = np.datetime64("2001-01-01", "ns") + np.arange(60) * np.timedelta64(86400, "s")
+    data = source.lazy((7, 6, 4))
+    array = xr.DataArray(data, dims=("time", "y", "x"), coords={"time": times})
+    labels = xr.DataArray(np.arange(48).reshape(6, 8) % 3, dims=("y", "x"), name="zone")
+    of = array if is_theirs else array.exact
+    with enable():
+        by_month = of.groupby("time.month").quantile([0.25, 0.5])
+        of_zones = of.groupby(labels).median()
+        by_period = of.resample(time="MS").median()
+    assert not source.loads
+    for n, lazy in enumerate((by_month, of_zones, by_period), 1):
+        found = lazy.compute()
+        assert set(source.loads.values()) == {n}
+        assert not found.isnull().any()
+
+
+@pytest.mark.parametrize("name", ["month", "bins", "months", "zones", "NaN among labels"])
+def test_flox_is_left_out(name: str) -> None:
+    """Where it is installed: it fails, or is wrong, where chunks do not match the groups."""
+    for loaded in (cube(), table().drop_vars(["is_hot", "code", "profile"])):
+        medians = GROUPERS[name](loaded).median()
+        quantiles = GROUPERS[name](loaded).quantile(0.3)
+        with xr.set_options(use_flox=True), enable():
+            found = GROUPERS[name](chunked(loaded)).median()
+            also = GROUPERS[name](chunked(loaded)).quantile(0.3)
+        xr.testing.assert_identical(found.compute(), medians)
+        xr.testing.assert_identical(also.compute(), quantiles)
+
+
+def test_in_memory_xarrays_own_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("ours")
+
+    loaded = cube()
+    monkeypatch.setattr(dask_gpuselect.xarray.routed, "groups_of", refuse)
+    with enable():
+        loaded.groupby("time.month").median()
+        loaded.to_dataset().resample(time="MS").quantile(0.5)
+        with pytest.raises(AssertionError, match="ours"):
+            chunked(loaded).groupby("time.month").median()
+
+
+def test_disable_gives_xarrays_methods_back() -> None:
+    grouped = chunked(cube()).groupby("time.month"), chunked(table()).resample(time="MS")
+    kinds = [type(each) for each in grouped]
+    before = [(vars(home).copy()) for kind in kinds for home in kind.__mro__]
+    with enable():
+        assert before != [(vars(home).copy()) for kind in kinds for home in kind.__mro__]
+    after = [(vars(home).copy()) for kind in kinds for home in kind.__mro__]
+    assert before == after
+
+
+def test_what_ours_do_not_take_is_xarrays() -> None:
+    """Spans of time, which it takes apart itself, and keywords of other engines."""
+    loaded = cube("i8").astype("m8[ns]")
+    with enable():
+        found = chunked(loaded).groupby("time.month").median()
+    xr.testing.assert_identical(found.compute(), loaded.groupby("time.month").median())
+    with enable(), pytest.raises(TypeError):
+        chunked(cube()).groupby("time.month").median(engine="flox", nothing=1)
+
+
+def test_repr() -> None:
+    grouped = chunked(cube()).exact.groupby("time.month")
+    assert repr(grouped) == "<12 groups of a DataArray along time>"
+    assert len(grouped) == 12
