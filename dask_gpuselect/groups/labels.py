@@ -233,4 +233,5 @@ def _places(indices: Iterable[int], name: Any, n: int) -> IntArray:
     places = given.astype(np.int64)
     if places.min() < -n or places.max() >= n:
         raise IndexError(f"the group {name!r} has indices outside of an axis of size {n}")
-    return np.unique(np.where(places < 0, places + n, places))
+    places = np.where(places < 0, places + n, places)
+    return places if (places[1:] > places[:-1]).all() else np.unique(places)

@@ -279,10 +279,14 @@ def answer_group_lanes(
 ) -> Any | None:
     """The answers for every group of every lane; None where it is as fast to ask about one group
     after the other. See `reference.lanes.answer_group_lanes`."""
-    if any(set(chunk.companions) != {"labels"} for chunk in chunks):
+    if any(chunk.weights is not None for chunk in chunks):
         return None
+    how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
+    if any(chunk.keeps is not None for chunk in chunks):
+        kernels, chunks = _kept_lanes(chunks, dtype)
+        return kernels.answer_group_lanes(chunks, dtype, **how)
     values = [checked(chunk.values, dtype) for chunk in chunks]
-    return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, axes, question, places)
+    return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, **how)
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:

@@ -180,6 +180,15 @@ class KeptLanes(Protocol):
         question: LaneOrder,
     ) -> Any: ...
 
+    def answer_group_lanes(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        places: Callable[[], Sequence[IntArray]],
+    ) -> Any | None: ...
+
     def answers_and_ends(
         self,
         chunks: Sequence[Accompanied],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def test_parts_that_are_strided(backend: Backend, dtype: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n_groups", [1, 30, 1000])
+@pytest.mark.parametrize("n_groups", [1, 30, 200])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
 def test_guesses(dtype: str, n_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found by brackets of a sample, and where these fail."""
@@ -149,7 +150,8 @@ def test_guesses(dtype: str, n_groups: int, monkeypatch: pytest.MonkeyPatch) -> 
     some = of_kind(CUPY, parts)
     wanted = kernel_module("cpu", "groups").elements(parts, n_groups, three)
     monkeypatch.setattr(cuda, "WORTH_GUESSING", 0)
-    monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 900_000))
+    monkeypatch.setattr(cuda, "WORTH_OF_GROUP", 0)
+    monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 290_000))
     guessed = cuda._by_guess(some, n_groups, three)
     assert guessed is not None
     assert_same_lanes(guessed, wanted)
@@ -275,6 +277,44 @@ def test_lanes_of_groups_that_no_kernel_takes() -> None:
     assert find(a[:0], [np.arange(0)]) is None
     wide = np.array([[2**60 + 1], [2**60 + 3]])
     assert find(wide, [np.arange(2)]) is None
-    masked = Accompanied(CUPY.asarray(a), keeps=CUPY.asarray(a > 3), labels=CUPY.asarray(a))
+    weighed = Accompanied(CUPY.asarray(a), weights=CUPY.asarray(a), labels=CUPY.asarray(a))
     every = [np.arange(5)]
-    assert kernels.answer_group_lanes([masked], a.dtype, (0,), asked, lambda: every) is None
+    assert kernels.answer_group_lanes([weighed], a.dtype, (0,), asked, lambda: every) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8"])
+def test_masked_lanes_of_groups(dtype: str, skips: bool) -> None:
+    """As lanes of one group after the other, or not at all: NaN among what takes part is told from
+    what is left out by these."""
+    shape = (100, 4, 9)
+    a = elements(dtype, 3600).reshape(shape)
+    plain = np.nan_to_num(a) if a.dtype.kind == "f" else a
+    keeps = uniform(3600).reshape(shape) < 0.6
+    keeps[:, 2, 3] = False
+    groups = [np.arange(i, 100, 7) for i in range(7)] + [np.arange(0)]
+    asked = question((0.2, 0.5), dtype, skips=skips)
+    for values in (a, plain):
+        for where, some in ((keeps, groups), (np.ones_like(keeps), groups[:-1])):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                wanted = [
+                    kernels.answer_lanes(
+                        [Accompanied(values[each], where[each])], a.dtype, (0,), asked
+                    )
+                    for each in some
+                ]
+                x, y = map(CUPY.asarray, (values, where))
+                chunks = [
+                    Accompanied(x[part], keeps=y[part], labels=x[part])
+                    for part in (slice(0, 30), slice(30, 100))
+                ]
+                found = kernels.answer_group_lanes(
+                    chunks, a.dtype, (0,), asked, partial(list, some)
+                )
+            has_missing = values is a and dtype[0] == "f"
+            is_taken = not has_missing or (skips and some is not groups)
+            assert (found is not None) == (is_taken and dtype != "i8")
+            if found is not None:
+                np.testing.assert_array_equal(found.get(), np.stack(wanted, axis=1))

@@ -17,7 +17,11 @@ WIDEST = 1 << 26  # numbers of a table
 _seen = cupy.ElementwiseKernel(
     "T label, int64 least",
     "raw bool flags",
-    "flags[(long long)((unsigned long long)label - (unsigned long long)least)] = true",
+    """
+    // Writes to one place wait for each other, and reads do not.
+    long long place = (long long)((unsigned long long)label - (unsigned long long)least);
+    if (!flags[place]) flags[place] = true;
+    """,
     "dask_gpuselect_labels",
 )
 
