@@ -794,14 +794,15 @@ def gpu_labels(a: argparse.Namespace) -> None:
     grouped = groupby(lazy, lazy_by, groups=wanted).median()
     plain = dask_gpuselect.median(lazy)
 
+    def ordered_bits() -> Any:
+        """Ordered as the floats are: all bits of negative ones flipped, else the sign alone."""
+        bits = x.view(cp.uint32)
+        return cp.where(bits >> 31, ~bits, bits | cp.uint32(1 << 31))
+
     def sorted_key() -> Any:
         """Medians by one sort: the label in the upper half of a key, the element in the lower."""
-        bits = x.view(cp.uint32)
-        # Ordered as the floats are: all bits of negative ones flipped, else the sign alone.
-        flipped = cp.where(bits >> 31, ~bits, bits | cp.uint32(1 << 31))
         key = by.astype(cp.uint64) << cp.uint64(32)
-        key |= flipped
-        del flipped
+        key |= ordered_bits()
         key.sort()
         stops = cp.searchsorted(key, cp.arange(1, n_groups + 1, dtype=cp.uint64) << cp.uint64(32))
         starts = cp.concatenate([cp.zeros(1, stops.dtype), stops[:-1]])
@@ -817,6 +818,7 @@ def gpu_labels(a: argparse.Namespace) -> None:
         f"ours, {n_groups:,} groups, 8 chunks": lambda: grouped.compute(scheduler="sync"),
         f"ours, {n_groups:,} groups, arrays": lambda: groupby(x, by, groups=wanted).median(),
         "CuPy, sort of labels and elements": sorted_key,
+        "CuPy, lexsort alone": lambda: cp.lexsort(cp.stack([ordered_bits(), by.view(cp.uint32)])),
     }
     right = cp.asnumpy(calls["CuPy, sort of labels and elements"]())
     for name in list(calls)[2:4]:

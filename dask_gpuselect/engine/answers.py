@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arrays import in_kind, namespace
+from dask_gpuselect.arrays import in_kind, namespace, transposed
 from dask_gpuselect.engine.source import DaskArray
 
 
@@ -120,6 +121,19 @@ class AnswerAxes:
     def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """The answers ``(n_answers, n_lanes)`` for a block of that shape, with these axes."""
         answer = namespace(answer).reshape(answer, (answer.shape[0], *self.kept(block)))
+        return answer[0, ...] if self.is_scalar else answer
+
+    def restore_groups(self, answer: Any, block: tuple[int, ...]) -> Any:
+        """The answers ``(n_answers, n_groups, n_lanes)`` for a block of that shape, with these axes
+        but the reduced ones."""
+        before = self.axes[0]  # axes before it are not reduced
+        kept = tuple(size for axis, size in enumerate(block) if axis not in self.axes)
+        sizes = answer.shape[:2]
+        sides = math.prod(kept[:before]), math.prod(kept[before:])
+        xp = namespace(answer)
+        answer = transposed(xp.reshape(answer, (*sizes, *sides)), (0, 2, 1, 3))
+        outer = kept[self.is_one_lane : before]
+        answer = xp.reshape(answer, (sizes[0], *outer, sizes[1], *kept[before:]))
         return answer[0, ...] if self.is_scalar else answer
 
     def kept(self, block: tuple[int, ...]) -> tuple[int, ...]:

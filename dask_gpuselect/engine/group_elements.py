@@ -24,7 +24,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind, like, to_host
+from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns
 from dask_gpuselect.engine.groups import GroupedFurtherLoad, GroupedLanes, PerGroup
@@ -39,7 +39,7 @@ from dask_gpuselect.maths.group_cuts import (
     find_group_brackets,
     pivot_counts,
 )
-from dask_gpuselect.maths.labels import Labels, codes_among, distinct, union
+from dask_gpuselect.maths.labels import Labels, codes_among, union
 from dask_gpuselect.maths.lane_cuts import join, lanes_between
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
@@ -120,7 +120,7 @@ class GroupedElements(GroupedLanes):
         each."""
         if not self.grouping.is_lazy:
             return None, codes_of_names(None)
-        names = union([distinct(to_host(chunk.labels).reshape(-1)) for chunk in chunks])
+        names = union([kernels.distinct_labels(chunk.labels) for chunk in chunks])
         return names, codes_of_names(names)
 
     def n_groups_of(self, names: Labels | None) -> int:
@@ -197,15 +197,16 @@ def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accom
     """Chunks with the numbers of groups as their labels."""
     if names is None:
         return chunks
+    each = [kernels.codes_among(chunk.labels, names) for chunk in chunks]
     return [
-        replace(chunk, labels=like(codes_among(to_host(chunk.labels), names), chunk.values))
-        for chunk in chunks
+        replace(chunk, labels=like(codes, chunk.values) if isinstance(codes, np.ndarray) else codes)
+        for chunk, codes in zip(chunks, each, strict=True)
     ]
 
 
 def codes_of_names(names: Labels | None) -> kernels.CodesOf:
     """What gives the number of each label: itself, of labels that are numbers of groups."""
-    return _itself if names is None else partial(codes_among, names=names)
+    return _itself if names is None else partial(kernels.codes_among, names=names)
 
 
 def _itself(labels: Any) -> Any:

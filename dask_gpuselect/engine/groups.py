@@ -68,10 +68,21 @@ class Grouping:
         """How many groups there are, where that is known."""
         return int(self.n_groups)
 
+    def are_whole(self, labels: IntArray) -> bool:
+        """Whether these are the labels of whole lanes, so that windows say where elements are."""
+        n = len(labels)
+        return (
+            n > 0
+            and np.array_equal(labels, np.arange(n))
+            and all(window[-1] < n for window in self.windows or () if len(window))
+        )
+
     def places(self, labels: IntArray) -> list[IntArray]:
         """For each group, where its elements are among elements that have these labels."""
         if self.windows is None and self.n_groups < np.iinfo(np.uint16).max:
             labels = labels.astype(np.uint16)  # counted, not compared; and -1 comes last
+        elif self.windows is not None and self.are_whole(labels):
+            return list(self.windows)
         order = np.argsort(labels, kind="stable")
         ordered = labels[order]
         if self.windows is None:
@@ -258,17 +269,40 @@ class GroupedLanes(LaneQuestion):
         return self.of_group.loads_in_passes(loads)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        found = self._at_once(chunks, dtype, shape.axes)
+        if found is not None:
+            return shape.restore_groups(found, chunks[0].shape)
         one = shape.of_one_group
-        found = self._in_windows(chunks, dtype, shape)
+        pieces = self.pieces(chunks, shape.axes)
+        return self.together([self.of_group.block(each, dtype, one) for each in pieces], shape)
+
+    def _at_once(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
+    ) -> Any | None:
+        """The answers ``(n_answers, n_groups, n_lanes)`` about all groups of every lane, where that
+        is faster than one group after the other."""
+        if self.grouping.differs:
+            return None
+        labels = [_labels_of(chunk, axes) for chunk in chunks]
+
+        def places() -> list[IntArray]:
+            return self.grouping.places(np.concatenate(labels))
+
+        answers = self.of_group.answer_groups(chunks, dtype, axes, places)
+        if answers is not None:
+            return answers
+        found = self._in_windows(chunks, dtype, axes, np.concatenate(labels))
         if found is None:
-            pieces = self.pieces(chunks, shape.axes)
-            return self.together([self.of_group.block(each, dtype, one) for each in pieces], shape)
-        answer = self.of_group.finished(found)
-        each = np.split(answer, self.grouping.number, axis=1)
-        return self.together([one.restore(some, chunks[0].shape) for some in each], shape)
+            return None
+        answers = self.of_group.finished(found)
+        return answers.reshape(len(answers), self.grouping.number, -1)
 
     def _in_windows(
-        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        places: IntArray,
     ) -> Lanes | None:
         """What is found in all windows at once, where that is faster than one by one."""
         windows = self.grouping.windows
@@ -276,18 +310,13 @@ class GroupedLanes(LaneQuestion):
         is_by_order = self.of_group.by_order and self.of_group.further is None
         if not (windows and is_plain and is_by_order):
             return None
-        places = np.concatenate([_labels_of(chunk, shape.axes) for chunk in chunks])
-        n = len(places)
-        is_whole = n > 0 and np.array_equal(places, np.arange(n)) and 0 not in chunks[0].shape
-        if not is_whole or any(len(each) and each[-1] >= n for each in windows):
+        if not self.grouping.are_whole(places) or 0 in chunks[0].shape:
             return None
-        atoms = Atoms.of(windows, n)
+        atoms = Atoms.of(windows, len(places))
         if atoms is None:
             return None
         values = [chunk.values for chunk in chunks]
-        return kernels.window_lanes(
-            values, dtype, shape.axes, atoms, self.of_group.order.lane_ranks
-        )
+        return kernels.window_lanes(values, dtype, axes, atoms, self.of_group.order.lane_ranks)
 
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
         return self.of_group.joined(blocks, axis)

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 from dask.utils import format_bytes
 
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
@@ -235,7 +236,9 @@ def _plan_groups(
     x: DaskArray, question: LaneQuestion, chunks: list[int], itemsize: int
 ) -> LanePlan:
     """The plan for groups of all elements: one load of what a task takes, or two loads."""
-    total, limit = sum(chunks), min(column_limit(), ONE_TASK)
+    total, limit = sum(chunks), column_limit()
+    if not is_cupy(x._meta):  # a device looks at all elements in one task as fast as in several
+        limit = min(limit, ONE_TASK)
     if total * itemsize <= limit:
         return LanePlan("column", 1, total * itemsize, 0)
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks

@@ -354,6 +354,20 @@ class LaneQuestion(ABC):
         """The answers ``(n_answers, n_lanes)`` for every lane of all chunks together, in kind."""
         return kernels.answer_lanes(chunks, dtype, axes, self.order)
 
+    def answer_groups(
+        self,
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        places: Callable[[], Sequence[IntArray]],
+    ) -> Any | None:
+        """The answers ``(n_answers, n_groups, n_lanes)`` for every group of every lane, in kind;
+        None where they are found of one group after the other. `places` gives for each group where
+        its elements are in every lane."""
+        if self.further is not None or not self.by_order:
+            return None
+        return kernels.answer_group_lanes(chunks, dtype, axes, self.order, places)
+
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """A block of the answer, from the chunks of its column."""
         return shape.restore(self.answer(chunks, dtype, shape.axes), chunks[0].shape)

@@ -41,6 +41,9 @@ class LaneCounts(LaneQuestion):
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         return like(_counted(chunks, dtype, axes)[None], values_of(chunks[0]))
 
+    def answer_groups(self, *about: Any) -> None:
+        """Nothing: counts of one group after the other answer."""
+
     @property
     def steps(self) -> Steps:
         return Steps(_counted, _sum, _sum, _counted, _sum, _found)

@@ -15,7 +15,7 @@ from dask_gpuselect.arguments import (
     public,
     reduced_axes,
 )
-from dask_gpuselect.arrays import is_array, to_host
+from dask_gpuselect.arrays import is_array, is_cupy, to_host
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.asking import Asking, ask
@@ -237,4 +237,6 @@ def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...]
 def _as_labels(by: Any) -> Any:
     if is_lazy_array(by):
         return as_source(by)
+    if is_cupy(by):
+        return by
     return np.asarray(to_host(by) if is_array(by) else by)

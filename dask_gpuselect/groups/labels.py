@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.questions import OneLoadQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise, elemwise, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.labels import Labels, codes_among, distinct, together, union
+from dask_gpuselect.maths.labels import Labels, together, union
 
 EMPTY = np.empty(0, np.int64)
 
@@ -86,12 +86,12 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
         return Grouping(given, math.nan), found
     else:
         _check_kinds(kinds)
-        names = distinct(given)
+        names = kernels.distinct_labels(given)
         told = names if len(labels) == 1 else names.tolist()
     if not is_lazy:
-        return Grouping(codes_among(given, names), len(names)), told
+        return Grouping(kernels.codes_among(given, names), len(names)), told
     how = {"names": names, "dtype": np.int32, "meta": np.empty(0, np.int32)}
-    return Grouping(map_blocks(_codes_among, given, **how), len(names)), told
+    return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), told
 
 
 def numbered_lazily(grouping: Grouping, groups: Any) -> Grouping:
@@ -114,18 +114,14 @@ def numbered_lazily(grouping: Grouping, groups: Any) -> Grouping:
     return replace(grouping, codes=codes)
 
 
-def _codes_among_lazy(labels: Any, names: list[Labels]) -> NDArray[np.int32]:
-    return codes_among(to_host(labels), names[0])
-
-
-def _codes_among(labels: Any, names: Labels) -> NDArray[np.int32]:
-    return codes_among(to_host(labels), names)
+def _codes_among_lazy(labels: Any, names: list[Labels]) -> Any:
+    return kernels.codes_among(labels, names[0])
 
 
 def _together(labels: Sequence[Any], *, is_lazy: bool) -> Any:
     """Labels of several kinds as one, of as many parts."""
     if not is_lazy:
-        return together(labels)
+        return _together_on_host(*labels)
     meta = together([np.empty((0,) * each.ndim, each.dtype) for each in labels])
     return elemwise(_together_on_host, *labels, dtype=meta.dtype)
 
@@ -176,7 +172,7 @@ class DistinctLabels(OneLoadQuestion):
     dtype: np.dtype[Any]
 
     def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Labels:
-        return distinct(to_host(chunk))
+        return kernels.distinct_labels(chunk)
 
     @staticmethod
     def merge(reports: Sequence[Labels]) -> Labels:
@@ -237,4 +233,5 @@ def _places(indices: Iterable[int], name: Any, n: int) -> IntArray:
     places = given.astype(np.int64)
     if places.min() < -n or places.max() >= n:
         raise IndexError(f"the group {name!r} has indices outside of an axis of size {n}")
-    return np.unique(np.where(places < 0, places + n, places))
+    places = np.where(places < 0, places + n, places)
+    return places if (places[1:] > places[:-1]).all() else np.unique(places)

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import checked, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import (
+    checked,
+    is_cupy,
+    is_kind,
+    like,
+    namespace,
+    numpy_dtype,
+    to_host,
+)
 from dask_gpuselect.kernels.companions import Accompanied, unstretched, values_of
 from dask_gpuselect.kernels.protocols import (
     KeptLanes,
@@ -31,9 +39,10 @@ from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.candidates import Candidates
-from dask_gpuselect.maths.cuts import Brackets, Cuts, RanksOf, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -261,6 +270,25 @@ def answer_lanes(
     return backend_for(chunks[0]).lanes.answer_lanes(chunks, dtype, axes, question)
 
 
+def answer_group_lanes(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    places: Callable[[], Sequence[IntArray]],
+) -> Any | None:
+    """The answers for every group of every lane; None where it is as fast to ask about one group
+    after the other. See `reference.lanes.answer_group_lanes`."""
+    if any(chunk.weights is not None for chunk in chunks):
+        return None
+    how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
+    if any(chunk.keeps is not None for chunk in chunks):
+        kernels, chunks = _kept_lanes(chunks, dtype)
+        return kernels.answer_group_lanes(chunks, dtype, **how)
+    values = [checked(chunk.values, dtype) for chunk in chunks]
+    return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, **how)
+
+
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     """The distances of elements from the centres of their lanes, of that dtype, in kind; see
     `reference.lanes.deviations`."""
@@ -338,8 +366,20 @@ def _kept_lanes(
 
 # --- Groups of all elements -----------------------------------------------------------------------
 
-CodesOf = Callable[[NDArray[Any]], NDArray[np.int32]]
-"""From labels of elements to the number of the group of each, -1 for none."""
+CodesOf = Callable[[Any], Any]
+"""From labels of elements to the number of the group of each, -1 for none; in kind, or on the
+host."""
+
+
+def distinct_labels(labels: Any) -> Labels:
+    """The labels that there are, ascending, on the host; see `maths.labels.distinct`."""
+    return backend_for(labels).labels.distinct(labels)
+
+
+def codes_among(labels: Any, names: Labels) -> Any:
+    """The number of each label among names, on the device of the labels or on the host; see
+    `maths.labels.codes_among`."""
+    return backend_for(labels).labels.codes_among(labels, names)
 
 
 def group_cuts(
@@ -412,16 +452,32 @@ def _in_groups(
     n_nat = np.zeros(n_groups, np.int64)
     for chunk in chunks:
         values, _ = elements_in_order(checked(chunk.values, dtype), dtype)
-        assert chunk.labels is not None
-        codes = codes_of(to_host(chunk.labels).reshape(-1))
-        if chunk.keeps is not None:
-            codes = np.where(to_host(chunk.keeps).reshape(-1), codes, np.int32(-1))
+        codes = _codes(chunk, codes_of)
         if dtype.kind in "mM":
             is_nat = values == np.iinfo(np.int64).min
             n_nat += np.bincount(codes[is_nat & (codes >= 0)], minlength=n_groups)
             codes = np.where(is_nat, np.int32(-1), codes)
-        parts.append((values, like(np.require(codes, np.int32, ["C", "A"]), values)))
+        parts.append((values, _as_codes(codes, values)))
     return parts, n_nat if dtype.kind in "mM" else None
+
+
+def _codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
+    """The number of the group of each element, -1 for those that are left out: where labels and
+    masks are, if that is a CUDA device, else on the host."""
+    labels, keeps = chunk.labels, chunk.keeps
+    assert labels is not None
+    codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
+    if keeps is None:
+        return codes
+    keeps = keeps if is_cupy(codes) else to_host(keeps)
+    return namespace(codes).where(keeps.reshape(-1), codes, np.int32(-1))
+
+
+def _as_codes(codes: Any, values: Any) -> Any:
+    """Codes of the kind of the elements."""
+    if is_cupy(codes):
+        return codes.astype(np.int32, copy=False)
+    return like(np.require(codes, np.int32, ["C", "A"]), values)
 
 
 # --- Lanes in passes, whose reports are on the host -----------------------------------------------

@@ -20,6 +20,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Rank
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
+from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -136,6 +137,15 @@ class LaneKernels(Protocol):
         question: LaneOrder,
     ) -> Any: ...
 
+    def answer_group_lanes(
+        self,
+        chunks: Sequence[Chunk],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        places: Callable[[], Sequence[IntArray]],
+    ) -> Any | None: ...
+
     def answers_and_ends(
         self,
         chunks: Sequence[Chunk],
@@ -169,6 +179,15 @@ class KeptLanes(Protocol):
         axes: tuple[int, ...],
         question: LaneOrder,
     ) -> Any: ...
+
+    def answer_group_lanes(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        places: Callable[[], Sequence[IntArray]],
+    ) -> Any | None: ...
 
     def answers_and_ends(
         self,
@@ -214,6 +233,15 @@ class Groups(Protocol):
     def window_lanes(
         self, parts: Sequence[Part], atoms: Atoms, ranks: RanksOfLanes
     ) -> Lanes | None: ...
+
+
+class LabelKernels(Protocol):
+    """Labels of elements: which there are, on the host, and the number of each among some, where
+    they are or on the host."""
+
+    def distinct(self, labels: Any) -> Labels: ...
+
+    def codes_among(self, labels: Any, names: Labels) -> Any: ...
 
 
 class LaneWeighing(Protocol):
@@ -349,6 +377,7 @@ class Backend:
     lane_weighing: LaneWeighing
     lane_passes: LanePasses
     groups: Groups
+    labels: LabelKernels
     residuals: Residuals
     distances: Distances
     lower_sets: LowerSets

@@ -18,10 +18,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import OrderedHostCandidates
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    Arrays,
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+)
 from dask_gpuselect.maths.envelope import find_brackets
-from dask_gpuselect.maths.finish import order_statistics, unsigned_zero
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 
@@ -191,6 +197,11 @@ class GroupBrackets(Arrays):
     def first_end(self) -> IntArray:
         """Where the ends of each group begin, and where all end."""
         return np.append(np.int64(0), np.cumsum(self.n_ends))
+
+    @property
+    def first_cell(self) -> IntArray:
+        """Where the cells of each group begin."""
+        return np.asarray(np.cumsum(self.n_ends + 1) - self.n_ends - 1)
 
     @property
     def group_of_cell(self) -> IntArray:
@@ -372,35 +383,69 @@ def found_in_groups(
         If a rank lies outside its bracket.
     """
     tally = GroupTally.merge(parts)
-    n_ends, n_cells = len(brackets.ends), len(brackets.wanted)
+    n_cells = len(brackets.wanted)
     inside, equal = (totals(tally.cells, each, n_cells) for each in (tally.inside, tally.equal))
     candidates = by(tally.candidates, tally.of_cells, n_cells)
-    # The last cell of a group and the first of the next are one in the whole.
-    group_of_cell = brackets.group_of_cell
-    is_last = np.append(group_of_cell[1:] != group_of_cell[:-1], np.True_)[:n_cells]
-    of_whole = np.arange(n_cells) - group_of_cell
-    between = totals(of_whole, inside, n_ends + 1)
-    wanted = np.zeros(n_ends + 1, np.bool_)
-    np.logical_or.at(wanted, of_whole, brackets.wanted)
-    equal = equal[~is_last]
-    upto = np.cumsum(between[:-1] + equal)
-    # Places of candidates, and negative numbers for ends: what has a rank is one of both.
-    places = OrderedHostCandidates(np.arange(len(candidates)))
-    n_valid = int(brackets.n_valid.sum())
-    whole = Tally(upto - equal, upto, places, n_valid, 0)
-    at = Brackets(np.arange(-n_ends, 0), wanted)
-    before = np.cumsum(brackets.n_valid) - brackets.n_valid
+    found = located(inside, equal, brackets)
+    if found is None or inside[brackets.wanted].sum() != len(candidates):
+        raise ChunksChangedError(
+            f"the wanted ranks left the brackets that the first load proved. {ADVICE}"
+        )
+    both = np.concatenate([candidates, brackets.ends])  # a negative place counts from the end
+    return lanes_at(found, lambda places: both[places], brackets)
+
+
+def located(
+    inside: IntArray, equal: IntArray, brackets: GroupBrackets
+) -> tuple[IntArray, IntArray] | None:
+    """Where the lower and the upper elements that are wanted of each group are; None if the
+    brackets do not hold them all.
+
+    Parameters
+    ----------
+    inside, equal : ndarray of int64, shape (n_cells,)
+        How many elements are in each cell, and how many equal its upper end.
+    brackets : GroupBrackets
+
+    Returns
+    -------
+    tuple of 2 ndarray of int64, shape (n_questions, n_groups)
+        Of groups that have elements. Places among all candidates, ordered by cells and values;
+        negative ones are those of ends, counted from the last.
+    """
+    every = np.add.reduceat(inside + equal, brackets.first_cell)
+    if not np.array_equal(every, brackets.n_valid):
+        return None
+    stops = np.stack([inside, equal], axis=1).ravel().cumsum()  # in the order of groups and values
+    held = inside * brackets.wanted
+    # From a rank that is in a cell to the place among the candidates.
+    shift = (held.cumsum() - held) - (stops[::2] - inside)
+    end = np.arange(len(inside)) - brackets.group_of_cell - len(brackets.ends)
     is_some = brackets.n_valid > 0
+    before = (np.cumsum(brackets.n_valid) - brackets.n_valid)[is_some]
+    places = []
+    for ranks in (brackets.lower, brackets.upper):
+        rank = ranks[:, is_some] + before
+        segment = stops.searchsorted(rank, side="right")
+        cell, is_end = segment // 2, segment % 2 == 1
+        if not (is_end | brackets.wanted[cell]).all():
+            return None
+        places.append(np.where(is_end, end[cell], rank + shift[cell]))
+    return places[0], places[1]
 
-    def elements(ranks: IntArray) -> NDArray[Any]:
-        found = np.zeros(ranks.shape, candidates.dtype)
-        place = order_statistics(at, whole, ranks[:, is_some] + before[is_some])
-        both = np.concatenate([candidates, brackets.ends])  # a negative place counts from the end
-        found[:, is_some] = both[place]
-        return unsigned_zero(found).T
 
-    lower = elements(brackets.lower)
-    upper = lower
-    if (brackets.upper != brackets.lower).any():
-        upper = elements(brackets.upper)
+def lanes_at(
+    found: tuple[IntArray, IntArray],
+    elements_at: Callable[[IntArray], NDArray[Any]],
+    brackets: GroupBrackets,
+) -> Lanes:
+    """The elements at places that `located` gives, as of so many lanes."""
+
+    def elements(places: IntArray) -> NDArray[Any]:
+        table = np.zeros((len(places), brackets.n_groups), brackets.ends.dtype)
+        table[:, brackets.n_valid > 0] = elements_at(places)
+        return unsigned_zero(table).T
+
+    lower = elements(found[0])
+    upper = lower if np.array_equal(*found) else elements(found[1])
     return Lanes(lower, upper, brackets.n_valid, brackets.n_missing)

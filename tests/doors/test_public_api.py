@@ -228,7 +228,9 @@ COMPILED = {
     **{
         f"kernels.cuda.{name}": {"cupy"}
         for name in (
+            "groups",
             "kept_lanes",
+            "labels",
             "lanes",
             "sampling",
             "selection",

@@ -16,7 +16,7 @@ from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lanes as whole_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.reference.lanes import lanes_last
+from dask_gpuselect.kernels.reference.lanes import answer_group_lanes, lanes_last
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
@@ -33,6 +33,17 @@ from dask_gpuselect.maths.lane_cuts import (
     pick,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+
+__all__ = [
+    "answer_group_lanes",
+    "answer_lanes",
+    "answers_and_ends",
+    "cuts",
+    "lane_ends",
+    "lanes",
+    "parts_of",
+    "tally",
+]
 
 
 def parts_of(

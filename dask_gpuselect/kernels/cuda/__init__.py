@@ -13,5 +13,6 @@ and one for the host side:
     measures, bitonic          what strategies ask: counts, distances, bins; a network that sorts
     sampling                   arrays in memory: a sample, and the steps after it in one chain
     lanes                      along some of the axes: many lanes at once, by other kernels
+    groups, labels             elements that are in groups, and the labels that say in which
     source.py, launch.py       the kernels' text and sizes; compiling and starting them
 """

@@ -5,7 +5,9 @@ from dataclasses import replace
 from dask_gpuselect.kernels.cuda import (
     bitonic,
     fingerprints,
+    groups,
     kept_lanes,
+    labels,
     lanes,
     lower_sets,
     measures,
@@ -26,6 +28,8 @@ BACKEND = replace(
     bitonic=bitonic,
     kept_lanes=kept_lanes,
     lanes=lanes,
+    groups=groups,
+    labels=labels,
     residuals=residuals,
     lower_sets=lower_sets,
     fingerprints=fingerprints,

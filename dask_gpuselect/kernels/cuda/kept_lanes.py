@@ -6,8 +6,8 @@ on the host, and so are lanes that are taken in parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cupy
@@ -25,7 +25,16 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
 
-__all__ = ["answer_lanes", "answers_and_ends", "cuts", "lane_ends", "lanes", "parts_of", "tally"]
+__all__ = [
+    "answer_group_lanes",
+    "answer_lanes",
+    "answers_and_ends",
+    "cuts",
+    "lane_ends",
+    "lanes",
+    "parts_of",
+    "tally",
+]
 
 
 @advised
@@ -64,6 +73,42 @@ def answers_and_ends(
     n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
+
+
+@advised
+def answer_group_lanes(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    places: Callable[[], Sequence[IntArray]],
+) -> Array | None:
+    """The answers for every group of every lane; see `reference.lanes.answer_group_lanes`.
+
+    Scratch: a copy of every chunk, of four bytes an element or more. None as well where NaN that
+    take part have to be told from what is left out.
+    """
+    wide = _floating(dtype)
+    if wide is None or not sum(chunk.size for chunk in chunks):
+        return None
+    filled = [_filled(chunk, wide) for chunk in chunks]
+    rows = places()
+    among = _AmongFloats(question, np.dtype(filled[0].dtype))
+    answers = whole_lanes.answer_group_lanes(filled, among.wide, axes, among, lambda: rows)
+    if answers is None:
+        return None
+    is_any_none = any(among.noted) or not all(map(len, rows))
+    if (is_any_none or not question.skips_missing) and any(map(_has_missing, chunks)):
+        return None
+    if is_any_none:
+        none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
+        question.lane_answer(Lanes(nothing, nothing, none, none))  # tells, or raises
+    return answers.astype(question.dtype, copy=False)
+
+
+def _has_missing(chunk: Accompanied) -> bool:
+    """Whether an element that takes part is NaN."""
+    return chunk.dtype.kind == "f" and bool((_keeps(chunk) & cupy.isnan(chunk.values)).any())
 
 
 def _floating(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -147,10 +192,12 @@ def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
 
 @dataclass(frozen=True)
 class _AmongFloats:
-    """A question about lanes, asked of floats: NaN is what is left out, and nothing is told."""
+    """A question about lanes, asked of floats: NaN is what is left out, and nothing is told, but
+    noted whether lanes have no valid element."""
 
     question: LaneOrder
     wide: np.dtype[Any]
+    noted: list[bool] = field(default_factory=list, compare=False)
 
     @property
     def n_answers(self) -> int:
@@ -181,4 +228,5 @@ class _AmongFloats:
         return self.question.lane_values(found)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Nothing: that is told with what is left out."""
+        """Note it: that is told with what is left out."""
+        self.noted.append(is_all_missing)

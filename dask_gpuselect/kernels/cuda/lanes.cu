@@ -222,27 +222,31 @@ constexpr int SURE = KEPT - 4 * RUNS;
 
 // Run RUN_0 of what a thread fetches: rows me, me + GROUP, ...
 template <int RUN_0>
-__device__ __forceinline__ void read_run(const Stack& stack, i64 lane, int me, Word (&words)[RUN]) {
+__device__ __forceinline__ void read_run(
+    const Stack& stack, const Rows& rows, i64 lane, int me, Word (&words)[RUN]
+) {
     constexpr int SURE_HERE = SURE - RUN_0 * RUN;
-    int first = me + RUN_0 * RUN * GROUP, n = (int)stack.n;
+    int first = me + RUN_0 * RUN * GROUP;
     if (stack.n_parts == 1) {
-        Reader<true>(stack, lane).read_words<GROUP, SURE_HERE>(first, n, words);
+        Reader<true>(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
     } else {
-        Reader<false>(stack, lane).read_words<GROUP, SURE_HERE>(first, n, words);
+        Reader<false>(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
     }
 }
 
 // Lanes side by side: the block's threads read rows of the block's lanes.
 template <int RUN_0 = 0>
-__device__ __forceinline__ void fetch_rows(const Stack& stack, i64 first_lane, Key* kept) {
+__device__ __forceinline__ void fetch_rows(
+    const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
+) {
     if constexpr (RUN_0 < RUNS) {
         int slot = threadIdx.x % LANES, row = threadIdx.x / LANES;
         Word words[RUN];
-        read_run<RUN_0>(stack, min(first_lane + slot, stack.n_lanes - 1), row, words);
+        read_run<RUN_0>(stack, rows, min(first_lane + slot, stack.n_lanes - 1), row, words);
         Key* its_kept = kept + RUN_0 * RUN * PITCH + slot * STRIDE + row;
 #pragma unroll
         for (int j = 0; j < RUN; ++j) its_kept[j * PITCH] = words[j];
-        fetch_rows<RUN_0 + 1>(stack, first_lane, kept);
+        fetch_rows<RUN_0 + 1>(stack, rows, first_lane, kept);
     }
 }
 
@@ -260,7 +264,9 @@ __device__ __forceinline__ Word word_in(const Vector& vector, int i) {
 // Lanes one behind the other: a warp's threads read the warp's lanes, several at once if they are
 // short. So many rows or lanes are read one after the other that 16 loads are in flight together.
 template <bool IS_ONE>
-__device__ __forceinline__ void fetch_lanes(const Stack& stack, i64 first_lane, Key* kept) {
+__device__ __forceinline__ void fetch_lanes(
+    const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
+) {
     constexpr int PLACES = (KEPT * GROUP + WORDS - 1) / WORDS;  // of a lane, for vectors
     constexpr int WIDTH = PLACES > 16 ? 32 : PLACES > 8 ? 16 : PLACES > 4 ? 8 : PLACES > 2 ? 4 : 2;
     constexpr int AT_ONCE = 32 / WIDTH, STEPS = (PLACES + WIDTH - 1) / WIDTH;
@@ -269,11 +275,11 @@ __device__ __forceinline__ void fetch_lanes(const Stack& stack, i64 first_lane, 
     constexpr int STEPS_TOGETHER =
         STEPS * LANES_TOGETHER < IN_FLIGHT ? STEPS : IN_FLIGHT / LANES_TOGETHER;
     constexpr int SURE_STEPS = SURE * GROUP / (WIDTH * WORDS);
-    int me = threadIdx.x % WIDTH, n = (int)stack.n;
+    int me = threadIdx.x % WIDTH, n = rows.n;
     int first_slot = threadIdx.x / 32 * (32 / GROUP) + threadIdx.x % 32 / WIDTH;
     i64 lane = first_lane + first_slot;
     int n_left = (int)min(stack.n_lanes - lane, (i64)32);  // of lanes
-    Reader<IS_ONE> read(stack, min(lane, stack.n_lanes - 1));
+    Reader<IS_ONE> read(stack, rows, min(lane, stack.n_lanes - 1));
 #pragma unroll
     for (int first = 0; first < STEPS; first += STEPS_TOGETHER) {
 #pragma unroll 1
@@ -324,7 +330,7 @@ __device__ __forceinline__ void fetch_lanes(const Stack& stack, i64 first_lane, 
 // Sort each run, fetched now if it is not here already.
 template <int RUN_0 = 0>
 __device__ __forceinline__ void sort_runs(
-    const Stack& stack, i64 lane, int me, Key* mine, int (&n_kept)[RUNS]
+    const Stack& stack, const Rows& rows, i64 lane, int me, Key* mine, int (&n_kept)[RUNS]
 ) {
     if constexpr (RUN_0 < RUNS) {
         constexpr int SURE_HERE = SURE - RUN_0 * RUN;
@@ -334,9 +340,9 @@ __device__ __forceinline__ void sort_runs(
 #pragma unroll
             for (int j = 0; j < RUN; ++j) words[j] = (Word)run_kept[j * PITCH];
         } else {
-            read_run<RUN_0>(stack, lane, me, words);
+            read_run<RUN_0>(stack, rows, lane, me, words);
         }
-        int n_left = (int)stack.n - me - RUN_0 * RUN * GROUP;
+        int n_left = rows.n - me - RUN_0 * RUN * GROUP;
         Key keys[RUN];
 #pragma unroll
         for (int j = 0; j < RUN; ++j) {
@@ -347,24 +353,26 @@ __device__ __forceinline__ void sort_runs(
 #pragma unroll
         for (int j = 0; j < RUN; ++j) run_kept[j * PITCH] = keys[j];
         n_kept[RUN_0] = min(max((n_left + GROUP - 1) / GROUP, 0), RUN);
-        sort_runs<RUN_0 + 1>(stack, lane, me, mine, n_kept);
+        sort_runs<RUN_0 + 1>(stack, rows, lane, me, mine, n_kept);
     }
 }
 
 // Fill the block's part of shared memory with the lanes from this one on, each run sorted. Returns
 // through n_kept how many keys of each of the thread's runs are elements.
 __device__ __forceinline__ void fetch(
-    const Stack& stack, i64 first_lane, const Group& group, Key* kept, Key* mine, int (&n_kept)[RUNS]
+    const Stack& stack, const Rows& rows, i64 first_lane, const Group& group, Key* kept, Key* mine,
+    int (&n_kept)[RUNS]
 ) {
     if constexpr (STAGED && SIDE_BY_SIDE) {
-        fetch_rows(stack, first_lane, kept);
+        fetch_rows(stack, rows, first_lane, kept);
         __syncthreads();
     } else if constexpr (STAGED) {
-        if (stack.n_parts == 1) fetch_lanes<true>(stack, first_lane, kept);
-        else fetch_lanes<false>(stack, first_lane, kept);
+        if (stack.n_parts == 1) fetch_lanes<true>(stack, rows, first_lane, kept);
+        else fetch_lanes<false>(stack, rows, first_lane, kept);
         __syncwarp();
     }
-    sort_runs(stack, min(first_lane + group.slot, stack.n_lanes - 1), group.me, mine, n_kept);
+    i64 lane = min(first_lane + group.slot, stack.n_lanes - 1);
+    sort_runs(stack, rows, lane, group.me, mine, n_kept);
 }
 
 // --- Selecting ------------------------------------------------------------------------------------
@@ -507,10 +515,20 @@ __device__ __forceinline__ void select_keys(
     }
 }
 
+// Some lists of rows; each makes lanes of its own.
+struct Lists {
+    const int* rows;   // list by list
+    const int4* each;  // where a list begins, how many rows it has, and its number among all
+    i64 n, n_all;      // of those that are looked at now, and of all that have answers
+};
+
 // Shared memory: the keys that are kept; for each group the few at its end and its sums.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
-    const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted, Answer* answers,
-    Flags* flags
+    const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
+#if LISTED
+    const __grid_constant__ Lists lists,
+#endif
+    Answer* answers, Flags* flags
 ) {
     extern __shared__ u64 memory[];
     Key* kept = (Key*)memory;
@@ -522,11 +540,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     Group group = {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
     Key* mine = kept + slot * STRIDE + me;
     i64 n_lanes = stack.n_lanes;
-    u32 n = (u32)stack.n;
-    for (i64 first_lane = (i64)blockIdx.x * LANES; first_lane < n_lanes;
-         first_lane += (i64)gridDim.x * LANES) {
+#if LISTED
+    // The lists of the same lanes one after the other, for the cache: lists may have neighbouring
+    // rows, or rows in common.
+    i64 n_tiles = (n_lanes + LANES - 1) / LANES * lists.n, stride = lists.n_all * n_lanes;
+#else
+    i64 n_tiles = (n_lanes + LANES - 1) / LANES, stride = n_lanes;
+    Rows rows = {(int)stack.n};
+#endif
+    for (i64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+#if LISTED
+        int4 list = __ldg(lists.each + tile % lists.n);
+        Rows rows = {list.y, lists.rows + list.x};
+        i64 first_lane = tile / lists.n * LANES;
+        Answer* its_answers = answers + list.z * n_lanes;
+#else
+        i64 first_lane = tile * LANES;
+        Answer* its_answers = answers;
+#endif
+        u32 n = (u32)rows.n;
         int n_kept[RUNS];
-        fetch(stack, first_lane, group, kept, mine, n_kept);
+        fetch(stack, rows, first_lane, group, kept, mine, n_kept);
         i64 lane = first_lane + slot;
         u32 n_valid = n;
         if (KIND == FLOATING) {
@@ -569,7 +603,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
             }
             int a = group.mate();
             if (me < n_some && lane < n_lanes) {
-                answers[(start + a) * n_lanes + lane] =
+                its_answers[(start + a) * stride + lane] =
                     none ? no_answer()
                          : mixed(lower, upper, wanted.weights[entry + a], wanted.mixes, flags);
             }

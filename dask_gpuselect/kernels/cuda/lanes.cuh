@@ -4,7 +4,7 @@
 // as many more chunks as its column has.
 //
 // Defined before this text, beside those of elements.cuh: ANSWER (0: an element; 16, 32, 64: a float
-// of so many bits).
+// of so many bits), and LISTED (1: a lane is some of the rows, by a list of them; 0: all rows).
 
 
 struct Part {
@@ -17,6 +17,17 @@ struct Stack {
     Part parts[MOST_PARTS];
     i64 n_parts, n, n_inner, n_lanes;
     i64 one;  // 1
+};
+
+// Which rows a lane has, ascending.
+struct Rows {
+    int n;
+#if LISTED
+    const int* list;
+    __device__ __forceinline__ int operator[](int row) const { return __ldg(list + row); }
+#else
+    __device__ __forceinline__ int operator[](int row) const { return row; }
+#endif
 };
 
 // What is wanted of a lane with v valid elements is in row v - first_v of these tables.
@@ -122,11 +133,13 @@ __device__ __forceinline__ Key key_or_absent(Word word) {
 template <bool IS_ONE>
 struct Reader {
     const Stack& stack;
+    const Rows rows;
     i64 o, i, step;  // step: bytes from row to row
     const char* row_0;
     int part, stop;
 
-    __device__ __forceinline__ Reader(const Stack& stack, i64 lane) : stack(stack) {
+    __device__ __forceinline__ Reader(const Stack& stack, const Rows& rows, i64 lane)
+        : stack(stack), rows(rows) {
         i64 n_inner = stack.n_inner;
         if (n_inner == 1) {
             o = lane, i = 0;
@@ -147,8 +160,9 @@ struct Reader {
         row_0 = (const char*)(p.data + o * p.outer + i * p.inner - start * p.row);
     }
 
-    // Where a row is.
+    // Where a row of the lane is.
     __device__ __forceinline__ const char* at(int row) {
+        row = rows[row];
         if (!IS_ONE) {
             while (row >= stop) enter(part + 1);
         }
@@ -158,15 +172,15 @@ struct Reader {
     // Rows first, first + EACH, ..., all of which there are before the SURE-th and some behind. Of others
     // nothing.
     template <int EACH, int SURE, int N>
-    __device__ __forceinline__ void read_words(int first, int n, Word (&words)[N]) {
+    __device__ __forceinline__ void read_words(int first, Word (&words)[N]) {
         const char* start = row_0 + first * step;
         i64 jump = EACH * step;
 #pragma unroll
         for (int j = 0; j < N; ++j) {
             int row = first + j * EACH;
             words[j] = 0;
-            if (j < SURE || row < n) {
-                words[j] = __ldg((const Word*)(IS_ONE ? start + j * jump : at(row)));
+            if (j < SURE || row < rows.n) {
+                words[j] = __ldg((const Word*)(IS_ONE && !LISTED ? start + j * jump : at(row)));
             }
         }
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -16,10 +16,12 @@ from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shar
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 
 __all__ = [
+    "answer_group_lanes",
     "answer_lanes",
     "answers_and_ends",
     "deviations",
@@ -65,21 +67,94 @@ def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
     stack = _stack(parts, n)
     if n >= 1 << 31:
         return None
-    tables = _tables(question, n, dtype.kind == "f", cupy.cuda.Device().id)
-    wanted = np.zeros((), source.WANTED)
-    wanted["ranks"], wanted["weights"] = (table.data.ptr for table in tables)
-    wanted["first_v"] = 0 if dtype.kind == "f" else n
-    wanted["n_answers"] = question.n_answers
-    wanted["mixes"], wanted["skips_missing"] = question.mixes, question.skips_missing
-    n_lanes = int(stack["n_lanes"])
-    answers = cupy.empty((question.n_answers, n_lanes), question.dtype)
+    first_v = 0 if dtype.kind == "f" else n
+    tables = _tables(question, first_v, n, cupy.cuda.Device().id)
+    answers = cupy.empty((question.n_answers, int(stack["n_lanes"])), question.dtype)
     flags = cupy.zeros(2, np.uint32)
-    _start(dtype, stack, wanted, answers, flags, question)
+    _start(dtype, stack, _wanted(question, first_v, tables), answers, flags, question)
+    return answers if _is_told(question, flags) else None
+
+
+def _is_told(question: LaneOrder, flags: Array) -> bool:
+    """Whether the answers are right, with warnings of lanes that have none."""
     all_missing, too_wide = flags.get().tolist()
-    if too_wide:
+    if not too_wide:
+        question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
+    return not too_wide
+
+
+@advised
+def answer_group_lanes(
+    chunks: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    places: Callable[[], Sequence[IntArray]],
+) -> Array | None:
+    """The answers for every group of every lane, on the chunks' device; see
+    `reference.lanes.answer_group_lanes`.
+
+    Notes
+    -----
+    A launch for all groups that have about as many elements. None where `answer_lanes` would not
+    read lanes once, and for integers beyond 2**53 that are to be mixed.
+    """
+    if not sum(chunk.size for chunk in chunks):
         return None
-    question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
+    parts = _parts([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
+    dtype = np.dtype(parts[0].chunk.dtype)
+    n = sum(part.shape[1] for part in parts)
+    stack, rows = _stack(parts, n), places()
+    sizes = np.array([len(each) for each in rows], np.int64)
+    starts = _for_kernels(dtype, sizes, side_by_side=bool(stack["n_inner"] > 1))
+    if starts is None or max(n, int(sizes.sum())) >= 1 << 31:
+        return None
+    answers = cupy.empty((question.n_answers, len(rows), int(stack["n_lanes"])), question.dtype)
+    flags = cupy.zeros(2, np.uint32)
+    tables = _tables(question, 0, int(sizes.max()), cupy.cuda.Device().id)
+    wanted = _wanted(question, 0, tables)
+    # Where each list begins, how many rows it has and its number; those of a kernel together.
+    told = np.zeros((len(rows), 4), np.int32)
+    told[:, 0], told[:, 1], told[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
+    order = np.concatenate([numbers for _, numbers in starts])
+    words = told[order].ravel(), np.concatenate(rows).astype(np.int32)
+    on_device, done = cupy.asarray(np.concatenate(words)), 0
+    lists = np.zeros((), source.LISTS)
+    lists["rows"] = on_device.data.ptr + told[order].nbytes
+    lists["n_all"] = len(rows)
+    for kernel, numbers in starts:
+        lists["each"] = on_device.data.ptr + done * told[0].nbytes
+        lists["n"] = len(numbers)
+        done += len(numbers)
+        arguments = *map(_as_bytes, (stack, wanted, lists)), answers, flags
+        n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes) * len(numbers)
+        _launch(dtype, kernel, arguments, n_tiles, question, source.LISTED)
+    if not _is_told(question, flags):
+        return None
+    empty = np.flatnonzero(sizes == 0)
+    if len(empty):
+        none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
+        answers[:, empty] = cupy.asarray(question.lane_answer(Lanes(nothing, nothing, none, none)))[
+            ..., None
+        ]
     return answers
+
+
+def _for_kernels(
+    dtype: np.dtype[Any], sizes: IntArray, *, side_by_side: bool
+) -> list[tuple[source.LaneKernel, IntArray]] | None:
+    """The kernels for lanes of some sizes, and which of them each is for; None if some are too long
+    for shared memory."""
+    shared = most_shared(cupy.cuda.Device().id)
+    found: dict[source.LaneKernel, list[int]] = {}
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        kernel = source.lane_kernel(dtype, size, shared, side_by_side=side_by_side)
+        if kernel is None:
+            return None
+        found.setdefault(kernel, []).append(size)
+    return [
+        (kernel, np.flatnonzero(np.isin(sizes, some))) for kernel, some in found.items()
+    ] or None
 
 
 @advised
@@ -115,18 +190,25 @@ def _start(
             n_answers = min(question.n_answers - first, source.MOST_ANSWERS)
             kernel = source.long_lane_kernel(n_answers, side_by_side=side_by_side)
             starts.append((kernel, (np.int32(kernel.lanes), np.int32(first))))
-    answer = 8 * question.dtype.itemsize if question.mixes else 0
     for kernel, how in starts:
-        launch(
-            dtype,
-            kernel.name,
-            kernel.threads,
-            (_as_bytes(stack), _as_bytes(wanted), *how, answers, flags),
-            kernel.shared,
-            # A block for each tile: the device then balances their load.
-            blocks=min(-(-int(stack["n_lanes"]) // kernel.lanes), MOST_BLOCKS),
-            defined=(("ANSWER", answer), *kernel.defined),
-        )
+        arguments = _as_bytes(stack), _as_bytes(wanted), *how, answers, flags
+        _launch(dtype, kernel, arguments, -(-int(stack["n_lanes"]) // kernel.lanes), question)
+
+
+def _launch(
+    dtype: np.dtype[Any],
+    kernel: source.LaneKernel,
+    arguments: tuple[Any, ...],
+    n_tiles: int,
+    question: LaneOrder,
+    more: source.Defined = (),
+) -> None:
+    """Start a kernel with a block for each tile: the device then balances their load."""
+    answer = 8 * question.dtype.itemsize if question.mixes else 0
+    blocks, defined = min(n_tiles, MOST_BLOCKS), (("ANSWER", answer), *more, *kernel.defined)
+    launch(
+        dtype, kernel.name, kernel.threads, arguments, kernel.shared, blocks=blocks, defined=defined
+    )
 
 
 def _as_bytes(record: Any) -> Any:
@@ -204,11 +286,20 @@ def _stack(parts: list[Part], n: int) -> Any:
     return stack
 
 
+def _wanted(question: LaneOrder, first_v: int, tables: tuple[Array, Array]) -> Any:
+    """What is wanted of lanes, by tables of `first_v` valid elements and more."""
+    wanted = np.zeros((), source.WANTED)
+    wanted["ranks"], wanted["weights"] = (table.data.ptr for table in tables)
+    wanted["first_v"], wanted["n_answers"] = first_v, question.n_answers
+    wanted["mixes"], wanted["skips_missing"] = question.mixes, question.skips_missing
+    return wanted
+
+
 # Of one size of lanes, again and again: a float's table has a row for every number that are valid.
 @lru_cache(maxsize=16)
-def _tables(question: LaneOrder, n: int, is_float: bool, device: int) -> tuple[Array, Array]:
-    """Ranks and weights of the answers, on the device; see Wanted of ``lanes.cu``."""
-    counts = np.arange(0 if is_float else n, n + 1)
+def _tables(question: LaneOrder, first_v: int, n: int, device: int) -> tuple[Array, Array]:
+    """Ranks and weights of the answers, on the device; see Wanted of ``lanes.cuh``."""
+    counts = np.arange(first_v, n + 1)
     wanted = question.wanted_of_lanes(np.maximum(counts, 1))
     shape = (question.n_answers, len(counts))
     lower, upper, weight = (np.broadcast_to(values, shape).T for values in wanted)

@@ -64,7 +64,7 @@ template <bool IS_ONE, class Visit>
 __device__ __forceinline__ void visit_rows(
     const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
 ) {
-    Reader<IS_ONE> read(stack, lane);
+    Reader<IS_ONE> read(stack, Rows{(int)stack.n}, lane);
     i64 n = stack.n;
     for (i64 start = 0; start < n; start += AHEAD * step) {
         Word words[AHEAD];

@@ -23,6 +23,9 @@ PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
+GROUPS_THREADS = 512
+GROUPS_HELD = 1024  # counts that a block keeps where not all are in shared memory
+GROUPS_EACH = 8  # elements of groups that a thread looks at before the block gathers
 SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
@@ -99,6 +102,7 @@ FILES = {
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
     "weigh": "weighing.cu",
+    "groups": "groups.cu",
     "locate": "candidates.cu",
     "select": "candidates.cu",
     "survey": "candidates.cu",
@@ -124,6 +128,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "KIND": KINDS[dtype.kind],
         "KEEPS": 0,
         "WHOLE": 0,
+        "LISTED": 0,
         "NARROW": 0,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
@@ -179,6 +184,13 @@ def once_memory(n_ends: int) -> int:
     """Bytes for a block of `weigh_once`: what its threads sum and stage, and the ends."""
     n_segments = 2 * n_ends + 1
     return 20 * ONCE_THREADS * n_segments + ONCE_THREADS // 32 * WARP_STAGE * 16 + 8 * n_ends + 16
+
+
+def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int) -> int:
+    """Bytes for a block of `groups_tally_shared`: ends, where those of groups begin, and counts."""
+    n_cells = n_ends + n_groups
+    own = n_ends * key_size(dtype) + 4 * (n_groups + 1 + 2 * n_cells + n_groups) + n_cells
+    return -(-own // 1024) * 1024  # not a preparation of the kernel for every number
 
 
 def select_memory(n_ranks: int) -> int:
@@ -278,6 +290,10 @@ WANTED = np.dtype(
         ("padding", "i4"),
     ]
 )
+
+LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
+LISTED: Defined = (("LISTED", 1),)
+"""For lanes that are some of the rows."""
 
 
 class LaneKernel(NamedTuple):

@@ -6,7 +6,7 @@ their codes: those of chunks, as `Selection.elements_of` gives them. All reports
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,15 +87,30 @@ def elements_of_sorted(
     ordered: NDArray[Any], n_valid: IntArray, n_missing: IntArray, ranks: RanksOfLanes
 ) -> Lanes:
     """The elements of some ranks in every group, by those of all groups in order."""
-    starts = np.cumsum(n_valid) - n_valid
-    pairs = ranks(np.maximum(n_valid, 1))
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
+    places = places_of_ranks(n_valid, ranks)
+    return elements_of_places(places, padded.__getitem__, n_valid, n_missing)
+
+
+def places_of_ranks(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
+    """Where the lower and the upper elements of each group are among those of all groups in order,
+    shapes ``(n_questions, n_groups)``; any place there is for a group without elements."""
+    starts, last = np.cumsum(n_valid) - n_valid, max(int(n_valid.sum()) - 1, 0)
     lower, upper = (
-        padded[
-            np.minimum(np.broadcast_to(rank, (len(rank), len(starts))) + starts, len(padded) - 1)
-        ]
-        for rank in pairs
+        np.minimum(np.broadcast_to(rank, (len(rank), len(starts))) + starts, last)
+        for rank in ranks(np.maximum(n_valid, 1))
     )
+    return lower, upper
+
+
+def elements_of_places(
+    places: tuple[IntArray, IntArray],
+    elements_at: Callable[[IntArray], NDArray[Any]],
+    n_valid: IntArray,
+    n_missing: IntArray,
+) -> Lanes:
+    """The lower and upper elements of every group, as of so many lanes."""
+    lower, upper = map(elements_at, places)
     return Lanes(lower.T, upper.T, n_valid, n_missing)
 
 

@@ -75,6 +75,26 @@ def answer_lanes(
     return like(answer, chunks[0])
 
 
+def answer_group_lanes(
+    chunks: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    places: Callable[[], Sequence[IntArray]],
+) -> Array | None:
+    """The answers for every group of every lane, ``(n_answers, n_groups, n_lanes)``, of the chunks'
+    kind; None where it is as fast to ask `answer_lanes` about one group after the other.
+
+    Parameters
+    ----------
+    chunks, dtype, axes, question
+        As for `answer_lanes`.
+    places : callable
+        Gives for each group where its elements are in every lane, ascending.
+    """
+    return None
+
+
 def answers_and_ends(
     chunks: Sequence[Array],
     dtype: np.dtype[Any],

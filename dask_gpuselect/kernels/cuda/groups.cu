@@ -1,0 +1,214 @@
+// Elements of groups: as keys that order them by group, and counted at the ends of their group.
+//
+// `codes` are the number of the group of each element, negative for none.
+
+// Elements as keys that order by group, then by value: of up to 32 bits with the group in the upper
+// half, of 64 bits with the groups beside them. Those that are missing come behind all others, by
+// group, and behind these what is in no group. Of n elements all, or as many as `size` says, of even
+// stretches one each.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
+    const Word* values, const int* codes, i64 n, i64 size, int n_groups, u64* keys, u32* groups
+) {
+    i64 step = (i64)gridDim.x * GROUPS_THREADS;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < size; i += step) {
+        i64 place = size == n ? i : sampled_place(i, size, n);
+        Word word = values[place];
+        int code = codes[place];
+        u32 group = is_missing(value_of(word)) ? (u32)n_groups + (u32)code : (u32)code;
+        if (code < 0) group = 2 * (u32)n_groups;
+#if BITS == 64
+        keys[i] = key_of(word);
+        groups[i] = group;
+#else
+        keys[i] = (u64)group << 32 | key_of(word);
+#endif
+    }
+}
+
+// Pivots of runs: of each, which begins at its `start`, as many as `first` says, evenly between its
+// least and its largest key. The key, how many of the run are below it and up to it, and whether it is
+// another than the one before. A thread for each; `start` and `first` say where all end, too.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
+    const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* found, i64* below,
+    i64* upto, unsigned char* is_new
+) {
+    i64 step = (i64)gridDim.x * GROUPS_THREADS;
+    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
+        int run = 0, last_run = n_runs - 1;  // the last that begins at this pivot or before
+        while (run < last_run) {
+            int middle = run + (last_run - run + 1) / 2;
+            if (first[middle] <= i) run = middle; else last_run = middle - 1;
+        }
+        i64 begin = start[run], end = start[run + 1], number = i - first[run];
+        i64 steps = max(first[run + 1] - first[run] - 1, (i64)1);
+        i64 whole = (end - begin - 1) / steps, rest = (end - begin - 1) % steps;
+        i64 place = begin + number * whole + number * rest / steps;
+        u64 key = keys[place];
+        i64 low = begin, high = place;  // the first that equals it
+        while (low < high) {
+            i64 middle = (low + high) / 2;
+            if (keys[middle] < key) low = middle + 1; else high = middle;
+        }
+        i64 behind = place + 1;  // the first above
+        while (behind < end) {
+            i64 middle = (behind + end) / 2;
+            if (keys[middle] <= key) behind = middle + 1; else end = middle;
+        }
+        found[i] = key, below[i] = low - begin, upto[i] = behind - begin;
+        i64 before = begin + (number - 1) * whole + (number - 1) * rest / steps;
+        is_new[i] = number == 0 || before < low;
+    }
+}
+
+// --- Counting at ends -----------------------------------------------------------------------------
+
+// Counts in shared memory.
+struct OwnCounts {
+    u32* counts;
+    __device__ __forceinline__ void add(i64 place) { atomicAdd(counts + place, 1u); }
+};
+
+// Counts in device memory. A group may have nearly all elements, and additions to one place wait for
+// each other: the block keeps some places, those that come first, in shared memory.
+struct CachedCounts {
+    u64* counts;
+    i64* held;  // the places, or -1
+    u32* own;
+    __device__ __forceinline__ void add(i64 place) {
+        int slot = (int)(place % GROUPS_HELD);
+        i64 its = ((volatile i64*)held)[slot];
+        if (its < 0) {
+            its = (i64)atomicCAS((u64*)held + slot, ~(u64)0, (u64)place);
+            if (its < 0) its = place;
+        }
+        if (its == place) atomicAdd(own + slot, 1u); else atomicAdd(counts + place, (u64)1);
+    }
+};
+
+// The sum of those of the threads of a warp up to this one.
+__device__ __forceinline__ u32 sum_upto(u32 value) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        u32 lower = __shfl_up_sync(ALL_LANES, value, step);
+        if (lane >= step) value += lower;
+    }
+    return value;
+}
+
+// A group of k ends has k + 1 cells: before, between and behind them, and `first` says where its ends
+// begin. `totals` has the number of candidates; how many elements are in each cell and how many equal
+// its upper end; and how many of each group are missing. The candidates, of the wanted cells, are keys
+// with the cell in the upper half, or with the cells beside them, in any order.
+template <class Counts>
+__device__ __forceinline__ void tally_groups(
+    const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
+    const unsigned char* wanted, i64 n_cells, u64* totals, Counts counts, u64* taken, u32* cells,
+    u64 room
+) {
+    constexpr int N_WARPS = GROUPS_THREADS / 32;
+    constexpr i64 TILE = GROUPS_THREADS * GROUPS_EACH;
+    __shared__ u32 before_warp[N_WARPS];
+    __shared__ u64 begin;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (i64 start = blockIdx.x * TILE; start < n; start += gridDim.x * TILE) {
+        Word words[GROUPS_EACH];
+        int group[GROUPS_EACH], cell[GROUPS_EACH];
+        Key keys[GROUPS_EACH];
+        u32 takes = 0;
+#pragma unroll
+        for (int k = 0; k < GROUPS_EACH; ++k) {
+            i64 i = start + k * GROUPS_THREADS + threadIdx.x;
+            words[k] = i < n ? __ldcs(values + i) : Word(0);
+            group[k] = i < n ? __ldcs(codes + i) : -1;
+        }
+#pragma unroll
+        for (int k = 0; k < GROUPS_EACH; ++k) {
+            keys[k] = key_of(words[k]);
+            bool is_some = group[k] >= 0, is_valid = !is_missing(value_of(words[k]));
+            i64 place = 2 * n_cells + group[k];
+            if (is_some && is_valid) {
+                int end = first[group[k]], stop = first[group[k] + 1], last = stop;
+                while (end < last) {
+                    int middle = (end + last) / 2;
+                    if (ends[middle] < keys[k]) end = middle + 1; else last = middle;
+                }
+                bool is_end = end < stop && ends[end] == keys[k];
+                cell[k] = end + group[k];
+                place = 2 * (i64)cell[k] + is_end;
+                if (!is_end && wanted[cell[k]]) takes |= 1u << k;
+            }
+            if (is_some) counts.add(place);
+        }
+        u32 upto = sum_upto(__popc(takes));
+        if (lane == 31) before_warp[warp] = upto;
+        if (!__syncthreads_or((int)takes)) continue;
+        if (warp == 0) {
+            u32 own = lane < N_WARPS ? before_warp[lane] : 0, all = sum_upto(own);
+            if (lane < N_WARPS) before_warp[lane] = all - own;
+            if (lane == 31) begin = atomicAdd(totals, (u64)all);
+        }
+        __syncthreads();
+        u64 at = begin + before_warp[warp] + upto - __popc(takes);
+#pragma unroll
+        for (int k = 0; k < GROUPS_EACH; ++k) {
+            if (!(takes >> k & 1)) continue;
+            if (at < room) {
+#if BITS == 64
+                taken[at] = keys[k], cells[at] = (u32)cell[k];
+#else
+                taken[at] = (u64)(u32)cell[k] << 32 | keys[k];
+#endif
+            }
+            ++at;
+        }
+        __syncthreads();  // before others write to `begin`
+    }
+}
+
+// With the tables, and counts of a block's own, in shared memory.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally_shared(
+    const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
+    const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
+    u64 room
+) {
+    extern __shared__ u64 memory[];
+    int n_cells = n_ends + n_groups, n_counts = 2 * n_cells + n_groups;
+    Key* own_ends = (Key*)memory;
+    int* own_first = (int*)(own_ends + n_ends);
+    u32* counts = (u32*)(own_first + n_groups + 1);
+    unsigned char* own_wanted = (unsigned char*)(counts + n_counts);
+    for (int i = threadIdx.x; i < n_ends; i += GROUPS_THREADS) own_ends[i] = ends[i];
+    for (int i = threadIdx.x; i <= n_groups; i += GROUPS_THREADS) own_first[i] = first[i];
+    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) counts[i] = 0;
+    for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
+    __syncthreads();
+    tally_groups(
+        values, codes, n, own_ends, own_first, own_wanted, n_cells, totals, OwnCounts{counts}, taken,
+        cells, room
+    );
+    __syncthreads();
+    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) {
+        if (counts[i]) atomicAdd(totals + 1 + i, (u64)counts[i]);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
+    const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
+    const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
+    u64 room
+) {
+    __shared__ i64 held[GROUPS_HELD];
+    __shared__ u32 own[GROUPS_HELD];
+    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
+    __syncthreads();
+    tally_groups(
+        values, codes, n, ends, first, wanted, (i64)n_ends + n_groups, totals,
+        CachedCounts{totals + 1, held, own}, taken, cells, room
+    );
+    __syncthreads();
+    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
+        if (own[i]) atomicAdd(totals + 1 + held[i], (u64)own[i]);
+    }
+}

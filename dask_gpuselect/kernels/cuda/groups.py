@@ -1,0 +1,274 @@
+"""Elements of groups in CuPy chunks: the host side of ``groups.cu``. See `reference.groups`.
+
+Elements and codes stay on the device. Those of all groups are brought in order by one radix sort,
+of keys that have the group before the value; where few of them are wanted, a sample guesses
+brackets, and only what is in these is sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import GROUPS_THREADS, STATIC, groups_memory
+from dask_gpuselect.kernels.reference.groups import (
+    elements_of_places,
+    places_of_ranks,
+    sorted_in_groups,
+    window_lanes,
+)
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.group_cuts import (
+    GroupBrackets,
+    GroupCuts,
+    GroupTally,
+    lanes_at,
+    located,
+    pivot_counts,
+)
+from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
+from dask_gpuselect.maths.keys import from_keys, to_keys
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+
+__all__ = ["cuts", "elements", "sorted_in_groups", "tally", "window_lanes"]
+
+Parts = Sequence[tuple[Array, Array]]
+
+# Bytes of fewer elements are sorted as fast, and so many more for each group: of 2**26 float32 the
+# medians of 18 groups take 1.8 ms by a guess and 4.6 by sorting, of 1,000 groups 2.8 and 4.7, of
+# 5,000 groups 6.0 and 5.0; of 2**24 those of 18 groups take 1.6 either way.
+WORTH_GUESSING = 1 << 26
+WORTH_OF_GROUP = 1 << 15
+SLACK = 1.25  # room for candidates, of those that are expected
+FIRST_ROOM = 1 / 4  # the same of brackets that are given, of all elements
+
+
+class Keys(NamedTuple):
+    """Elements as unsigned integers in the order of the elements.
+
+    Parameters
+    ----------
+    keys : array of uint64
+        Of elements of up to 4 bytes with the number of what they are in, in the upper half.
+    numbers : array of uint32 or None
+        The number, for each, of elements of 8 bytes.
+    """
+
+    keys: Array
+    numbers: Array | None
+
+    @classmethod
+    def room(cls, size: int, dtype: np.dtype[Any]) -> Keys:
+        numbers = cupy.empty(size, np.uint32) if dtype.itemsize == 8 else None
+        return cls(cupy.empty(size, np.uint64), numbers)
+
+    def between(self, start: int, stop: int) -> Keys:
+        some = slice(start, stop)
+        return Keys(self.keys[some], None if self.numbers is None else self.numbers[some])
+
+    @property
+    def pointers(self) -> tuple[Array, Any]:
+        return self.keys, np.uint64(0) if self.numbers is None else self.numbers
+
+    def ordered(self) -> Keys:
+        """The same by number, then by value; in place where it can be."""
+        if self.numbers is None:
+            self.keys.sort()
+            return self
+        order = self.keys.argsort()
+        numbers = self.numbers[order]
+        again = numbers.argsort()  # CuPy's only argsort is stable
+        numbers, order = numbers[again], order[again]
+        return Keys(self.keys[order], numbers)
+
+    def stops(self, n: int) -> IntArray:
+        """How many of those in order have a number below 1, 2, ..., n."""
+        if self.numbers is None:
+            wanted = cupy.arange(1, n + 1, dtype=np.uint64) << np.uint64(32)
+            found = cupy.searchsorted(self.keys, wanted)
+        else:
+            found = cupy.searchsorted(self.numbers, cupy.arange(1, n + 1, dtype=np.uint32))
+        return np.asarray(found.get(), np.int64)
+
+    def elements_at(self, places: IntArray, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Elements on the host."""
+        if not self.keys.size:
+            return np.zeros(places.shape, dtype)
+        found = self.keys.take(cupy.asarray(places.ravel())).get()
+        return from_keys(found, dtype).reshape(places.shape)
+
+    def on_host(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Elements, and the number of each."""
+        keys = self.keys.get()
+        numbers = keys >> np.uint64(32) if self.numbers is None else self.numbers.get()
+        return from_keys(keys, dtype), numbers.astype(np.int32)
+
+
+@advised
+def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
+    """See `reference.groups.cuts`. Scratch: 8 bytes for each element, and as much again to sort
+    them."""
+    parts, dtype = _ready(parts), _dtype(parts)
+    keys, n_valid, n_missing = _in_groups(parts, n_groups)
+    groups = np.flatnonzero(n_valid + n_missing)
+    n = n_valid[groups]
+    stops = np.cumsum(np.stack([n, pivot_counts(n, share)]), axis=1)
+    start, first = cupy.asarray(np.pad(stops, ((0, 0), (1, 0))))
+    n_pivots = int(stops[1, -1]) if len(groups) else 0
+    found, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
+    if n_pivots:
+        sides = np.int32(len(groups)), np.int64(n_pivots)
+        arguments = (keys.keys, start, first, *sides, *found, is_new)
+        launch(dtype, "groups_pivots", GROUPS_THREADS, arguments)
+    del keys
+    key, below, upto = (each[is_new].get() for each in found)
+    so_far = cupy.zeros(n_pivots + 1, np.int64)
+    so_far[1:] = cupy.cumsum(is_new, dtype=np.int64)
+    sizes = np.diff(so_far[first].get())
+    pivots = from_keys(key.view(np.uint64), dtype)
+    return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], pivots, below, upto)
+
+
+@advised
+def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
+    """See `reference.groups.tally`. Reads elements and codes once, or twice where more than a
+    quarter of all are candidates."""
+    parts, n = _ready(parts), sum(values.size for values, _ in parts)
+    found = _tallied(parts, brackets, int(FIRST_ROOM * n) + 1)
+    if found.candidates is None:
+        found = _tallied(parts, brackets, found.n_candidates)
+    assert found.candidates is not None
+    return GroupTally.of_counts(found.counts, *found.candidates.on_host(_dtype(parts)))
+
+
+@advised
+def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
+    """See `reference.groups.elements`.
+
+    Notes
+    -----
+    Reads elements and codes once, and sorts a sample and what is in brackets that it guesses.
+    Where that is as much as all elements, or a guess fails, it sorts all of them.
+    """
+    parts = _ready(parts)
+    found = _by_guess(parts, n_groups, ranks)
+    if found is not None:
+        return found
+    keys, n_valid, n_missing = _in_groups(parts, n_groups)
+    places = places_of_ranks(n_valid, ranks)
+    look = partial(keys.elements_at, dtype=_dtype(parts))
+    return elements_of_places(places, look, n_valid, n_missing)
+
+
+def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
+    """The elements by brackets that a sample guesses; None if these would not pay, or fail."""
+    n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
+    n_answers = len(ranks(np.ones(1, np.int64))[0])
+    size, expected = sample_size(n, n_groups, n_answers)
+    # Of so many groups that the tally's tables are not in shared memory all is sorted as fast.
+    memory = groups_memory(dtype, n_groups, 2 * n_answers * n_groups)
+    is_few = memory + STATIC <= most_shared(cupy.cuda.Device().id)
+    is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
+    if not (n_answers and is_few and is_worth and size + expected <= n // 2):
+        return None
+    sample, n_valid, _ = _in_groups(parts, n_groups, size / n)
+    look = partial(sample.elements_at, dtype=dtype)
+    guessed = guess_group_brackets(n_valid, ranks, look)
+    del sample, look
+    found = _tallied(parts, guessed, min(int(SLACK * expected), n) + 1)
+    if found.candidates is None:
+        return None
+    every = np.add.reduceat(found.counts.sum(axis=1), guessed.first_cell)
+    lower, upper = (
+        np.broadcast_to(each, (n_answers, n_groups)) for each in ranks(np.maximum(every, 1))
+    )
+    brackets = replace(guessed, lower=lower, upper=upper, n_valid=every, n_missing=found.n_missing)
+    places = located(found.counts[:, 0], found.counts[:, 1], brackets)
+    if places is None:
+        return None
+    candidates = found.candidates.ordered()
+
+    def elements_at(places: IntArray) -> NDArray[Any]:
+        is_end = places < 0
+        table = np.empty(places.shape, dtype)
+        table[is_end] = brackets.ends[places[is_end]]
+        table[~is_end] = candidates.elements_at(places[~is_end], dtype)
+        return table
+
+    return lanes_at(places, elements_at, brackets)
+
+
+def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:
+    """The elements of some parts, or a sample, group by group and each group's ascending, and
+    behind these others; and of each group how many are valid, and how many are missing."""
+    dtype = _dtype(parts)
+    sizes = [int(np.ceil(values.size * rate)) for values, _ in parts]
+    keys, stop = Keys.room(sum(sizes), dtype), 0
+    for (values, codes), size in zip(parts, sizes, strict=True):
+        start, stop = stop, stop + size
+        if size:
+            sides = np.int64(values.size), np.int64(size), np.int32(n_groups)
+            arguments = (values, codes, *sides, *keys.between(start, stop).pointers)
+            launch(dtype, "groups_keys", GROUPS_THREADS, arguments)
+    keys = keys.ordered()
+    counts = np.diff(keys.stops(2 * n_groups), prepend=0)
+    return keys, counts[:n_groups], counts[n_groups:]
+
+
+class Tallied(NamedTuple):
+    """What is counted at brackets.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (n_cells, 2)
+        How many elements are in each cell, and how many equal its upper end.
+    n_missing : ndarray of int64, shape (n_groups,)
+    n_candidates : int
+    candidates : Keys or None
+        In any order, with their cells as numbers; None if there was no room for all.
+    """
+
+    counts: IntArray
+    n_missing: IntArray
+    n_candidates: int
+    candidates: Keys | None
+
+
+def _tallied(parts: Parts, brackets: GroupBrackets, room: int) -> Tallied:
+    dtype, n_groups, n_ends = _dtype(parts), brackets.n_groups, len(brackets.ends)
+    n_cells = n_ends + n_groups
+    totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
+    taken = Keys.room(room, dtype)
+    ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
+    tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
+    told = (*map(cupy.asarray, tables), np.int32(n_groups), np.int32(n_ends))
+    memory = groups_memory(dtype, n_groups, n_ends)
+    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
+    name, shared = ("groups_tally_shared", memory) if fits else ("groups_tally", 0)
+    for values, codes in parts:
+        if values.size:
+            arguments = (values, codes, np.int64(values.size), *told, totals)
+            more = *taken.pointers, np.uint64(room)
+            launch(dtype, name, GROUPS_THREADS, (*arguments, *more), shared)
+    found = totals.get().view(np.int64)
+    n_candidates = int(found[0])
+    counts = found[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
+    candidates = taken.between(0, n_candidates) if n_candidates <= room else None
+    return Tallied(counts, found[1 + 2 * n_cells :], n_candidates, candidates)
+
+
+def _dtype(parts: Parts) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = parts[0][0].dtype
+    return dtype
+
+
+def _ready(parts: Parts) -> Parts:
+    """Elements and codes as the kernels take them."""
+    return [(cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)) for a, b in parts]

@@ -1,0 +1,70 @@
+"""Labels in CuPy arrays: integers stay on the device, others are looked up on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda.launch import Array, advised
+from dask_gpuselect.kernels.reference import labels as reference
+from dask_gpuselect.maths import labels as labels_
+from dask_gpuselect.maths.labels import Labels
+
+WIDEST = 1 << 26  # numbers of a table
+
+_seen = cupy.ElementwiseKernel(
+    "T label, int64 least",
+    "raw bool flags",
+    """
+    // Writes to one place wait for each other, and reads do not.
+    long long place = (long long)((unsigned long long)label - (unsigned long long)least);
+    if (!flags[place]) flags[place] = true;
+    """,
+    "dask_gpuselect_labels",
+)
+
+_looked_up = cupy.ElementwiseKernel(
+    "T label, raw int32 table, int64 least, int64 size",
+    "int32 code",
+    """
+    // What is above all of int64 is in no table.
+    bool is_some = label < 0 || (unsigned long long)label <= 0x7fffffffffffffffull;
+    unsigned long long place = (unsigned long long)label - (unsigned long long)least;
+    code = is_some && (long long)label >= least && place < (unsigned long long)size
+        ? table[(long long)place] : -1;
+    """,
+    "dask_gpuselect_codes",
+)
+
+
+@advised
+def distinct(labels: Array) -> Labels:
+    """The labels that there are, ascending, on the host; see `reference.labels.distinct`."""
+    if labels.dtype.kind not in "biu" or not labels.size:
+        return reference.distinct(labels)
+    given = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
+    least, largest = (int(each) for each in cupy.stack([given.min(), given.max()]).get())
+    if largest - least >= WIDEST or largest > np.iinfo(np.int64).max:
+        return labels_.distinct(cupy.unique(labels.ravel()).get())
+    flags = cupy.zeros(largest - least + 1, np.bool_)
+    _seen(given, np.int64(least), flags)
+    return (np.flatnonzero(flags.get()) + least).astype(labels.dtype)
+
+
+@advised
+def codes_among(labels: Array, names: Labels) -> Any:
+    """The number of each label, on its device; see `reference.labels.codes_among`. Those that no
+    table holds are looked up on the host, and stay there."""
+    are_integers = labels.dtype.kind in "biu" and names.dtype.kind in "biu"
+    if not (are_integers and names.size and labels.size):
+        return reference.codes_among(labels, names)
+    least, largest = int(names.min()), int(names.max())
+    if largest - least >= WIDEST or largest > np.iinfo(np.int64).max:
+        return reference.codes_among(labels, names)
+    table = np.full(largest - least + 1, -1, np.int32)
+    table[names.astype(np.int64) - least] = np.arange(len(names))
+    given = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
+    sides = np.int64(least), np.int64(len(table))
+    return _looked_up(given, cupy.asarray(table), *sides)

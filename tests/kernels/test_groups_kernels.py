@@ -1,0 +1,320 @@
+"""Elements of groups, and lanes of groups: every kernel does what the reference does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.reference import groups as reference
+from dask_gpuselect.kernels.reference import labels as reference_labels
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, find_group_brackets
+from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.quantiles.questions import Quantiles
+from tests.backends import CUPY, Backend, kernel_module
+from tests.data import normal, uniform
+
+DTYPES = ("f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1")
+MODULES = {"numpy": "cpu", "cupy": "cuda"}
+
+Parts = list[tuple[NDArray[Any], NDArray[np.int32]]]
+
+
+def elements(dtype: str, n: int) -> NDArray[Any]:
+    """With ties, the ends of the dtype, zeros of both signs, denormal numbers and NaN."""
+    random = np.random.default_rng(n)
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        values = normal(n).astype(dtype)
+        tiny = np.finfo(kind).smallest_subnormal
+        odd = np.array([0.0, -0.0, tiny, -tiny, np.inf, -np.inf, np.nan, 1.5], dtype)
+    else:
+        info = np.iinfo(kind)
+        values = random.integers(info.min, info.max, n, dtype, endpoint=True)
+        odd = np.array([info.min, info.max, 0, 1, 3], dtype)
+    is_odd = uniform(n) < 0.4
+    return np.where(is_odd, random.choice(odd, n), values)
+
+
+def codes(n: int, n_groups: int) -> NDArray[np.int32]:
+    """One in eight in no group; half of all in the last but one."""
+    random = np.random.default_rng(n + 1)
+    found = random.integers(-1 if n_groups > 1 else 0, n_groups, n)
+    found[uniform(n) < 0.1] = -1
+    if n_groups > 2:
+        found[random.random(n) < 0.5] = n_groups - 2
+    return found.astype(np.int32)
+
+
+SIZES: dict[str, tuple[int, ...]] = {
+    "nothing": (0,),
+    "one": (1,),
+    "few": (40,),
+    "chunks": (3000, 0, 17, 9001),
+}
+NUMBERS = (1, 2, 50, 4000)
+
+
+def parts_of(dtype: str, sizes: Sequence[int], n_groups: int) -> Parts:
+    n = sum(sizes)
+    ends = np.cumsum(sizes)[:-1]
+    both = np.split(elements(dtype, n), ends), np.split(codes(n, n_groups), ends)
+    return list(zip(*both, strict=True))
+
+
+def three(n: IntArray) -> tuple[IntArray, IntArray]:
+    lower = np.stack([(n - 1) // 4, (n - 1) // 2, n - 1])
+    return lower, np.minimum(lower + 1, n - 1)
+
+
+def of_kind(backend: Backend, parts: Parts) -> Any:
+    return [tuple(map(backend.asarray, part)) for part in parts]
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    for each in fields(wanted):
+        of_both = getattr(found, each.name), getattr(wanted, each.name)
+        assert of_both[0].dtype == of_both[1].dtype, each.name
+        np.testing.assert_array_equal(*of_both, err_msg=each.name)
+
+
+def assert_same_lanes(found: Lanes, wanted: Lanes) -> None:
+    np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
+    np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
+    has = wanted.n_valid > 0
+    np.testing.assert_array_equal(found.lower[has], wanted.lower[has])
+    np.testing.assert_array_equal(found.upper[has], wanted.upper[has])
+
+
+def assert_same_tally(found: GroupTally, wanted: GroupTally) -> None:
+    """Candidates in any order."""
+    for name in ("cells", "inside", "equal"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    orders = [np.lexsort((each.candidates, each.of_cells)) for each in (found, wanted)]
+    for name in ("candidates", "of_cells"):
+        of_both = getattr(found, name), getattr(wanted, name)
+        assert of_both[0].dtype == of_both[1].dtype
+        np.testing.assert_array_equal(of_both[0][orders[0]], of_both[1][orders[1]], err_msg=name)
+
+
+def brackets_of(parts: Parts, n_groups: int) -> GroupBrackets:
+    """As few pivots in many parts leave them."""
+    several = [
+        reference.cuts([(a[i::9], b[i::9]) for a, b in parts], n_groups, 1) for i in range(9)
+    ]
+    return find_group_brackets(several, n_groups, three)
+
+
+@pytest.mark.parametrize("n_groups", NUMBERS)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_in_groups(backend: Backend, dtype: str, sizes: str, n_groups: int) -> None:
+    kernel = kernel_module(MODULES[backend.name], "groups")
+    parts = parts_of(dtype, SIZES[sizes], n_groups)
+    some = of_kind(backend, parts)
+    for share in (1, 40):
+        assert_same(kernel.cuts(some, n_groups, share), reference.cuts(parts, n_groups, share))
+    brackets = brackets_of(parts, n_groups)
+    assert_same_tally(kernel.tally(some, brackets), reference.tally(parts, brackets))
+    wanted = reference.elements(parts, n_groups, three)
+    assert_same_lanes(kernel.elements(some, n_groups, three), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_parts_that_are_strided(backend: Backend, dtype: str) -> None:
+    kernel = kernel_module(MODULES[backend.name], "groups")
+    ((values, of_groups),) = parts_of(dtype, (5000,), 20)
+    some = [(backend.asarray(values)[::3], backend.asarray(of_groups)[::3])]
+    wanted = reference.cuts([(values[::3], of_groups[::3])], 20, 2)
+    assert_same(kernel.cuts(some, 20, 2), wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_groups", [1, 30, 200])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
+def test_guesses(dtype: str, n_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found by brackets of a sample, and where these fail."""
+    from dask_gpuselect.kernels.cuda import groups as cuda
+    from dask_gpuselect.maths import group_guess
+
+    parts = parts_of(dtype, (400_000, 0, 800_000), n_groups)
+    some = of_kind(CUPY, parts)
+    wanted = kernel_module("cpu", "groups").elements(parts, n_groups, three)
+    monkeypatch.setattr(cuda, "WORTH_GUESSING", 0)
+    monkeypatch.setattr(cuda, "WORTH_OF_GROUP", 0)
+    monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 290_000))
+    guessed = cuda._by_guess(some, n_groups, three)
+    assert guessed is not None
+    assert_same_lanes(guessed, wanted)
+    assert_same_lanes(cuda.elements(some, n_groups, three), wanted)
+    if dtype[0] == "f":
+        monkeypatch.setattr(group_guess, "WIDTH", -3)  # nothing but the wrong elements
+        assert cuda._by_guess(some, n_groups, three) is None
+        assert_same_lanes(cuda.elements(some, n_groups, three), wanted)
+    monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 10))  # no room
+    assert cuda._by_guess(some, n_groups, three) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_groups", [40, 60_000])
+@pytest.mark.parametrize("dtype", ["f4", "i8"])
+def test_nearly_all_are_candidates(dtype: str, n_groups: int) -> None:
+    """More than there is room for at first; tables in shared memory, and not."""
+    parts = parts_of(dtype, (100_000, 150_000), n_groups)
+    brackets = brackets_of([(a[:100], b[:100]) for a, b in parts], n_groups)
+    every = GroupBrackets(
+        brackets.ends,
+        brackets.n_ends,
+        np.ones_like(brackets.wanted),
+        *(getattr(brackets, name) for name in ("lower", "upper", "n_valid", "n_missing")),
+    )
+    found = kernel_module("cuda", "groups").tally(of_kind(CUPY, parts), every)
+    assert_same_tally(found, kernel_module("cpu", "groups").tally(parts, every))
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+LABELS: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
+    "numbers": (np.arange(5), np.array([3, 0, 4, 4, 9, -1, 2])),
+    "in another order": (np.array([30, -7, 12]), np.array([12, 12, -7, 0, 30, 31])),
+    "unsigned": (np.array([2**64 - 1, 5], np.uint64), np.array([5, 2**64 - 1, 0], np.uint64)),
+    "negative names": (np.array([-1, 5]), np.array([5, 2**64 - 1, 0], np.uint64)),
+    "far apart": (np.array([-(2**62), 2**62]), np.array([2**62, 0, -(2**62), 1])),
+    "small": (np.array([200, 3], np.uint8), np.array([3, 200, 199, 255], np.uint8)),
+    "beyond": (np.array([300, 3]), np.array([3, 44, 255], np.uint8)),
+    "bools": (np.array([False, True]), np.array([True, False, True])),
+    "floats": (np.array([1.0, 3.0]), np.array([3.0, np.nan, 1.0, 2.0])),
+    "none": (np.array([1, 2]), np.array([], np.int64)),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels(backend: Backend, name: str) -> None:
+    names, labels = LABELS[name]
+    some = backend.asarray(np.tile(labels, (2, 1)))
+    found = kernels.codes_among(some, names)
+    wanted = reference_labels.codes_among(np.tile(labels, (2, 1)), names)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found if isinstance(found, np.ndarray) else found.get(), wanted)
+    ours = kernels.distinct_labels(some)
+    right = reference_labels.distinct(labels)
+    assert isinstance(ours, np.ndarray)
+    assert ours.dtype == right.dtype
+    np.testing.assert_array_equal(ours, right)
+
+
+# --- Lanes ----------------------------------------------------------------------------------------
+
+
+def question(q: tuple[float, ...], dtype: str, *, skips: bool) -> Quantiles:
+    answer = np.dtype(dtype if np.dtype(dtype).kind == "f" else "f8")
+    return Quantiles(q, "linear", skips, np.dtype(dtype), answer)
+
+
+def places_of(n: int) -> dict[str, list[IntArray]]:
+    """Groups of about one size, of all sizes, one without elements; windows that overlap."""
+    numbers = np.arange(n) * 7 % n
+    skewed = np.sort(np.floor(9 * uniform(n) ** 4).astype(int))[np.argsort(uniform(n + 1)[:n])]
+    return {
+        "even": [np.flatnonzero(numbers % 12 == i) for i in range(12)],
+        "many": [np.flatnonzero(np.arange(n) % 100 == i) for i in range(100)],
+        "skewed": [np.flatnonzero(skewed == i) for i in (3, 0, 7, 8, 1, 99)],
+        "windows": [np.arange(i, min(i + 9, n)) for i in range(0, n, 5)],
+        "one": [np.arange(n)],
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("groups", ["even", "many", "skewed", "windows", "one"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i2", "u1", "i8"])
+def test_lanes_of_groups(dtype: str, axis: int, groups: str) -> None:
+    """As lanes of one group after the other, in a chunk and in several."""
+    n = 730
+    shape = [5, 37, 3]
+    shape[axis] = n
+    a = np.asarray(elements(dtype if dtype != "f2" else "f4", int(np.prod(shape))), dtype)
+    a = np.clip(a, -(2**50), 2**50).astype(dtype) if dtype == "i8" else a
+    a = a.reshape(shape)
+    places = places_of(n)[groups]
+    for q, skips in (((0.5,), True), ((0.0, 0.3, 1.0), False)):
+        asked = question(q, dtype, skips=skips)
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+            warnings.simplefilter("ignore", RuntimeWarning)
+            wanted = [
+                kernels.answer_lanes([a.take(each, axis)], a.dtype, (axis,), asked)
+                for each in places
+            ]
+            for cuts in ([], [100, 100, 411]):
+                chunks = [
+                    Accompanied(CUPY.asarray(each), labels=CUPY.asarray(each))
+                    for each in np.split(a, cuts, axis)
+                ]
+                found = kernels.answer_group_lanes(chunks, a.dtype, (axis,), asked, lambda: places)
+                assert found is not None
+                np.testing.assert_array_equal(found.get(), np.stack(wanted, axis=1))
+
+
+@pytest.mark.gpu
+def test_lanes_of_groups_that_no_kernel_takes() -> None:
+    a = np.arange(2.0 * 70_000).reshape(70_000, 2)
+    asked = question((0.5,), "f8", skips=False)
+
+    def find(values: NDArray[Any], places: list[IntArray]) -> Any:
+        chunk = Accompanied(CUPY.asarray(values), labels=CUPY.asarray(values))
+        return kernels.answer_group_lanes([chunk], values.dtype, (0,), asked, lambda: places)
+
+    assert find(a, [np.arange(70_000), np.arange(3)]) is None
+    assert find(a[:0], [np.arange(0)]) is None
+    wide = np.array([[2**60 + 1], [2**60 + 3]])
+    assert find(wide, [np.arange(2)]) is None
+    weighed = Accompanied(CUPY.asarray(a), weights=CUPY.asarray(a), labels=CUPY.asarray(a))
+    every = [np.arange(5)]
+    assert kernels.answer_group_lanes([weighed], a.dtype, (0,), asked, lambda: every) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8"])
+def test_masked_lanes_of_groups(dtype: str, skips: bool) -> None:
+    """As lanes of one group after the other, or not at all: NaN among what takes part is told from
+    what is left out by these."""
+    shape = (100, 4, 9)
+    a = elements(dtype, 3600).reshape(shape)
+    plain = np.nan_to_num(a) if a.dtype.kind == "f" else a
+    keeps = uniform(3600).reshape(shape) < 0.6
+    keeps[:, 2, 3] = False
+    groups = [np.arange(i, 100, 7) for i in range(7)] + [np.arange(0)]
+    asked = question((0.2, 0.5), dtype, skips=skips)
+    for values in (a, plain):
+        for where, some in ((keeps, groups), (np.ones_like(keeps), groups[:-1])):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                wanted = [
+                    kernels.answer_lanes(
+                        [Accompanied(values[each], where[each])], a.dtype, (0,), asked
+                    )
+                    for each in some
+                ]
+                x, y = map(CUPY.asarray, (values, where))
+                chunks = [
+                    Accompanied(x[part], keeps=y[part], labels=x[part])
+                    for part in (slice(0, 30), slice(30, 100))
+                ]
+                found = kernels.answer_group_lanes(
+                    chunks, a.dtype, (0,), asked, partial(list, some)
+                )
+            has_missing = values is a and dtype[0] == "f"
+            is_taken = not has_missing or (skips and some is not groups)
+            assert (found is not None) == (is_taken and dtype != "i8")
+            if found is not None:
+                np.testing.assert_array_equal(found.get(), np.stack(wanted, axis=1))
