@@ -156,6 +156,9 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     -----
     Reads elements and codes once, and sorts a sample and what is in brackets that it guesses.
     Where that is as much as all elements, or a guess fails, it sorts all of them.
+
+    Scratch: of 2**28 float32 in 1,000 groups three quarters of the elements' bytes, and where all
+    are sorted 19 bytes for each element.
     """
     parts = _ready(parts)
     found = _by_guess(parts, n_groups, ranks)
