@@ -116,9 +116,10 @@ class _Accessor(Reductions):
         Examples
         --------
         >>> import numpy as np
+        >>> import pandas as pd
         >>> import xarray as xr
         >>> import dask_gpuselect.xarray
-        >>> times = xr.date_range("2022-01-01", "2023-12-31")
+        >>> times = pd.date_range("2022-01-01", "2023-12-31", unit="ns")
         >>> a = xr.DataArray(np.arange(730.0), coords={"time": times}, dims="time").chunk(time=300)
         >>> days = a.exact.groupby_dayofyear(window=5)
         >>> days.count().sel(dayofyear=[1, 2, 3, 365]).values

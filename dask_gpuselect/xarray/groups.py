@@ -298,9 +298,10 @@ class ExactGroupBy:
     Examples
     --------
     >>> import numpy as np
+    >>> import pandas as pd
     >>> import xarray as xr
     >>> import dask_gpuselect.xarray
-    >>> times = xr.date_range("2025-01-30", periods=6)
+    >>> times = pd.date_range("2025-01-30", periods=6, unit="ns")
     >>> a = xr.DataArray(np.arange(6.0), coords={"time": times}, dims="time").chunk(time=4)
     >>> found = a.exact.groupby("time.month").median()
     >>> found.month.values, found.values

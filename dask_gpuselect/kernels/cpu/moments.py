@@ -188,9 +188,14 @@ def _fits(v: Any, least: Any, most: Any) -> Any:
 
 
 def _cutter(n_pieces: int) -> Any:
-    """Cuts a block into so many pieces; code for more of them is left out when it is compiled."""
+    """Cuts a block into so many pieces; code for more of them is left out when it is compiled.
 
-    @register_jitable
+    Each has a name of its own. Numba tells functions of one name and the same types apart by a
+    number, and every process counts from 1. Two processes that keep their kernels on disk may give
+    one symbol to two of these functions. A third process that loads both kernels would then call
+    one function in place of the other, and sum the squares of the wrong pieces.
+    """
+
     def cut(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
         first = math.ldexp(1.5, 52 + _unit(top, 0))
         second = math.ldexp(1.5, 52 + _unit(top, 1))
@@ -236,7 +241,8 @@ def _cutter(n_pieces: int) -> Any:
             sums[8], sums[9], sums[10], sums[11], sums[12], sums[13] = bb, bc, bd, cc, cd, dd
         return n_fit
 
-    return cut
+    cut.__name__ = cut.__qualname__ = f"_cut_in_{n_pieces}"
+    return register_jitable(cut)
 
 
 _cut_in_two, _cut_in_three, _cut_in_four = _cutter(2), _cutter(3), _cutter(4)

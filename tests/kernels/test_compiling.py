@@ -1,0 +1,44 @@
+"""Kernels that processes keep on disk for each other."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import defaultdict
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+
+pytestmark = pytest.mark.any_dask  # of kernels alone
+
+# The name of a function in compiled code, and the number that a process counts functions by.
+DEFINED = re.compile(r'^define [^@]*@"?(\S*?)B\d+v(\d+)(\S*?)"?\(', re.MULTILINE)
+SLOW = """cells distances groups lane_ends lane_passes lane_weight_ends measures selection spans
+weighing window_lanes""".split()
+
+
+@pytest.mark.parametrize(
+    "module", ["moments", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
+    # The number tells two functions of one name and types apart in this process alone: a kernel that
+    # another process has kept may mean one function by the symbol that means the other one here.
+    # Three ways to cut a block were once such functions: a deviation of 259 for one of 998.
+    found = importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
+    scalar = numba.from_dtype(np.dtype("f4"))
+    signatures = found._compiled.keywords["signatures"](
+        types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
+    )
+    chosen = [kernel for kernel in signatures if "long" not in kernel.__name__]  # of integers
+    for kernel in chosen:
+        compiled = numba.njit(signatures[kernel], nogil=True)(kernel)
+        (code,) = compiled.inspect_llvm().values()
+        numbers = defaultdict(set)
+        for before, number, after in DEFINED.findall(code):
+            numbers[before, after].add(number)
+        assert numbers
+        # A function of a module's own name may be compiled twice: its code is the same.
+        made = [name for name in numbers if "_3clocals_3" in name[0]]
+        assert [name for name in made if len(numbers[name]) > 1] == []
