@@ -6,7 +6,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_gpuselect import digitize, nanquantile, quantile_bins
+from dask_gpuselect import nanquantile, quantile_bins
 
 
 def robust_scaled(x: Any) -> Any:
@@ -22,8 +22,12 @@ def robust_scaled(x: Any) -> Any:
 def ordinal_bins(x: Any, n_bins: int) -> Any:
     """In which of the bins of its column each element is, from 0 on."""
     edges = quantile_bins(x, n_bins, axis=0)
-    columns = [digitize(x[:, i], edges[1:-1, i]) for i in range(x.shape[1])]
-    return da.stack(columns, axis=1).rechunk((x.chunks[0], -1))
+    return x.map_blocks(_binned, edges=edges[1:-1], dtype=np.int64)
+
+
+def _binned(chunk: Any, edges: Any) -> Any:
+    pairs = zip(chunk.T, edges.T, strict=True)
+    return np.stack([np.digitize(column, own) for column, own in pairs], axis=1)
 
 
 if __name__ == "__main__":
