@@ -171,7 +171,7 @@ def _each(value: Any) -> Iterable[Any]:
     return value if is_several else [value]
 
 
-def each_of(a: Any) -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
+def each_of(a: Any, name: str = "a") -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
     """The arrays that are asked about, and what makes a dict or list of the answers; None for one
     array.
 
@@ -181,7 +181,7 @@ def each_of(a: Any) -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
         return list(a.values()), lambda answers: dict(zip(a, answers, strict=True))
     if isinstance(a, list | tuple) and any(is_lazy_array(each) and each.ndim for each in a):
         return list(a), list
-    check_data(a, "a")
+    check_data(a, name)
     return [a], None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arguments import Axis, as_array, public
+from dask_gpuselect.arguments import Axis, as_array, each_of, public
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import bins as kernel
@@ -73,6 +73,7 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
     n_bins = operator.index(n_bins)
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, and {n_bins} is not")
+    each_of(x, "x")  # which refuses a list of lazy numbers by this name
     return nanquantile(x, np.arange(n_bins + 1) / n_bins, axis, method=method)
 
 
