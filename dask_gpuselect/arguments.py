@@ -178,6 +178,8 @@ def each_of(a: Any, name: str = "a") -> tuple[list[Any], Callable[[list[Any]], A
     A list is several arrays if one of them is lazy. Otherwise it is one array, as NumPy has it.
     """
     if isinstance(a, dict):
+        if not a:
+            raise ValueError(f"{name} is an empty dict: there is no array to ask about")
         return list(a.values()), lambda answers: dict(zip(a, answers, strict=True))
     if isinstance(a, list | tuple) and any(is_lazy_array(each) and each.ndim for each in a):
         return list(a), list

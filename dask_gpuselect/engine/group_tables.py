@@ -74,11 +74,15 @@ class Keyed(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Arrays):
+class Rows:
     """A chunk of a table: the groups of its rows, and columns of as many elements."""
 
     keyed: Keyed
     columns: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.keyed.__sizeof__() + sum(int(column.nbytes) for column in self.columns)
 
     def of_column(self, i: int, codes: NDArray[np.int32]) -> Accompanied:
         """A column whose elements have these numbers of groups."""
