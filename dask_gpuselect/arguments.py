@@ -171,6 +171,51 @@ def _each(value: Any) -> Iterable[Any]:
     return value if is_several else [value]
 
 
+def each_of(a: Any, name: str = "a") -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
+    """The arrays that are asked about, and what makes a dict or list of the answers; None for one
+    array.
+
+    A list is several arrays if one of them is lazy. Otherwise it is one array, as NumPy has it.
+    """
+    if isinstance(a, dict):
+        if not a:
+            raise ValueError(f"{name} is an empty dict: there is no array to ask about")
+        return list(a.values()), lambda answers: dict(zip(a, answers, strict=True))
+    if isinstance(a, list | tuple) and any(is_lazy_array(each) and each.ndim for each in a):
+        return list(a), list
+    check_data(a, name)
+    return [a], None
+
+
+def holds_arrays(a: Any) -> bool:
+    """Whether this is a list of arrays, rather than one array."""
+    return isinstance(a, list | tuple) and any(
+        is_dask_collection(item) or np.ndim(item) for item in a
+    )
+
+
+def for_each(companion: Any, a: Any, *, n: int, name: str, is_several: bool) -> list[Any]:
+    """The companion of each of `n` arrays: one for all, or as many as there are arrays.
+
+    Parameters
+    ----------
+    a : object
+        What the arrays are given as.
+    is_several : bool
+        Whether these are several.
+    """
+    if isinstance(companion, Mapping) and not is_dask_collection(companion):
+        if not (isinstance(a, Mapping) and companion.keys() == a.keys()):
+            raise ValueError(f"{name} may be a dict if the arrays are, with the same keys")
+        return [companion[key] for key in a]
+    if not (holds_arrays(companion) and is_several):
+        check_data(companion, name)
+        return [companion] * n
+    if len(companion) != n:
+        raise ValueError(f"{name} must be one array, or one for each: {len(companion)} for {n}")
+    return list(companion)
+
+
 def _leaves(value: Any) -> Iterator[Any]:
     """What a value is, or holds at any depth; without what can neither be lazy nor have a unit."""
     held: Iterable[Any]

@@ -346,7 +346,7 @@ def _of_frames() -> dict[str, Call]:
     import dask.dataframe as dd
     import pandas as pd
 
-    from dask_gpuselect.dataframe import ExactDataFrame, ExactSeries
+    from dask_gpuselect.dataframe import ExactDataFrame, ExactGroupBy, ExactSeries
 
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
     keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
@@ -362,7 +362,23 @@ def _of_frames() -> dict[str, Call]:
                 return getattr(exact, name)(**how)
 
             found[f"dataframe.{kind.__name__}.{name}"] = Call(ask, {}, known)
+    keyed = frame.assign(k=frame["a"] // 3)
+
+    def of_groups(by: Any = "k", **how: Any) -> Any:
+        return keyed.exact.groupby(by, **how).median()
+
+    grouping = {"by": "k", "sort": True, "dropna": True}
+    found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
+    for name in ("quantile", "median", "count"):
+        parameters = inspect.signature(getattr(ExactGroupBy, name)).parameters.items()
+        known = {key: p.default for key, p in parameters if p.default is not p.empty}
+        call = partial(_of_frame_groups, keyed, name)
+        found[f"dataframe.ExactGroupBy.{name}"] = Call(call, {}, known)
     return found
+
+
+def _of_frame_groups(frame: Any, name: str, **how: Any) -> Any:
+    return getattr(frame.exact.groupby("k"), name)(**how)
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
@@ -407,7 +423,8 @@ def public() -> set[str]:
     found |= {f"exact.{name}" for name in vars(methods.Exact) if not name.startswith("_")}
     for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
         found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
-    for kind in (dask_gpuselect.dataframe.ExactSeries, dask_gpuselect.dataframe.ExactDataFrame):
+    frames = dask_gpuselect.dataframe
+    for kind in (frames.ExactSeries, frames.ExactDataFrame, frames.ExactGroupBy):
         found |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
     nothing_proven = {"cdf_bounds", "quantile_bounds"}
     found -= {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}

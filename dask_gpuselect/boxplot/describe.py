@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
-from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import Axis, as_accompanied, check_data, public, reduced_axes
+from dask_gpuselect.arguments import (
+    Axis,
+    as_accompanied,
+    for_each,
+    holds_arrays,
+    public,
+    reduced_axes,
+)
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
@@ -152,7 +157,11 @@ def describe_boxplot(
         check_weighted_method(method)
     kind = BoxQuestion if weights is None else WeightedBoxQuestion
     given = {"where": where, "weights": weights}
-    companions = (_for_each(each, a, len(arrays), name) for name, each in given.items())
+    how: dict[str, Any] = {
+        "n": len(arrays),
+        "is_several": isinstance(a, Mapping) or holds_arrays(a),
+    }
+    companions = (for_each(each, a, name=name, **how) for name, each in given.items())
     askings = []
     for array, its_where, its_weights in zip(arrays, *companions, strict=True):
         described = as_accompanied(array, its_where, nodata, its_weights, axis)
@@ -198,27 +207,6 @@ def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
     """The arrays, and a name or None for each."""
     if isinstance(a, Mapping):
         return list(a.values()), [str(key) for key in a]
-    if _is_several(a):
+    if holds_arrays(a):
         return list(a), [None] * len(a)
     return [a], [None]
-
-
-def _is_several(a: Any) -> bool:
-    """Whether this is a list of arrays, rather than one array."""
-    return isinstance(a, list | tuple) and any(
-        is_dask_collection(item) or np.ndim(item) for item in a
-    )
-
-
-def _for_each(companion: Any, a: Any, n: int, name: str) -> Iterable[Any]:
-    """The companion of each array: one for all, or as many as there are arrays."""
-    if isinstance(companion, Mapping) and not is_dask_collection(companion):
-        if not (isinstance(a, Mapping) and companion.keys() == a.keys()):
-            raise ValueError(f"{name} may be a dict if the arrays are, with the same keys")
-        return [companion[key] for key in a]
-    if not (_is_several(companion) and (isinstance(a, Mapping) or _is_several(a))):
-        check_data(companion, name)
-        return repeat(companion, n)
-    if len(companion) != n:
-        raise ValueError(f"{name} must be one array, or one for each: {len(companion)} for {n}")
-    return list(companion)

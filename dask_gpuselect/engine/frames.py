@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,13 @@ import pandas as pd
 from dask._task_spec import Alias, GraphNode, List, Task, TaskRef, convert_legacy_graph
 from dask.base import get_name_from_key, tokenize
 from dask.core import flatten
+from dask.dataframe.dispatch import concat
 from numpy.typing import NDArray
 
 from dask_gpuselect.engine.collection import tasks_of
 from dask_gpuselect.engine.expressions import LowLevel
 from dask_gpuselect.engine.graphs import objects
+from dask_gpuselect.engine.group_tables import Keyed
 from dask_gpuselect.engine.source import (
     REDUCED,
     DaskArray,
@@ -31,6 +33,7 @@ from dask_gpuselect.engine.source import (
     is_future,
     is_reduction,
 )
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.quiet import quietly
 
 Tasks = dict[Key, GraphNode]
@@ -75,7 +78,7 @@ class Column:
                 "of a DataFrame leave it out, for example by numeric_only=True"
             )
         is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
-        return cls(place, meta.dtype, dtype, is_masked or _is_cudf(meta))
+        return cls(place, meta.dtype, dtype, is_masked or is_cudf(meta))
 
     def answered(self, values: NDArray[Any] | None, n: int) -> pd.Series:
         """Some of n answers as a Series, of the dtype that pandas gives; None if all are missing.
@@ -129,7 +132,8 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _is_cudf(thing: Any) -> bool:
+def is_cudf(thing: Any) -> bool:
+    """Whether something is cuDF's."""
     return type(thing).__module__.partition(".")[0] == "cudf"
 
 
@@ -137,7 +141,7 @@ def _is_cudf(thing: Any) -> bool:
 
 
 def columns_as_arrays(
-    frame: Any, wanted: Sequence[tuple[Column, Callable[[Any], Any]]]
+    frame: Any, wanted: Sequence[tuple[int | None, Callable[[Any], Any]]]
 ) -> list[Any]:
     """A one-dimensional dask array for each of some columns, whose chunks are made of partitions.
 
@@ -146,7 +150,8 @@ def columns_as_arrays(
     frame : dask DataFrame or Series
         Of the wanted columns alone: all of them are read.
     wanted : sequence
-        Of columns, and what makes an array of one of its partitions: `elements` or `missing`.
+        Of places of columns in the frame, None for all of it, and of what makes an array of one of
+        its partitions: `elements`, for instance.
 
     Notes
     -----
@@ -158,14 +163,15 @@ def columns_as_arrays(
     source = f"frame-{tokenize(keys)}"
     graph = _graph_of(dict(optimized.__dask_graph__()), keys, source)
     arrays = []
-    for column, take in wanted:
-        name = f"column-{tokenize(keys, column.place, take)}"
+    for place, take in wanted:
+        name = f"column-{tokenize(keys, place, take)}"
         tasks = {
-            (name, i): Task((name, i), _taken, TaskRef(key), column.place, take)
+            (name, i): Task((name, i), _taken, TaskRef(key), place, take)
             for i, key in enumerate(keys)
         }
-        meta = take(_at(frame._meta, column.place))
+        meta = take(_at(frame._meta, place))
         unknown = ((np.nan,) * len(keys),)
+        meta = meta if hasattr(meta, "dtype") else np.empty(0, object)
         arrays.append(DaskArray(extended(graph, name, tasks, {source}), name, unknown, meta=meta))
     return arrays
 
@@ -178,7 +184,7 @@ def elements(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
 def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
     """The elements of a column. What is missing is NaN or NaT; it is left out where there is
     neither."""
-    if _is_cudf(column):
+    if is_cudf(column):
         return column.dropna().values
     if isinstance(column.dtype, np.dtype):  # which is in place, and checked by the door
         return column.to_numpy() if len(column) else np.empty(0, dtype)
@@ -189,9 +195,100 @@ def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
     return column.to_numpy(dtype=dtype, na_value=np.nan)
 
 
+def rows(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """What takes all rows of a partition's column of such elements: see `_rows_of`."""
+    return partial(_rows_of, dtype=dtype)
+
+
+def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
+    """The elements of a column, row by row. What is missing is NaN or NaT; it is masked where there
+    is neither. Bool may be asked for as integers."""
+    is_masked = dtype.kind in "biu" and not isinstance(column.dtype, np.dtype)
+    if not is_masked:
+        is_bool = column.dtype == np.bool_
+        return column.to_numpy(dtype=dtype) if is_bool else _elements_of(column, dtype)
+    is_gone = column.isna()
+    present = column.fillna(False if column.dtype.kind == "b" else 0)
+    return np.ma.MaskedArray(present.to_numpy(dtype=dtype), is_gone.to_numpy(dtype=np.bool_))
+
+
+def present(column: Any) -> NDArray[np.bool_]:
+    """Which elements of a column are there."""
+    found: NDArray[np.bool_] = column.notna().to_numpy(dtype=np.bool_)
+    return found
+
+
 def missing(column: Any) -> NDArray[np.uint8]:
     """A zero for each missing element of a column, to be counted in the same load."""
     return np.zeros(int(column.isna().sum()), np.uint8)
+
+
+# --- Keys of rows ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class KeyNames:
+    """What groups of rows are called: a row of keys for each, in an index as pandas has it.
+
+    Parameters
+    ----------
+    index : pandas.Index
+        Of several keys a MultiIndex. Distinct.
+    how : KeyOrder
+    """
+
+    index: Any
+    how: KeyOrder
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.index.memory_usage())
+
+    def places(self, others: KeyNames) -> IntArray:
+        found: IntArray = self.index.get_indexer(others.index).astype(np.int64)
+        return found
+
+    @classmethod
+    def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
+        some = [part for part in parts if len(part)] or parts[:1]
+        tables = [part.index.to_frame(index=False) for part in some]
+        how = parts[0].how
+        # That of dask knows categories that partitions do not share.
+        return cls(how.grouped(concat(tables, ignore_index=True)).size().index, how)
+
+    def hashes(self) -> NDArray[np.uint64]:
+        keys = self.index.to_frame(index=False)
+        found: NDArray[np.uint64] = pd.util.hash_pandas_object(keys, index=False).to_numpy()
+        return found
+
+
+@dataclass(frozen=True)
+class KeyOrder:
+    """How keys make groups: ascending, or as they appear; with or without missing keys."""
+
+    sort: bool
+    dropna: bool
+
+    def grouped(self, keys: Any) -> Any:
+        """pandas' groups of the rows of a frame of keys."""
+        how = {"sort": self.sort, "dropna": self.dropna, "observed": True}
+        return keys.groupby(list(keys.columns), **how)
+
+
+def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
+    """What takes the groups of a partition's rows, by the columns at some places."""
+    return partial(_keyed, places=tuple(places), how=how)
+
+
+def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
+    keys = partition.iloc[:, list(places)].set_axis(range(len(places)), axis=1)
+    groups = replace(how, sort=False).grouped(keys)  # the order is that of all
+    codes = groups.ngroup().to_numpy()  # floats if some are missing
+    codes = np.where(codes == codes, codes, -1).astype(np.int32)
+    return Keyed(codes, KeyNames(groups.size().index, how))
 
 
 def _taken(partition: Any, place: int | None, take: Callable[[Any], Any]) -> Any:
@@ -283,7 +380,7 @@ def lazily(
     graph, keys = tasks_of(answers)
     own = f"{name}-{tokenize(keys, finish)}{REDUCED}"
     references = List(*(TaskRef(key) for each in keys for key in each))
-    to_kind = _to_cudf if _is_cudf(frame._meta) else None
+    to_kind = _to_cudf if is_cudf(frame._meta) else None
     tasks = {(own, 0): Task((own, 0), quietly(_finished), references, finish, to_kind)}
     graph = extended(graph, own, tasks, {answer.name for answer in answers})
     meta = meta if to_kind is None else to_kind(meta)

@@ -50,16 +50,18 @@ class Named(Arrays):
 
     Parameters
     ----------
-    names : ndarray or None
-        Ascending and distinct; None if they are known before.
-    value : object
+    names : ndarray, group_tables.Names or None
+        Distinct, labels of elements ascending; None if they are known before.
+    value : object, or tuple of objects
     """
 
-    names: Labels | None
+    names: Any
     value: Any
 
     def __sizeof__(self) -> int:
-        return 64 + getattr(self.names, "nbytes", 0) + int(self.value.__sizeof__())
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        sizes = (int(each.__sizeof__()) for each in values)
+        return 64 + int(getattr(self.names, "nbytes", 0)) + sum(sizes)
 
 
 @dataclass(frozen=True, eq=False)

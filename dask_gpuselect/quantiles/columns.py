@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import Method, ranks
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -41,11 +42,31 @@ class ColumnQuantiles(Quantiles):
     def _between_dates(self, n: int, found: Found) -> NDArray[Any]:
         """What lies between two dates, exactly, cut to a whole unit towards 0 as pandas has it."""
         wanted = ranks(n, np.array(self.q), self._method)
-        lower, upper = found(np.stack([wanted.lower, wanted.upper])).view(np.int64).tolist()
-        halves = [0.5] * len(lower) if self._method.averages else wanted.weight.tolist()
-        places = zip(lower, upper, halves, strict=True)
-        mixed = [int(a + (b - a) * Fraction(weight)) for a, b, weight in places]
-        return np.array(mixed, np.int64).view(self.dtype)
+        lower, upper = found(np.stack([wanted.lower, wanted.upper]))
+        return self._mixed(lower, upper, wanted.weight)
+
+    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+        """Of every lane; masked where none of its elements takes part."""
+        values = self.lane_values(found)
+        return np.ma.MaskedArray(values, np.broadcast_to(found.n_valid == 0, values.shape))
+
+    def lane_values(self, found: Lanes) -> NDArray[Any]:
+        if self.dtype.kind not in "mM" or self._method.discrete:
+            return super().lane_values(found)
+        weight = self.wanted_of_lanes(np.maximum(found.n_valid, 1)).weight
+        return self._mixed(found.lower.T, found.upper.T, weight)
+
+    def _mixed(
+        self, lower: NDArray[Any], upper: NDArray[Any], weight: NDArray[np.float64]
+    ) -> NDArray[Any]:
+        """What is between two dates each, by its weight; of a median halfway."""
+        low, high = lower.view(np.int64), upper.view(np.int64)
+        weights = np.broadcast_to(0.5 if self._method.averages else weight, low.shape)
+        mixed = np.array(low)
+        for at in zip(*np.nonzero(low != high), strict=True):
+            first, last = int(low[at]), int(high[at])
+            mixed[at] = int(first + (last - first) * Fraction(float(weights[at])))
+        return mixed.view(self.dtype)
 
 
 def answer_dtype(dtype: np.dtype[Any], method: Method) -> np.dtype[Any]:

@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike
 from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
+    each_of,
+    for_each,
     if_all_left_out,
     public,
     reduced_axes,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.engine.asking import Asking, ask, plan
+from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.engine.source import DaskArray
@@ -29,7 +31,7 @@ from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
-@public("a", "where")
+@public(many=("a", "where"))
 def median(
     a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
 ) -> Any:
@@ -41,6 +43,9 @@ def median(
         Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
         not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
         once, in kind.
+        Of a dict of arrays, or a list that has dask arrays, the answers are a dict or list; those
+        about all elements share the loads of what the arrays have in common. `where` and `weights`
+        may then be one for all, or a dict or list with one for each.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
     keepdims : bool, default False
@@ -127,7 +132,7 @@ def median(
 
 
 @documented_like(median)
-@public("a", "where")
+@public(many=("a", "where"))
 def nanmedian(
     a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
 ) -> Any:
@@ -172,7 +177,7 @@ def nanmedian(
 
 
 @documented_like(median)
-@public("a", "weights", "where")
+@public(many=("a", "weights", "where"))
 def quantile(
     a: Any,
     q: ArrayLike,
@@ -193,6 +198,9 @@ def quantile(
         Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
         discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
         other array-API arrays. A plain array is answered at once, in kind.
+        Of a dict of arrays, or a list that has dask arrays, the answers are a dict or list; those
+        about all elements share the loads of what the arrays have in common. `where` and `weights`
+        may then be one for all, or a dict or list with one for each.
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the two loads.
     {axis}
@@ -310,7 +318,7 @@ def quantile(
 
 
 @documented_like(quantile)
-@public("a", "weights", "where")
+@public(many=("a", "weights", "where"))
 def nanquantile(
     a: Any,
     q: ArrayLike,
@@ -386,7 +394,7 @@ def nanquantile(
 
 
 @documented_like(nanquantile)
-@public("a", "weights", "where")
+@public(many=("a", "weights", "where"))
 def percentile(
     a: Any,
     q: ArrayLike,
@@ -450,7 +458,7 @@ def percentile(
 
 
 @documented_like(percentile)
-@public("a", "weights", "where")
+@public(many=("a", "weights", "where"))
 def nanpercentile(
     a: Any,
     q: ArrayLike,
@@ -596,18 +604,33 @@ def _quantile(
     *,
     keepdims: bool,
     strategy: Strategy | str | None = None,
+    weights: Any = None,
+    where: Any = None,
     **how: Any,
 ) -> Any:
-    """What all six functions do: check, and ask.
+    """What all six functions do: check, and ask about each array.
 
     `name` is part of the names of layers; q is in ``[0, scale]``.
     """
     chosen = None if strategy is None else strategy_of(strategy)
-    if chosen is not None and how.get("weights") is not None:
+    if chosen is not None and weights is not None:
         raise ValueError("a strategy selects among elements that weigh the same: leave out one")
-    a, question, axes, is_scalar = _asked(a, q, axis, method, **how)
-    form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
-    return ask(Asking(a, question, axes, question.dtype, **form), name, chosen)
+    arrays, together = each_of(a)
+    of_each: dict[str, Any] = {"n": len(arrays), "is_several": together is not None}
+    each_weights = for_each(weights, a, name="weights", **of_each)
+    each_where = for_each(where, a, name="where", **of_each)
+    askings = []
+    for array, own, mask in zip(arrays, each_weights, each_where, strict=True):
+        about, question, axes, is_scalar = _asked(
+            array, q, axis, method, weights=own, where=mask, **how
+        )
+        form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
+        askings.append(Asking(about, question, axes, question.dtype, **form))
+    if chosen is None:
+        answers = ask_each(askings, name)
+    else:
+        answers = [ask(each, name, chosen) for each in askings]
+    return answers[0] if together is None else together(answers)
 
 
 def _asked(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arguments import as_array, public
+from dask_gpuselect.arguments import Axis, as_array, each_of, public
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import bins as kernel
@@ -16,16 +16,19 @@ from dask_gpuselect.kernels import radix
 from dask_gpuselect.quantiles.functions import nanquantile
 
 
-@public("x")
-def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
+@public(many="x")
+def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "linear") -> Any:
     """Edges of bins that hold equal numbers of elements, in at most two loads.
 
     Parameters
     ----------
     x : dask array, or array_like
-        As of `quantile`, of any shape.
+        As of `quantile`, of any shape; a dict or list of arrays too.
     n_bins : int
         At least 1.
+    axis : None, int or tuple of ints, optional
+        Axes along which bins are made; all of them by default. 0 makes bins for each column of a
+        table.
     method : str, default "linear"
         Of `quantile`. With "lower", "higher", "nearest" or "inverted_cdf" the edges are elements of
         `x`, of its dtype.
@@ -33,9 +36,10 @@ def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
     Returns
     -------
     dask array, or an array like `x`
-        ``(n_bins + 1,)``: the exact quantiles at ``0, 1 / n_bins, ..., 1``, ascending, from the
-        minimum to the maximum. NaN and NaT are left out. Edges are equal where elements tie: no
-        edges can tell those apart, and bins between equal edges are empty.
+        ``(n_bins + 1,)``, and the axes that are left: the exact quantiles at
+        ``0, 1 / n_bins, ..., 1``, ascending, from the minimum to the maximum. NaN and NaT are left
+        out. Edges are equal where elements tie: no edges can tell those apart, and bins between
+        equal edges are empty.
 
     Raises
     ------
@@ -60,11 +64,17 @@ def quantile_bins(x: Any, n_bins: int, *, method: str = "linear") -> Any:
     array([  0.  , 249.75, 499.5 , 749.25, 999.  ])
     >>> da.bincount(digitize(x, edges[1:-1])).compute()
     array([250, 250, 250, 250])
+    >>> columns = da.stack([x, -2 * x], axis=1)
+    >>> quantile_bins(columns, 2, axis=0).compute()
+    array([[    0. , -1998. ],
+           [  499.5,  -999. ],
+           [  999. ,     0. ]])
     """
     n_bins = operator.index(n_bins)
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, and {n_bins} is not")
-    return nanquantile(x, np.arange(n_bins + 1) / n_bins, method=method)
+    each_of(x, "x")  # which refuses a list of lazy numbers by this name
+    return nanquantile(x, np.arange(n_bins + 1) / n_bins, axis, method=method)
 
 
 @public("x", "bins")

@@ -14,7 +14,7 @@ import dask_gpuselect
     "module",
     [
         "boxplot.describe",
-        "dataframe",
+        "dataframe.accessors",
         "distribution.cdf",
         "distribution.empirical",
         "distribution.estimated",

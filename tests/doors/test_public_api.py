@@ -196,6 +196,7 @@ COMPILED = {
         f"xarray.{name}": {"xarray"}
         for name in ("accessors", "climatology", "groups", "reductions", "routed")
     },
+    **{f"dataframe.{name}": {"pandas"} for name in ("accessors", "groups")},
     "engine.frames": {"pandas"},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},

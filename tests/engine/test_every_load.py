@@ -298,6 +298,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "quantile": [
         Case(lambda x: quantile(x, Q), 2),
+        Case(lambda x: quantile([x, x.blocks[:2] + 1], Q), 2),
         Case(lambda x: quantile(x, Q, axis=0), 2, LANES, PASSES),
         *(
             Case(lambda x, name=name: quantile(x, Q, strategy=name), -1)  # type: ignore[misc]
@@ -308,7 +309,10 @@ CASES: dict[str, list[Case]] = {
     "percentile": [Case(lambda x: percentile(x, 30), 2)],
     "nanpercentile": [Case(lambda x: nanpercentile(x, 30), 2, **WITH_NAN)],
     "order_statistic": [Case(lambda x: order_statistic(x, [3, 50]), 2)],
-    "quantile_bins": [Case(lambda x: quantile_bins(x, 4), 2, **WITH_NAN)],
+    "quantile_bins": [
+        Case(lambda x: quantile_bins(x, 4), 2, **WITH_NAN),
+        Case(lambda x: quantile_bins(x, 4, axis=0), 2, LANES, PASSES, **WITH_NAN),
+    ],
     "describe_boxplot": [
         Case(describe_boxplot, 2, **WITH_NAN),
         Case(describe_boxplot, 2, (5000,), NARROWED, **WITH_NAN),
@@ -409,7 +413,8 @@ def test_no_module_of_functions_is_forgotten() -> None:
         for found in pkgutil.iter_modules(dask_gpuselect.__path__, "dask_gpuselect.")
         if found.ispkg and hasattr(importlib.import_module(found.name), "__all__")
     }
-    assert packages - {".strategies", ".xarray"} == set(PUBLIC) - {""}
+    of_others = {".xarray", ".dataframe"}  # accessors of these, with tests of their own
+    assert packages - {".strategies", *of_others} == set(PUBLIC) - {""}
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,17 +15,28 @@ pytestmark = pytest.mark.any_dask  # of kernels alone
 
 # The name of a function in compiled code, and the number that a process counts functions by.
 DEFINED = re.compile(r'^define [^@]*@"?(\S*?)B\d+v(\d+)(\S*?)"?\(', re.MULTILINE)
-SLOW = """cells distances groups lane_ends lane_passes lane_weight_ends measures selection spans
-weighing window_lanes""".split()
+SLOW = [
+    "cells",
+    "distances",
+    "groups",
+    "lane_ends",
+    "lane_passes",
+    "lane_weight_ends",
+    "measures",
+    "selection",
+    "spans",
+    "weighing",
+    "window_lanes",
+]
 
 
 @pytest.mark.parametrize(
     "module", ["moments", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
-    # The number tells two functions of one name and types apart in this process alone: a kernel that
-    # another process has kept may mean one function by the symbol that means the other one here.
-    # Three ways to cut a block were once such functions: a deviation of 259 for one of 998.
+    # The number tells two functions of one name and types apart in this process alone. A kernel
+    # that a process has kept may mean one function by the symbol of another. Three ways to cut a block were
+    # once such functions: a deviation of 259 for one of 998.
     found = importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
     scalar = numba.from_dtype(np.dtype("f4"))
     signatures = found._compiled.keywords["signatures"](

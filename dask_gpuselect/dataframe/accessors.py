@@ -1,8 +1,5 @@
-"""Exact order statistics of dask.dataframe's collections: ``import dask_gpuselect.dataframe``.
-
-Series and DataFrames then have the accessor ``exact``. While `dask_gpuselect.enable` is in force,
-their own `quantile` and `median` are exact too.
-"""
+"""The accessor ``exact`` of dask's Series and DataFrames, and their own methods while they are
+enabled."""
 
 from __future__ import annotations
 
@@ -10,36 +7,21 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
+from dask.dataframe.extensions import (
+    register_dataframe_accessor,
+    register_series_accessor,
+)
 from numpy.typing import ArrayLike
 
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.dataframe.groups import ExactGroupBy, grouped
 from dask_gpuselect.engine.asking import Asking, ask_each
-from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
-from dask_gpuselect.methods import also_replace
-from dask_gpuselect.optional import needs
-from dask_gpuselect.quantiles.columns import (
-    HOW_MANY,
-    ColumnQuantiles,
-    Described,
-    Description,
-)
-from dask_gpuselect.quantiles.functions import probabilities
-
-with needs("pandas", "dask_gpuselect.dataframe"):
-    import pandas as pd
-with needs("pyarrow", "dask_gpuselect.dataframe"):
-    import pyarrow  # noqa: F401 -- dask.dataframe needs it
-import dask.dataframe as dd  # noqa: E402 -- behind what says what to install
-from dask.dataframe.extensions import (  # noqa: E402
-    register_dataframe_accessor,
-    register_series_accessor,
-)
-
-from dask_gpuselect.engine.frames import (  # noqa: E402
+from dask_gpuselect.engine.frames import (
     Column,
     columns_as_arrays,
     elements,
@@ -47,6 +29,16 @@ from dask_gpuselect.engine.frames import (  # noqa: E402
     lazily,
     missing,
 )
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.methods import also_replace
+from dask_gpuselect.quantiles.columns import (
+    HOW_MANY,
+    ColumnQuantiles,
+    Described,
+    Description,
+)
+from dask_gpuselect.quantiles.functions import probabilities
 
 Q = ArrayLike
 
@@ -364,6 +356,52 @@ class ExactDataFrame:
         frame, columns = self._numbers()
         return _describe_boxplot(frame, columns, how)
 
+    @public(instead="name a column, which df.assign(key=...) makes of it")
+    def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactGroupBy:
+        """The groups of rows that share keys, of which quantiles are asked.
+
+        Parameters
+        ----------
+        by : name of a column, or list of them
+            Of any dtype that pandas groups by. Of categories only those that are there make groups,
+            as with ``observed=True``.
+        sort : bool, default True
+            Whether groups ascend; otherwise they are in the order in which they appear.
+        dropna : bool, default True
+            Whether rows whose keys are missing are left out; otherwise they are groups too.
+
+        Returns
+        -------
+        ExactGroupBy
+            With the methods `quantile`, `median` and `count`.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For a key that is no column, or is there twice.
+        TypeError
+            For a lazy key, such as another Series, and for frames of cuDF.
+
+        Notes
+        -----
+        Two loads of every partition, whatever the number of groups: see `ExactGroupBy`. Without a
+        shuffle, so groups may be larger than any partition.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import dask.dataframe as dd
+        >>> import dask_gpuselect.dataframe
+        >>> df = pd.DataFrame({"shop": ["a", "b"] * 50, "sales": range(100)})
+        >>> shops = dd.from_pandas(df, npartitions=3).exact.groupby("shop")
+        >>> shops["sales"].median().compute()
+        shop
+        a    49.0
+        b    50.0
+        Name: sales, dtype: float64
+        """
+        return grouped(self._frame, by, sort, dropna)
+
     def _columns(self, *, numeric_only: bool) -> tuple[Any, list[Column]]:
         meta = self._frame._meta
         if numeric_only:
@@ -453,7 +491,7 @@ def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) ->
             raise TypeError(f"a box plot needs numbers, not {column.kind}")
         is_masked = column.leaves_out and column.dtype.kind in "iu"
         dtype = np.dtype(np.float64) if is_masked else column.dtype
-        wanted.append((column, elements(dtype)))
+        wanted.append((column.place, elements(dtype)))
     arrays = columns_as_arrays(frame, wanted)
     names = _names(frame)
     is_named = frame.ndim == 2 or frame.name is not None
@@ -471,10 +509,10 @@ def _ask(
 ) -> list[Any]:
     """The answers to a question about each column, and how much is missing in some, in shared
     loads."""
-    wanted: list[tuple[Column, Callable[[Any], Any]]] = [
-        (column, elements(column.dtype)) for column in columns
+    wanted: list[tuple[int | None, Callable[[Any], Any]]] = [
+        (column.place, elements(column.dtype)) for column in columns
     ]
-    wanted += [(column, missing) for column in counted]
+    wanted += [(column.place, missing) for column in counted]
     arrays = columns_as_arrays(frame, wanted)
     every = [*questions, *(HOW_MANY for _ in counted)]
     return ask_each(

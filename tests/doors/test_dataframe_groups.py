@@ -1,0 +1,396 @@
+"""Exact order statistics of the groups of dask's DataFrames, beside pandas' own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pandas.testing import assert_frame_equal, assert_series_equal
+
+import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
+from dask_gpuselect.maths.cuts import ChunksChangedError
+from dask_gpuselect.maths.ranks import METHODS
+from tests.data import hashed
+from tests.doors.test_dataframe import (
+    COLUMNS,
+    INTERPOLATIONS,
+    PARTITIONS,
+    Counting,
+    partition,
+    whole,
+)
+
+Q = [0.9, 0.25, 0.5]
+N = 400
+
+
+def values(kind: str) -> pd.Series:
+    """A column of a dtype, with what is missing where there is room for it."""
+    return COLUMNS[kind].sample(N, replace=True, random_state=1).reset_index(drop=True)
+
+
+WORDS = [f"k{i:03}" for i in np.random.default_rng(3).permutation(20)]
+PLACES = np.random.default_rng(4).integers(0, 20, N)
+SOME = np.where(PLACES % 7 == 3, None, np.array(WORDS, object)[PLACES])
+DAYS = pd.date_range("1969-12-25", periods=20).to_numpy()[PLACES]
+
+KEYS: dict[str, pd.Series] = {
+    "int": pd.Series(PLACES * 7 - 30),
+    "uint8": pd.Series(PLACES, dtype="uint8"),
+    "bool": pd.Series(PLACES > 9),
+    "float": pd.Series(PLACES / 3 - 2),
+    "NaN": pd.Series(np.where(PLACES % 5 == 0, np.nan, PLACES)),
+    "Int64": pd.Series(PLACES, dtype="Int64").where(PLACES % 5 > 0),
+    "Float64": pd.Series(PLACES / 2, dtype="Float64").where(PLACES % 5 > 0),
+    "boolean": pd.Series(PLACES > 9, dtype="boolean").where(PLACES % 5 > 0),
+    "int32[pyarrow]": pd.Series(PLACES, dtype="int32[pyarrow]").where(PLACES % 5 > 0),
+    "str": pd.Series(SOME, dtype="str"),
+    "object": pd.Series(SOME, dtype=object),
+    "string": pd.Series(SOME, dtype="string"),
+    "string[pyarrow]": pd.Series(SOME, dtype=pd.ArrowDtype(pa.string())),
+    "dates": pd.Series(DAYS).where(PLACES % 5 > 0),
+    "time zone": pd.Series(DAYS).dt.tz_localize("Europe/Berlin"),
+    "differences": pd.Series(DAYS - DAYS[0]),
+    "category": pd.Series(pd.Categorical(SOME, categories=WORDS + ["none of these"])),
+    "ordered": pd.Series(pd.Categorical(SOME, categories=WORDS, ordered=True)),
+}
+
+
+def frames(df: pd.DataFrame, n: int = 3) -> tuple[Any, pd.DataFrame]:
+    """A lazy frame, and all of it as dask has it: strings of PyArrow."""
+    x = dd.from_pandas(df, npartitions=n, sort=False)
+    return x, x.compute()
+
+
+# --- As pandas has it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sort", [True, False])
+@pytest.mark.parametrize("dropna", [True, False])
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool) -> None:
+    df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
+    x, df = frames(df)
+    how: dict[str, Any] = {"sort": sort, "dropna": dropna}
+    theirs = df.groupby("k", observed=True, **how)["v"]
+    ours = x.exact.groupby("k", **how)["v"]
+    assert_series_equal(ours.quantile(Q).compute(), theirs.quantile(Q), rtol=1e-14)
+    both = ["b", "k"]
+    expected = df.groupby(both, observed=True, **how)[["v"]].median()
+    assert_frame_equal(x.exact.groupby(both, **how)[["v"]].median().compute(), expected)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
+    x, df = frames(pd.DataFrame({"k": PLACES, "v": values(kind)}))
+    for q in (0.3, Q):
+        expected = df.groupby("k")["v"].quantile(q, interpolation=interpolation)
+        found = x.exact.groupby("k")["v"].quantile(q, interpolation=interpolation)
+        if kind == "uint64" and interpolation in ("lower", "higher", "nearest"):
+            expected = expected.astype("uint64")
+        assert found.dtype == expected.dtype
+        assert found.name == expected.name
+        assert_series_equal(found.compute(), expected)
+
+
+@pytest.mark.parametrize("kind", [*COLUMNS, "bool", "boolean", "bool[pyarrow]", "float16"])
+def test_medians_and_counts_are_those_of_pandas(kind: str) -> None:
+    v = values(kind) if kind in COLUMNS else pd.Series(PLACES > 9, dtype=kind)
+    x, df = frames(pd.DataFrame({"k": PLACES % 6, "v": v}))
+    for name in ("median", "count"):
+        expected = getattr(df.groupby("k")["v"], name)()
+        found = getattr(x.exact.groupby("k")["v"], name)()
+        assert found.dtype == expected.dtype
+        assert_series_equal(found.compute(), expected)
+
+
+def test_frames_are_as_pandas_has_them() -> None:
+    df = pd.DataFrame({"k": PLACES, "s": KEYS["str"], "v": hashed(np.arange(N))})
+    df = df.assign(w=values("Int64"), d=values("dates"), f=df["v"].astype("f4"))
+    x, df = frames(df)
+    for by in ("k", ["s", "k"]):
+        ours, theirs = x.exact.groupby(by), df.groupby(by)
+        for columns in (["v"], ["w", "v"], ["f", "d"]):
+            assert_frame_equal(ours[columns].quantile(Q).compute(), theirs[columns].quantile(Q))
+            assert_frame_equal(ours[columns].median().compute(), theirs[columns].median())
+        for q in (0.3, Q):
+            found = ours.quantile(q, numeric_only=True)
+            expected = theirs.quantile(q, numeric_only=True)
+            assert_series_equal(found.dtypes, expected.dtypes)
+            assert_frame_equal(found.compute(), expected)
+        assert_frame_equal(
+            ours.median(numeric_only=True).compute(), theirs.median(numeric_only=True)
+        )
+        assert_frame_equal(ours.count().compute(), theirs.count())
+
+
+def test_the_key_itself_is_asked_about() -> None:
+    x, df = frames(pd.DataFrame({"k": PLACES, "v": hashed(np.arange(N))}))
+    assert_series_equal(x.exact.groupby("k")["k"].median().compute(), df.groupby("k")["k"].median())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_are_those_of_numpy(method: str) -> None:
+    v = hashed(np.arange(N))
+    x, _ = frames(pd.DataFrame({"k": PLACES, "v": v}))
+    found = x.exact.groupby("k")["v"].quantile(Q, method=method).compute()
+    for k in range(20):
+        wanted = np.quantile(v[k == PLACES], Q, method=method)
+        np.testing.assert_array_equal(found[k].to_numpy(), wanted)
+
+
+def test_groups_of_nothing_but_missing_elements_are_there() -> None:
+    for kind in ("float64", "Int64", "M8[s]", "double[pyarrow]", "boolean"):
+        v = pd.Series([None, None, 1, 0, 1], dtype=kind)
+        x, df = frames(pd.DataFrame({"k": ["a", "a", "b", "b", "b"], "v": v}), 2)
+        found = x.exact.groupby("k")["v"].median().compute()
+        assert_series_equal(found, df.groupby("k")["v"].median())
+        assert found.isna().tolist() == [True, False]
+        assert x.exact.groupby("k")["v"].count().compute().tolist() == [0, 3]
+    v = pd.Series([None, 2**62 + 1, 2**62 + 3], dtype="Int64")
+    x, _ = frames(pd.DataFrame({"k": ["a", "b", "b"], "v": v}), 2)
+    lower = x.exact.groupby("k")["v"].quantile(0.5, "lower").compute()
+    assert lower.dtype == "Int64"
+    assert lower["a"] is pd.NA
+    assert lower["b"] == 2**62 + 1  # which pandas rounds to 53 bits
+
+
+def test_wide_unsigned_integers_keep_every_bit() -> None:
+    v = pd.Series([2**64 - 1, 2**64 - 3], dtype="uint64")
+    x, _ = frames(pd.DataFrame({"k": [1, 1], "v": v}), 2)
+    found = x.exact.groupby("k")["v"].quantile([0.0, 1.0], "lower").compute()
+    assert found.dtype == "uint64"
+    assert found.tolist() == [2**64 - 3, 2**64 - 1]
+
+
+def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
+    v = pd.Series(np.array([2**60 + 1, 2**60 + 4, -3, -2], "M8[ns]"))
+    x, _ = frames(pd.DataFrame({"k": [1, 1, 2, 2], "v": v}), 2)
+    found = x.exact.groupby("k")["v"].quantile(0.5).compute()
+    assert found.astype("i8").tolist() == [2**60 + 2, -2]
+
+
+def test_no_quantiles_of_no_q() -> None:
+    x, df = frames(pd.DataFrame({"k": [1, 2], "v": [1.0, 2]}), 2)
+    found = x.exact.groupby("k")["v"].quantile([]).compute()
+    assert (found.dtype, len(found)) == ("float64", 0)
+
+
+# --- Partitions -----------------------------------------------------------------------------------
+
+ASKS = {
+    "a column": lambda x: x.exact.groupby("c")["a"].quantile(Q),
+    "several columns": lambda x: x.exact.groupby("s")[["a", "b"]].median(),
+    "all columns": lambda x: x.exact.groupby(["s", "c"]).quantile(Q, numeric_only=True),
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_every_partition_is_loaded_twice(name: str) -> None:
+    source = Counting()
+    answer = ASKS[name](source.lazy())
+    assert source.loads == [0] * PARTITIONS
+    answer.compute()
+    assert source.loads == [2] * PARTITIONS
+
+
+def test_counts_take_one_load() -> None:
+    source = Counting()
+    source.lazy().exact.groupby("c").count().compute()
+    assert source.loads == [1] * PARTITIONS
+
+
+def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
+    source = Counting()
+    source.lazy().exact.groupby("c")["a"].median().compute()
+    assert source.columns == {"a", "c"}
+
+
+def test_answers_compose() -> None:
+    source, df = Counting(), whole()
+    medians = source.lazy().exact.groupby("c")["a"].median()
+    assert (medians * 2).max().compute() == (df.groupby("c")["a"].median() * 2).max()
+    assert source.loads == [2] * PARTITIONS
+    joined = source.lazy().merge(medians.rename("m").to_frame(), left_on="c", right_index=True)
+    expected = df.merge(df.groupby("c")["a"].median().rename("m"), left_on="c", right_index=True)
+    assert np.isclose(
+        (joined["a"] - joined["m"]).sum().compute(), (expected["a"] - expected["m"]).sum()
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_of_any_number_of_partitions(n: int) -> None:
+    x, df = frames(whole(), n)
+    expected = df.groupby("c")[["a", "b"]].quantile(Q)
+    assert_frame_equal(x.exact.groupby("c")[["a", "b"]].quantile(Q).compute(), expected)
+
+
+def test_groups_that_are_in_one_partition_and_larger_than_any() -> None:
+    df = pd.DataFrame({"k": np.repeat([3, 1, 2], [5, 900, 7]), "v": hashed(np.arange(912))})
+    x, df = frames(df, 12)
+    assert_series_equal(x.exact.groupby("k")["v"].median().compute(), df.groupby("k")["v"].median())
+
+
+def test_partitions_of_unknown_length_and_empty_ones() -> None:
+    df = pd.DataFrame({"k": KEYS["str"], "v": values("Int64"), "w": hashed(np.arange(N))})
+    x, df = frames(df, 8)
+    few, expected = x[x["w"] > 0.99], df[df["w"] > 0.99]
+    assert 0 in few.map_partitions(len).compute().tolist()
+    assert_frame_equal(
+        few.exact.groupby("k").quantile(Q).compute(), expected.groupby("k").quantile(Q)
+    )
+    assert_frame_equal(few.exact.groupby("k").count().compute(), expected.groupby("k").count())
+
+
+@pytest.mark.parametrize("kind", ["int", "str", "dates", "category"])
+def test_of_no_rows(kind: str) -> None:
+    x, df = frames(pd.DataFrame({"k": KEYS[kind], "b": PLACES, "v": hashed(np.arange(N))}))
+    x, df = x[x["v"] > 2], df[df["v"] > 2]
+    for by in ("k", ["k", "b"]):
+        theirs = df.groupby(by, observed=True)["v"]
+        ours = x.exact.groupby(by)["v"]
+        for found, expected in (
+            (ours.median(), theirs.median()),
+            (ours.count(), theirs.count()),
+            (ours.quantile(Q), theirs.median()),
+        ):
+            assert len(found.compute()) == 0
+            assert found.compute().dtype == expected.dtype
+            assert found.compute().index.names[: len(expected.index.names)] == expected.index.names
+
+
+def test_categories_that_partitions_do_not_share() -> None:
+    parts = [
+        pd.DataFrame({"k": pd.Categorical(list("ab")), "v": [1.0, 2]}),
+        pd.DataFrame({"k": pd.Categorical(list("cab")), "v": [3.0, 5, 4]}),
+    ]
+    x = dd.from_map(lambda part: part, parts, meta=parts[0].iloc[:0])
+    found = x.exact.groupby("k")["v"].median().compute()
+    assert found.to_dict() == {"a": 3.0, "b": 3.0, "c": 3.0}
+
+
+def test_of_files(tmp_path: Path) -> None:
+    df = whole()
+    for i in range(PARTITIONS):
+        partition(i).to_parquet(tmp_path / f"{i}.parquet")
+    x = dd.read_parquet(f"{tmp_path}/*.parquet")
+    assert_frame_equal(
+        x.exact.groupby("c")[["a", "b"]].median().compute(), df.groupby("c")[["a", "b"]].median()
+    )
+
+
+def test_shuffled_and_computed_keys() -> None:
+    df = whole()
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    expected = df.assign(k=df["c"] % 7).groupby("k")["a"].median()
+    for made in (x.shuffle("c", shuffle_method="tasks"), x.persist()):
+        found = made.assign(k=made["c"] % 7).exact.groupby("k")["a"].median()
+        assert_series_equal(found.compute(), expected)
+
+
+class Changing(Counting):
+    """Has other rows in a partition when it is read again."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
+
+    def __call__(self, i: int, columns: list[str] | None = None) -> pd.DataFrame:
+        frame = super().__call__(i, columns)
+        return self.change(frame.copy()) if i == 3 and self.counts[i] > 1 else frame
+
+
+CHANGES = {
+    "elements": lambda frame: frame.assign(a=frame["a"] / 2),
+    "numbers of keys": lambda frame: frame.assign(c=frame["c"].iloc[::-1].to_numpy()),
+    "a new key": lambda frame: frame.assign(c=(frame["c"] + 1000).astype("i4")),
+    "rows": lambda frame: frame.iloc[1:],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_between_loads_are_noticed(name: str) -> None:
+    answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()
+    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
+        answer.compute(scheduler="sync")
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+def test_what_has_no_quantiles_is_refused_at_the_call() -> None:
+    df = pd.DataFrame({"k": PLACES, "s": KEYS["str"], "b": PLACES > 3, "v": PLACES / 3})
+    x, _ = frames(df.assign(h=df["v"].astype("f2")))
+    groups = x.exact.groupby("k")
+    for ask in (groups.median, groups.quantile, groups["s"].median, groups[["v", "s"]].quantile):
+        with pytest.raises(TypeError, match=r"column 's' has dtype string.*numeric_only=True"):
+            ask()
+    for name in ("b", "h"):
+        with pytest.raises(TypeError, match="pandas does not answer this of these groups"):
+            groups[name].quantile()
+    with pytest.raises(TypeError, match="no column of numbers"):
+        groups[["s"]].median(numeric_only=True)
+
+
+def test_bad_arguments_are_told_at_the_call() -> None:
+    x, _ = frames(pd.DataFrame({"k": PLACES, "v": PLACES / 3}))
+    for by in ("nothing", ["k", "nothing"], len, [["k"]]):
+        with pytest.raises(KeyError, match="no column is called"):
+            x.exact.groupby(by)
+    for by in ([], ["k", "k"]):
+        with pytest.raises(ValueError, match="distinct columns"):
+            x.exact.groupby(by)
+    with pytest.raises(TypeError, match=r"by must be known .*name a column"):
+        x.exact.groupby(x["k"] % 3)
+    groups = x.exact.groupby("k")
+    with pytest.raises(KeyError, match="nothing"):
+        groups["nothing"]
+    with pytest.raises(IndexError, match="chosen already"):
+        groups["v"]["v"]
+    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+        groups["v"].quantile(1.5)
+    with pytest.raises(ValueError, match="nonsense"):
+        groups["v"].quantile(0.5, interpolation="nonsense")
+    with pytest.raises(TypeError, match="q must be known"):
+        groups["v"].quantile(x["v"].mean())
+    twice = pd.DataFrame(np.ones((2, 2)), columns=["a", "a"])
+    with pytest.raises(ValueError, match="must be distinct"):
+        dd.from_map(lambda _: twice, [0], meta=twice[:0]).exact.groupby("a")
+
+
+# --- Schedulers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_on_a_cluster(cluster: Any) -> None:
+    df = whole()
+    x = dd.from_pandas(df, npartitions=4, sort=False)
+    expected = df.groupby("c")[["a", "b"]].quantile(Q)
+    assert_frame_equal(x.exact.groupby("c")[["a", "b"]].quantile(Q).compute(), expected)
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_of_every_scheduler(scheduler: str) -> None:
+    x, df = frames(whole())
+    with dask.config.set(scheduler=scheduler):
+        found = x.exact.groupby("s").quantile(Q).compute()
+    assert_frame_equal(found, df.groupby("s").quantile(Q))
+
+
+def test_names_are_deterministic() -> None:
+    x = dd.from_pandas(whole(), npartitions=4, sort=False)
+    groups = x.exact.groupby("c")["a"]
+    assert groups.quantile(Q)._name == groups.quantile(Q)._name
+    names = [groups.quantile(Q)._name, groups.quantile(0.5)._name, groups.median()._name]
+    names += [x.exact.groupby("c", sort=False)["a"].quantile(Q)._name, groups.count()._name]
+    assert max(Counter(names).values()) == 1

@@ -1,0 +1,121 @@
+"""Quantiles of several arrays in a call: dicts and lists of answers, in shared loads."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_gpuselect
+from dask_gpuselect import median, nanquantile, percentile, quantile, quantile_bins
+from tests.data import hashed
+from tests.oracle import FUNCTIONS
+from tests.sources import Source
+
+Q = [0.1, 0.5, 0.75]
+A = hashed(np.arange(3000)).reshape(100, 30)
+PLAIN = {"a": A, "b": (A * 100).astype("i4"), 3: A[:7].astype("f4")}
+
+
+def lazy(arrays: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: da.from_array(a, chunks=17) for key, a in arrays.items()}
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_dict_is_answered_by_a_dict(name: str, axis: int | None) -> None:
+    ask, q = getattr(dask_gpuselect, name), ()
+    if "median" not in name:
+        q = (([10.0, 50.0] if "percentile" in name else Q),)
+    found, (computed,) = ask(PLAIN, *q, axis=axis), dask.compute(ask(lazy(PLAIN), *q, axis=axis))
+    assert list(found) == list(computed) == ["a", "b", 3]
+    for key, a in PLAIN.items():
+        alone = ask(a, *q, axis=axis)
+        for each in (found[key], computed[key]):
+            assert each.dtype == alone.dtype
+            np.testing.assert_array_equal(each, alone)
+
+
+def test_a_list_with_a_lazy_array_is_answered_by_a_list() -> None:
+    x = da.from_array(A, chunks=40)
+    for given in ([x, A + 1], (A, x + 1)):
+        found = median(given)
+        assert isinstance(found, list)
+        assert all(isinstance(each, da.Array) for each in found)
+        assert dask.compute(*found) == (np.median(A), np.median(A + 1))
+
+
+def test_a_list_of_plain_arrays_is_one_array_as_for_numpy() -> None:
+    assert median([A[0], A[1]]) == np.median([A[0], A[1]])
+    assert median([[1, 2], [3, 9]]) == 2.5
+    x = da.from_array(A, chunks=40)
+    with pytest.raises(TypeError, match=r"da\.stack"):
+        median([x.sum(), x.mean()])
+
+
+def test_answers_share_loads() -> None:
+    source = Source((60_000,))
+    x = source.lazy(7000)
+    found = quantile({"x": x, "double": 2 * x, "far": x + 1e9}, Q)
+    assert not source.loads
+    (computed,) = dask.compute(found)
+    assert set(source.loads.values()) == {2}
+    np.testing.assert_array_equal(computed["double"], 2 * computed["x"])
+    again = Source((60_000,))
+    x = again.lazy(7000)
+    dask.compute(median([x, x - 1]))
+    assert set(again.loads.values()) == {2}
+
+
+def test_masks_and_weights_of_each() -> None:
+    x, masks = lazy(PLAIN), {key: a > a.mean() for key, a in PLAIN.items()}
+    weights = {key: np.arange(a.size).reshape(a.shape) % 4 for key, a in PLAIN.items()}
+    weights[3] = None
+    (found,) = dask.compute(nanquantile(x, 0.5, where=masks))
+    assert found == {key: np.median(a[masks[key]]) for key, a in PLAIN.items()}
+    how: dict[str, Any] = {"method": "inverted_cdf"}
+    (found,) = dask.compute(quantile(x, 0.5, weights=weights, **how))
+    for key, a in PLAIN.items():
+        own = None if weights[key] is None else weights[key].ravel()
+        assert found[key] == np.quantile(a.ravel(), 0.5, weights=own, **how)
+    keeps = A > 0.5
+    (found,) = dask.compute(median([x["a"], x["b"]], where=keeps))
+    assert found == [np.median(PLAIN[key][keeps]) for key in "ab"]
+    (found,) = dask.compute(median([x["a"], x["b"]], where=[keeps, ~keeps]))
+    assert found == [np.median(A[keeps]), np.median(PLAIN["b"][~keeps])]
+    with pytest.raises(ValueError, match="with the same keys"):
+        median(x, where={"a": keeps})
+    with pytest.raises(ValueError, match="2 for 3"):
+        median([x["a"]] * 3, where=[keeps, keeps])
+
+
+def test_none_some_empty_and_some_in_memory() -> None:
+    with pytest.raises(ValueError, match="a is an empty dict"):
+        median({})
+    x = {"empty": da.empty(0), "memory": A, "lazy": da.from_array(A, chunks=40)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        (found,) = dask.compute(median(x))
+    assert np.isnan(found["empty"])
+    assert found["memory"] == found["lazy"] == np.median(A)
+    with pytest.raises(TypeError, match="complex"):
+        median({"a": A, "b": A * 1j})
+
+
+def test_bins_and_strategies_of_each() -> None:
+    x = lazy(PLAIN)
+    (found,) = dask.compute(quantile_bins(x, 4))
+    for key, a in PLAIN.items():
+        np.testing.assert_array_equal(found[key], quantile_bins(a, 4))
+    some = {"a": x["a"], "b": x["b"]}
+    (found,) = dask.compute(quantile(some, 0.5, strategy="bisection"))
+    assert found == {key: np.median(PLAIN[key]) for key in "ab"}
+
+
+def test_percentiles_of_each_keep_dims() -> None:
+    (found,) = dask.compute(percentile(lazy(PLAIN), 30, keepdims=True))
+    assert {each.shape for each in found.values()} == {(1, 1)}
