@@ -35,8 +35,8 @@ SLOW = [
 )
 def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
     # The number tells two functions of one name and types apart in this process alone. A kernel
-    # that a process has kept may mean one function by the symbol of another. Three ways to cut a block were
-    # once such functions: a deviation of 259 for one of 998.
+    # that a process has kept may mean one function by the symbol of another. Three ways to cut a
+    # block were once such functions: a deviation of 259 for one of 998.
     found = importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
     scalar = numba.from_dtype(np.dtype("f4"))
     signatures = found._compiled.keywords["signatures"](
