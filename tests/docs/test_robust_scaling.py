@@ -7,9 +7,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from sklearn.preprocessing import KBinsDiscretizer, RobustScaler
+from sklearn.preprocessing import KBinsDiscretizer, QuantileTransformer, RobustScaler
 
-from examples.robust_scaling import ordinal_bins, robust_scaled
+from examples.robust_scaling import ordinal_bins, robust_scaled, uniform
 from tests.data import normal
 from tests.sources import Source
 
@@ -34,7 +34,18 @@ def test_bins_as_by_scikit_learn(a: Any) -> None:
     assert ordinal_bins(x, 6).chunks == x.chunks
 
 
-@pytest.mark.parametrize("ask", [robust_scaled, lambda x: ordinal_bins(x, 4)])
+def test_spread_as_by_scikit_learn(a: Any) -> None:
+    a[:, 2] = 7.0
+    a[:, 3] = np.round(a[:, 3] / 50)  # ties
+    a[::11, 5] = np.nan
+    x = da.from_array(a, chunks=(120, 8))
+    theirs = QuantileTransformer(n_quantiles=101, subsample=None)
+    np.testing.assert_allclose(uniform(x, 101), theirs.fit_transform(a), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "ask", [robust_scaled, lambda x: ordinal_bins(x, 4), lambda x: uniform(x, 9)]
+)
 def test_one_load_for_all_quantiles_and_one_to_transform(ask: Any) -> None:
     source = Source((600, 5))
     lazy = ask(source.lazy((100, 5)))
