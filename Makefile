@@ -14,6 +14,8 @@ VENV_GPU ?= .venv-cuda$(CUDA)
 DASK_PINNED ?= 2026.7.1
 # The oldest that the extra allows.
 XARRAY_PINNED ?= 2024.11.0
+# Of tests, those that compute by dask; mathematics and kernels know nothing of it.
+FOLDERS_PINNED ?= engine doors docs features
 ARGS ?=
 
 SHELL := /bin/sh
@@ -48,10 +50,9 @@ test: $(VENV)/.test
 test-all: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) -m slow $(ARGS)
 
-# The folders whose tests compute by dask; mathematics and kernels know nothing of it. The newest dask
-# is what benchmarks and dask's own tests run with.
+# The newest dask is what benchmarks and dask's own tests run with.
 test-pinned: $(VENV_PINNED)/.test
-	$(VENV_PINNED)/bin/python $(PYTEST) $(addprefix tests/,engine features doors docs) \
+	$(VENV_PINNED)/bin/python $(PYTEST) $(addprefix tests/,$(FOLDERS_PINNED)) \
 		-m "not any_dask and not slow" $(ARGS)
 
 # What is about other arrays' graphs is left out; `make test` has some tests of both packages.

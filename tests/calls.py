@@ -369,7 +369,7 @@ def _of_frames() -> dict[str, Call]:
 
     grouping = {"by": "k", "sort": True, "dropna": True}
     found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
-    for name in ("quantile", "median", "count"):
+    for name in ("quantile", "median"):
         parameters = inspect.signature(getattr(ExactGroupBy, name)).parameters.items()
         known = {key: p.default for key, p in parameters if p.default is not p.empty}
         call = partial(_of_frame_groups, keyed, name)

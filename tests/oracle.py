@@ -11,6 +11,7 @@ ones.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
@@ -165,7 +166,10 @@ def weighted(
     weighs = np.flatnonzero(weights > 0)
     order = weighs[np.argsort(values[weighs], kind="stable")]
     ordered = values[order]
-    parts = [Fraction(weight) for weight in weights[order].tolist()]
+    # In units of which all weights are whole numbers: a power of two, so it changes no rounding.
+    ratios = [weight.as_integer_ratio() for weight in weights[order].tolist()]
+    unit = max(below for _, below in ratios)
+    parts = [above * (unit // below) for above, below in ratios]
     upto = list(accumulate(parts))
     total = upto[-1]
     if method == "linear":
@@ -173,9 +177,9 @@ def weighted(
     last = len(upto) - 1
     i = j = last
     if q < 1:
-        share, sums = rounded(Fraction(q) * total), [rounded(each) for each in upto]
-        i = next((i for i, each in enumerate(sums) if each >= share), last)
-        j = next((i for i, each in enumerate(sums) if each > share), last)
+        share = rounded(Fraction(q) * total)
+        i = min(bisect_left(upto, share, key=rounded), last)
+        j = min(bisect_right(upto, share, key=rounded), last)
     if method == "inverted_cdf" or ordered[i] == ordered[j]:
         return ordered[i].astype(dtype)
     a, b = ordered[i].item(), ordered[j].item()
@@ -214,7 +218,7 @@ def halfway(a: float, b: float) -> Any:
     return found if np.isfinite(found) else np.float64(mixture(a, b, 0.5))
 
 
-def rounded(number: Fraction) -> Fraction:
+def rounded(number: Fraction | int) -> Fraction | int:
     """A number rounded to 53 bits, whatever its magnitude."""
     if number == 0:
         return number
@@ -227,27 +231,25 @@ def rounded(number: Fraction) -> Fraction:
 
 def _window_mean(
     ordered: NDArray[Any],
-    parts: list[Fraction],
-    upto: list[Fraction],
+    parts: list[int],
+    upto: list[int],
     q: Fraction,
     dtype: np.dtype[Any],
 ) -> Any:
     """The mean over the window of the estimator of type 7."""
-    total, square = upto[-1], sum(part * part for part in parts)
-    low = q * (total - square / total)
-    high = low + square / total
-    overlaps = [
-        max(min(after, high) - max(after - part, low), Fraction(0))
-        for part, after in zip(parts, upto, strict=True)
-    ]
-    some = [i for i, overlap in enumerate(overlaps) if overlap]
+    total = upto[-1]
+    width = Fraction(sum(part * part for part in parts), total)
+    low = q * (total - width)
+    high = low + width
+    some = range(bisect_right(upto, low), min(bisect_left(upto, high) + 1, len(upto)))
     first, last = ordered[some[0]], ordered[some[-1]]
     if first == last:
         return np.asarray(first).astype(dtype)[()]
     if not np.isfinite([first, last]).all():
         with np.errstate(invalid="ignore"):
             return (first + last).astype(dtype)
-    mean = sum(overlaps[i] * Fraction(ordered[i].item()) for i in some) / (high - low)
+    overlaps = {i: min(upto[i], high) - max(upto[i] - parts[i], low) for i in some}
+    mean = sum(overlaps[i] * Fraction(ordered[i].item()) for i in some) / width
     return nearest(mean, dtype)
 
 
