@@ -32,8 +32,8 @@ def _binned(chunk: Any, edges: Any) -> Any:
 
 
 def uniform(x: Any, n_quantiles: int) -> Any:
-    """The share of its column that is below each element, interpolated between quantiles; NaN stays.
-    Where several quantiles are equal, it is in the middle of their shares."""
+    """The share of its column that is below each element, interpolated between quantiles. Where
+    several quantiles are equal, it is in the middle of their shares. NaN stays."""
     shares = np.linspace(0, 1, n_quantiles)
     quantiles = nanquantile(x, shares, axis=0)
     return x.map_blocks(_shares_below, quantiles=quantiles, shares=shares, dtype=np.float64)
