@@ -483,7 +483,19 @@ def duckdb(folder: Path, key: str, threads: int) -> Answer:
         return found[key], [found[f"q{i}"] for i in range(len(SHARES))]
 
 
+def frames(folder: Path, key: str, threads: int) -> Answer:
+    import dask.dataframe as dd
+
+    import dask_gpuselect.dataframe  # noqa: F401
+
+    frame: Any = dd.read_parquet(folder, columns=[key, "x"])
+    found = frame.exact.groupby(key)["x"].quantile(SHARES).compute()
+    values = found.to_numpy().reshape(-1, len(SHARES)).T
+    return found.index.get_level_values(0)[:: len(SHARES)].to_numpy(), list(values)
+
+
 TABLE_PEERS: Mapping[str, Callable[[Path, str, int], Answer]] = {
+    "ours, df.exact.groupby": frames,
     "pandas": pandas,
     "Polars, streaming": polars,
     "DuckDB, quantile_cont": duckdb,
