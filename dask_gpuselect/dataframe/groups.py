@@ -47,7 +47,8 @@ class ExactGroupBy:
 
     Memory: a partition for each thread, and a copy of its columns. Of each group that has n rows in
     a partition come about sqrt(n) pivots, and as many candidates, for each column; all of these
-    come to one place, with the keys that a partition has.
+    come to one place, with the keys that a partition has. So groups of which a partition has a row
+    or two take as much memory there as all rows.
     """
 
     def __init__(
