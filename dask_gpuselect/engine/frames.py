@@ -225,6 +225,9 @@ def missing(column: Any) -> NDArray[np.uint8]:
 
 # --- Keys of rows ---------------------------------------------------------------------------------
 
+AT_ONCE = 1 << 22
+"""Keys that are compared with each other at a time, or four times those that are known."""
+
 
 @dataclass(frozen=True, eq=False)
 class KeyNames:
@@ -253,8 +256,19 @@ class KeyNames:
 
     @classmethod
     def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
-        some = [part for part in parts if len(part)] or parts[:1]
-        tables = [part.index.to_frame(index=False) for part in some]
+        """Those of all parts. A few parts at a time: all keys of 100 parts of 1e6 would be 3 GB."""
+        found, *others = [part for part in parts if len(part)] or parts[:1]
+        some, size = [found], 0
+        for part in others:
+            some.append(part)
+            size += len(part)
+            if size > max(AT_ONCE, 4 * len(some[0])):
+                some, size = [cls._together(some)], 0
+        return cls._together(some)
+
+    @classmethod
+    def _together(cls, parts: Sequence[KeyNames]) -> KeyNames:
+        tables = [part.index.to_frame(index=False) for part in parts]
         how = parts[0].how
         # That of dask knows categories that partitions do not share.
         return cls(how.grouped(concat(tables, ignore_index=True)).size().index, how)

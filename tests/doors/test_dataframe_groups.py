@@ -15,6 +15,7 @@ import pytest
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
+from dask_gpuselect.engine import frames as engine_frames
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.ranks import METHODS
 from tests.data import hashed
@@ -85,6 +86,27 @@ def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool) -> None:
     both = ["b", "k"]
     expected = df.groupby(both, observed=True, **how)[["v"]].median()
     assert_frame_equal(x.exact.groupby(both, **how)[["v"]].median().compute(), expected)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_frames, "AT_ONCE", 8)
+    made = []
+    together = engine_frames.KeyNames._together
+
+    def noted(parts: Any) -> Any:
+        made.append(len(parts))
+        return together(parts)
+
+    monkeypatch.setattr(engine_frames.KeyNames, "_together", noted)
+    df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
+    x, df = frames(df, 20)
+    for by, sort in (("k", True), ("k", False), (["b", "k"], False)):
+        how: dict[str, Any] = {"sort": sort, "dropna": False}
+        found = x.exact.groupby(by, **how)["v"].median().compute(scheduler="sync")
+        assert_series_equal(found, df.groupby(by, observed=True, **how)["v"].median())
+    assert len(made) > 6
+    assert max(made) < 20
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
