@@ -256,7 +256,7 @@ class KeyNames:
 
     @classmethod
     def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
-        """Those of all parts. A few parts at a time: all keys of 100 parts of 1e6 would be 3 GB."""
+        """Those of all parts. A few parts at a time, so that no table has the keys of all."""
         found, *others = [part for part in parts if len(part)] or parts[:1]
         some, size = [found], 0
         for part in others:
