@@ -33,6 +33,7 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
 from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.counting import ask_counts, is_counted
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
 from dask_gpuselect.engine.narrowing import narrowed
 from dask_gpuselect.engine.plans import narrowing_of
@@ -171,6 +172,9 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
+    if all(is_counted(each.x, each.question) for each in asked):
+        arrays, questions = [each.x for each in asked], [each.question for each in asked]
+        return ask_counts(arrays, questions, [each.form for each in asked], label, among)
     begun = [_begin(each, label, among) for each in asked]
     brackets = _all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None

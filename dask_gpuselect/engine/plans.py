@@ -1,7 +1,8 @@
 """Which plan an answer takes, by the sizes of chunks alone.
 
-About all elements there are two plans:
+About all elements there are three plans:
 
+- *counts*: elements of one or two bytes. Each chunk counts all its values: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
 - *bracket*: two loads, with a bracket between them. Where there are so many chunks that their cuts
   exceed `ROOT_LIMIT` in one place, these are narrowed on the way there.
@@ -31,6 +32,7 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
+from dask_gpuselect.engine.counting import gathered_bytes, is_counted
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
@@ -103,6 +105,8 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     """The plan for a question about all elements."""
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
+    if is_counted(x, question):
+        return Plan("counts", 1, chunk_bytes, gathered_bytes(x, max(sizes, default=0)))
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
     narrowing = narrowing_of(x, question)

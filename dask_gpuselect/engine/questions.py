@@ -49,6 +49,9 @@ class Question(ABC):
     """Whether `finish` takes the exact sums of the elements that `summed` tells. They cost no
     load."""
 
+    weighs: ClassVar[bool] = False
+    """Whether the elements weigh: it takes reports with weights."""
+
     third: ClassVar[str | None] = None
     """What a third load is for, in the names of its layers; None if there is never one."""
 

@@ -58,6 +58,7 @@ from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.sizes import pivot_count
+from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -81,6 +82,17 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).selection.cuts(values, pivot_count(math.prod(values.shape), share))
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
+
+
+def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
+    """How often each value occurs in a chunk of any shape, of a countable dtype."""
+    if isinstance(chunk, Accompanied):
+        chunk = replace(chunk, values=checked(chunk.values, dtype))
+    else:
+        chunk = checked(chunk, dtype)
+    found = backend_for(chunk).selection.value_counts(chunk, dtype)
+    n_left_out = math.prod(chunk.shape) - found.n_valid - found.n_missing
+    return replace(found, n_left_out=n_left_out)
 
 
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:

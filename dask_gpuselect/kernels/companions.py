@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from dask_gpuselect.arrays import Array, namespace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +76,21 @@ class Accompanied:
 def values_of(chunk: Any) -> Array:
     """The elements of a chunk, without its companions if it has some."""
     return chunk.values if isinstance(chunk, Accompanied) else chunk
+
+
+def words_of(
+    chunk: Any,
+    dtype: np.dtype[Any],
+    kept: Callable[[Accompanied, np.dtype[Any]], T],
+    elements_of: Callable[[Any, np.dtype[Any]], T],
+) -> T:
+    """The elements of a chunk that take part as words of their bits: by the two functions of that
+    name of a backend, for those of its arrays that have views."""
+    native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
+    words = values_of(chunk).astype(native, copy=False).view(word)
+    if isinstance(chunk, Accompanied):
+        return kept(Accompanied(words, chunk.keeps), word)
+    return elements_of(words, word)
 
 
 def copied(chunk: Any) -> Any:

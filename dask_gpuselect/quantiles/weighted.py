@@ -100,6 +100,7 @@ class WeightedQuantiles(Question):
     """
 
     guesses_chunks: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
 
     q: tuple[float, ...]
     method: str

@@ -8,14 +8,15 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.compiling import Types, compiles
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.maths.cuts import Tally
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.value_counts import ValueCounts
 
-__all__ = ["cuts", "elements_of", "kept", "merged", "tally", "tally_in_place"]
+__all__ = ["cuts", "elements_of", "kept", "merged", "tally", "tally_in_place", "value_counts"]
 
 tally_in_place = tally  # this is the host
 merged = Tally.merge
@@ -54,6 +55,26 @@ def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     found = np.empty_like(values)
     n = _compiled(_compact, values.dtype)(values, chunk.keeps.reshape(-1), found)
     return without_nat(found[:n], dtype)
+
+
+def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
+    """How often each value occurs; see `reference.selection.value_counts`."""
+    values, _ = words_of(chunk, dtype, kept, elements_of)
+    table = np.zeros(1 << 8 * dtype.itemsize, np.int64)
+    _counting(_count_words, values.dtype)(values, table)
+    return ValueCounts.of_words(table, dtype)
+
+
+def _count_words(words: Any, table: Any) -> None:
+    """0.4 to 1 ns an element of one or two bytes, where `numpy.bincount` takes 3 to 5. Several
+    tables, for words that come in a row, were no faster on the whole."""
+    for i in range(words.size):
+        table[words[i]] += 1
+
+
+@compiles
+def _counting(words: types.Array, _: types.Array) -> Types:
+    return {_count_words: (words, types.Array(types.int64, 1, "C"))}
 
 
 def _compact(values: Any, keeps: Any, found: Any) -> int:

@@ -7,11 +7,21 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
+from dask_gpuselect.maths.value_counts import ValueCounts
 
-__all__ = ["MOST_PIVOTS", "cuts", "elements_of", "kept", "merged", "tally", "tally_in_place"]
+__all__ = [
+    "MOST_PIVOTS",
+    "cuts",
+    "elements_of",
+    "kept",
+    "merged",
+    "tally",
+    "tally_in_place",
+    "value_counts",
+]
 
 
 def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
@@ -30,3 +40,11 @@ def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, int]:
         keeps = cupy.empty_like(values, dtype=np.bool_)
         keeps[...] = chunk.keeps
     return Accompanied(values, keeps), n_nat
+
+
+def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
+    """How often each value occurs; see `reference.selection.value_counts`."""
+    found, _ = words_of(chunk, dtype, kept, elements_of)
+    words = found.values[found.keeps] if isinstance(found, Accompanied) else found
+    table = cupy.bincount(words.ravel(order="K"), minlength=1 << 8 * dtype.itemsize)
+    return ValueCounts.of_words(cupy.asnumpy(table), dtype)

@@ -17,6 +17,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 
 def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
@@ -61,6 +62,29 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     positions = like(even_positions(n_valid, n_pivots), ordered)
     pivots = np.unique(to_host(namespace(ordered).take(ordered, positions)))
     return Cuts.of_chunk(pivots, *measured(ordered, pivots), n_valid, n_missing)
+
+
+def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
+    """How often each value occurs among the elements of a chunk.
+
+    Parameters
+    ----------
+    chunk : array, or Accompanied by a mask
+        Of any shape, and of a countable dtype; see `maths.value_counts.is_countable`.
+    dtype : dtype
+        What its array says it is.
+
+    Returns
+    -------
+    ValueCounts
+        On the host.
+    """
+    elements = kept if isinstance(chunk, Accompanied) else elements_of
+    ordered, n_missing = _sort_valid(elements(chunk, dtype)[0])
+    found = namespace(ordered).unique_counts(ordered)
+    order = np.argsort(values := to_host(found.values))
+    counts = to_host(found.counts).astype(np.int64)
+    return ValueCounts(values[order], counts[order], n_missing)
 
 
 def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:

@@ -1,0 +1,86 @@
+"""The dask graph of one load: every value is counted, of data that have so few.
+
+::
+
+    source ──copy──> counts of values ──merge──> answer
+
+The counts do not depend on what is asked, so several questions about one array share them by key.
+No chunk is loaded again, so none can change in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dask.base import tokenize
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.source import DaskArray, private_copy
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.value_counts import ValueCounts, is_countable, most_values
+
+
+def is_counted(x: DaskArray, question: Question) -> bool:
+    """Whether counts of all values answer a question about all elements."""
+    return is_countable(x.dtype) and not question.weighs
+
+
+def gathered_bytes(x: DaskArray, most: float) -> int:
+    """What the counts take that come to one place, of chunks of at most so many elements."""
+    n_values = most_values(x.dtype)
+    n_values = n_values if math.isnan(most) else min(n_values, int(most))
+    parts = min(x.npartitions, graphs.split_every(None, graphs.MERGE_EVERY))
+    found: int = parts * n_values * (COUNT_BYTES + selection_dtype(x.dtype).itemsize)
+    return found
+
+
+COUNT_BYTES = 8
+
+
+def ask_counts(
+    arrays: Sequence[DaskArray],
+    questions: Sequence[Question],
+    forms: Sequence[Form],
+    label: str,
+    among: str | None,
+) -> list[DaskArray]:
+    """The lazy answers to questions about all elements of arrays that are loaded together.
+
+    Parameters
+    ----------
+    arrays, questions, forms : sequences
+        Of each answer.
+    label : str
+        For the names of the layers.
+    among : str or None
+        What the arrays are called together, if there are several.
+    """
+    counts, finishes = [], []
+    for x, question, form in zip(arrays, questions, forms, strict=True):
+        source = private_copy(x, f"load 1 of {among or x.name}")
+        name = f"value-counts-{tokenize(source.name, x.dtype)}"
+        counts.append(graphs.each_chunk(kernels.value_counts, name, [source], dtype=x.dtype))
+        name = f"{label}-{tokenize(name, question, form.shape)}"
+        told = {"question": question, "form": form}
+        finishes.append(graphs.Finish(_answer, name, told, form.place))
+    answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
+    return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
+
+
+def _answer(parts: list[ValueCounts], question: Question, form: Form) -> Any:
+    return form.made(answer_by_counts(ValueCounts.merge(parts), question))
+
+
+def answer_by_counts(counts: ValueCounts, question: Question) -> Any:
+    """The answer to a question, by the counts of all values: as if they were loads."""
+    brackets = question.bracket(counts.cuts())
+    found = question.look(brackets, counts.tally(brackets))
+    more = question.more(brackets, found)
+    tally = None if more is None else counts.tally(more)
+    sums = counts.moments() if question.wants_sums else None
+    return question.finish(found, more, tally, sums)
