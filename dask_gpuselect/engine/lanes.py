@@ -217,16 +217,16 @@ def _in_passes(
     columns = Columns(x, shape.axes, plan.parts)
     token = tokenize(x.name, question, plan, shape)
     further = question.further
+    # Without a pass before the last, every value is counted.
+    steps = question.steps if plan.passes.widths else Steps.by_value_counts(question.order)
     name = f"{label}-{token}"
     if further is None:
-        answered = partial(_answered, question=question, shape=shape, kind=meta)
-        found = _pass_by_pass(
-            columns, question.steps, label, plan, name, answered, shape.place, seen=seen
-        )
+        answered = partial(_answered, question=question, steps=steps, shape=shape, kind=meta)
+        found = _pass_by_pass(columns, steps, label, plan, name, answered, shape.place, seen=seen)
     else:
-        known = partial(_known, steps=question.steps, further=further)
+        known = partial(_known, steps=steps, further=further)
         found = _pass_by_pass(
-            columns, question.steps, label, plan, f"{label}-order-{token}", known, seen=True
+            columns, steps, label, plan, f"{label}-order-{token}", known, seen=True
         )
         load = plan.loads + 1
         reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
@@ -273,10 +273,11 @@ def _answered(
     block: tuple[int, ...],
     *,
     question: LaneQuestion,
+    steps: Steps,
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = _found(tallies, brackets, question.steps)
+    found = _found(tallies, brackets, steps)
     return in_kind(question.restored(found, block, shape), kind)
 
 

@@ -172,7 +172,7 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
-    if all(is_counted(each.x, each.question) for each in asked):
+    if all(is_counted(each.x.dtype, each.question) for each in asked):
         arrays, questions = [each.x for each in asked], [each.question for each in asked]
         return ask_counts(arrays, questions, [each.form for each in asked], label, among)
     begun = [_begin(each, label, among) for each in asked]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
+from dask_gpuselect.engine.counting import answer_by_counts, is_counted
 from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
@@ -27,12 +28,18 @@ T = TypeVar("T")
 def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     """The answer to a question about all elements of an array in memory.
 
-    Several threads share a large NumPy array, unless ranks are all that is asked.
+    Several threads share a large NumPy array, unless ranks are all that is asked of elements that
+    are not counted one by one.
     """
     size = math.prod(values.shape)
     n_threads = threads.threads_for(values, size, "elements")
-    if n_threads > 1 and question.ranks_of_sample(size) is None:
+    is_about_ranks = question.ranks_of_sample(size) is not None
+    is_small = is_about_ranks and kernels.is_best_whole(values)
+    counts = is_counted(dtype, question) and not is_small
+    if n_threads > 1 and (counts or not is_about_ranks):
         return _ask_threads(values, question, n_threads)
+    if counts:
+        return answer_by_counts(kernels.value_counts(values, dtype), question)
     guess = pilot.guess_now(values, dtype, question)
     found = None if guess is None else pilot.settled(*guess, question)
     if guess is not None and found is not None:

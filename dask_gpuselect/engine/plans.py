@@ -7,9 +7,11 @@ About all elements there are three plans:
 - *bracket*: two loads, with a bracket between them. Where there are so many chunks that their cuts
   exceed `ROOT_LIMIT` in one place, these are narrowed on the way there.
 
-Along some axes there are three:
+Along some axes there are four:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
+- *counts*: elements of one or two bytes, in few long lanes. Each chunk counts all values of its
+  lanes: one load of a chunk at a time;
 - *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
   all: one load;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
@@ -32,11 +34,12 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
-from dask_gpuselect.engine.counting import gathered_bytes, is_counted
+from dask_gpuselect.engine.counting import COUNT_BYTES, gathered_bytes, is_counted
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
+    TALLIES_EVERY,
     Narrowing,
     Passes,
     fit_one_place,
@@ -46,6 +49,7 @@ from dask_gpuselect.maths.sizes import (
     plan_one_pass,
     plan_passes,
 )
+from dask_gpuselect.maths.value_counts import is_countable, most_values
 
 T = TypeVar("T")
 
@@ -105,7 +109,7 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     """The plan for a question about all elements."""
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
-    if is_counted(x, question):
+    if is_counted(x.dtype, question):
         return Plan("counts", 1, chunk_bytes, gathered_bytes(x, max(sizes, default=0)))
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
@@ -205,6 +209,10 @@ def plan_lanes(
         return _plan_groups(x, question, chunks, each)
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
+    if question.takes_value_counts and is_countable(dtype) and not is_cupy(x._meta):
+        counted = _plan_counts(chunks, n_lanes, dtype, each)
+        if counted is not None:
+            return counted
     limit = column_limit()
     if is_one_lane and question.takes_passes:
         limit = min(limit, ONE_TASK)
@@ -259,6 +267,25 @@ def _plan_groups(
     return LanePlan(
         "groups", loads, task_bytes, gathered // n_roots, 1, tuple(parts), n_roots=n_roots
     )
+
+
+# The counts of a lane take at most this share of what they are of.
+COUNTS_SHARE = 0.25
+
+
+def _plan_counts(
+    chunks: list[int], n_lanes: int, dtype: np.dtype[Any], itemsize: int
+) -> LanePlan | None:
+    """The plan that counts all values of every lane, in one load of a chunk at a time, if lanes are
+    so long that the counts are little."""
+    of_lane = most_values(dtype) * (COUNT_BYTES + selection_dtype(dtype).itemsize)
+    if not of_lane <= COUNTS_SHARE * itemsize * sum(chunks) / len(chunks):  # or not known
+        return None
+    parts = tuple((i, i + 1) for i in range(len(chunks)))
+    task_bytes = max(chunks) * n_lanes * itemsize
+    gathered = min(len(chunks), TALLIES_EVERY) * n_lanes * of_lane
+    passes = Passes((), TALLIES_EVERY, gathered)
+    return LanePlan("counts", 1, task_bytes, gathered, 1, parts, passes)
 
 
 def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:

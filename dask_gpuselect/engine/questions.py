@@ -27,6 +27,7 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
+from dask_gpuselect.maths.value_counts import LaneValueCounts, lanes_found
 
 Block = tuple[int, ...]
 Guess = Callable[[Any, float], Brackets]
@@ -255,6 +256,18 @@ class Steps:
             order_statistics_of_lanes,
         )
 
+    @classmethod
+    def by_value_counts(cls, order: LaneOrder) -> Steps:
+        """Those that find order statistics in the last pass alone, of data of few values."""
+        return cls(
+            kernels.lane_cuts,
+            kernels.merge_lane_cuts,
+            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
+            kernels.lane_value_counts,
+            LaneValueCounts.merge,
+            partial(lanes_found, ranks=order.lane_ranks),
+        )
+
 
 class LaneQuestion(ABC):
     """What is asked of every lane along some axes.
@@ -285,6 +298,9 @@ class LaneQuestion(ABC):
     def further(self) -> FurtherLoad | None:
         """A load of passes after those that find the order statistics."""
         return None
+
+    takes_value_counts: ClassVar[bool] = False
+    """Whether how often each value occurs in a lane answers, or finds its order statistics."""
 
     takes_two_loads: ClassVar[bool] = False
     """Whether two loads of its own find it, where there is one lane alone."""

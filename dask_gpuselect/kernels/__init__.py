@@ -7,7 +7,7 @@ The functions here take chunks of any kind, and hand them to the kernels for tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.protocols import (
     LaneWeighing,
     Weighing,
 )
+from dask_gpuselect.kernels.reference.lanes import lanes_last
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
@@ -58,7 +59,7 @@ from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.maths.value_counts import LaneValueCounts, ValueCounts
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -299,6 +300,34 @@ def answer_group_lanes(
         return kernels.answer_group_lanes(chunks, dtype, **how)
     values = [checked(chunk.values, dtype) for chunk in chunks]
     return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, **how)
+
+
+def lane_value_counts(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: None
+) -> LaneValueCounts:
+    """How often each value occurs in every lane along `axes`, of all chunks together, of a
+    countable dtype. Scratch: a chunk, where lanes are side by side. No brackets are needed."""
+    del brackets
+    parts = [LaneValueCounts(tuple(_counts_of_lanes(chunk, dtype, axes))) for chunk in chunks]
+    return LaneValueCounts.merge(parts)
+
+
+def _counts_of_lanes(
+    chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]
+) -> Iterator[ValueCounts]:
+    values = _rows_of_lanes(values_of(chunk), axes)
+    keeps = None
+    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
+        keeps = _rows_of_lanes(chunk.keeps, axes)
+    for i in range(values.shape[0]):
+        lane = values[i, ...]
+        yield value_counts(lane if keeps is None else Accompanied(lane, keeps[i, ...]), dtype)
+
+
+def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
+    """The lanes of an array as rows: a copy unless each is contiguous."""
+    rows = lanes_last(array, axes)
+    return namespace(rows).reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:

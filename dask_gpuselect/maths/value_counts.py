@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.moments import DIGIT, SQUARE_POINT, TOTAL_POINT, Moments
 
 MOST_BYTES = 2
@@ -31,8 +32,8 @@ def is_countable(dtype: np.dtype[Any]) -> bool:
 
 
 def most_values(dtype: np.dtype[Any]) -> int:
-    """How many values elements of a countable dtype can have."""
-    return 2 if dtype.kind == "b" else 1 << 8 * dtype.itemsize
+    """How many values elements of a countable dtype, or of its `selection_dtype`, can have."""
+    return 256 if dtype.itemsize == 1 else 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,32 +59,48 @@ class ValueCounts(Arrays):
     def of_words(cls, table: IntArray, dtype: np.dtype[Any]) -> Self:
         """By how often each word of bits occurs, of elements of a countable dtype."""
         words = np.flatnonzero(table)
-        native = dtype.newbyteorder("=")
-        values = words.astype(f"u{dtype.itemsize}").view(native).astype(selection_dtype(dtype))
+        values = words.astype(f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
         counts = table[words].astype(np.int64, copy=False)
-        if dtype.kind != "f":
-            order = np.argsort(values)
-            return cls(values[order], counts[order], 0)
-        is_missing = np.isnan(values)
-        # Zeros of both signs are one value.
-        distinct, place = np.unique(values[~is_missing] + np.float32(0), return_inverse=True)
-        summed = np.zeros(len(distinct), np.int64)
-        np.add.at(summed, place, counts[~is_missing])
-        return cls(distinct, summed, int(counts[is_missing].sum()))
+        is_missing = np.isnan(values) if dtype.kind == "f" else np.zeros(len(words), np.bool_)
+        kind = selection_dtype(dtype)
+        ordered = np.zeros(most_values(kind), np.int64)
+        # Zeros of both signs have one place.
+        np.add.at(ordered, _places(values[~is_missing].astype(kind)), counts[~is_missing])
+        return cls._of_places(ordered, kind, int(counts[is_missing].sum()))
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """The counts of all parts together."""
-        values = np.unique(np.concatenate([part.values for part in parts]))
-        counts = np.zeros(len(values), np.int64)
+        if len(parts) == 1:
+            return parts[0]
+        kind = parts[0].values.dtype
+        counts = np.zeros(most_values(kind), np.int64)
         for part in parts:  # whose own values are distinct
-            counts[np.searchsorted(values, part.values)] += part.counts
-        n_missing = sum(part.n_missing for part in parts)
-        return cls(values, counts, n_missing, n_left_out=sum(part.n_left_out for part in parts))
+            counts[_places(part.values)] += part.counts
+        n_missing, n_left_out = (
+            sum(getattr(part, name) for part in parts) for name in ("n_missing", "n_left_out")
+        )
+        return cls._of_places(counts, kind, n_missing, n_left_out=n_left_out)
+
+    @classmethod
+    def _of_places(
+        cls, counts: IntArray, kind: np.dtype[Any], n_missing: int, n_left_out: int = 0
+    ) -> Self:
+        """By the counts of all values that there are, in their order."""
+        places = np.flatnonzero(counts)
+        if kind.kind == "f":
+            values = from_keys(places.astype(np.uint64), np.dtype(np.float16))
+        else:
+            values = (places + np.iinfo(kind).min).astype(kind)
+        return cls(values, counts[places], n_missing, n_left_out=n_left_out)
 
     @property
     def n_valid(self) -> int:
         return int(self.counts.sum())
+
+    def elements_at(self, ranks: IntArray) -> NDArray[Any]:
+        """The elements of some ranks."""
+        return self.values[np.searchsorted(np.cumsum(self.counts), ranks, side="right")]
 
     def cuts(self) -> Cuts:
         """The cuts of all elements as one chunk: exact at every value, with nothing between."""
@@ -125,3 +142,54 @@ class ValueCounts(Arrays):
             total << DIGIT * TOTAL_POINT - point,
             square << DIGIT * SQUARE_POINT - 2 * point,
         )
+
+
+def _places(values: NDArray[Any]) -> IntArray:
+    """Where values are among all that there are, ascending: those of a `selection_dtype`, of which
+    floats are float16."""
+    if values.dtype.kind == "f":
+        return to_keys(values.astype(np.float16)).astype(np.int64)
+    return values.astype(np.int64) - np.iinfo(values.dtype).min
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaneValueCounts:
+    """The counts of the values of every lane, of some chunks.
+
+    Parameters
+    ----------
+    lanes : tuple of ValueCounts
+    """
+
+    lanes: tuple[ValueCounts, ...]
+
+    def __sizeof__(self) -> int:
+        return 64 + sum(lane.__sizeof__() for lane in self.lanes)
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """The counts of all parts together."""
+        lanes = zip(*(part.lanes for part in parts), strict=True)
+        return cls(tuple(ValueCounts.merge(lane) for lane in lanes))
+
+    def found(self, ranks: RanksOfLanes) -> Lanes:
+        """The elements of some ranks in every lane."""
+        n_valid = np.array([lane.n_valid for lane in self.lanes], np.int64)
+        n_missing = np.array([lane.n_missing for lane in self.lanes], np.int64)
+        lower, upper = ranks_of_each(n_valid, ranks)
+        return Lanes(self._elements(lower), self._elements(upper), n_valid, n_missing)
+
+    def _elements(self, ranks: IntArray) -> NDArray[Any]:
+        values = [lane.values for lane in self.lanes]
+        kind = values[0].dtype if values else np.dtype(np.uint8)
+        found = np.zeros(ranks.shape, kind)
+        for lane, own, counts in zip(found, ranks, self.lanes, strict=True):
+            if len(counts.values):
+                lane[:] = counts.elements_at(own)
+        return found
+
+
+def lanes_found(counts: LaneValueCounts, brackets: None, *, ranks: RanksOfLanes) -> Lanes:
+    """The elements of some ranks in every lane; there are no brackets."""
+    del brackets
+    return counts.found(ranks)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
     if_none: str = field(default="empty", kw_only=True)
+
+    takes_value_counts: ClassVar[bool] = True
 
     @property
     def share(self) -> int:

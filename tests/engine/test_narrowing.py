@@ -64,7 +64,7 @@ QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
     "nan": lambda x: nanquantile(x * np.nan, [0.1, 0.9]),
     "infinite": lambda x: quantile(da.where(x > 0.1, np.inf, x), [0.1, 0.5, 0.9]),
     "integers": lambda x: quantile((x * 1e4).astype("i8"), [0.1, 0.5], method="nearest"),
-    "few integers": lambda x: quantile((x * 2).astype("i2"), [0.1, 0.5], method="nearest"),
+    "few integers": lambda x: quantile((x * 2).astype("i4"), [0.1, 0.5], method="nearest"),
     "two axes": lambda x: median(x.reshape((N_CHUNKS * 4, SIZE // 4))),
     "unknown sizes": lambda x: quantile(x[x > 0], [0.1, 0.5]),
     "irregular": lambda x: median(x.rechunk(((5, 0, SIZE * 30, SIZE * 10 - 5),))),

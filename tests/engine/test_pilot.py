@@ -178,7 +178,7 @@ def test_plain_arrays_of_every_plan(dtype: str, n: int) -> None:
 
 
 def test_the_plan_is_chosen_by_the_chunks(backend: Backend) -> None:
-    values = np.zeros(3 * pilot.PILOT_WORTH, np.int8)
+    values = np.zeros(3 * pilot.PILOT_WORTH, np.int32)
     assert plan(median(backend.held(values, pilot.PILOT_WORTH))) == "pilot"
     assert plan(median(backend.held(values, pilot.PILOT_WORTH - 1))) == "two loads"
     assert plan(median(backend.held(values, pilot.PILOT_WORTH) + 1)) == "two loads"
@@ -198,7 +198,7 @@ def test_arrays_of_any_size_do_not_meet_in_one_place(
 ) -> None:
     """A pilot gathers a share of all elements, so past a size there is none."""
     monkeypatch.setattr(pilot, "PILOT_MOST", 2 * pilot.PILOT_WORTH)
-    values = np.zeros(2 * pilot.PILOT_WORTH + 1, np.int8)
+    values = np.zeros(2 * pilot.PILOT_WORTH + 1, np.int32)
     assert plan(median(backend.held(values[:-1], -1))) == "pilot"
     assert plan(median(backend.held(values, -1))) == "two loads"
 

@@ -358,7 +358,7 @@ def test_a_changing_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4"])
 def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guess that is proven by the counts, or a miss: then the way of lazy data."""
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)

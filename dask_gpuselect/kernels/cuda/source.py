@@ -21,6 +21,7 @@ PLACE_THREADS = 128
 MARK_THREADS = 256
 PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
+TABULATE_THREADS = 512
 BITONIC_THREADS = 256
 ROWS_THREADS = 256
 GROUPS_THREADS = 512
@@ -93,6 +94,7 @@ FILES = {
     "sum": "moments.cu",
     "place": "placing.cu",
     "mark": "fingerprints.cu",
+    "tabulate": "value_counts.cu",
     "extent": "measures.cu",
     "point": "measures.cu",
     "count": "measures.cu",
@@ -130,6 +132,7 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "WHOLE": 0,
         "LISTED": 0,
         "NARROW": 0,
+        "WINDOW": 256,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
@@ -165,6 +168,17 @@ def choose_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
 def classify_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
     """Bytes for a block of `classify`: windows, and pivots, three counts and two sums a bucket."""
     return 8 * n_slots(dtype) + sizes.buckets * (key_size(dtype) + 5 * 4)
+
+
+def tabulate_memory(dtype: np.dtype[Any], shared: int) -> tuple[int, int]:
+    """How many words a block of `tabulate_words` counts in one read, and the bytes it takes, where
+    it can have so many bytes of shared memory."""
+    if dtype.itemsize == 1:
+        return 256, 32 * 257 * 4
+    window: int = 1 << 8 * dtype.itemsize
+    while 4 * window + STATIC > shared:
+        window //= 2
+    return window, 4 * window
 
 
 def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:

@@ -16,6 +16,7 @@ from dask_gpuselect.arrays import Array, as_type, is_kind, like, namespace, nump
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -84,7 +85,7 @@ def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
     found = namespace(ordered).unique_counts(ordered)
     order = np.argsort(values := to_host(found.values))
     counts = to_host(found.counts).astype(np.int64)
-    return ValueCounts(values[order], counts[order], n_missing)
+    return ValueCounts(unsigned_zero(values[order]), counts[order], n_missing)
 
 
 def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:

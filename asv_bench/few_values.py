@@ -1,0 +1,124 @@
+"""Data of one and two bytes, whose values are counted in one load; prints Markdown.
+
+    python asv_bench/few_values.py [--gigabytes 1.2] [--repeat 5]
+
+A display stretch: the 2 % and 98 % quantiles of each of three bands, of an array that is made when
+it is loaded, from a file that is mapped into memory; and quartiles and a box plot of all elements.
+Beside ``x.sum()``, ``np.bincount`` by hand, and the two loads that elements of four bytes take.
+Contenders take turns; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from benchmarks.common import THREADS
+from compare import machine, say, table
+
+from dask_gpuselect import describe_boxplot, quantile
+from dask_gpuselect.engine import loads, plans
+from dask_gpuselect.quantiles.questions import Quantiles
+
+BANDS = 3
+STRETCH = (0.02, 0.98)
+
+
+def store(folder: Path, dtype: np.dtype[Any], gigabytes: float) -> da.Array:
+    """Three bands of normal noise, in chunks of 32 MB."""
+    side = int((gigabytes * 1e9 / dtype.itemsize / BANDS) ** 0.5)
+    path = folder / f"{dtype}.npy"
+    file = np.lib.format.open_memmap(path, "w+", dtype, (BANDS, side, side))
+    rng = np.random.default_rng(0)
+    top = np.iinfo(dtype).max
+    for band in range(BANDS):
+        noise = rng.normal(0.3 + 0.1 * band, 0.1, (1 << 20,)).clip(0, 1) * top
+        rows = np.resize(noise.astype(dtype), (side, side))
+        file[band] = rows
+    file.flush()
+    chunk = int((32e6 / dtype.itemsize / BANDS) ** 0.5)
+    mapped = np.load(path, mmap_mode="r")
+    read = da.from_array(mapped, chunks=(BANDS, chunk, chunk), name=False)
+    return read.map_blocks(np.array, dtype=dtype)  # a load copies, as one from a file does
+
+
+def by_hand(x: da.Array) -> np.ndarray[Any, Any]:
+    """The counts of each band by ``np.bincount``, added up; then the ranks by hand."""
+    n_values = 1 << 8 * x.dtype.itemsize
+
+    def count(chunk: Any) -> Any:
+        return np.stack([np.bincount(band.ravel(), minlength=n_values) for band in chunk])[None]
+
+    blocks = [dask.delayed(count)(block) for block in x.to_delayed().ravel()]
+    upto = np.cumsum(np.sum(dask.compute(blocks)[0], axis=0)[0], axis=1)
+    n = upto[0, -1]
+    ranks = [int(q * (n - 1)) for q in STRETCH]
+    return np.stack([np.searchsorted(each, ranks, side="right") for each in upto], axis=1)
+
+
+def without_counts(function: Callable[[], Any]) -> Any:
+    """The answer as it would be of elements of more bytes."""
+    is_counted, takes = loads.is_counted, Quantiles.takes_value_counts
+    loads.is_counted = plans.is_counted = lambda *_: False  # type: ignore[attr-defined]
+    Quantiles.takes_value_counts = False  # type: ignore[misc]
+    try:
+        return function()
+    finally:
+        loads.is_counted = plans.is_counted = is_counted  # type: ignore[attr-defined]
+        Quantiles.takes_value_counts = takes  # type: ignore[misc]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=1.2)
+    parser.add_argument("--repeat", type=int, default=5)
+    a = parser.parse_args()
+    say(machine())
+    print(f"{a.gigabytes} GB each, {THREADS} threads, medians of {a.repeat} runs in turn.\n")
+    rows = []
+    for name in ("uint8", "uint16"):
+        with tempfile.TemporaryDirectory() as folder, dask.config.set(num_workers=THREADS):
+            rows += rows_of(store(Path(folder), np.dtype(name), a.gigabytes), a.repeat)
+    say(table(["dtype", "what", "seconds", "times x.sum()"], rows))
+
+
+def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
+    stretch = {"method": "lower", "axis": (1, 2)}
+    calls: dict[str, Callable[[], Any]] = {
+        "x.sum()": lambda: x.sum().compute(),
+        "stretch of bands": lambda: quantile(x, STRETCH, **stretch).compute(),
+        "stretch, two loads": lambda: without_counts(
+            lambda: quantile(x, STRETCH, **stretch).compute()
+        ),
+        "stretch, np.bincount by hand": lambda: by_hand(x),
+        "quartiles": lambda: quantile(x, [0.25, 0.5, 0.75]).compute(),
+        "quartiles, two loads": lambda: without_counts(
+            lambda: quantile(x, [0.25, 0.5, 0.75]).compute()
+        ),
+        "box plot": lambda: describe_boxplot(x).compute(),
+    }
+    answers = {name: call() for name, call in calls.items()}
+    for name in ("stretch, two loads", "stretch, np.bincount by hand"):
+        np.testing.assert_array_equal(answers["stretch of bands"], answers[name])
+    np.testing.assert_array_equal(answers["quartiles"], answers["quartiles, two loads"])
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeat):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    base = medians["x.sum()"]
+    return [[str(x.dtype), name, f"{s:.2f}", f"{s / base:.2f}"] for name, s in medians.items()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+// How often each word occurs, of elements of one or two bytes: one read of bytes.
+//
+// Defined before this text: WINDOW, how many words are counted in one read. Of two bytes the table of
+// all words is larger than shared memory, so words are counted window by window.
+
+#if BITS <= 16
+
+constexpr bool IS_BYTE = BITS == 8;
+constexpr int COPIES = IS_BYTE ? 32 : 1;  // of the table, one for each lane of a warp
+constexpr int PITCH = IS_BYTE ? 257 : WINDOW;  // so that equal words are in different banks
+
+struct Tabulate {
+    u32* table;
+    u32 first;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], const Present<N>& present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            u32 place = IS_BYTE ? u32(words[e]) : u32(words[e]) - first;
+            if (present[e] && (IS_BYTE || place < WINDOW)) atomicAdd(table + place, 1u);
+        }
+    }
+    __device__ __forceinline__ void pause() {}
+};
+
+extern "C" __global__ void __launch_bounds__(TABULATE_THREADS) tabulate_words(
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 first, u64* found
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    u32* tables = (u32*)scratch;
+    for (int i = threadIdx.x; i < COPIES * PITCH; i += TABULATE_THREADS) tables[i] = 0;
+    __syncthreads();
+    Tabulate mine = {tables + (IS_BYTE ? threadIdx.x % 32 * PITCH : 0), first};
+    visit_all<TABULATE_THREADS, 16>(chunk, n, layout, keeps, mine);
+    __syncthreads();
+    for (int i = threadIdx.x; i < WINDOW; i += TABULATE_THREADS) {
+        u64 sum = 0;
+        for (int copy = 0; copy < COPIES; ++copy) sum += tables[copy * PITCH + i];
+        if (sum) atomicAdd(found + first + i, sum);
+    }
+}
+
+#endif

@@ -1,0 +1,162 @@
+"""Data of one and two bytes take one load, whatever is asked of all elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_gpuselect import describe_boxplot, explain, median, nanquantile, order_statistic, quantile
+from dask_gpuselect.robust import iqr, mad
+from tests.backends import Backend
+from tests.sources import Source
+
+SHAPE, CHUNKS = (60, 500), (7, 180)
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "median": median,
+    "quantiles": lambda x: quantile(x, np.linspace(0, 1, 33), method="nearest"),
+    "nanquantile": lambda x: nanquantile(x, [0.1, 0.7], keepdims=True),
+    "order statistic": lambda x: order_statistic(x, [0, 17, -1]),
+    "box": describe_boxplot,
+    "box of quantiles": lambda x: describe_boxplot(x, whis=(5, 95)),
+    "mad": mad,
+    "iqr": iqr,
+}
+
+
+def numbers(answer: Any) -> list[float]:
+    """All numbers of an answer."""
+    columns = answer.to_dict().values() if hasattr(answer, "to_dict") else [answer]
+    flat = (np.hstack(each) if each.dtype == object else each for each in map(np.asarray, columns))
+    return [float(number) for column in flat for number in np.ravel(column) if number is not None]
+
+
+def wide(values: Any) -> Any:
+    """The same numbers in a dtype that takes two loads."""
+    return values.astype("f4" if values.dtype.kind == "f" else "i4")
+
+
+def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
+    return backend.mapped(source.lazy(chunks))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
+def test_one_load(backend: Backend, name: str, dtype: str) -> None:
+    ask, source = QUESTIONS[name], Source(SHAPE, dtype)
+    x = lazy(backend, source)
+    answer = ask(x)
+    assert not source.counts
+    (found,) = dask.compute(answer, scheduler="sync")
+    assert set(source.counts.values()) == {1}
+    assert len(source.counts) == x.npartitions
+    for chunks in ((60, 500), (1, 500), ((0, 59, 1), 333)):
+        (again,) = dask.compute(ask(lazy(backend, source, chunks)), scheduler="sync")
+        np.testing.assert_array_equal(numbers(again), numbers(found), str(chunks))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
+def test_the_same_as_in_two_loads(dtype: str) -> None:
+    """Of numbers that are of a wider type; but for the type of a quantile, of float16."""
+    values = Source(SHAPE, dtype).values((slice(None),) * 2)
+    for name, ask in QUESTIONS.items():
+        if dtype == "f2" and name != "order statistic":
+            continue
+        narrow, two = (ask(da.from_array(each, chunks=CHUNKS)) for each in (values, wide(values)))
+        found, right = dask.compute(narrow, two, scheduler="sync")
+        np.testing.assert_array_equal(numbers(found), numbers(right), name)
+        np.testing.assert_array_equal(numbers(ask(values)), numbers(right), name)
+
+
+def test_several_questions_share_the_load() -> None:
+    source = Source(SHAPE, "u1")
+    x = source.lazy(CHUNKS)
+    dask.compute([ask(x) for ask in QUESTIONS.values()], scheduler="sync")
+    assert set(source.counts.values()) == {1}
+    boxes = describe_boxplot({"low": x[:30], "masked": da.where(x > 3, x, 0)})
+    source.counts.clear()
+    dask.compute(boxes, scheduler="sync")
+    assert max(source.counts.values()) <= 2  # x[:30] has other chunks than the whole
+
+
+def test_masks_and_weights() -> None:
+    source = Source(SHAPE, "u2")
+    x, values = source.lazy(CHUNKS), source.values((slice(None),) * 2)
+    keeps = values % 3 == 0
+    masked = quantile(x, [0.2, 0.9], where=da.from_array(keeps, chunks=CHUNKS))
+    found = masked.compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.quantile(values[keeps], [0.2, 0.9]))
+    assert set(source.counts.values()) == {1}
+    source.counts.clear()
+    weights = da.ones(SHAPE, chunks=CHUNKS, dtype=int)
+    quantile(x, 0.5, weights=weights, method="inverted_cdf").compute(scheduler="sync")
+    assert set(source.counts.values()) == {2}  # weights are not counted value by value
+
+
+def test_the_plan_says_so() -> None:
+    plan = explain(Source(SHAPE, "u1").lazy(CHUNKS))
+    assert (plan.name, plan.loads) == ("counts", 1)
+    assert plan.gathered_bytes == 27 * 256 * 9
+    assert explain(Source(SHAPE, "i4").lazy(CHUNKS)).loads == 2
+    unknown = Source(SHAPE, "u2").lazy(CHUNKS)
+    assert explain(unknown[unknown > 3]).gathered_bytes == 32 * 65_536 * 10  # of one merge
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice:RuntimeWarning")
+def test_nothing_and_nothing_but_nan() -> None:
+    assert np.isnan(median(da.zeros((0,), dtype="u1")).compute())
+    nothing = da.full((40,), np.nan, dtype="f2", chunks=7)
+    with pytest.warns(RuntimeWarning, match="All-NaN"):
+        assert np.isnan(nanquantile(nothing, 0.5).compute(scheduler="sync"))
+    with pytest.raises(IndexError):
+        quantile(da.zeros((0,), dtype="i2"), 0.5).compute()
+
+
+LANES: dict[str, Callable[[Any], Any]] = {
+    "median": lambda x: median(x, axis=0),
+    "quantiles": lambda x: quantile(x, [0.02, 0.98], axis=0, method="lower", keepdims=True),
+    "box": lambda x: describe_boxplot(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", LANES)
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+def test_long_lanes_take_one_load_of_a_chunk_at_a_time(name: str, dtype: str) -> None:
+    """Then a box takes one more, for its ends."""
+    ask, source = LANES[name], Source((60_000, 5), dtype)
+    x, values = source.lazy((12_500, 3)), source.values((slice(None),) * 2)
+    (found,) = dask.compute(ask(x), scheduler="sync")
+    assert set(source.counts.values()) == {2 if name == "box" else 1}
+    np.testing.assert_array_equal(numbers(found), numbers(ask(values)))
+    plan = explain(x, axis=0)
+    assert (plan.name, plan.loads, plan.task_bytes) == ("counts", 1, 12_500 * 3)
+
+
+def test_long_lanes_with_masks_and_nan() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.normal(0, 50, (40_000, 4)).clip(-120, 120).astype("i1")
+    keeps = rng.random(values.shape) < 0.4
+    keeps[:, 3] = False
+    x, where = (da.from_array(each, chunks=(12_000, 3)) for each in (values, keeps))
+    found = quantile(x[:, :3], 0.3, axis=0, where=where[:, :3]).compute(scheduler="sync")
+    lanes = [values[keeps[:, i], i] for i in range(3)]
+    np.testing.assert_array_equal(found, [np.quantile(lane, 0.3) for lane in lanes])
+    with pytest.warns(RuntimeWarning):
+        assert np.isnan(nanquantile(x, 0.3, axis=0, where=where).compute(scheduler="sync")[3])
+    floats = da.from_array(rng.normal(size=(9_000_000, 1)).astype("f2"), chunks=(4_500_000, 1))
+    assert explain(floats, axis=0).name == "counts"
+    missing = da.where(da.arange(9_000_000, chunks=4_500_000)[:, None] == 7, np.nan, floats)
+    missing = missing.astype("f2")
+    answer = quantile(missing, 0.5, axis=0, method="lower").compute()
+    assert np.isnan(answer).all()
+    right = np.nanquantile(missing.compute(), 0.5, axis=0, method="lower")
+    np.testing.assert_array_equal(nanquantile(missing, 0.5, axis=0, method="lower"), right)
+
+
+def test_short_lanes_are_taken_as_ever() -> None:
+    assert explain(Source((4000, 50), "u1").lazy((1000, 50)), axis=0).name == "column"
+    assert explain(Source((400_000, 5), "u2").lazy((100_000, 5)), axis=0).name == "column"

@@ -1,0 +1,129 @@
+"""Data of one and two bytes: every value is counted, and the counts say what loads would."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory
+from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.value_counts import ValueCounts, is_countable
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests.data import FLOATS, INTEGERS, MISSING, make
+
+COUNTABLE = ("?", "i1", "u1", "i2", "u2", "f2", ">i2", ">f2")
+SIZES = (0, 1, 15, 16_385, 100_003)  # in bytes 16 at a time, windows, blocks that end unevenly
+
+
+def data(dtype: str, n: int) -> dict[str, NDArray[Any]]:
+    if dtype == "?":
+        return {"bools": np.arange(n) % 3 == 0}
+    names = (*FLOATS, *MISSING) if "f" in dtype else INTEGERS
+    native = {name: make(name, dtype.strip(">"), n) for name in names}
+    words = np.arange(n).astype(f"u{np.dtype(dtype).itemsize}")  # all there are: NaN and -0.0 too
+    native["every word"] = words.view(dtype.strip(">"))
+    return {name: values.astype(dtype) for name, values in native.items()}
+
+
+def expected(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    wide = values.astype(np.float64)
+    found: tuple[NDArray[Any], NDArray[Any]] = np.unique(
+        wide[~np.isnan(wide)] + 0.0, return_counts=True
+    )
+    return found
+
+
+def assert_counts(found: ValueCounts, values: NDArray[Any]) -> None:
+    wanted = expected(values)
+    for got, right in zip((found.values.astype(np.float64), found.counts), wanted, strict=True):
+        np.testing.assert_array_equal(got, right)
+    assert not np.signbit(found.values[found.values == 0]).any()
+    assert found.counts.dtype == np.int64
+    assert found.n_missing == int(np.isnan(values.astype(np.float64)).sum())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", COUNTABLE)
+@pytest.mark.parametrize(
+    ("kernel", "backend"),
+    [
+        pytest.param("reference", NUMPY, id="reference"),
+        pytest.param("cpu", NUMPY, id="cpu"),
+        param(CUPY, "cuda", CUPY, id="cuda"),
+    ],
+)
+def test_every_value_is_counted(kernel: str, backend: Backend, dtype: str, size: int) -> None:
+    if backend is CUPY and dtype.startswith(">"):
+        pytest.skip("CuPy has no arrays of another byte order")
+    count = partial(kernel_module(kernel).value_counts, dtype=np.dtype(dtype))
+    for values in data(dtype, size).values():
+        chunk = backend.asarray(values)
+        assert_counts(count(chunk), values)
+        assert_counts(count(chunk[::-2]), values[::-2])
+        keeps = np.arange(size) % 7 < 3
+        assert_counts(count(Accompanied(chunk, backend.asarray(keeps))), values[keeps])
+        if size == 100_003:
+            box, kept = (each[3:].reshape(100, 1000) for each in (values, keeps))
+            there = (backend.asarray(each)[1:, 5:] for each in (box, kept))
+            assert_counts(count(Accompanied(*there)), box[1:, 5:][kept[1:, 5:]])
+
+
+@pytest.mark.parametrize("dtype", COUNTABLE[1:6])
+def test_counts_say_what_loads_would(backend: Backend, dtype: str) -> None:
+    """Cuts, the tally at any brackets, and sums, of a chunk, and of several together."""
+    kind = np.dtype(dtype)
+    for name, values in data(dtype, 5000).items():
+        chunks = [backend.asarray(part) for part in np.array_split(values, 7)]
+        counts = ValueCounts.merge([kernels.value_counts(chunk, kind) for chunk in chunks])
+        assert_counts(counts, values)
+        some = np.unique(counts.values[:: max(len(counts.values) // 5, 1)])
+        ends = np.unique(np.append(some, some + some.dtype.type(1)))
+        ends = ends[np.isfinite(ends)]
+        brackets = Brackets(ends, np.arange(len(ends) + 1) % 2 == 0)
+        whole = backend.asarray(values)
+        right, found = kernels.tally(whole, kind, brackets, most=5000), counts.tally(brackets)
+        assert right is not None
+        for field in ("below", "upto"):
+            np.testing.assert_array_equal(getattr(found, field), getattr(right, field), name)
+        gathered = (np.sort(each.candidates.on_host()) for each in (found, right))
+        np.testing.assert_array_equal(*gathered, err_msg=name)
+        assert (found.n_valid, found.n_missing) == (right.n_valid, right.n_missing)
+        assert counts.moments() == kernels.moments(whole, ends, kind), name
+        cuts = counts.cuts()
+        ordered = np.sort(values[~np.isnan(values)])
+        np.testing.assert_array_equal(cuts.below, np.searchsorted(ordered, cuts.pivots))
+        np.testing.assert_array_equal(cuts.upto, np.searchsorted(ordered, cuts.pivots, "right"))
+        ranks = np.arange(0, len(ordered), 371)
+        np.testing.assert_array_equal(counts.elements_at(ranks), ordered[ranks])
+
+
+def test_elements_that_take_no_part_are_told() -> None:
+    values, keeps = np.array([1, 2, 3, 4], np.uint8), np.array([True, False, True, False])
+    found = kernels.value_counts(Accompanied(values, keeps), values.dtype)
+    assert (found.n_valid, found.n_left_out) == (2, 2)
+    together = ValueCounts.merge([found, found])
+    assert (together.n_left_out, together.counts.tolist()) == (4, [2, 2])
+
+
+def test_chunks_of_a_narrower_dtype_than_promised() -> None:
+    found = kernels.value_counts(np.array([200, 3], np.uint8), np.dtype(np.int16))
+    assert (found.values.tolist(), found.values.dtype) == ([3, 200], np.int16)
+
+
+def test_only_the_smallest_dtypes_are_countable() -> None:
+    assert all(is_countable(np.dtype(dtype)) for dtype in COUNTABLE)
+    assert not any(is_countable(np.dtype(dtype)) for dtype in ("i4", "f4", "u8", "M8[s]", "S1"))
+
+
+@pytest.mark.parametrize("shared", [48 << 10, 64 << 10, 99 << 10, 227 << 10])
+def test_tables_fit_into_shared_memory(shared: int) -> None:
+    for dtype in ("u1", "u2"):
+        window, n_bytes = tabulate_memory(np.dtype(dtype), shared)
+        assert n_bytes + STATIC <= shared
+        assert (1 << 8 * np.dtype(dtype).itemsize) % window == 0
