@@ -34,8 +34,8 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     size = math.prod(values.shape)
     n_threads = threads.threads_for(values, size, "elements")
     is_about_ranks = question.ranks_of_sample(size) is not None
-    is_small = is_about_ranks and kernels.is_best_whole(values)
-    counts = is_counted(dtype, question) and not is_small
+    counts = is_counted(dtype, question)
+    counts = counts and (not is_about_ranks or kernels.is_best_counted(values))
     if n_threads > 1 and (counts or not is_about_ranks):
         return _ask_threads(values, question, n_threads)
     if counts:

@@ -258,6 +258,13 @@ def is_best_whole(array: Any) -> bool:
     return backend_for(values).sampling.is_best_whole(values)
 
 
+def is_best_counted(array: Any) -> bool:
+    """Whether an array of countable elements had best be counted, where ranks are all that is
+    asked, and not sampled."""
+    values = values_of(array)
+    return backend_for(values).sampling.is_best_counted(values)
+
+
 def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:
     """A bracket of everything, and the tally there, for the elements of some ranks."""
     values, n_nat = elements_of(array, dtype)

@@ -73,6 +73,12 @@ def is_best_whole(values: Array) -> bool:
     return False
 
 
+def is_best_counted(values: Array) -> bool:
+    """Whether an array in memory whose values are countable had best be counted, where ranks are
+    all that is asked, and not sampled."""
+    return True
+
+
 def whole(values: Array, ranks: RanksOf) -> Tally:
     """The tally of a bracket of everything, for the elements of some ranks."""
     host = to_host(values).ravel()
