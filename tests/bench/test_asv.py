@@ -229,6 +229,12 @@ def test_compare_stands_alone() -> None:
     assert [row[0] for row in rows][-1] == "sorted"
 
 
+def test_few_values_stand_alone() -> None:
+    rows = stand_alone("few_values.py", "--gigabytes", "0.0002", "--repeat", "1")
+    assert {row[0] for row in rows} >= {"uint8", "uint16"}
+    assert {"x.sum()", "stretch of bands", "quartiles", "box plot"} <= {row[1] for row in rows}
+
+
 def test_compare_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--in-memory", "--elements", "20_000", "--chunks", "2", "--repeat", "1"]
     rows = run([*arguments, "--distributions", "normal", "--peers", "x.sum"], capsys)

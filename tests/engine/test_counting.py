@@ -30,6 +30,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
 
 def numbers(answer: Any) -> list[float]:
     """All numbers of an answer."""
+    answer = answer.get() if hasattr(answer, "get") and hasattr(answer, "device") else answer
     columns = answer.to_dict().values() if hasattr(answer, "to_dict") else [answer]
     flat = (np.hstack(each) if each.dtype == object else each for each in map(np.asarray, columns))
     return [float(number) for column in flat for number in np.ravel(column) if number is not None]

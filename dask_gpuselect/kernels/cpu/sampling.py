@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.reference import sampling as reference
-from dask_gpuselect.kernels.reference.sampling import is_best_whole, whole
+from dask_gpuselect.kernels.reference.sampling import is_best_counted, is_best_whole, whole
 from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally
 
-__all__ = ["is_best_whole", "pilot", "sample", "sorted_sample", "whole"]
+__all__ = ["is_best_counted", "is_best_whole", "pilot", "sample", "sorted_sample", "whole"]
 
 
 def sorted_sample(values: NDArray[Any], size: int) -> tuple[NDArray[Any], float]:
