@@ -1,11 +1,13 @@
 """Data of one and two bytes, whose values are counted in one load; prints Markdown.
 
     python asv_bench/few_values.py [--gigabytes 1.2] [--repeat 5]
+    python asv_bench/few_values.py --gpu [--elements N] [--repeat 7]
 
 A display stretch: the 2 % and 98 % quantiles of each of three bands, of an array that is made when
 it is loaded, from a file that is mapped into memory; and quartiles and a box plot of all elements.
 Beside ``x.sum()``, ``np.bincount`` by hand, and the two loads that elements of four bytes take.
-Contenders take turns; medians.
+Contenders take turns; medians. ``--gpu``: box plots and quartiles of CuPy arrays, plain and
+in eight chunks, by counts and without.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from benchmarks.common import THREADS
 from compare import machine, say, table
 
 from dask_gpuselect import describe_boxplot, quantile
-from dask_gpuselect.engine import loads, plans
+from dask_gpuselect.engine import loads, now, plans
 from dask_gpuselect.quantiles.questions import Quantiles
 
 BANDS = 3
@@ -67,12 +69,12 @@ def by_hand(x: da.Array) -> np.ndarray[Any, Any]:
 def without_counts(function: Callable[[], Any]) -> Any:
     """The answer as it would be of elements of more bytes."""
     is_counted, takes = loads.is_counted, Quantiles.takes_value_counts
-    loads.is_counted = plans.is_counted = lambda *_: False  # type: ignore[attr-defined]
+    loads.is_counted = plans.is_counted = now.is_counted = lambda *_: False  # type: ignore
     Quantiles.takes_value_counts = False  # type: ignore[misc]
     try:
         return function()
     finally:
-        loads.is_counted = plans.is_counted = is_counted  # type: ignore[attr-defined]
+        loads.is_counted = plans.is_counted = now.is_counted = is_counted  # type: ignore
         Quantiles.takes_value_counts = takes  # type: ignore[misc]
 
 
@@ -80,14 +82,58 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.2)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--gpu", action="store_true", help="of CuPy arrays")
+    parser.add_argument("--elements", type=int, default=1 << 29, help="of these; 2^29")
     a = parser.parse_args()
     say(machine())
+    if a.gpu:
+        print(f"{a.elements} elements, milliseconds, medians of {a.repeat} runs in turn.\n")
+        rows = [row for name in ("uint8", "uint16") for row in on_gpu(name, a.elements, a.repeat)]
+        say(table(["dtype", "what", "counted", "before"], rows))
+        return
     print(f"{a.gigabytes} GB each, {THREADS} threads, medians of {a.repeat} runs in turn.\n")
     rows = []
     for name in ("uint8", "uint16"):
         with tempfile.TemporaryDirectory() as folder, dask.config.set(num_workers=THREADS):
             rows += rows_of(store(Path(folder), np.dtype(name), a.gigabytes), a.repeat)
     say(table(["dtype", "what", "seconds", "times x.sum()"], rows))
+
+
+def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
+    import cupy
+
+    noise = cupy.random.default_rng(0).standard_normal(n, dtype=np.float32)
+    x = (noise * 20 + 120).clip(0, 255).astype(name)
+    del noise
+    held = da.from_array(x, chunks=-(-n // 8), asarray=False).persist(scheduler="sync")
+    made = held.map_blocks(cupy.copy, dtype=x.dtype, meta=held._meta)
+
+    def computed(lazy: Any) -> Any:
+        return dask.compute(lazy, scheduler="sync")[0]
+
+    calls: dict[str, Callable[[], Any]] = {
+        "x.sum()": lambda: x.sum(dtype=np.int64),
+        "cupy.bincount(x)": lambda: cupy.bincount(x, minlength=1 << 8 * x.itemsize),
+        "median(x)": lambda: quantile(x, 0.5),
+        "describe_boxplot(x)": lambda: describe_boxplot(x),
+        "quartiles, chunks in memory": lambda: computed(quantile(held, [0.25, 0.5, 0.75])),
+        "quartiles, lazily": lambda: computed(quantile(made, [0.25, 0.5, 0.75])),
+        "describe_boxplot, lazily": lambda: computed(describe_boxplot(made)),
+    }
+    ways: tuple[Callable[..., Any], ...] = (lambda call: call(), without_counts)
+    seconds: dict[str, list[list[float]]] = {what: [[], []] for what in calls}
+    for turn in range(repeat + 1):
+        for what, call in calls.items():
+            for way, kept in zip(ways, seconds[what], strict=True):
+                start = time.perf_counter()
+                way(call)
+                cupy.cuda.Device().synchronize()
+                if turn:  # the first compiles
+                    kept.append(time.perf_counter() - start)
+    return [
+        [name, what, *(f"{1e3 * statistics.median(each):.2f}" for each in both)]
+        for what, both in seconds.items()
+    ]
 
 
 def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
