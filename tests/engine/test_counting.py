@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import dask
@@ -11,6 +12,10 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import describe_boxplot, explain, median, nanquantile, order_statistic, quantile
+from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.engine.counting import answer_by_counts
+from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.robust import iqr, mad
 from tests.backends import Backend
 from tests.sources import Source
@@ -161,3 +166,32 @@ def test_long_lanes_with_masks_and_nan() -> None:
 def test_short_lanes_are_taken_as_ever() -> None:
     assert explain(Source((4000, 50), "u1").lazy((1000, 50)), axis=0).name == "column"
     assert explain(Source((400_000, 5), "u2").lazy((100_000, 5)), axis=0).name == "column"
+
+
+@pytest.mark.parametrize("shape", ["normal", "flat", "two"])
+def test_counts_of_more_elements_than_any_memory_holds(shape: str) -> None:
+    """What is gathered does not grow with the counts."""
+    values = np.arange(65_536)
+    counts = {
+        "normal": 1e12 * np.exp(-(((values - 30_000) / 500) ** 2)),
+        "flat": np.full(65_536, 1e9),
+        "two": np.where(np.isin(values, (5, 60_000)), 1e12, 0),
+    }[shape].astype(np.int64)
+    there = counts > 0
+    found = ValueCounts(values[there].astype(np.uint16), counts[there], 0)
+    upto = np.cumsum(found.counts)
+    n = int(upto[-1])
+    rule = Rule((0.05, 0.95), False, 1000, "inverted_cdf")
+    box = answer_by_counts(found, BoxQuestion(rule, False, np.dtype("u2")))
+    q1, median_, q3, low, high = (
+        found.values[np.searchsorted(upto, -(-n * percent // 100))]
+        for percent in (25, 50, 75, 5, 95)
+    )
+    assert (box.q1, box.med, box.q3, box.n) == (q1, median_, q3, n)
+    below, above = (
+        np.sum(found.counts[side]) for side in (found.values < low, found.values > high)
+    )
+    assert (box.n_low, box.n_high) == (below, above)
+    assert len(box.fliers) == 1000 * (int(below > 0) + int(above > 0))
+    total = sum(int(v) * int(c) for v, c in zip(found.values, found.counts, strict=True))
+    assert box.mean == float(Fraction(total, n))
