@@ -87,5 +87,8 @@ def answer_by_counts(counts: ValueCounts, question: Question) -> Any:
     found = question.look(brackets, counts.tally(brackets))
     more = question.more(brackets, found)
     tally = None if more is None else counts.tally(more)
-    sums = counts.moments() if question.wants_sums else None
+    sums = None
+    if question.wants_sums:
+        # By the values that occur, as if these were the elements of a chunk.
+        sums = counts.among(question.summed(counts.values, brackets)).moments()
     return question.finish(found, more, tally, sums)

@@ -123,8 +123,9 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     Notes
     -----
     Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`);
-    data in memory is used in place, and read once but for a sample. Of two loads, at the root, memory is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both
-    for each chunk and quantile, unless `plans.narrowing_of` says that there are fewer.
+    data in memory is used in place, and read once but for a sample. Of two loads, memory at the
+    root is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both for each
+    chunk and quantile, unless `plans.narrowing_of` says that there are fewer.
     """
     distinct = list({(each.x.name, each.question): each for each in asked}.values())
     answers: dict[tuple[str, Question], DaskArray] = {}

@@ -130,7 +130,8 @@ class Question(ABC):
         """
 
     def summed(self, chunk: Any, brackets: Brackets) -> Any:
-        """The elements of a chunk that are summed; all of them unless a question says otherwise."""
+        """The elements of a chunk that are summed; all of them unless a question says otherwise. Of
+        equal elements all or none: the chunk may be all values that occur, each of them once."""
         return chunk
 
     def more(self, brackets: Brackets, found: Any) -> Brackets | None:

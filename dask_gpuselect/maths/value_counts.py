@@ -124,6 +124,12 @@ class ValueCounts(Arrays):
         counts = self.n_valid, self.n_missing
         return Tally(upto[first], upto[behind], candidates, *counts, n_left_out=self.n_left_out)
 
+    def among(self, values: NDArray[Any]) -> Self:
+        """The elements of some of the values, ascending."""
+        if values is self.values:
+            return self
+        return type(self)(values, self.counts[np.searchsorted(self.values, values)], 0)
+
     def moments(self) -> Moments:
         """The exact sums of all elements."""
         is_finite = np.isfinite(self.values)
