@@ -5,14 +5,16 @@
     python asv_bench/groups.py zonal         medians of the zones of an array, with lazy labels of
                                              its shape, in units of its median without groups
     python asv_bench/groups.py tables        medians and 0.9 quantiles of the rows of each key
+    python asv_bench/groups.py many          box plots, deviations and weighted quantiles of few and
+                                             of many groups of one array
     python asv_bench/groups.py gpu           medians of the groups of CuPy chunks, in reads
 
-But for ``gpu``, each run is a process of its own, and the contenders take turns. A time is that of
-the call and its computation, without imports; a small array is asked before, so that everything is
-compiled. The peak is that of the process's resident memory, and "MB before" is what it was before
-the call: all processes have imported dask and Numba, those of the peers too. ``--limit`` (GB) is
-what a process may hold: one that has more is ended. ``--seconds`` ends one that takes longer. Needs
-Linux.
+But for ``many`` and ``gpu``, each run is a process of its own, and the contenders take turns. A
+time is that of the call and its computation, without imports; a small array is asked before, so
+that everything is compiled. The peak is that of the process's resident memory, and "MB before" is
+what it was before the call: all processes have imported dask and Numba, those of the peers too.
+``--limit`` (GB) is what a process may hold: one that has more is ended. ``--seconds`` ends one that
+takes longer. Needs Linux.
 
 Loads are counted by the source, for each chunk on average. Every answer of ours is checked: at some
 pixels against ``np.quantile`` in float64, and of all groups by counting what is below and up to it.
@@ -749,6 +751,67 @@ def cells(own: list[dict[str, Any]], base: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+# --- Few groups and many --------------------------------------------------------------------------
+
+N_CHECKED = 20  # groups
+
+
+def many(a: argparse.Namespace) -> None:
+    """What takes more than order statistics, of few and of many groups of one array."""
+    random = np.random.default_rng(1)
+    values = random.standard_normal(a.elements, dtype="f4")
+    weights = random.random(a.elements, dtype="f4")
+    lazy = da.from_array(values, chunks=-(-a.elements // 4))
+    how: dict[str, Any] = {"weights": weights, "method": "inverted_cdf"}
+    asked: Mapping[str, Callable[[Any], Any]] = {
+        "box plots": lambda grouped: grouped.describe_boxplot(),
+        "`mad`": lambda grouped: grouped.mad(scale=1.0),
+        "quartiles, weighted": lambda grouped: grouped.quantile([0.25, 0.75], **how),
+    }
+    rows = []
+    for n_groups in a.groups:
+        by = random.integers(0, n_groups, a.elements)
+        grouped = groupby(lazy, by, groups=np.arange(n_groups))
+        calls = {name: ask(grouped) for name, ask in asked.items()}
+        check_many(calls, values, weights, by, n_groups)
+        times = {name: seconds(call, a.repeat) for name, call in calls.items()}
+        rows.append([f"{n_groups:,}", *map(rounded, times.values())])
+    runs = f"medians of {a.repeat} runs, {THREADS} threads"
+    print(f"Seconds of {a.elements:,} float32 in 4 chunks, {runs}\n")
+    say(table(["groups", *asked], rows))
+
+
+def check_many(
+    calls: Mapping[str, Any], values: Values, weights: Values, by: Values, n_groups: int
+) -> None:
+    """That answers of some groups are NumPy's."""
+    boxes, deviations, quartiles = (call.compute() for call in calls.values())
+    for i in range(0, n_groups, -(-n_groups // N_CHECKED)):
+        own = values[by == i].astype("f8")
+        middle = np.median(own)
+        shares, of_own = [0.25, 0.75], weights[by == i].astype("f8")
+        weighted = np.quantile(own, shares, weights=of_own, method="inverted_cdf")
+        pairs = {
+            "median": (boxes[i].med, middle),
+            "upper quartile": (boxes[i].q3, np.quantile(own, 0.75)),
+            "mad": (deviations[i], np.float32(np.median(abs(own - np.float64(middle))))),
+            "weighted": (quartiles[:, i].astype("f8"), weighted),
+        }
+        for name, (found, right) in pairs.items():
+            if not np.allclose(found, right, rtol=1e-6, atol=0):
+                raise WrongAnswerError(f"{name} of group {i} of {n_groups}: {found}, not {right}")
+
+
+def seconds(call: Any, repeat: int) -> float:
+    """The median of some computations."""
+    taken = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call.compute(scheduler="threads", num_workers=THREADS)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
 # --- One GPU --------------------------------------------------------------------------------------
 
 
@@ -844,7 +907,7 @@ def gpu_labels(a: argparse.Namespace) -> None:
 
 # --- The program ----------------------------------------------------------------------------------
 
-TABLES = {"climatology": climatology, "zonal": zonal, "tables": tables, "gpu": gpu}
+TABLES = {"climatology": climatology, "zonal": zonal, "tables": tables, "many": many, "gpu": gpu}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -855,7 +918,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name, add in adds.items():
         runs = 9 if name == "gpu" else 3
         add("--repeat", type=int, default=runs, help="runs of each; %(default)s")
-        if name == "gpu":
+        if name in {"many", "gpu"}:
             continue
         add("--limit", type=float, default=0.0, help="GB that a process may hold; none")
         add("--seconds", type=float, default=1800.0, help="that a run may take; %(default)g")
@@ -880,6 +943,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--files", type=int, default=100, help="of Parquet; %(default)s")
     add("--cases", nargs="+", choices=KEYS, default=list(KEYS)[:3], metavar="KEYS", help="of keys")
     add("--discover", action="store_true", help="ours without groups=, too")
+    add = adds["many"]
+    add("--elements", type=int, default=4_000_000, help="float32; 4e6")
+    numbers = [18, 200, 2_000, 20_000, 100_000]
+    add("--groups", type=int, nargs="+", default=numbers, help="numbers of them")
     add = adds["gpu"]
     add("--shape", type=int, nargs=3, default=[3650, 300, 300], help="of lanes")
     add("--elements", type=int, default=1 << 28, help="with labels of their shape; 2^28")

@@ -233,6 +233,13 @@ class LaneEndsLoad(FurtherLoad):
     def merge(self, reports: Sequence[LaneEnds]) -> LaneEnds:
         return LaneEnds.merge(reports, self.question.rule.max_fliers)
 
+    def join(self, reports: Sequence[LaneEnds]) -> LaneEnds:
+        return LaneEnds.joined(reports)
+
+    def between(self, known: LaneQuantiles, start: int, stop: int) -> LaneQuantiles:
+        lanes = slice(start, stop)
+        return LaneQuantiles(known.q[:, lanes], known.n_valid[lanes], known.n_missing[lanes])
+
     def finish(
         self,
         reports: Sequence[LaneEnds],

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,6 +239,9 @@ class Boxes(Arrays):
         """With elements, that were of `selection_dtype`, in the dtype of the data."""
         names = ("min", "max", "low", "high", "fliers")
         return replace(self, **{name: as_dtype(getattr(self, name), dtype) for name in names})
+
+    def less_left_out(self, n: IntArray) -> Self:
+        return replace(self, n_left_out=self.n_left_out - n)
 
     def without_missing(self, *, omits_nan: bool) -> Boxes:
         """With NaN for the statistics of boxes that have no elements, or, if they are not left out,

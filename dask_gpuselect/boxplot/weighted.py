@@ -198,6 +198,13 @@ class WeightedEndsLoad(FurtherLoad):
     def merge(self, reports: Sequence[WeightedLaneEnds]) -> WeightedLaneEnds:
         return WeightedLaneEnds.merge(reports, self.question.rule.max_fliers)
 
+    def join(self, reports: Sequence[WeightedLaneEnds]) -> WeightedLaneEnds:
+        return WeightedLaneEnds.joined(reports)
+
+    def between(self, known: KnownLanes, start: int, stop: int) -> KnownLanes:
+        lanes = slice(start, stop)
+        return KnownLanes(known.q[:, lanes], known.numbers[lanes])
+
     def finish(
         self,
         reports: Sequence[WeightedLaneEnds],

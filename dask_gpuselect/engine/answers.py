@@ -102,6 +102,12 @@ class AnswerAxes:
         are."""
         return replace(self, keepdims=True, n_groups=None, is_one_lane=False)
 
+    @property
+    def of_rows(self) -> AnswerAxes:
+        """The axes of the answer about all groups of all elements, each of them a row of a
+        table."""
+        return AnswerAxes(2, (1,), keepdims=False, is_scalar=self.is_scalar)
+
     def new_axes(self, n_answers: int) -> dict[int, Any]:
         """The sizes of the axes that are not the data's."""
         sizes: dict[int, Any] = {self.ndim: n_answers}

@@ -15,6 +15,7 @@ from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy
+from dask_gpuselect.engine.group_batches import GroupsOfAll
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lanes import ask_lanes
@@ -90,7 +91,8 @@ class Asking:
         is_stretch = self.is_one_lane and is_known and grouping.windows is None
         if grouping.is_lazy and not is_stretch:
             raise ValueError("by is lazy: with weights, groups must say which labels there are")
-        return (GroupedElements if is_stretch else GroupedLanes)(lanes, grouping)
+        whole = GroupedElements if is_stretch else GroupsOfAll
+        return (whole if self.is_one_lane else GroupedLanes)(lanes, grouping)
 
     @property
     def shape_of_lanes(self) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns
-from dask_gpuselect.engine.groups import GroupedFurtherLoad, GroupedLanes, PerGroup
+from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll
 from dask_gpuselect.engine.plans import LanePlan
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
@@ -40,7 +40,7 @@ from dask_gpuselect.maths.group_cuts import (
     pivot_counts,
 )
 from dask_gpuselect.maths.labels import Labels, codes_among, union
-from dask_gpuselect.maths.lane_cuts import join, lanes_between
+from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
 
@@ -65,7 +65,7 @@ class Named(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedElements(GroupedLanes):
+class GroupedElements(GroupsOfAll):
     """What is asked of every group of all elements, where order statistics answer it, and maybe a
     further load."""
 
@@ -185,10 +185,7 @@ class GroupedElements(GroupedLanes):
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
         names, _ = self.names_in(chunks)
-        question = self.numbered(names)
-        pieces = question.pieces(coded(chunks, names), shape.axes)
-        one = shape.of_one_group
-        return question.together([self.of_group.block(each, dtype, one) for each in pieces], shape)
+        return self.numbered(names).in_batches(coded(chunks, names), dtype, shape)
 
     def numbered(self, names: Labels | None) -> GroupedElements:
         """The question about groups that are known."""
@@ -216,43 +213,33 @@ def _itself(labels: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedElementsLoad(FurtherLoad):
-    """A further load of every group of all elements."""
+class GroupedElementsLoad(FurtherLoadOfAll):
+    """A further load of every group of all elements, with what the groups are called."""
 
     question: GroupedElements
-    of_group: FurtherLoad
-
-    name: ClassVar[str] = "groups"
-    merge_every: ClassVar[int] = 2
 
     def known(self, found: Named) -> Named:
-        lanes = found.value
-        each = (lanes_between(lanes, i, i + 1) for i in range(len(lanes.n_valid)))
-        return Named(found.names, tuple(map(self.of_group.known, each)))
+        return Named(found.names, self.of_group.known(found.value))
 
     def measure(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Named
-    ) -> PerGroup:
-        question = self.question.numbered(known.names)
+    ) -> Any:
         some = coded(chunks, known.names)
-        return question.measured(self.of_group.measure, some, dtype, axes, known.value)
-
-    def merge(self, reports: Sequence[PerGroup]) -> PerGroup:
-        return self._by_group.merge(reports)
+        return self._about(known).measure(some, dtype, axes, known.value)
 
     def finish(
         self,
-        reports: Sequence[PerGroup],
+        reports: Sequence[Any],
         known: Named,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        return self._by_group.finish(reports, known.value, block, dtype, shape)
+        return self._about(known).finish(reports, known.value, block, dtype, shape)
 
-    @property
-    def _by_group(self) -> GroupedFurtherLoad:
-        return GroupedFurtherLoad(self.question, self.of_group)
+    def _about(self, known: Named) -> FurtherLoadOfAll:
+        """The same of groups that are known."""
+        return FurtherLoadOfAll(self.question.numbered(known.names), self.of_group)
 
 
 def in_two_loads(

@@ -23,7 +23,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
 from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
@@ -236,6 +236,10 @@ class Steps:
         ``(reports)``: that of several parts together.
     found : callable
         ``(report, brackets)``: what is asked.
+    join : callable
+        ``(reports)``: those of some lanes, of the next, and so on, as one.
+    between : callable
+        ``(brackets, start, stop)``: those of some lanes.
     """
 
     cuts: Callable[..., Any]
@@ -244,6 +248,8 @@ class Steps:
     tally: Callable[..., Any]
     merge_tallies: Callable[..., Any]
     found: Callable[..., Any]
+    join: Callable[..., Any] = join
+    between: Callable[..., Any] = lanes_between
 
     @classmethod
     def by_counts(cls, order: LaneOrder) -> Steps:
@@ -433,6 +439,14 @@ class FurtherLoad(ABC):
     @abstractmethod
     def merge(self, reports: Sequence[Any]) -> Any:
         """The report of several parts of a column together."""
+
+    def join(self, reports: Sequence[Any]) -> Any:
+        """The reports of some lanes, of the next, and so on, as one."""
+        raise NotImplementedError
+
+    def between(self, known: Any, start: int, stop: int) -> Any:
+        """What is known of some of the lanes."""
+        raise NotImplementedError
 
     @abstractmethod
     def finish(

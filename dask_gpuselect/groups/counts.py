@@ -46,10 +46,15 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> Steps:
-        return Steps(_counted, _sum, _sum, _counted, _sum, _found)
+        many = np.concatenate, _between
+        return Steps(_counted, _sum, _sum, _counted, _sum, _found, *many)
 
     def finished(self, found: Lanes) -> Any:
         return found.n_valid[None]
+
+
+def _between(counts: IntArray, start: int, stop: int) -> IntArray:
+    return counts[start:stop]
 
 
 class NoOrder:

@@ -471,6 +471,12 @@ def group_elements(
     return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
 
 
+def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
+    """The places of the elements of each group, by the codes of all elements on the host; see
+    `reference.groups.places_in_groups`."""
+    return backend_for(codes).groups.places_in_groups(codes, n_groups)
+
+
 def window_lanes(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],

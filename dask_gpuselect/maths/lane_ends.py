@@ -9,8 +9,8 @@ tables are on the host, with a row for each lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +131,9 @@ class LaneEnds(Arrays):
             Outermost.merge(columns["beyond_high"], most, is_high=True),
             LaneMoments.merge(columns["moments"]),
         )
+
+    def less_left_out(self, n: IntArray) -> Self:
+        return replace(self, n_left_out=self.n_left_out - n)
 
     @classmethod
     def joined(cls, pieces: Sequence[LaneEnds]) -> LaneEnds:

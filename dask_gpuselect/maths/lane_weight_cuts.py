@@ -78,6 +78,9 @@ class WeightCuts(Arrays):
     unit: IntArray
     numbers: Numbers
 
+    def less_left_out(self, n: IntArray) -> Self:
+        return replace(self, numbers=self.numbers.less_left_out(n))
+
 
 @dataclass(frozen=True, eq=False)
 class WeightBrackets(Arrays):
@@ -144,6 +147,9 @@ class WeightTally(Arrays):
     square: Sums
     numbers: Numbers
 
+    def less_left_out(self, n: IntArray) -> Self:
+        return replace(self, numbers=self.numbers.less_left_out(n))
+
 
 Table = TypeVar("Table", WeighedLanes, WeightCuts, WeightTally)
 
@@ -160,6 +166,11 @@ def join(pieces: Sequence[Table]) -> Table:
         else:
             found[each.name] = np.concatenate(column)
     return type(pieces[0])(**found)
+
+
+def lanes_between(brackets: WeightBrackets, start: int, stop: int) -> WeightBrackets:
+    """Those of some of the lanes."""
+    return brackets[start:stop]
 
 
 def cuts_of_sorted(

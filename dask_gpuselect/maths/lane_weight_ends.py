@@ -7,7 +7,7 @@ Sums are Python's integers, as those of `weights`: a few for each lane.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -140,6 +140,9 @@ class WeightedLaneEnds(Arrays):
             beyond_high=HeavyEnds.merge(columns["beyond_high"], most, is_high=True),
             **found,
         )
+
+    def less_left_out(self, n: IntArray) -> Self:
+        return replace(self, numbers=self.numbers.less_left_out(n))
 
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:

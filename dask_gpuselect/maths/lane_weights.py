@@ -69,6 +69,9 @@ class Numbers(Arrays):
     def __getitem__(self, lanes: Any) -> Self:
         return type(self)(*(getattr(self, each.name)[lanes] for each in fields(self)))
 
+    def less_left_out(self, n: IntArray) -> Self:
+        return type(self)(self.valid, self.missing, self.idle, self.left_out - n)
+
     def check(self) -> None:
         """Raise if all elements of a lane weigh nothing."""
         if ((self.valid + self.missing == 0) & (self.idle > 0)).any():

@@ -80,6 +80,8 @@ class WeightedLaneQuantiles(LaneQuestion):
             kernels.lane_weight_tally,
             lane_weight_cuts.merge_tallies,
             lane_weight_cuts.answers,
+            lane_weight_cuts.join,
+            lane_weight_cuts.lanes_between,
         )
 
     def finished(self, found: WeighedLanes) -> NDArray[Any]:

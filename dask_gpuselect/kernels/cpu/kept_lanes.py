@@ -19,7 +19,6 @@ from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.lanes import answer_group_lanes, lanes_last
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -73,10 +72,15 @@ def answers_and_ends(
     most: int,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane, and what is beyond bounds that they make; see
-    `reference.lanes.answers_and_ends`."""
-    parts = parts_of(chunks, dtype, axes)
-    answers = question.lane_answer(lanes(parts, question.lane_ranks)).astype(np.float64)
-    return answers, lane_ends(parts, Bounds(*bounds_of(answers), selection_dtype(dtype)), most)
+    `reference.lanes.answers_and_ends`. Lanes are sorted once."""
+    answers, pieces = [], []
+    for rows, left_out in _sorted(parts_of(chunks, dtype, axes)):
+        picked = pick(rows, question.lane_ranks, left_out)
+        found = question.lane_answer(picked).astype(np.float64)
+        bounds = Bounds(*bounds_of(found), rows.dtype)
+        answers.append(found)
+        pieces.append(ends_of_sorted(rows, bounds, most, left_out))
+    return np.concatenate(answers, axis=1), LaneEnds.joined(pieces)
 
 
 def lanes(parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes:

@@ -20,6 +20,7 @@ from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shar
 from dask_gpuselect.kernels.cuda.source import GROUPS_THREADS, STATIC, groups_memory
 from dask_gpuselect.kernels.reference.groups import (
     elements_of_places,
+    places_in_groups,
     places_of_ranks,
     sorted_in_groups,
     window_lanes,
@@ -37,7 +38,7 @@ from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 
-__all__ = ["cuts", "elements", "sorted_in_groups", "tally", "window_lanes"]
+__all__ = ["cuts", "elements", "places_in_groups", "sorted_in_groups", "tally", "window_lanes"]
 
 Parts = Sequence[tuple[Array, Array]]
 

@@ -114,6 +114,14 @@ def elements_of_places(
     return Lanes(lower.T, upper.T, n_valid, n_missing)
 
 
+def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
+    """The places of the elements of each group in a NumPy array of codes, ascending, one group
+    after the other, and how many each group has."""
+    found = np.flatnonzero(codes >= 0)
+    sizes = np.bincount(codes[found], minlength=n_groups).astype(np.int64)
+    return found[np.argsort(codes[found], kind="stable")], sizes
+
+
 def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: int) -> NDArray[Any]:
     """Elements of NumPy arrays, none of them missing, group by group, each group's ascending."""
     del n_groups

@@ -1,0 +1,105 @@
+"""Many groups of all elements: as rows of tables, and as each is by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import describe_boxplot, quantile
+from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.robust import mad
+from tests.data import normal, uniform
+
+pytestmark = pytest.mark.any_dask
+
+N = 30_000
+PLANS: dict[str, tuple[int, dict[str, str]]] = {
+    "one load": (300, {}),
+    "parts": (30, {"dask_gpuselect.column-limit": "160 kB"}),
+}
+
+
+def skewed(n_groups: int) -> NDArray[np.int64]:
+    """Half of all elements in one group, few in most, and none in some."""
+    return np.floor(uniform(N)[::-1] ** 4 * n_groups).astype(np.int64)
+
+
+def assert_same_box(found: Any, wanted: Any) -> None:
+    for name, value in wanted.to_dict().items():
+        if name != "label":
+            np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.parametrize("weighs", [False, True])
+def test_boxes_are_as_alone(dtype: str, plan: str, weighs: bool) -> None:
+    n_groups, limits = PLANS[plan]
+    a, by, where = (1000 * normal(N)).astype(dtype), skewed(n_groups), uniform(N) < 0.9
+    if a.dtype.kind == "f":
+        a[::70] = np.nan
+    weights = np.floor(4 * uniform(N)) + 1
+    how: dict[str, Any] = {"method": "inverted_cdf", "weights": weights} if weighs else {}
+    present = np.unique(by[where])
+    with dask.config.set(limits):
+        grouped = groupby(da.from_array(a, chunks=4211), by, groups=present)
+        boxes = grouped.describe_boxplot(where=where, **how).compute(scheduler="sync")
+    for box, group in zip(boxes, present, strict=True):
+        some = by == group
+        own = {name: each[some] if name == "weights" else each for name, each in how.items()}
+        assert_same_box(box, describe_boxplot(a[some], where=where[some], **own)[0])
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_deviations_and_weights_are_as_alone(plan: str) -> None:
+    n_groups, limits = PLANS[plan]
+    a, by, weights = normal(N), skewed(n_groups), uniform(N)
+    present, q = np.unique(by), [0.1, 0.5]
+    with dask.config.set(limits):
+        grouped = groupby(da.from_array(a, chunks=4211), by, groups=present)
+        asked = grouped.mad(), grouped.quantile(q, weights=weights, method="inverted_cdf")
+        deviations, quantiles = dask.compute(*asked, scheduler="sync")
+    for i, group in enumerate(present):
+        some = by == group
+        assert deviations[i] == mad(a[some])
+        wanted = quantile(a[some], q, weights=weights[some], method="inverted_cdf")
+        np.testing.assert_array_equal(quantiles[:, i], wanted)
+
+
+def test_calls_do_not_grow_with_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    answer = Quantiles.lane_answer
+
+    def counted(self: Quantiles, found: Any) -> Any:
+        calls.append(len(found.n_valid))
+        return answer(self, found)
+
+    monkeypatch.setattr(Quantiles, "lane_answer", counted)
+    x = da.from_array(normal(N), chunks=4211)
+    groupby(x, np.arange(N) % 2000, groups=np.arange(2000)).describe_boxplot().compute(
+        scheduler="sync"
+    )
+    assert sum(calls) == 2000
+    assert len(calls) < 10
+
+
+def test_tables_are_filled_well() -> None:
+    """Every group is in one stretch, in order, and padding is bounded."""
+    sizes = np.floor(1 / (uniform(3000) + 1e-6)).astype(np.int64)
+    sizes[1234] = 3 * MOST
+    found = list(stretches(sizes))
+    assert [first for first, _ in found] == [0, *(last for _, last in found[:-1])]
+    assert found[-1][1] == len(sizes)
+    for first, last in found:
+        n = sizes[first:last]
+        room, filled = int(n.max()) * len(n), int(n.sum())
+        assert len(n) == 1 or room <= MOST
+        assert len(n) == 1 or room - filled <= max(SPARE, filled // 4)
+    assert list(stretches(sizes[:0])) == [(0, 0)]
