@@ -190,9 +190,14 @@ def _taken(chunk: Any, places: IntArray, axis: int) -> Any:
     if n and places[-1] - places[0] == n - 1 and (np.diff(places) == 1).all():
         index = (slice(None),) * axis + (slice(int(places[0]), int(places[-1]) + 1),)
         return chunk[index]
-    return _of_each(
-        chunk, lambda array: namespace(array).take(array, like(places, array), axis=axis)
-    )
+    return _of_each(chunk, lambda array: _of_places(array, places, axis))
+
+
+def _of_places(array: Any, places: IntArray, axis: int) -> Any:
+    if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+        # np.take copies all of such an array first: of a twelfth of (365, 50, 800), 9.5 ms for 0.3
+        return array[(slice(None),) * axis + (places,)]
+    return namespace(array).take(array, like(places, array), axis=axis)
 
 
 def _of_each(chunk: Any, function: Callable[[Any], Any]) -> Any:

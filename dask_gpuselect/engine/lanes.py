@@ -21,7 +21,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements, in_two_loads
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
-from dask_gpuselect.engine.plans import LanePlan, plan_lanes, slab_axis
+from dask_gpuselect.engine.plans import LanePlan, plan_lanes, share_axis, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks, private_copy
 from dask_gpuselect.kernels.companions import copied
@@ -57,13 +57,14 @@ def ask_lanes(
     if composed is not None:
         return composed
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype)
-    sources = _sources(x, plan, axes)
-    if plan.slabs == 1:
+    sources, axis = _sources(x, plan, axes, seen=seen)
+    if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", seen=seen)
-    answers = [ask(source, label=f"{label}-slab-{plan.name}", seen=True) for source in sources]
-    axis = shape.labels.index(slab_axis(x, axes))
+    word = "slab" if plan.slabs > 1 else "share"
+    answers = [ask(source, label=f"{label}-{word}-{plan.name}", seen=True) for source in sources]
+    axis = shape.labels.index(axis)
     place_of = PlaceOf(x.numblocks, shape)
-    label = f"{label}-slabs-{plan.name}"
+    label = f"{label}-{word}s-{plan.name}"
     return side_by_side(answers, axis, label, place_of, question.joined, seen=seen)
 
 
@@ -120,47 +121,61 @@ def _ask(
 # --- What is read ---------------------------------------------------------------------------------
 
 
-def _sources(x: DaskArray, plan: LanePlan, axes: tuple[int, ...]) -> list[DaskArray]:
-    """What each slab is made of, or, of a plan without, what all is.
+def _sources(
+    x: DaskArray, plan: LanePlan, axes: tuple[int, ...], *, seen: bool
+) -> tuple[list[DaskArray], int]:
+    """What each slab or share is made of, or, of a plan without, what all is; and the axis along
+    which chunks are divided.
 
     A task that takes several chunks holds them until the last is there, and so reads them for
     itself: were they those of another question, along another axis perhaps, each would wait for the
     other's order. Questions about the same array along the same axes share them.
     """
-    if plan.slabs > 1:
-        return _slabs(x, axes, plan.slabs)
-    if not plan.parts and any(x.numblocks[axis] > 1 for axis in axes):
-        return [private_copy(x, f"columns of {x.name} along {axes}")]
-    return [x]
-
-
-def _slabs(x: DaskArray, axes: tuple[int, ...], n: int) -> list[DaskArray]:
-    """Arrays of the first, second, ... of `n` slabs of every chunk. Each loads all of `x`."""
     axis = slab_axis(x, axes)
-    slabs = []
-    for i in range(n):
-        sizes = tuple(size * (i + 1) // n - size * i // n for size in x.chunks[axis])
-        source = private_copy(x, f"slab {i} of {n} of {x.name} along {axes}")
-        slab: DaskArray = map_blocks(
-            _slab,
-            source,
-            axis=axis,
-            i=i,
-            n=n,
-            name=f"quantile-slab-{tokenize(source.name, axis, i, n)}",
-            chunks=(*x.chunks[:axis], sizes, *x.chunks[axis + 1 :]),
-            dtype=x.dtype,
-            meta=x._meta,
-        )
-        slabs.append(slab)
-    return slabs
+    if plan.slabs > 1:
+        n, about = plan.slabs, f"of {x.name} along {axes}"
+        each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
+        return [_part(source, _slab, axis, i, n) for i, source in enumerate(each)], axis
+    if plan.parts or all(x.numblocks[axis] == 1 for axis in axes):
+        return [x], axis
+    source, n = private_copy(x, f"columns of {x.name} along {axes}"), plan.shares
+    if n == 1 or seen:
+        return [source], axis
+    axis = share_axis(x, axes, n)
+    return [_part(source, _share, axis, i, n) for i in range(n)], axis
 
 
-def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Any:
-    size = chunk.shape[axis]
-    index = (slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)
-    piece = copied(chunk[index])  # a view would keep the chunk
+def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int) -> DaskArray:
+    """Number `i` of `n` parts of every chunk."""
+    sizes = tuple(size * (i + 1) // n - size * i // n for size in source.chunks[axis])
+    part: DaskArray = map_blocks(
+        cut,
+        source,
+        axis=axis,
+        i=i,
+        n=n,
+        name=f"quantile{cut.__name__.replace('_', '-')}-{tokenize(source.name, cut, axis, i, n)}",
+        chunks=(*source.chunks[:axis], sizes, *source.chunks[axis + 1 :]),
+        dtype=source.dtype,
+        meta=source._meta,
+    )
+    return part
+
+
+def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
+    """A part of a chunk that is loaded for it alone."""
+    piece = copied(_cut(chunk, axis, i, n))  # a view would keep the chunk
     return Slab(piece, kernels.fingerprint(chunk))
+
+
+def _share(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
+    """A part of a chunk that others take parts of too: all see the same."""
+    return Slab(_cut(chunk, axis, i, n), 0)
+
+
+def _cut(chunk: Any, axis: int, i: int, n: int) -> Any:
+    size = chunk.shape[axis]
+    return chunk[(slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)]
 
 
 @dataclass(frozen=True)

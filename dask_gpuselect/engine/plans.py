@@ -161,6 +161,8 @@ class LanePlan(Plan):
     n_roots : int
         In how many places the reports of groups are looked at, each about some of the groups; 0 if
         not groups of all elements are asked.
+    shares : int
+        Among how many tasks the lanes of a column are divided, which share one load.
     advice : str
         What would take one load instead of several.
     """
@@ -169,6 +171,7 @@ class LanePlan(Plan):
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
     n_roots: int = field(default=0, repr=False)
+    shares: int = field(default=1, repr=False)
     advice: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -217,7 +220,8 @@ def plan_lanes(
     if is_one_lane and question.takes_passes:
         limit = min(limit, ONE_TASK)
     if not column_bytes > limit:  # or not known
-        return LanePlan("column", 1, known_bytes(column_bytes), 0)
+        shares = _shares(x, axes, column_bytes / len(chunks))
+        return LanePlan("column", 1, known_bytes(column_bytes), 0, shares=shares)
     limit = max(limit, max(chunks) * n_lanes * each)
     widest = max(x.chunks[slab_axis(x, axes)])
     least = math.inf  # loads that are known to be enough
@@ -318,6 +322,29 @@ def _advice(x: DaskArray, axes: tuple[int, ...], column_bytes: int) -> str:
         f"one load with a column-limit of {format_bytes(column_bytes)}, or of chunks that hold "
         f"whole lanes, as of rechunk({{{whole}}})"
     )
+
+
+# Where there are fewer columns than this, several tasks answer each: threads without a column of
+# their own would wait. 16 is what most machines of today have, or a worker of theirs.
+COLUMNS = 16
+
+# Bytes of a chunk that are worth a task of their own: 2 ms of sorting, for 0.2 ms.
+SHARE_BYTES = 1 << 20
+
+
+def _shares(x: DaskArray, axes: tuple[int, ...], chunk_bytes: float) -> int:
+    """Among how many tasks to divide the lanes of a column, whose chunks have so many bytes."""
+    if is_cupy(x._meta) or not chunk_bytes >= SHARE_BYTES:  # or not known
+        return 1
+    n_columns = math.prod(x.numblocks[axis] for axis in _kept(x, axes))
+    most = min(COLUMNS // n_columns, chunk_bytes // SHARE_BYTES)
+    return int(max(min(most, max(x.chunks[slab_axis(x, axes)])), 1))
+
+
+def share_axis(x: DaskArray, axes: tuple[int, ...], n: int) -> int:
+    """The axis along which lanes are divided among `n` tasks: the first that is long enough, so
+    that what each takes of a chunk lies together."""
+    return next(axis for axis in _kept(x, axes) if max(x.chunks[axis]) >= n)
 
 
 def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
