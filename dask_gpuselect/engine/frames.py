@@ -24,6 +24,7 @@ from dask_gpuselect.engine.collection import tasks_of
 from dask_gpuselect.engine.expressions import LowLevel
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_tables import Keyed
+from dask_gpuselect.engine.key_classes import classes
 from dask_gpuselect.engine.source import (
     REDUCED,
     DaskArray,
@@ -257,7 +258,7 @@ class KeyNames:
     @classmethod
     def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
         """Those of all parts. A few parts at a time, so that no table has the keys of all."""
-        found, *others = [part for part in parts if len(part)] or parts[:1]
+        found, *others = _that_add(parts)
         some, size = [found], 0
         for part in others:
             some.append(part)
@@ -268,10 +269,21 @@ class KeyNames:
 
     @classmethod
     def _together(cls, parts: Sequence[KeyNames]) -> KeyNames:
-        tables = [part.index.to_frame(index=False) for part in parts]
         how = parts[0].how
-        # That of dask knows categories that partitions do not share.
-        return cls(how.grouped(concat(tables, ignore_index=True)).size().index, how)
+        return cls(how.grouped(_rows_of_all(parts)).size().index, how)
+
+    def take(self, places: IntArray) -> KeyNames:
+        some = self.index.take(places)
+        if isinstance(some, pd.MultiIndex):  # which would keep the keys of all
+            some = some.remove_unused_levels()
+        return KeyNames(some, self.how)
+
+    def classes(self, n: int) -> NDArray[np.uint16]:
+        return classes(self.index, n)
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeyNames], order: IntArray) -> Keyed:
+        return parts[0].how.numbered(_rows_of_all(parts).take(order))
 
     def hashes(self) -> NDArray[np.uint64]:
         keys = self.index.to_frame(index=False)
@@ -291,6 +303,35 @@ class KeyOrder:
         how = {"sort": self.sort, "dropna": self.dropna, "observed": True}
         return keys.groupby(list(keys.columns), **how)
 
+    def numbered(self, keys: Any) -> Keyed:
+        """The groups of the rows of a frame of keys."""
+        groups = self.grouped(keys)
+        codes = groups.ngroup().to_numpy()  # floats if some are missing
+        codes = np.where(codes == codes, codes, -1).astype(np.int32)
+        return Keyed(codes, KeyNames(groups.size().index, self))
+
+
+def _that_add(parts: Sequence[KeyNames]) -> list[KeyNames]:
+    """The parts that have keys, and those whose dtype is the first of its kind: dtypes of all parts
+    decide what the keys of all are."""
+    known: set[Any] = set()
+    found = []
+    for part in parts:
+        dtypes = _dtypes(part.index)
+        if len(part) or dtypes not in known:
+            found.append(part)
+        known.add(dtypes)
+    return found
+
+
+def _dtypes(index: Any) -> tuple[Any, ...]:
+    return tuple(index.dtypes) if isinstance(index, pd.MultiIndex) else (index.dtype,)
+
+
+def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
+    tables = [part.index.to_frame(index=False) for part in parts]
+    return concat(tables, ignore_index=True)  # dask's knows categories that parts do not share
+
 
 def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
     """What takes the groups of a partition's rows, by the columns at some places."""
@@ -299,10 +340,8 @@ def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
 
 def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
     keys = partition.iloc[:, list(places)].set_axis(range(len(places)), axis=1)
-    groups = replace(how, sort=False).grouped(keys)  # the order is that of all
-    codes = groups.ngroup().to_numpy()  # floats if some are missing
-    codes = np.where(codes == codes, codes, -1).astype(np.int32)
-    return Keyed(codes, KeyNames(groups.size().index, how))
+    found = replace(how, sort=False).numbered(keys)  # the order is that of all
+    return Keyed(found.codes, KeyNames(found.names.index, how))
 
 
 def _taken(partition: Any, place: int | None, take: Callable[[Any], Any]) -> Any:

@@ -3,18 +3,25 @@ what the groups are called with them.
 
 ::
 
-    source ──copy──> cuts of each column ──> names of all groups, brackets of each column ─┐
-       └────copy, waits for these──> tallies ──> names, and the answer about each column ──┘
+    source ──copy──> cuts of each column ──> names of some groups, brackets of each column ─┐
+       │                                 ──> those of other groups ─────────────────────────┤
+       └────copy, waits for these──> tallies ──> answers about some groups ──┬──> names,    │
+                                             ──> those about others ─────────┘    answers ──┘
 
 A chunk numbers its groups by itself and says what it calls them. So labels of any kind, of any
 number of columns, are compared once for each load of a chunk, whatever is asked of how many
 columns.
+
+Where reports may exceed `ROOT_LIMIT`, groups are divided among several roots. Which root a group
+comes to is told by its name alone, its *class*, for no chunk knows the groups of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -22,10 +29,12 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine import settings
+from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_elements import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
+from dask_gpuselect.engine.plans import ROOT_LIMIT
 from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied, values_of
@@ -40,6 +49,13 @@ from dask_gpuselect.maths.sizes import pivot_share
 
 ITSELF = codes_of_names(None)
 
+# Reports take at most about so many times the bytes of the rows: of keys and columns of eight bytes
+# and one row a group 32 bytes for each 16.
+REPORTED = 2
+# Reports that are handed on, at most: each is a task, for each class of each chunk and load.
+MOST_REPORTS = 1 << 14
+MOST_ROOTS = 64
+
 
 class Names(Protocol):
     """What some groups are called, each once."""
@@ -52,6 +68,24 @@ class Names(Protocol):
     @classmethod
     def union(cls, parts: Sequence[Self]) -> Self:
         """Those of all parts, each once, in the order of answers."""
+
+    def take(self, places: IntArray) -> Self:
+        """Those at some places."""
+
+    def classes(self, n: int) -> NDArray[np.uint16]:
+        """For each name its class, one of `n`: the same for equal names, in every chunk."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self], order: IntArray) -> Keyed:
+        """The names of all parts in the order of answers, and for each name its place among them.
+
+        Parameters
+        ----------
+        parts : sequence of Names
+            That have no name in common.
+        order : ndarray of int64
+            The places of the names, one part behind the other, in the order of appearance.
+        """
 
     def hashes(self) -> NDArray[np.uint64]:
         """A number for each that tells it from others."""
@@ -84,6 +118,26 @@ class Rows:
     def nbytes(self) -> int:
         return self.keyed.__sizeof__() + sum(int(column.nbytes) for column in self.columns)
 
+    def by_class(self, n: int) -> Iterator[tuple[IntArray, Rows]]:
+        """The rows whose groups are in each of `n` classes, one class at a time; and where the
+        names of these groups are among all."""
+        codes, names = self.keyed.codes, self.keyed.names
+        if n == 1:
+            yield np.arange(len(names)), self
+            return
+        class_of = names.classes(n)
+        order, ends = _dealt(class_of, n)
+        numbers = np.empty(len(names), np.int32)
+        for start, stop in itertools.pairwise(ends):
+            numbers[order[start:stop]] = np.arange(stop - start)
+        # Rows without a group are behind those of the last class.
+        rows, row_ends = _dealt(np.append(class_of, np.uint16(n))[codes], n)
+        stretches = zip(itertools.pairwise(ends), itertools.pairwise(row_ends), strict=True)
+        for of_names, of_rows in stretches:
+            at, own = order[slice(*of_names)], rows[slice(*of_rows)]
+            keyed = Keyed(numbers[codes[own]], names.take(at))
+            yield at, Rows(keyed, tuple(column[own] for column in self.columns))
+
     def of_column(self, i: int, codes: NDArray[np.int32]) -> Accompanied:
         """A column whose elements have these numbers of groups."""
         column = self.columns[i]
@@ -95,6 +149,13 @@ class Rows:
         """That by which two loads are known to have read the same."""
         whole = (self.keyed.codes, self.keyed.names.hashes(), *self.columns)
         return kernels.fingerprint(np.array(list(map(kernels.fingerprint, whole)), np.uint64))
+
+
+def _dealt(class_of: NDArray[np.uint16], n: int) -> tuple[IntArray, list[int]]:
+    """The places of each of `n` classes, one class behind the other; and where classes begin, and
+    the last ends."""
+    counts = np.bincount(class_of, minlength=n)[:n]
+    return np.argsort(class_of, kind="stable"), [0, *np.cumsum(counts).tolist()]
 
 
 def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
@@ -125,6 +186,54 @@ def _rows(keyed: Keyed, *columns: Any) -> Slab:
     return Slab(rows, rows.mark)
 
 
+@dataclass(frozen=True, eq=False)
+class OfClass(Named):
+    """What a chunk reports of the groups of a class.
+
+    Parameters
+    ----------
+    at : ndarray of int32
+        Where each name is among all of the chunk.
+    n_names : int
+        Of the chunk.
+    """
+
+    at: NDArray[np.int32]
+    n_names: int
+
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + self.at.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class Class(Named):
+    """What is known of the groups of a class.
+
+    Parameters
+    ----------
+    first : ndarray of int64
+        Ascending in the order in which groups appear, of all classes.
+    """
+
+    first: IntArray
+
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + self.first.nbytes
+
+    @classmethod
+    def of(cls, reports: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
+        """The groups that some chunks report, nothing else known of them; and the places of each
+        chunk's among them."""
+        # A chunk without groups has no say in what dtype the names of all have.
+        given = [report.names for report in reports if report.n_names] or [reports[0].names]
+        names: Any = type(given[0]).union(given)
+        places = [names.places(report.names) for report in reports]
+        first = np.zeros(len(names), np.int64)
+        for chunk in reversed(range(len(reports))):
+            first[places[chunk]] = (chunk << 32) + reports[chunk].at.astype(np.int64)
+        return cls(names, (), first), places
+
+
 @dataclass(frozen=True)
 class GroupedColumns:
     """What is asked of every group of each column of a table.
@@ -140,34 +249,41 @@ class GroupedColumns:
     questions: tuple[LaneQuestion, ...]
     dtypes: tuple[np.dtype[Any], ...]
 
-    def cuts(
-        self, chunks: Sequence[Rows], dtype: object, axes: tuple[int, ...], known: None
-    ) -> Named:
-        """Of each column in a chunk."""
-        (rows,) = chunks
-        codes, names = rows.keyed.codes, rows.keyed.names
-        found = []
-        for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True)):
-            column, share = rows.of_column(i, codes), pivot_share(question.n_answers)
-            found.append(kernels.group_cuts([column], own, ITSELF, len(names), share))
-        return Named(names, tuple(found))
+    def cuts(self, rows: Rows) -> tuple[GroupCuts, ...]:
+        """Of each column."""
+        codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
+        return tuple(
+            kernels.group_cuts(
+                [rows.of_column(i, codes)], own, ITSELF, n_groups, pivot_share(question.n_answers)
+            )
+            for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
+        )
 
-    def bracketed(self, reports: Sequence[Named], known: None, block: Block) -> Named:
-        """All groups, and their brackets in each column."""
-        names: Any = type(reports[0].names).union([report.names for report in reports])
-        places = [names.places(report.names).astype(np.int32) for report in reports]
+    def bracketed(self, reports: Sequence[OfClass], known: None, block: Block) -> Class:
+        """All groups of a class, and their brackets in each column."""
+        found, places = Class.of(reports)
+        codes = [each.astype(np.int32) for each in places]
         brackets = []
         for i, question in enumerate(self.questions):
             cuts: list[GroupCuts] = [report.value[i] for report in reports]
-            cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, places, strict=True)]
-            brackets.append(find_group_brackets(cuts, len(names), question.order.lane_ranks))
-        return Named(names, tuple(brackets))
+            cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, codes, strict=True)]
+            ranks = question.order.lane_ranks
+            brackets.append(find_group_brackets(cuts, len(found.names), ranks))
+        return replace(found, value=tuple(brackets))
 
     def tally(
-        self, chunks: Sequence[Rows], dtype: object, axes: tuple[int, ...], known: Named
-    ) -> tuple[GroupTally, ...]:
-        """Of each column in a chunk."""
+        self,
+        chunks: Sequence[Rows],
+        dtype: object,
+        axes: tuple[int, ...],
+        known: tuple[Class, ...],
+    ) -> Any:
+        """Of each column in a chunk; those of each class, if there are several."""
         (rows,) = chunks
+        pairs = zip(rows.by_class(len(known)), known, strict=True)
+        return apart([self._tally(own, one) for (_, own), one in pairs])
+
+    def _tally(self, rows: Rows, known: Class) -> tuple[GroupTally, ...]:
         codes = numbered(rows.keyed, known.names)
         brackets: tuple[GroupBrackets, ...] = known.value
         return tuple(
@@ -176,14 +292,14 @@ class GroupedColumns:
         )
 
     def answered(
-        self, reports: Sequence[tuple[GroupTally, ...]], known: Named, block: Block
-    ) -> Named:
-        """All groups, and the answers ``(n_answers, n_groups)`` about each column."""
+        self, reports: Sequence[tuple[GroupTally, ...]], known: Class, block: Block
+    ) -> Class:
+        """All groups of a class, and the answers ``(n_answers, n_groups)`` about each column."""
         answers = []
         for i, question in enumerate(self.questions):
             found = kernels.found_in_groups([report[i] for report in reports], known.value[i])
             answers.append(question.finished(found))
-        return Named(known.names, tuple(answers))
+        return replace(known, value=tuple(answers))
 
 
 def numbered(keyed: Keyed, names: Names) -> NDArray[np.int32]:
@@ -193,23 +309,48 @@ def numbered(keyed: Keyed, names: Names) -> NDArray[np.int32]:
     return places[keyed.codes]
 
 
+def apart(reports: list[Any]) -> Any:
+    """Reports of several classes as `Columns.divide` takes them: a single one is no list."""
+    return reports if len(reports) > 1 else reports[0]
+
+
+def classes_of(x: DaskArray) -> int:
+    """How many classes the groups of a `table` are in, each with a root of its own.
+
+    Nobody knows how many rows a chunk has, or how many groups. So a chunk counts as one of the size
+    that dask makes, and each row of it as a group.
+    """
+    reported = REPORTED * settings.chunk_bytes() * int(x.npartitions)
+    wanted = -(-reported // max(settings.n_bytes("root-limit", ROOT_LIMIT), 1))
+    return max(min(wanted, MOST_ROOTS, MOST_REPORTS // int(x.npartitions)), 1)
+
+
 def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
-    """The lazy answer, an object: `GroupedColumns.answered`, by two loads of a `table`."""
-    columns = _columns(x)
-    token = tokenize(x.name, question)
-    cuts = columns.report(question.cuts, f"{label}-cuts", 1, None)
-    brackets = columns.settle(question.bracketed, f"{label}-bracket-{token}", cuts, None)
-    tallies = columns.report(question.tally, f"{label}-candidates", 2, brackets)
-    made = columns.settle(question.answered, f"{label}-{token}", tallies, brackets, seen=False)
+    """The lazy answer, an object: names and `GroupedColumns.answered`, by two loads of a
+    `table`."""
+    columns, n = _columns(x), classes_of(x)
+    token = tokenize(x.name, question, n)
+    cuts = partial(_of_each_class, measure=question.cuts)
+    reports = columns.report(cuts, f"{label}-cuts", 1, None, n=n)
+    brackets = _settled(columns, question.bracketed, f"{label}-bracket", token, reports, [None] * n)
+    known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)
+    tallies = columns.report(question.tally, f"{label}-candidates", 2, known)
+    found = _settled(columns, question.answered, f"{label}-groups", token, tallies, brackets)
+    together = partial(_together, join=np.ma.concatenate)
+    made = columns.gather(together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
 
 def ask_counts(x: DaskArray, label: str) -> DaskArray:
     """How many elements of each group take part, in each column of a `table`, by one load: an
     object, `Named` with a count for each group of each column."""
-    columns = _columns(x)
-    counts = columns.report(_counted, f"{label}-counts", 1, None)
-    made = columns.settle(_all_counted, f"{label}-{tokenize(x.name)}", counts, None, seen=False)
+    columns, n = _columns(x), classes_of(x)
+    token = tokenize(x.name, n)
+    counts = partial(_of_each_class, measure=_counted)
+    reports = columns.report(counts, f"{label}-counts", 1, None, n=n)
+    found = _settled(columns, _all_counted, f"{label}-groups", token, reports, [None] * n)
+    together = partial(_together, join=np.concatenate)
+    made = columns.gather(together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
 
@@ -218,21 +359,70 @@ def _columns(x: DaskArray) -> Columns:
     return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)])
 
 
-def _counted(chunks: Sequence[Rows], dtype: object, axes: tuple[int, ...], known: None) -> Named:
+def _settled(
+    columns: Columns,
+    function: Callable[..., Class],
+    label: str,
+    token: str,
+    reports: Tasks,
+    known: Sequence[Tasks | None],
+) -> list[Tasks]:
+    """What is settled about each class, by what is known of it."""
+    pairs = zip(columns.divide(reports, len(known)), known, strict=True)
+    return [
+        columns.settle(function, f"{label}-{i}-{token}", each, own)
+        for i, (each, own) in enumerate(pairs)
+    ]
+
+
+def _of_each_class(
+    chunks: Sequence[Rows],
+    dtype: object,
+    axes: tuple[int, ...],
+    known: None,
+    *,
+    n: int,
+    measure: Callable[[Rows], tuple[Any, ...]],
+) -> Any:
+    """What is measured of each class of groups in a chunk; see `apart`."""
     (rows,) = chunks
-    codes, names = rows.keyed.codes, rows.keyed.names
-    counts = []
-    for column in rows.columns:
-        takes = codes[column & (codes >= 0)]
-        counts.append(np.bincount(takes, minlength=len(names)).astype(np.int64))
-    return Named(names, tuple(counts))
+    n_names = len(rows.keyed.names)
+    return apart(
+        [
+            OfClass(own.keyed.names, measure(own), at.astype(np.int32), n_names)
+            for at, own in rows.by_class(n)
+        ]
+    )
 
 
-def _all_counted(reports: Sequence[Named], known: None, block: Block) -> Named:
-    names: Any = type(reports[0].names).union([report.names for report in reports])
-    totals = [np.zeros(len(names), np.int64) for _ in reports[0].value]
-    for report in reports:
-        places = names.places(report.names)
+def _together(parts: Sequence[Class], *, join: Callable[..., Any]) -> Named:
+    """The groups of all classes in their order, and the answers about them."""
+    if len(parts) == 1:
+        return parts[0]
+    first = np.concatenate([part.first for part in parts])
+    order = np.argsort(first)
+    keyed: Keyed = type(parts[0].names).joined([part.names for part in parts], order)
+    if len(keyed.names) < len(order):
+        raise ValueError(
+            "keys that differ within partitions are equal where all partitions are together: give "
+            "the key one dtype, df.astype({key: ...})"
+        )
+    source = np.empty(len(order), np.int64)
+    source[keyed.codes] = order
+    columns = zip(*(part.value for part in parts), strict=True)
+    return Named(keyed.names, tuple(join(column, axis=-1)[..., source] for column in columns))
+
+
+def _counted(rows: Rows) -> tuple[IntArray, ...]:
+    codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
+    takes = (codes[column & (codes >= 0)] for column in rows.columns)
+    return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
+
+
+def _all_counted(reports: Sequence[OfClass], known: None, block: Block) -> Class:
+    found, places = Class.of(reports)
+    totals = [np.zeros(len(found.names), np.int64) for _ in reports[0].value]
+    for report, at in zip(reports, places, strict=True):
         for total, counts in zip(totals, report.value, strict=True):
-            total[places] += counts
-    return Named(names, tuple(totals))
+            total[at] += counts
+    return replace(found, value=tuple(totals))

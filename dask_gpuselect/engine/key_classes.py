@@ -1,0 +1,169 @@
+"""Classes of keys: so that several tasks can look at the groups of a table, each at those of one
+class.
+
+Equal keys are in one class, in every process, whatever dtypes partitions have for them: 1, 1.0 and
+True, a date in seconds and in nanoseconds, a word of Python and of PyArrow. Equal is what pandas'
+groupby has for one key once partitions are one table. Unequal keys may share a class.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Forms = NDArray[np.uint64]
+Form = Callable[[NDArray[np.object_]], Forms]
+"""From objects of one type to a number for each."""
+
+MISSING = np.uint64(0xD1B54A32D192ED03)
+# Of objects that no rule here knows. All of them are in one class.
+OTHER = np.uint64(0x8CB92BA72F3D8DD7)
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def classes(index: Any, n: int) -> NDArray[np.uint16]:
+    """The class of each key, one of `n`.
+
+    Parameters
+    ----------
+    index : pandas.Index
+        Of keys; of several for each row a MultiIndex.
+    n : int
+    """
+    found: Forms = np.zeros(len(index), np.uint64)
+    for form in _of_columns(index):
+        found = _mixed(found + form)
+    return (found % np.uint64(n)).astype(np.uint16)
+
+
+def _of_columns(index: Any) -> list[Forms]:
+    if not isinstance(index, pd.MultiIndex):
+        return [forms(index)]
+    pairs = zip(index.levels, index.codes, strict=True)
+    return [_of_codes(level, np.asarray(codes)) for level, codes in pairs]
+
+
+def _of_codes(values: Any, codes: NDArray[Any]) -> Forms:
+    """Of values that codes stand for, -1 for a missing one."""
+    found: Forms = np.append(forms(values), MISSING)[codes]
+    return found
+
+
+def forms(values: Any) -> Forms:
+    """A number for each key of an index, the same for equal keys."""
+    dtype = values.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _of_codes(values.categories, np.asarray(values.codes))
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return _of_dates(values.tz_convert(None).to_numpy())
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        return _of_dates(values.to_numpy())
+    if dtype.kind in "biuf" and hasattr(dtype, "numpy_dtype"):  # nullable, or of PyArrow
+        present = values.array.fillna(False if dtype.kind == "b" else 0)
+        known = _of_numbers(np.asarray(present.to_numpy(dtype=dtype.numpy_dtype)))
+        return np.where(np.asarray(values.isna(), np.bool_), MISSING, known)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        return _of_numbers(values.to_numpy())
+    return _of_objects(np.asarray(values, dtype=object))
+
+
+def _of_numbers(values: NDArray[Any]) -> Forms:
+    """By their float64, which is what pandas compares integers with floats in: integers beyond
+    2**53 share one with their neighbours."""
+    floats = values.astype(np.float64) + 0.0  # zeros of both signs have one form
+    return np.where(np.isnan(floats), MISSING, floats.view(np.uint64))
+
+
+def _of_dates(values: NDArray[Any]) -> Forms:
+    """Of dates or time differences, by seconds and nanoseconds: whatever the unit, no date
+    overflows."""
+    unit, _ = np.datetime_data(values.dtype)
+    seconds, rest = np.divmod(values.view(np.int64), PER_SECOND[unit])
+    parts = _of_seconds(seconds, rest * (PER_SECOND["ns"] // PER_SECOND[unit]))
+    return np.where(np.isnat(values), MISSING, parts)
+
+
+def _of_seconds(seconds: NDArray[np.int64], nanoseconds: NDArray[np.int64]) -> Forms:
+    return _mixed(seconds.astype(np.uint64)) + nanoseconds.astype(np.uint64)
+
+
+def _mixed(x: Forms) -> Forms:
+    """Numbers whose every bit depends on all bits of others (SplitMix64's last step)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+# --- Objects --------------------------------------------------------------------------------------
+
+
+def _of_objects(values: NDArray[np.object_]) -> Forms:
+    found = np.full(len(values), OTHER)
+    found[pd.isna(values)] = MISSING
+    some = np.flatnonzero(found == OTHER)
+    kinds = [type(value) for value in values[some]]
+    for kind in set(kinds):
+        form = _form_of(kind)
+        if form is not None:
+            own = some[np.fromiter((each is kind for each in kinds), np.bool_, len(kinds))]
+            found[own] = form(values[own])
+    return found
+
+
+def _form_of(kind: type) -> Form | None:
+    """What gives the forms of objects of a type; None where nothing here is sure of it."""
+    # A time difference of NumPy is a number, too, and bool of NumPy is none.
+    for kinds, form in RULES:
+        if issubclass(kind, kinds):
+            return form
+    return None
+
+
+def _of_words(values: NDArray[np.object_]) -> Forms:
+    """By a hash that is the same in every process; Python's own is not."""
+    words = np.empty(len(values), object)
+    words[:] = [str.__str__(value) for value in values]  # of a subclass what it is equal to
+    return np.asarray(pd.util.hash_array(words, categorize=False))
+
+
+def _of_python_numbers(values: NDArray[np.object_]) -> Forms:
+    return _of_numbers(np.array([_as_float(value) for value in values], np.float64))
+
+
+def _as_float(value: Any) -> float:
+    """The float that is nearest to a number, or to its real part: that of all equal numbers."""
+    real: Any = value.real if isinstance(value, numbers.Complex) else value
+    try:
+        return float(real)
+    except OverflowError:
+        return float("inf") if real > 0 else float("-inf")
+
+
+def _of_moments(values: NDArray[np.object_]) -> Forms:
+    return np.array([_of_moment(value) for value in values], np.uint64)
+
+
+def _of_moment(value: Any) -> np.uint64:
+    """Of a date or a time difference, as of an array of one."""
+    try:
+        is_date = isinstance(value, date | np.datetime64)
+        found: Any = pd.Timestamp(value) if is_date else pd.Timedelta(value)
+    except (ValueError, OverflowError):  # pandas has no such moment: nothing it has is equal
+        return OTHER
+    naive = found if not is_date or found.tz is None else found.tz_convert(None)
+    form: np.uint64 = _of_dates(np.array([naive.asm8]))[0]
+    return form
+
+
+RULES: list[tuple[tuple[type, ...], Form]] = [
+    ((str,), _of_words),
+    ((date, timedelta, np.datetime64, np.timedelta64), _of_moments),
+    ((bool, np.bool_, numbers.Number), _of_python_numbers),
+]
