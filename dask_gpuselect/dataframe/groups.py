@@ -46,9 +46,11 @@ class ExactGroupBy:
     call.
 
     Memory: a partition for each thread, and a copy of its columns. Of each group that has n rows in
-    a partition come about sqrt(n) pivots, and as many candidates, for each column; all of these
-    come to one place, with the keys that a partition has. So groups of which a partition has a row
-    or two take as much memory there as all rows.
+    a partition come about sqrt(n) pivots, and as many candidates, for each column, and the group's
+    key: of groups of which a partition has a row or two, all rows. Where such reports might exceed
+    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), if each partition were of dask's
+    ``array.chunk-size``, up to 64 tasks look at them, each at the groups of some keys. What they
+    find comes to one place: the keys, two numbers and a few sizes for each group, column and q.
     """
 
     def __init__(

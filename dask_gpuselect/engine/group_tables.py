@@ -56,6 +56,8 @@ REPORTED = 2
 MOST_REPORTS = 1 << 14
 MOST_ROOTS = 64
 
+ADVICE = "give the key one dtype, by df.astype({key: ...})"
+
 
 class Names(Protocol):
     """What some groups are called, each once."""
@@ -223,11 +225,17 @@ class Class(Named):
     @classmethod
     def of(cls, reports: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
         """The groups that some chunks report, nothing else known of them; and the places of each
-        chunk's among them."""
+        chunk's among them.
+
+        Raises, while computing, a `TypeError` if the names of a chunk are not among those of all:
+        so it is where pandas does not compare dtypes, as bools with integers.
+        """
         # A chunk without groups has no say in what dtype the names of all have.
         given = [report.names for report in reports if report.n_names] or [reports[0].names]
         names: Any = type(given[0]).union(given)
         places = [names.places(report.names) for report in reports]
+        if any((each < 0).any() for each in places):
+            raise TypeError(f"keys have another dtype in some partitions than in others: {ADVICE}")
         first = np.zeros(len(names), np.int64)
         for chunk in reversed(range(len(reports))):
             first[places[chunk]] = (chunk << 32) + reports[chunk].at.astype(np.int64)
@@ -403,10 +411,7 @@ def _together(parts: Sequence[Class], *, join: Callable[..., Any]) -> Named:
     order = np.argsort(first)
     keyed: Keyed = type(parts[0].names).joined([part.names for part in parts], order)
     if len(keyed.names) < len(order):
-        raise ValueError(
-            "keys that differ within partitions are equal where all partitions are together: give "
-            "the key one dtype, df.astype({key: ...})"
-        )
+        raise TypeError(f"keys that differ within partitions are equal in all of them: {ADVICE}")
     source = np.empty(len(order), np.int64)
     source[keyed.codes] = order
     columns = zip(*(part.value for part in parts), strict=True)
