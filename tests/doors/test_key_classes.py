@@ -22,9 +22,10 @@ from pandas.testing import assert_frame_equal, assert_series_equal
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect.engine import group_tables
 from dask_gpuselect.engine.key_classes import classes, forms
+from dask_gpuselect.maths.cuts import ChunksChangedError
 from tests.data import hashed
 from tests.doors.test_dataframe import Counting, whole
-from tests.doors.test_dataframe_groups import KEYS, PLACES, N, Q, frames
+from tests.doors.test_dataframe_groups import CHANGES, KEYS, PLACES, Changing, N, Q, frames
 from tests.graphs import tasks_of
 
 MANY = 1 << 16
@@ -146,9 +147,17 @@ def test_classes_do_not_depend_on_the_process() -> None:
 # --- Roots ----------------------------------------------------------------------------------------
 
 
+# How many rows of each group let a chunk be looked at once for all classes: always, or never.
+LOOKS = {"all classes at once": 0, "class by class": 1 << 40}
+
+
+@pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
-def test_answers_are_those_of_one_root(kind: str, sort: bool) -> None:
+def test_answers_are_those_of_one_root(
+    kind: str, sort: bool, looks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[looks])
     df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
     x, df = frames(df, 5)
     how: dict[str, Any] = {"sort": sort, "dropna": False}
@@ -179,9 +188,13 @@ MIXED = {
 }
 
 
+@pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("name", MIXED)
-def test_partitions_of_other_dtypes(name: str, sort: bool) -> None:
+def test_partitions_of_other_dtypes(
+    name: str, sort: bool, looks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[looks])
     parts = [
         pd.DataFrame({"k": k, "v": hashed(np.arange(3) + i)}) for i, k in enumerate(MIXED[name])
     ]
@@ -247,6 +260,17 @@ def test_tasks_do_not_grow_with_the_square_of_partitions() -> None:
             x = dd.from_map(lambda _: df, range(n), meta=df.iloc[:0])
             roots = roots_of(x.exact.groupby("k")["v"].median())
             assert roots == min(group_tables.MOST_ROOTS, group_tables.MOST_REPORTS // n)
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_between_loads_are_noticed(
+    name: str, looks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[looks])
+    answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()
+    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
+        answer.compute(scheduler="sync")
 
 
 def test_one_group_has_nearly_all_rows() -> None:
