@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.groups import GroupedLanes, Grouping
 from dask_gpuselect.engine.questions import Block, FurtherLoad, Steps
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.cuts import IntArray
 
 MOST = 1 << 18
 """Elements of a table, unless one group alone has more."""
@@ -30,6 +30,14 @@ MOST = 1 << 18
 SPARE = 1 << 16
 """Padding of a table that costs less than another table would: a box plot of a small one takes
 1.5 ms, and sorting so many elements 1 ms. A table of many elements may have a quarter as many."""
+
+
+@runtime_checkable
+class LeftOut(Protocol):
+    """What is known of many lanes, and how many elements of each are left out."""
+
+    def less_left_out(self, n: IntArray) -> Any:
+        """The same, if so many of the elements of each that are left out are none at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +61,7 @@ class Batch:
     def unpadded(self, found: Any) -> Any:
         """What was found in the table, if it tells how many elements are left out: without the
         padding."""
-        if not (isinstance(found, Arrays) and self.n_padded.any()):
+        if not (isinstance(found, LeftOut) and self.n_padded.any()):
             return found
         return found.less_left_out(self.n_padded)
 

@@ -66,12 +66,6 @@ class Arrays:
         values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
         return 64 + sum(int(getattr(value, "nbytes", 8)) for value in values)
 
-    def less_left_out(self, n: IntArray) -> Self:
-        """What is known of many lanes, if so many of the elements of each that are left out are
-        none at all."""
-        del n
-        return self
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts(Arrays):

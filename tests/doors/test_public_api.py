@@ -197,7 +197,7 @@ COMPILED = {
         for name in ("accessors", "climatology", "groups", "reductions", "routed")
     },
     **{f"dataframe.{name}": {"pandas"} for name in ("accessors", "groups")},
-    "engine.frames": {"pandas"},
+    **{f"engine.{name}": {"pandas"} for name in ("frames", "key_classes")},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
     **{
