@@ -269,12 +269,6 @@ class FurtherLoadOfAll(FurtherLoad):
     def merge(self, reports: Sequence[Any]) -> Any:
         return self.of_group.merge(reports)
 
-    def join(self, reports: Sequence[Any]) -> Any:
-        return self.of_group.join(reports)
-
-    def between(self, known: Any, start: int, stop: int) -> Any:
-        return self.of_group.between(known, start, stop)
-
     def finish(
         self,
         reports: Sequence[Any],

@@ -144,7 +144,7 @@ class Rows:
 
     def are_many(self, n_groups: int) -> bool:
         """Whether there are so many rows that they are looked at once for all classes of so many
-        groups. Dealing 1e6 rows out takes 30 ms."""
+        groups. 1e8 rows of 10 keys take 6.3 s so, and 8.2 to 8.7 class by class."""
         return len(self.keyed.codes) >= ROWS_OF_EACH * n_groups
 
     def in_order_of_class(self, n: int) -> tuple[Rows, IntArray, list[int]]:

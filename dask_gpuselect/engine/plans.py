@@ -325,7 +325,7 @@ def _advice(x: DaskArray, axes: tuple[int, ...], column_bytes: int) -> str:
 
 
 # Where there are fewer columns than this, several tasks answer each: threads without a column of
-# their own would wait. 16 is what most machines of today have, or a worker of theirs.
+# their own would wait. How many threads there will be is not known.
 COLUMNS = 16
 
 # Bytes of a chunk that are worth a task of their own: 2 ms of sorting, for 0.2 ms.

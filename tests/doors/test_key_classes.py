@@ -151,13 +151,14 @@ def test_classes_do_not_depend_on_the_process() -> None:
 LOOKS = {"all classes at once": 0, "class by class": 1 << 40}
 
 
-@pytest.mark.parametrize("looks", LOOKS)
+@pytest.fixture(params=LOOKS)
+def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[request.param])
+
+
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
-def test_answers_are_those_of_one_root(
-    kind: str, sort: bool, looks: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[looks])
+def test_answers_are_those_of_one_root(kind: str, sort: bool, looks: None) -> None:
     df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
     x, df = frames(df, 5)
     how: dict[str, Any] = {"sort": sort, "dropna": False}
@@ -188,13 +189,9 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("name", MIXED)
-def test_partitions_of_other_dtypes(
-    name: str, sort: bool, looks: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[looks])
+def test_partitions_of_other_dtypes(name: str, sort: bool, looks: None) -> None:
     parts = [
         pd.DataFrame({"k": k, "v": hashed(np.arange(3) + i)}) for i, k in enumerate(MIXED[name])
     ]
@@ -262,12 +259,8 @@ def test_tasks_do_not_grow_with_the_square_of_partitions() -> None:
             assert roots == min(group_tables.MOST_ROOTS, group_tables.MOST_REPORTS // n)
 
 
-@pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("name", CHANGES)
-def test_changes_between_loads_are_noticed(
-    name: str, looks: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[looks])
+def test_changes_between_loads_are_noticed(name: str, looks: None) -> None:
     answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
         answer.compute(scheduler="sync")
