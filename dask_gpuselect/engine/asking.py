@@ -14,7 +14,7 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.companions import accompanied, as_lazy
+from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_batches import GroupsOfAll
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
@@ -86,12 +86,8 @@ class Asking:
         if self.grouping is None:
             return lanes
         # The labels are loaded with the data: no task has to carry them.
-        grouping = replace(self.grouping, codes=None)
-        is_known = lanes.by_order or lanes.composes_groups
-        is_stretch = self.is_one_lane and is_known and grouping.windows is None
-        if grouping.is_lazy and not is_stretch:
-            raise ValueError("by is lazy: with weights, groups must say which labels there are")
-        whole = GroupedElements if is_stretch else GroupsOfAll
+        grouping = replace(self.grouping, codes=None, names=None)
+        whole = GroupedElements if are_stretches(lanes, grouping) else GroupsOfAll
         return (whole if self.is_one_lane else GroupedLanes)(lanes, grouping)
 
     @property
@@ -162,13 +158,22 @@ def by_group(asking: Asking) -> Asking:
     if not isinstance(asking.array, Grouped):
         return asking
     array, grouping = asking.array.array, asking.array.grouping
+    if not (asking.is_whole and are_stretches(asking.question.lanes, grouping)):
+        grouping = grouping.numbered
     axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
+    packed = accompanied(array, labels=codes)
     if is_one_lane:
-        array, axes, codes = array[None], tuple(axis + 1 for axis in axes), codes[None]
+        packed, axes, codes = as_one_lane(packed), tuple(axis + 1 for axis in axes), codes[None]
     differs = any(n != 1 for axis, n in enumerate(codes.shape) if axis not in axes)
     grouping = replace(grouping, differs=differs)
-    packed = accompanied(array, labels=codes)
     return replace(asking, array=packed, axes=axes, grouping=grouping, is_one_lane=is_one_lane)
+
+
+def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
+    """Whether groups of all elements, of which this is asked, are stretches of ranks in the order
+    of labels, whatever these are."""
+    is_known = question.by_order or question.composes_groups
+    return is_known and grouping.windows is None
 
 
 def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
@@ -228,7 +233,11 @@ def _as_lazy(asking: Asking) -> Asking:
 
 
 def _ask_lanes(asking: Asking, label: str) -> DaskArray:
-    return ask_lanes(asking.array, asking.lanes, label, asking.shape, asking.dtype)
+    grouping, names = asking.grouping, None
+    if grouping is not None and grouping.is_numbered:
+        names = grouping.names
+    about = asking.array, asking.lanes, label, asking.shape, asking.dtype
+    return ask_lanes(*about, names=names)
 
 
 def _answer_now(asking: Asking) -> Any:

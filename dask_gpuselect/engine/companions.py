@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,14 +20,17 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import is_array, is_cupy, like, namespace, to_host
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.graphs import tasks_of_each
+from dask_gpuselect.engine.graphs import in_one_place, places_of, tasks_of_each
 from dask_gpuselect.engine.source import (
     PACKED,
     DaskArray,
     blockwise,
+    chunk_bytes,
+    element_bytes,
     extended,
     from_array,
     is_in_memory,
+    map_blocks,
 )
 from dask_gpuselect.kernels.companions import Accompanied
 
@@ -65,19 +69,22 @@ def accompanied(
     if not any(isinstance(array, DaskArray) for array in (x, *companions.values())):
         for name, array in companions.items():
             _check_shape(array, x, name)
-        return _packed(x, *companions.values(), stretched=_stretched(companions), nodata=nodata)
+        return _packed((), x, *companions.values(), stretched=_stretched(companions), nodata=nodata)
     if not isinstance(x, DaskArray):
         x = as_lazy(x)
     matched = {name: _matched(array, x, name) for name, array in companions.items()}
     arrays = list(matched.values())
     index = tuple(range(x.ndim))
     token = tokenize(x.name, [array.name for array in arrays], names, nodata)
+    taken = [_together_if_small(array, x) for array in arrays]
     result: DaskArray = blockwise(
         partial(_packed, stretched=_stretched(matched), nodata=nodata),
         index,
+        places_of(x),
+        index,
         x,
         index,
-        *(each for array in arrays for each in (array, index)),
+        *(each for array in taken for each in (array, index[: array.ndim])),
         name=f"{PACKED}{_extra_bytes(x, arrays, names, nodata)}-{token}",
         align_arrays=False,
         dtype=x.dtype,
@@ -89,10 +96,32 @@ def accompanied(
 def _extra_bytes(
     x: DaskArray, arrays: Sequence[DaskArray], names: Sequence[str], nodata: Any
 ) -> int:
-    """Bytes that companions of the shape of the data add to an element."""
+    """Bytes that companions of the shape of the data add to an element, those that it has
+    included."""
     whole = {name: a for name, a in zip(names, arrays, strict=True) if a.numblocks == x.numblocks}
-    has_mask = "where" in whole or nodata is not None or isinstance(x._meta, np.ma.MaskedArray)
-    return has_mask + (whole["weights"].dtype.itemsize if "weights" in whole else 0)
+    has_mask = "where" in whole or nodata is not None
+    own = element_bytes(x) - int(x.dtype.itemsize)
+    if isinstance(x._meta, np.ma.MaskedArray):
+        has_mask = False  # its own mask is counted
+    weights = int(whole["weights"].dtype.itemsize) if "weights" in whole else 0
+    return own + has_mask + weights
+
+
+def as_one_lane(x: Any) -> Any:
+    """An array with its companions, and with an axis before all others: as one lane."""
+    if not isinstance(x, DaskArray):
+        return x[None]
+    extra = element_bytes(x) - x.dtype.itemsize
+    lane: DaskArray = map_blocks(
+        operator.itemgetter(None),
+        x,
+        new_axis=0,
+        chunks=((1,), *x.chunks),
+        name=f"{PACKED}{extra}-{tokenize(x.name, 'as one lane')}",
+        dtype=x.dtype,
+        meta=x._meta[None],
+    )
+    return lane
 
 
 def as_lazy(x: Any) -> DaskArray:
@@ -160,6 +189,46 @@ def _itself(chunk: Any) -> Any:
     return chunk
 
 
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """All chunks of a companion that is smaller than a chunk of the data.
+
+    Parameters
+    ----------
+    chunks : list of arrays
+        In C order.
+    numblocks : tuple of int
+        1 along the axes that it is stretched along.
+    """
+
+    chunks: list[Any]
+    numblocks: tuple[int, ...]
+
+    def __sizeof__(self) -> int:
+        return 64 + sum(int(getattr(chunk, "nbytes", 8)) for chunk in self.chunks)
+
+    def at(self, place: tuple[int, ...]) -> Any:
+        """The chunk that goes with the one of the data at a place."""
+        own = [i if n > 1 else 0 for i, n in zip(place, self.numblocks, strict=True)]
+        return self.chunks[int(np.ravel_multi_index(own, self.numblocks))]
+
+
+def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
+    """A companion whose chunks go with several of the data: `Pieces` in one place, if it is small.
+
+    Its chunks are read once for all loads. And they give dask no reason to take the data row by row
+    for each of them, where the answers need columns: it would hold all columns at once.
+
+    One that is made of what the data are made of is read with these.
+    """
+    small = array.nbytes <= chunk_bytes(x)  # and not NaN
+    has_common = any(name in x.dask.layers for name in array.dask.layers)
+    if not array.name.startswith(SHARED) or not small or has_common:
+        return array
+    name = f"{SHARED}together-{tokenize(array.name)}"
+    return in_one_place(array, Pieces, name, numblocks=array.numblocks)
+
+
 def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: str) -> DaskArray:
     for axis, (own, others) in enumerate(zip(array.chunks, wanted, strict=True)):
         is_unknown = [any(map(math.isnan, sizes)) for sizes in (own, others)]
@@ -179,13 +248,17 @@ def _told(sizes: Sequence[float]) -> str:
 
 
 def _packed(
-    chunk: Any, *arrays: Any, stretched: Mapping[str, Sequence[int]], nodata: NDArray[Any] | None
+    place: tuple[int, ...],
+    chunk: Any,
+    *arrays: Any,
+    stretched: Mapping[str, Sequence[int]],
+    nodata: NDArray[Any] | None,
 ) -> Accompanied:
     """A chunk with its companions, each with the axes that it is stretched along."""
     first = chunk if isinstance(chunk, Accompanied) else Accompanied(chunk)
     values = first.values
     given = {
-        name: _fitted(array, values, name, axes)
+        name: _fitted(array.at(place) if isinstance(array, Pieces) else array, values, name, axes)
         for (name, axes), array in zip(stretched.items(), arrays, strict=True)
     }
     keeps = [first.keeps, given.get("where")]

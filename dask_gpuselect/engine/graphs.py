@@ -307,6 +307,14 @@ def reduced(
     return _finished(Finish(finish, name, arguments, place), graph, {above}, given)
 
 
+def in_one_place(
+    grid: DaskArray, function: Callable[..., Any], name: str, **arguments: Any
+) -> DaskArray:
+    """One task that takes all blocks of an array, in C order: ``function(blocks, **arguments)``."""
+    given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
+    return _finished(Finish(function, name, arguments), grid.dask, {grid.name}, given)
+
+
 @dataclass(frozen=True)
 class Finish:
     """The last task of a reduction.

@@ -195,6 +195,8 @@ class GroupsOfAll(GroupedLanes):
     """What is asked of every group of all elements."""
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        if not self.grouping.n_groups:
+            return self.of_no_groups(chunks, dtype, shape)
         found = self._at_once(chunks, dtype, shape.axes)
         if found is not None:
             return shape.restore_groups(found, chunks[0].shape)

@@ -123,6 +123,8 @@ class GroupedElements(GroupsOfAll):
         if not self.grouping.is_lazy:
             return None, codes_of_names(None)
         names = union([kernels.distinct_labels(chunk.labels) for chunk in chunks])
+        if self.grouping.is_numbered:
+            names = names[names >= 0]  # -1 is no group
         return names, codes_of_names(names)
 
     def n_groups_of(self, names: Labels | None) -> int:

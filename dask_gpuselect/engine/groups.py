@@ -19,9 +19,11 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Steps
+from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 
 GROUP_LOOKS = 1.4
@@ -44,19 +46,25 @@ class Grouping:
     codes : ndarray or dask array
         With the axes of the data, of size 1 along some of them. The number of the group that an
         element is in, -1 for none; with windows, its place in the lane; or, where the groups are
-        not known before, its label.
+        not known before, its label, unless it is numbered.
     n_groups : int, or NaN
         NaN if it is not known before.
     windows : tuple of ndarray of int64, optional
         For each group the places of its elements, ascending. Groups may have elements in common.
     differs : bool
         Whether elements of different lanes at the same place may have different labels.
+    names : dask array, optional
+        What the groups are called, where they are not known before.
+    is_numbered : bool
+        Whether `codes` are numbers of groups that are not known before.
     """
 
     codes: Any
     n_groups: float
     windows: tuple[IntArray, ...] | None = None
     differs: bool = False
+    names: Any = None
+    is_numbered: bool = False
 
     @property
     def is_lazy(self) -> bool:
@@ -67,6 +75,29 @@ class Grouping:
     def number(self) -> int:
         """How many groups there are, where that is known."""
         return int(self.n_groups)
+
+    @property
+    def numbered(self) -> Grouping:
+        """The same with numbers of groups instead of labels, if groups are not known before.
+
+        It takes a load of all labels to know the number of one.
+        """
+        if not self.is_lazy or self.is_numbered:
+            return self
+        every = tuple(range(self.codes.ndim))
+        codes: DaskArray = blockwise(
+            _numbers_among,
+            every,
+            self.codes,
+            every,
+            self.names,
+            (self.codes.ndim,),
+            concatenate=False,
+            align_arrays=False,
+            dtype=np.int32,
+            meta=np.empty((0,) * self.codes.ndim, np.int32),
+        )
+        return replace(self, codes=codes, is_numbered=True)
 
     def are_whole(self, labels: IntArray) -> bool:
         """Whether these are the labels of whole lanes, so that windows say where elements are."""
@@ -96,6 +127,10 @@ class Grouping:
             at = np.minimum(np.searchsorted(ordered, window), len(ordered) - 1)
             found.append(np.sort(order[at[ordered[at] == window]]))
         return found
+
+
+def _numbers_among(labels: Any, names: list[Labels]) -> Any:
+    return kernels.codes_among(labels, names[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +276,10 @@ class GroupedLanes(LaneQuestion):
     def lanes_of_each(self) -> int:
         return max(self.grouping.number, 1)
 
+    def of_so_many(self, n_groups: int) -> GroupedLanes:
+        """The question about groups whose number was not known before."""
+        return replace(self, grouping=replace(self.grouping, n_groups=n_groups))
+
     def elements_of_each(self, n: int) -> int:
         return math.ceil(n * self._windows_of_each / self.lanes_of_each)
 
@@ -262,7 +301,13 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def takes_passes(self) -> bool:
-        return self.of_group.has_steps
+        # How many passes there are depends on how many groups share the limit.
+        return self.of_group.has_steps and not self.grouping.is_lazy
+
+    @property
+    def advice(self) -> str:
+        is_of_use = self.of_group.has_steps and self.grouping.is_lazy
+        return "groups= (the labels that there are) makes passes possible" if is_of_use else ""
 
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return self.of_group.report_bytes(dtype)
@@ -274,12 +319,25 @@ class GroupedLanes(LaneQuestion):
         return self.of_group.loads_in_passes(loads)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        if not self.grouping.n_groups:
+            return self.of_no_groups(chunks, dtype, shape)
         found = self._at_once(chunks, dtype, shape.axes)
         if found is not None:
             return shape.restore_groups(found, chunks[0].shape)
         one = shape.of_one_group
         pieces = self.pieces(chunks, shape.axes)
         return self.together([self.of_group.block(each, dtype, one) for each in pieces], shape)
+
+    def of_no_groups(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
+        """The answer where all labels are missing: that about no lanes, which has its dtype."""
+        first = chunks[0]
+        none = tuple(slice(None if axis in shape.axes else 0) for axis in range(first.ndim))
+        found = self.of_group.block([first[none]], dtype, shape.of_one_group)
+        sizes = shape.new_axes(self.n_answers) | {shape.ndim + 1 + shape.axes[0]: 0}
+        whole = tuple(first.shape[i] if i < shape.ndim else sizes[i] for i in shape.labels)
+        return found.reshape(whole)
 
     def _at_once(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]

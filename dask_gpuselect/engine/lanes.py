@@ -20,6 +20,7 @@ from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements, in_two_loads
+from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes, share_axis, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps
@@ -37,6 +38,7 @@ def ask_lanes(
     dtype: np.dtype[Any] | None,
     *,
     seen: bool = False,
+    names: DaskArray | None = None,
 ) -> DaskArray:
     """The lazy answer to a question about every lane of a dask array.
 
@@ -50,13 +52,15 @@ def ask_lanes(
         Of the answer; None if each block of it is an object.
     seen : bool
         Whether each block is a `Seen`, for a caller who loads the array again.
+    names : dask array, optional
+        As many as there are groups, where that is not known before.
     """
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
     composed = _composed(x, question, label, shape, dtype) if plan.parts else None
     if composed is not None:
         return composed
-    ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype)
+    ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
     sources, axis = _sources(x, plan, axes, seen=seen)
     if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", seen=seen)
@@ -93,6 +97,7 @@ def _ask(
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
     seen: bool,
+    names: DaskArray | None,
 ) -> DaskArray:
     """The answer about all of `x`, or about a slab of every chunk."""
     label = f"{label}-seen" if seen else label
@@ -109,9 +114,11 @@ def _ask(
         shape.labels,
         x,
         tuple(range(x.ndim)),
+        *([] if names is None else [names, (2 * x.ndim + 1,)]),  # a label that no axis has
         name=f"{label}-{tokenize(x.name, question, shape)}",
         new_axes=shape.new_axes(question.n_answers),
         concatenate=False,
+        align_arrays=False,  # which would leave out chunks without elements
         dtype=meta.dtype,
         meta=meta,
     )
@@ -197,11 +204,20 @@ class PlaceOf:
 
 @quiet()
 def _answer_column(
-    column: Any, *, question: LaneQuestion, dtype: np.dtype[Any], shape: AnswerAxes, seen: bool
+    column: Any,
+    names: Any = None,
+    *,
+    question: LaneQuestion,
+    dtype: np.dtype[Any],
+    shape: AnswerAxes,
+    seen: bool,
 ) -> Any:
     """One block of the answer, from the chunks of its column: nested lists, where an axis has
     several."""
     given = list(_flat(column))
+    if names is not None:
+        assert isinstance(question, GroupedLanes)
+        question = question.of_so_many(len(names[0]))
     found = question.block(pieces_of(given), dtype, shape)
     return Seen(found, marks_of(given)) if seen else found
 

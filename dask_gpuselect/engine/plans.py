@@ -175,7 +175,7 @@ class LanePlan(Plan):
     advice: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
-        return f"{super().__str__()}{self.advice and '; '}{self.advice}"
+        return f"{super().__str__()}{_told(self.advice)}"
 
 
 # Elements in whose time a task is run: of a column, 200 us at 10 ns each.
@@ -243,9 +243,15 @@ def plan_lanes(
         raise ValueError(
             f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
             f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+            f"{_told(question.advice)}"
         )
     *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
-    return replace(best, advice=_advice(x, axes, int(column_bytes)))
+    advice = _advice(x, axes, int(column_bytes)) + _told(question.advice)
+    return replace(best, advice=advice.removeprefix("; "))
+
+
+def _told(advice: str) -> str:
+    return advice and f"; {advice}"
 
 
 def _plan_groups(

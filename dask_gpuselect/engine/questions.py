@@ -336,6 +336,11 @@ class LaneQuestion(ABC):
         return True
 
     @property
+    def advice(self) -> str:
+        """What a user can do so that passes are taken, for messages."""
+        return ""
+
+    @property
     def steps(self) -> Steps:
         """What passes do."""
         return Steps.by_counts(self.order)

@@ -293,7 +293,7 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
     they look at the second.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    small = _largest_chunk(x)
+    small = chunk_bytes(x)
     copied: list[str] = []
     shared: list[str] = []
     seen = set[str]()
@@ -331,7 +331,7 @@ def is_reduction(name: str) -> bool:
     return IS_REDUCED.search(name) is not None
 
 
-def _largest_chunk(x: DaskArray) -> float:
+def chunk_bytes(x: DaskArray) -> float:
     """Bytes of the largest chunk; `SMALL_RESULT` if unknown."""
     elements = math.prod(max(sizes, default=0) for sizes in x.chunks)
     return SMALL_RESULT if math.isnan(elements) else elements * x.dtype.itemsize

@@ -27,7 +27,6 @@ from dask_gpuselect.groups.labels import (
     grouping_by_labels,
     grouping_by_windows,
     laid_out,
-    numbered_lazily,
 )
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread
@@ -50,8 +49,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
         - several of these in a tuple: a group for each combination that is there;
         - a dict of indices along `axis` for each group: groups may have elements in common.
 
-        NumPy, CuPy or dask arrays. Of dask arrays `groups` has to say what labels there are,
-        unless all axes are reduced: then answers have an unknown size.
+        NumPy, CuPy or dask arrays. Of dask arrays without `groups`, answers have an
+        unknown size along the axis of the groups.
     axis : None, int or tuple of ints, optional
         The axes to reduce; all of them by default.
     groups : sequence, optional
@@ -71,8 +70,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     ValueError
         For labels of a shape that does not fit, or that are floats with fractions without `groups`
         (of dask arrays while computing); for one-dimensional labels without `axis`, unless the data
-        have one; for `groups` that are there twice; for lazy labels without `groups` along some of
-        the axes, or with weights; if there is no group at all.
+        have one; for `groups` that are there twice; if it is known that there is no group at all.
+        By the methods, for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     IndexError
         For indices beyond the axis.
 
@@ -84,13 +83,18 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     -----
     Loads, of all elements: two of data and labels, whatever the number of groups. A box plot takes
     a third, `mad` four in all, and `groups` of lazy labels one of the labels alone. Along some of
-    the axes: as the same function without groups (see `quantile`).
+    the axes: as the same function without groups (see `quantile`). For lazy labels without `groups`
+    one more of the labels alone; a column of chunks beyond ``dask_gpuselect.column-limit`` takes a
+    load for each slab of its lanes, never passes. Labels that several chunks share are read once
+    for all loads, if all of them are smaller than one chunk.
 
     Memory, of all elements: a task takes parts of 64 MiB, their labels, and a copy of both. Of each
     group that has n elements in a part come about sqrt(n) pivots, and as many candidates. Where
     they exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks look at them, each
     at some of the groups; but one alone where labels are lazy and `groups` is not given. Along some
-    of the axes: the chunks of a task, their labels, and once more the largest group in them.
+    of the axes: the chunks of a task, their labels, and once more the largest group in them. With
+    weights of all elements and lazy labels without `groups`: all data, which have to fit
+    ``dask_gpuselect.column-limit``.
 
     Algorithm: in the order of labels, then of values, a group is a stretch of ranks. So the cuts of
     all groups together prove brackets around every wanted rank of every group, as those of
@@ -112,10 +116,6 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     check_known(axis, "axis")
     check_known(groups, "groups")
     axes, grouping, names = _grouping(a, by, axis, groups)
-    if grouping.is_lazy and len(axes) < len(a.shape):
-        raise ValueError(
-            "by is lazy: along some of the axes groups must say which labels there are"
-        )
     if not grouping.n_groups:
         raise ValueError("there are no groups: every label is missing, or none is wanted")
     return GroupBy(a, axes, grouping, names)
@@ -155,8 +155,7 @@ class GroupBy:
     @property
     def _numbered(self) -> GroupBy:
         """The same with numbers for labels, for what looks at elements by their group's answer."""
-        grouping = numbered_lazily(self._grouping, self.groups)
-        return GroupBy(self._array, self._axes, grouping, self.groups)
+        return GroupBy(self._array, self._axes, self._grouping.numbered, self.groups)
 
     def median(self, **how: Any) -> Any:
         """The median of each group: see `dask_gpuselect.median`."""

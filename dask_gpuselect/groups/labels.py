@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.questions import OneLoadQuestion
-from dask_gpuselect.engine.source import DaskArray, blockwise, elemwise, map_blocks
+from dask_gpuselect.engine.source import DaskArray, elemwise, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels, together, union
 
@@ -83,7 +83,7 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
     elif is_lazy:
         _check_kinds(kinds)
         found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
-        return Grouping(given, math.nan), found
+        return Grouping(given, math.nan, names=found), found
     else:
         _check_kinds(kinds)
         names = kernels.distinct_labels(given)
@@ -92,30 +92,6 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
         return Grouping(kernels.codes_among(given, names), len(names)), told
     how = {"names": names, "dtype": np.int32, "meta": np.empty(0, np.int32)}
     return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), told
-
-
-def numbered_lazily(grouping: Grouping, groups: Any) -> Grouping:
-    """The same with the places of labels among all groups as labels, if groups are not known
-    before: for what looks at the answers by them."""
-    if not grouping.is_lazy:
-        return grouping
-    labels, every = grouping.codes, tuple(range(grouping.codes.ndim))
-    codes = blockwise(
-        _codes_among_lazy,
-        every,
-        labels,
-        every,
-        groups,
-        (labels.ndim,),
-        concatenate=False,
-        dtype=np.int32,
-        meta=np.empty(0, np.int32),
-    )
-    return replace(grouping, codes=codes)
-
-
-def _codes_among_lazy(labels: Any, names: list[Labels]) -> Any:
-    return kernels.codes_among(labels, names[0])
 
 
 def _together(labels: Sequence[Any], *, is_lazy: bool) -> Any:

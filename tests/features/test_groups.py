@@ -385,11 +385,6 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "one-dimensional, not of shape",
     ),
-    "lazy labels": (
-        lambda: groupby(A, da.zeros(6, dtype=int), 0),
-        ValueError,
-        "groups must say which",
-    ),
     "beyond": (lambda: groupby(A, {"a": [6]}, 0), IndexError, "outside of an axis of size 6"),
     "no indices": (lambda: groupby(A, {"a": [0.5]}, 0), TypeError, "'a' must be indices"),
     "windows of two axes": (lambda: groupby(A, {"a": [1]}), ValueError, "along one axis"),

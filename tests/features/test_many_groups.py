@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_dask
 N = 30_000
 PLANS: dict[str, tuple[int, dict[str, str]]] = {
     "one load": (300, {}),
-    "parts": (30, {"dask_gpuselect.column-limit": "160 kB"}),
+    "parts": (30, {"dask_gpuselect.column-limit": "200 kB"}),
 }
 
 

@@ -1,0 +1,351 @@
+"""Lazy labels, where nobody says which groups there are: answers are those of known labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import ChunksChangedError, quantile
+from dask_gpuselect.groups import GroupBy, groupby
+from dask_gpuselect.robust import iqr, mad
+from tests.data import normal, uniform
+from tests.sources import Source
+
+pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
+
+LIMIT = "dask_gpuselect.column-limit"
+PLANS = ["column", "slabs"]
+SHAPE = (12, 5, 6)
+MASK = uniform(360).reshape(SHAPE) < 0.7
+WEIGHTS = np.floor(uniform(360)[::-1].reshape(SHAPE) * 4) + 1
+
+LAID: dict[str, tuple[int | tuple[int, ...], tuple[int, ...], Any]] = {
+    "along the first axis": (0, (12,), 5),
+    "along the last axis": (2, (6,), ((1, 0, 5),)),
+    "of two axes": ((0, 1), (12, 5), (4, 3)),
+    "of a map for all dates": ((1, 2), (5, 6), (2, 6)),
+    "of each element": (1, SHAPE, (7, 5, 2)),
+}
+KINDS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "integers": lambda codes: 7 * codes - 3,
+    "bools": lambda codes: codes > 0,
+    "strings": lambda codes: np.array(["wet", "dry", "hot"])[codes],
+    "dates": lambda codes: np.array("2024-05", "M8[M]") - codes,
+    "missing": lambda codes: np.where(codes == 1, np.nan, codes),
+}
+ASKED: dict[str, Callable[[GroupBy], Any]] = {
+    "median": lambda g: g.median(),
+    "nanmedian": lambda g: g.nanmedian(),
+    "quantile": lambda g: g.quantile(0.3, method="hazen"),
+    "quantiles": lambda g: g.quantile([0.1, 0.9]),
+    "nanquantile": lambda g: g.nanquantile([0.5], method="lower"),
+    "percentile": lambda g: g.percentile(90),
+    "masked": lambda g: g.nanmedian(where=MASK, nodata=3),
+    "weighted": lambda g: g.quantile([0.2, 0.5], weights=WEIGHTS),
+    "mad": lambda g: g.mad(),
+    "nanmad": lambda g: g.nanmad(),
+    "iqr": lambda g: g.iqr(),
+    "naniqr": lambda g: g.naniqr(),
+    "count": lambda g: g.count(where=MASK),
+}
+
+
+def data(dtype: str = "f8") -> NDArray[Any]:
+    return (10 * np.abs(normal(360))).reshape(SHAPE).astype(dtype)
+
+
+def labels(shape: tuple[int, ...], kind: str = "integers") -> NDArray[Any]:
+    return KINDS[kind](np.floor(uniform(int(np.prod(shape)))[::-1] * 3).astype(int).reshape(shape))
+
+
+def limits(plan: str, axis: Any) -> Any:
+    """Of a column; or of one lane along the axis, with its mask and weights."""
+    lane = np.ones(SHAPE).any(axis).size
+    return dask.config.set({LIMIT: "1 GiB" if plan == "column" else 17 * 360 // lane})
+
+
+def compute(asked: Any, **how: Any) -> Any:
+    """An answer; groups that a mask leaves nothing of are told by warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return asked.compute(**how)
+
+
+def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return ask(groupby(a, by, axis))
+
+
+def groups_of(by: NDArray[Any]) -> NDArray[Any]:
+    names = np.unique(by)
+    return names[names == names]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("laid", LAID)
+@pytest.mark.parametrize("name", ASKED)
+def test_as_of_known_labels(name: str, laid: str, plan: str) -> None:
+    axis, shape, chunks = LAID[laid]
+    a, by, ask = data(), labels(shape), ASKED[name]
+    wanted = known(ask, a, by, axis)
+    with limits(plan, axis):
+        x = da.from_array(a, chunks=(5, 2, 4))
+        found = ask(groupby(x, da.from_array(by, chunks=chunks), axis))
+    assert found.dtype == wanted.dtype
+    assert sum(np.isnan(found.shape)) == 1
+    assert all(n == size or np.isnan(n) for n, size in zip(found.shape, wanted.shape, strict=True))
+    np.testing.assert_array_equal(compute(found), wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_group_by_group(kind: str) -> None:
+    """By a loop of NumPy, for labels of all kinds and data of several types."""
+    by = labels((12,), kind)
+    for dtype in ("f8", "f4", "i2", "u1"):
+        a = data(dtype)
+        grouped = groupby(da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=7), 0)
+        names = groups_of(by)
+        np.testing.assert_array_equal(grouped.groups.compute(), names)
+        for scheduler in ("synchronous", "threads"):
+            found = grouped.quantile([0.2, 0.5]).compute(scheduler=scheduler)
+            wanted = np.stack([np.quantile(a[by == each], [0.2, 0.5], axis=0) for each in names], 1)
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            np.testing.assert_array_equal(
+                found, np.stack([quantile(a[by == e], [0.2, 0.5], 0) for e in names], 1)
+            )
+        for ask, alone in ((GroupBy.mad, mad), (GroupBy.iqr, iqr)):
+            wanted = np.stack([alone(a[by == each], 0) for each in names])
+            np.testing.assert_array_equal(ask(grouped).compute(), wanted)
+
+
+def test_several_kinds_of_labels() -> None:
+    """Some in memory and some lazy, along an axis and of two."""
+    a, first, second = data(), labels((12, 1, 1), "strings"), labels((12, 5), "missing")
+    grouped = groupby(
+        da.from_array(a, chunks=(5, 2, 4)), (first, da.from_array(second, chunks=4)), (0, 1)
+    )
+    wanted = groupby(a, (np.broadcast_to(first[..., 0], (12, 5)), second), (0, 1))
+    assert grouped.groups.compute().tolist() == wanted.groups
+    np.testing.assert_array_equal(grouped.median().compute(), wanted.median())
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_boxes(plan: str) -> None:
+    a, by = data(), labels((12, 5))
+    for how in ({}, {"weights": WEIGHTS, "where": MASK}):
+        with limits(plan, (0, 1)):
+            x, lazy_by = da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=4)
+            grouped = groupby(x, lazy_by, (0, 1))
+            lazy = grouped.describe_boxplot(whis=0.5, **how)
+        with pytest.raises(ValueError, match="not known before"):
+            len(lazy)
+        found, wanted = lazy.compute(), groupby(a, by, (0, 1)).describe_boxplot(whis=0.5, **how)
+        assert found.shape == wanted.shape == (3, 6)
+        for box, other in zip(found, wanted, strict=True):
+            np.testing.assert_equal(box.to_dict(), other.to_dict())
+
+
+def test_any_chunks() -> None:
+    """Chunks without elements, of data and labels, along both kinds of axes; arrays in memory."""
+    a, by = data(), labels((12,))
+    wanted = groupby(a, by, 0).median()
+    for limit in ("1 GiB", 400):
+        for chunks in (((0, 7, 0, 5), (5,), (0, 6, 0)), ((1,) * 12, (1, 0, 4), (6,))):
+            x, lazy = da.from_array(a, chunks=chunks), da.from_array(by, chunks=((3, 0, 9),))
+            with dask.config.set({LIMIT: limit}):
+                np.testing.assert_array_equal(groupby(x, lazy, 0).median().compute(), wanted)
+    lazy = da.from_array(by, chunks=5)
+    np.testing.assert_array_equal(groupby(a, lazy, 0).median().compute(), wanted)
+    some = da.from_array(a, chunks=(5, 2, 4))[lazy >= 0]  # of unknown sizes
+    found = groupby(some, lazy[lazy >= 0], 0)
+    np.testing.assert_array_equal(
+        found.median().compute(), groupby(a[by >= 0], by[by >= 0], 0).median()
+    )
+
+
+def test_masked_data() -> None:
+    a, by = np.ma.masked_less(data(), 4), labels((12,))
+    found = groupby(da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=7), 0)
+    wanted = groupby(a, by, 0)
+    np.testing.assert_array_equal(found.count().compute(), wanted.count())
+    medians = found.median().compute()
+    np.testing.assert_array_equal(np.ma.getmaskarray(medians), np.ma.getmaskarray(wanted.median()))
+    np.testing.assert_array_equal(medians.filled(0), wanted.median().filled(0))
+
+
+# --- No group at all ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("axis", [0, (0, 1), None])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])
+def test_all_labels_missing(dtype: str, axis: Any, plan: str) -> None:
+    """Nothing is answered, without a warning, and in the shape and the dtype of answers."""
+    a = data(dtype)
+    shape = {0: (12,), (0, 1): (12, 5), None: SHAPE}[axis]
+    x, by = da.from_array(a, chunks=(5, 2, 4)), da.full(shape, np.nan, chunks=4)
+    for ask in ASKED.values():
+        with limits(plan, axis):
+            lazy = ask(groupby(x, by, axis))
+        wanted = known(ask, a, np.zeros(shape), axis)
+        found = lazy.compute()
+        assert found.dtype == lazy.dtype == wanted.dtype
+        at = np.flatnonzero(np.isnan(lazy.shape))
+        sizes = np.array(wanted.shape)
+        sizes[at] = 0
+        assert found.shape == tuple(sizes)
+    with limits(plan, axis):
+        boxes = groupby(x, by, axis).describe_boxplot().compute()
+    assert boxes.shape == (0, *known(ASKED["median"], a, np.zeros(shape), axis).shape[1:])
+    assert len(boxes) == 0
+    assert groupby(x, by, axis).groups.compute().shape == (0,)
+
+
+# --- All elements ---------------------------------------------------------------------------------
+
+
+def test_weights_of_all_elements() -> None:
+    a, by = data(), labels(SHAPE, "missing")
+    x, lazy = da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=4)
+    repeats = WEIGHTS.astype(int)
+    found = groupby(x, lazy).quantile([0.2, 0.5], weights=WEIGHTS, method="inverted_cdf")
+    assert np.isnan(found.shape[1])
+    wanted = [
+        np.quantile(np.repeat(a[by == e], repeats[by == e]), [0.2, 0.5], method="inverted_cdf")
+        for e in groups_of(by)
+    ]
+    np.testing.assert_array_equal(found.compute(), np.transpose(wanted))
+    boxes = groupby(x, lazy).describe_boxplot(weights=da.from_array(WEIGHTS, chunks=5)).compute()
+    for box, other in zip(boxes, groupby(a, by).describe_boxplot(weights=WEIGHTS), strict=True):
+        np.testing.assert_equal(box.to_dict(), other.to_dict())
+
+
+@pytest.mark.parametrize("limit", ["1 GiB", "20 kB"])
+@pytest.mark.parametrize("dtype", ["f8", "i1"])
+def test_deviations_where_labels_are_missing(dtype: str, limit: str) -> None:
+    """Elements without a label are in no group, though their number is -1."""
+    by = np.where(uniform(4000) < 0.2, np.nan, np.floor(uniform(4000)[::-1] * 5))
+    a = (20 * normal(4000) + np.nan_to_num(by, nan=60)).astype(dtype)
+    x, lazy = da.from_array(a, chunks=611), da.from_array(by, chunks=500)
+    with dask.config.set({LIMIT: limit}):
+        found = groupby(x, lazy).mad().compute()
+    np.testing.assert_array_equal(found, [mad(a[by == each]) for each in range(5)])
+
+
+# --- Plans, loads and memory ----------------------------------------------------------------------
+
+
+def test_slabs_where_a_column_is_too_large() -> None:
+    """They fit the limit, and the plan tells of passes; what does not fit is an error."""
+    x, by = da.zeros((4000, 60), chunks=(500, 30)), da.zeros(4000, chunks=700, dtype=int)
+    grouped = groupby(x, by, 0)
+    with dask.config.set({LIMIT: "200 kB"}):
+        plan = grouped.explain()
+        assert (plan.name, plan.loads) == ("column", 5)
+        assert plan.task_bytes <= 200_000
+        assert "groups= (the labels that there are) makes passes possible" in str(plan)
+        assert "groups=" not in str(groupby(x, by, 0, groups=[0]).explain())
+    weights = da.ones(4000, chunks=500)
+    x = da.zeros(4000, chunks=500)
+    with dask.config.set({LIMIT: "20 kB"}):
+        with pytest.raises(ValueError, match=r"too little for columns .*; groups= \(the labels"):
+            groupby(da.zeros((4000, 2), chunks=(500, 1)), by, 0).median()
+        with pytest.raises(ValueError, match=r"too little for columns .*; groups= \(the labels"):
+            groupby(x, by).quantile(0.5, weights=weights)
+        assert groupby(x, by, groups=[0]).quantile(0.5, weights=weights).compute() == 0
+
+
+def test_plans_count_masks_and_weights_of_groups() -> None:
+    x, by = da.zeros((1000, 10), chunks=(100, 5)), np.arange(1000) % 3
+    weights = da.ones((1000, 10), chunks=(100, 5))
+    column = 1000 * 5 * 8
+    assert groupby(x, by, 0).explain().task_bytes == column
+    assert groupby(x, by, 0).explain(weights=weights).task_bytes == 2 * column
+    assert groupby(x, by, 0).explain(where=weights > 0).task_bytes == column * 9 // 8
+    every = np.broadcast_to(by[:, None], x.shape)
+    assert groupby(x, every).explain(weights=weights).task_bytes == 4 * column
+
+
+@pytest.mark.parametrize("name", ["quantiles", "mad", "count"])
+def test_loads(name: str) -> None:
+    """Data once in a column and once a slab. Labels along an axis twice: one time to know which
+    there are, and one time for all columns, slabs and questions."""
+    source, labels = Source((400, 60)), Source((400,))
+    x, by = source.lazy((50, 30)), (labels.lazy(70) * 4).astype(int)
+    for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
+        with dask.config.set({LIMIT: limit}):
+            grouped = groupby(x, by, 0)
+            asked = ASKED[name if name != "count" else "median"](grouped), grouped.count()
+        assert not source.loads
+        assert not labels.loads
+        dask.compute(*asked)
+        assert set(source.loads.values()) == {loads}
+        assert set(labels.loads.values()) == {2}
+        source.counts.clear()
+        labels.counts.clear()
+        groupby(x, by, 0).groups.compute()
+        assert not source.loads
+        assert set(labels.loads.values()) == {1}
+        labels.counts.clear()
+
+
+def test_loads_of_labels_of_each_element() -> None:
+    """As often as the data, and once more to know which there are."""
+    source, labels = Source((400, 60)), Source((400, 60))
+    x, by = source.lazy((50, 30)), (labels.lazy((50, 30)) * 4).astype(int)
+    for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
+        with dask.config.set({LIMIT: limit}):
+            groupby(x, by, 0).median().compute()
+        assert set(source.loads.values()) == {loads}
+        assert set(labels.loads.values()) == {1 + loads}
+        source.counts.clear()
+        labels.counts.clear()
+
+
+@pytest.mark.parametrize("groups", [None, range(4)])
+def test_columns_one_after_the_other(groups: Any) -> None:
+    """Labels that all columns share give no reason to hold them all at once."""
+    places: list[Any] = []
+
+    class Noted(Source):
+        def __getitem__(self, index: Any) -> NDArray[Any]:
+            places.append(index[1].start)
+            return super().__getitem__(index)
+
+    x, by = Noted((200, 1200)).lazy((20, 300)), (Source((200,)).lazy(20) * 4).astype(int)
+    groupby(x, by, 0, groups=groups).median().compute(scheduler="synchronous")
+    changes = sum(a != b for a, b in zip(places[:-1], places[1:], strict=True))
+    assert (len(places), changes) == (40, 3)
+
+
+def test_a_changing_source(tmp_path: Path) -> None:
+    """Slabs of a chunk that is another on each load."""
+    log = tmp_path / "loads"
+
+    def read(block: NDArray[Any], block_info: Any = None) -> NDArray[Any]:
+        if block_info[0]["chunk-location"] == (2, 0):
+            with log.open("a") as file:
+                file.write("x")
+            return block + len(log.read_text())
+        return block
+
+    x = da.zeros((12, 6), chunks=(4, 6)).map_blocks(read, dtype=float)
+    with dask.config.set({LIMIT: "300 B"}):
+        found = groupby(x, da.from_array(np.arange(12) % 3, chunks=5), 0).median()
+        with pytest.raises(ChunksChangedError, match=r"chunk \(2, 0\)"):
+            found.compute(scheduler="synchronous")
+
+
+def test_fractions_are_told_while_computing() -> None:
+    found = groupby(da.zeros((6, 4), chunks=2), da.arange(6, chunks=2) / 4, 0).median()
+    with pytest.raises(ValueError, match="floats with fractions"):
+        found.compute(scheduler="synchronous")
