@@ -25,11 +25,11 @@ from dask_gpuselect.engine.source import (
     PACKED,
     DaskArray,
     blockwise,
-    chunk_bytes,
-    element_bytes,
+    companion_bytes,
     extended,
     from_array,
     is_in_memory,
+    largest_chunk_bytes,
     map_blocks,
 )
 from dask_gpuselect.kernels.companions import Accompanied
@@ -99,25 +99,22 @@ def _extra_bytes(
     """Bytes that companions of the shape of the data add to an element, those that it has
     included."""
     whole = {name: a for name, a in zip(names, arrays, strict=True) if a.numblocks == x.numblocks}
-    has_mask = "where" in whole or nodata is not None
-    own = element_bytes(x) - int(x.dtype.itemsize)
-    if isinstance(x._meta, np.ma.MaskedArray):
-        has_mask = False  # its own mask is counted
+    is_masked = isinstance(x._meta, np.ma.MaskedArray)  # which is counted, and stays one mask
+    new_mask = not is_masked and ("where" in whole or nodata is not None)
     weights = int(whole["weights"].dtype.itemsize) if "weights" in whole else 0
-    return own + has_mask + weights
+    return companion_bytes(x) + new_mask + weights
 
 
 def as_one_lane(x: Any) -> Any:
     """An array with its companions, and with an axis before all others: as one lane."""
     if not isinstance(x, DaskArray):
         return x[None]
-    extra = element_bytes(x) - x.dtype.itemsize
     lane: DaskArray = map_blocks(
         operator.itemgetter(None),
         x,
         new_axis=0,
         chunks=((1,), *x.chunks),
-        name=f"{PACKED}{extra}-{tokenize(x.name, 'as one lane')}",
+        name=f"{PACKED}{companion_bytes(x)}-{tokenize(x.name, 'as one lane')}",
         dtype=x.dtype,
         meta=x._meta[None],
     )
@@ -221,7 +218,7 @@ def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
 
     One that is made of what the data are made of is read with these.
     """
-    small = array.nbytes <= chunk_bytes(x)  # and not NaN
+    small = array.nbytes <= largest_chunk_bytes(x)  # and not NaN
     has_common = any(name in x.dask.layers for name in array.dask.layers)
     if not array.name.startswith(SHARED) or not small or has_common:
         return array

@@ -194,15 +194,7 @@ def _plain(chunk: Accompanied) -> Any:
 class GroupsOfAll(GroupedLanes):
     """What is asked of every group of all elements."""
 
-    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        if not self.grouping.n_groups:
-            return self.of_no_groups(chunks, dtype, shape)
-        found = self._at_once(chunks, dtype, shape.axes)
-        if found is not None:
-            return shape.restore_groups(found, chunks[0].shape)
-        return self.in_batches(chunks, dtype, shape)
-
-    def in_batches(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+    def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """The answer, by those about tables of groups."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
         each = batches_of(chunks, self.grouping)

@@ -187,7 +187,7 @@ class GroupedElements(GroupsOfAll):
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
         names, _ = self.names_in(chunks)
-        return self.numbered(names).in_batches(coded(chunks, names), dtype, shape)
+        return self.numbered(names).of_groups(coded(chunks, names), dtype, shape)
 
     def numbered(self, names: Labels | None) -> GroupedElements:
         """The question about groups that are known."""

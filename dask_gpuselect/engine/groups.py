@@ -324,6 +324,10 @@ class GroupedLanes(LaneQuestion):
         found = self._at_once(chunks, dtype, shape.axes)
         if found is not None:
             return shape.restore_groups(found, chunks[0].shape)
+        return self.of_groups(chunks, dtype, shape)
+
+    def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        """The answer, by those about one group after the other."""
         one = shape.of_one_group
         pieces = self.pieces(chunks, shape.axes)
         return self.together([self.of_group.block(each, dtype, one) for each in pieces], shape)

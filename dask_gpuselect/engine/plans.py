@@ -55,8 +55,7 @@ T = TypeVar("T")
 
 ONE_TASK = 1 << 26
 """Bytes of the elements that one task takes, where one lane is all that there is: several threads
-take parts of it. A device is as fast with all of it: weighted quartiles of 2,000 groups of 2^24
-float32 took 1.1 s in one task, and 3.1 s in passes."""
+take parts of it."""
 
 COLUMN_LIMIT = "1 GiB"
 """Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
@@ -217,9 +216,7 @@ def plan_lanes(
         counted = _plan_counts(chunks, n_lanes, dtype, each)
         if counted is not None:
             return counted
-    limit = column_limit()
-    if is_one_lane and question.takes_passes and not is_cupy(x._meta):
-        limit = min(limit, ONE_TASK)
+    limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
     if not column_bytes > limit:  # or not known
         shares = _shares(x, axes, column_bytes / len(chunks))
         return LanePlan("column", 1, known_bytes(column_bytes), 0, shares=shares)
@@ -259,9 +256,7 @@ def _plan_groups(
     x: DaskArray, question: LaneQuestion, chunks: list[int], itemsize: int
 ) -> LanePlan:
     """The plan for groups of all elements: one load of what a task takes, or two loads."""
-    total, limit = sum(chunks), column_limit()
-    if not is_cupy(x._meta):  # a device looks at all elements in one task as fast as in several
-        limit = min(limit, ONE_TASK)
+    total, limit = sum(chunks), one_lane_limit(x)
     if total * itemsize <= limit:
         return LanePlan("column", 1, total * itemsize, 0)
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
@@ -402,6 +397,14 @@ PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
 def column_limit() -> int:
     """In bytes, from dask's config."""
     return settings.n_bytes("column-limit", COLUMN_LIMIT)
+
+
+def one_lane_limit(x: DaskArray) -> int:
+    """Bytes that one task takes, where one lane is all that there is."""
+    limit = column_limit()
+    # A device is as fast with all of it: weighted quartiles of 2,000 groups of 2^24 float32 took
+    # 1.1 s in one task, and 3.1 s in passes.
+    return limit if is_cupy(x._meta) else min(limit, ONE_TASK)
 
 
 def _kept(x: DaskArray, axes: tuple[int, ...]) -> list[int]:

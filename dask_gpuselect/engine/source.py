@@ -172,10 +172,13 @@ def _is_read_at_no_cost(name: str, graph: Graph) -> bool:
 def element_bytes(x: DaskArray, dtype: np.dtype[Any] | None = None) -> int:
     """Bytes of an element with its companions, of `dtype` if that is said; those that are broadcast
     take none."""
+    return int((x.dtype if dtype is None else dtype).itemsize) + companion_bytes(x)
+
+
+def companion_bytes(x: DaskArray) -> int:
+    """Bytes of what goes with an element; as of `element_bytes`."""
     packed = re.match(rf"{PACKED}(\d+)-", x.name)
-    is_masked = isinstance(x._meta, np.ma.MaskedArray)
-    size = (x.dtype if dtype is None else dtype).itemsize
-    return int(size) + (int(packed[1]) if packed else int(is_masked))
+    return int(packed[1]) if packed else int(isinstance(x._meta, np.ma.MaskedArray))
 
 
 def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
@@ -293,7 +296,7 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
     they look at the second.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    small = chunk_bytes(x)
+    small = largest_chunk_bytes(x)
     copied: list[str] = []
     shared: list[str] = []
     seen = set[str]()
@@ -331,7 +334,7 @@ def is_reduction(name: str) -> bool:
     return IS_REDUCED.search(name) is not None
 
 
-def chunk_bytes(x: DaskArray) -> float:
+def largest_chunk_bytes(x: DaskArray) -> float:
     """Bytes of the largest chunk; `SMALL_RESULT` if unknown."""
     elements = math.prod(max(sizes, default=0) for sizes in x.chunks)
     return SMALL_RESULT if math.isnan(elements) else elements * x.dtype.itemsize

@@ -88,12 +88,13 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     load for each slab of its lanes, never passes. Labels that several chunks share are read once
     for all loads, if all of them are smaller than one chunk.
 
-    Memory, of all elements: a task takes parts of 64 MiB, their labels, and a copy of both. Of each
-    group that has n elements in a part come about sqrt(n) pivots, and as many candidates. Where
-    they exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks look at them, each
-    at some of the groups; but one alone where labels are lazy and `groups` is not given. Along some
-    of the axes: the chunks of a task, their labels, and once more the largest group in them. With
-    weights of all elements and lazy labels without `groups`: all data, which have to fit
+    Memory, of all elements: a task takes parts of 64 MiB (of CuPy chunks, of
+    ``dask_gpuselect.column-limit``), their labels, and a copy of both. Of each group that has n
+    elements in a part come about sqrt(n) pivots, and as many candidates. Where they exceed
+    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks look at them, each at some of
+    the groups; but one alone where labels are lazy and `groups` is not given. Along some of the
+    axes: the chunks of a task, their labels, and once more the largest group in them. With weights
+    of all elements and lazy labels without `groups`: all data, which have to fit
     ``dask_gpuselect.column-limit``.
 
     Algorithm: in the order of labels, then of values, a group is a stretch of ranks. So the cuts of

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, describe_boxplot, median, nanquantile, quantile
+from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, mad
-from tests.backends import Backend
+from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
 from tests.sources import Source, changing
 
@@ -165,6 +166,18 @@ def test_one_group_with_nearly_all() -> None:
     with dask.config.set(PLANS["roots"]):
         found = groupby(da.from_array(a, chunks=3000), da.from_array(by, chunks=3000)).median()
         np.testing.assert_array_equal(found.compute(), alone(a, by, np.median))
+
+
+def test_a_device_takes_in_one_task_what_fits(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of NumPy chunks threads take parts, with weights and without."""
+    monkeypatch.setattr(plans, "ONE_TASK", 20_000)
+    x, by = backend.mapped(da.from_array(values(), chunks=611)), labels(5)
+    weights = backend.mapped(da.ones(N, chunks=611))
+    for how, in_parts in (({}, ("groups", 2)), ({"weights": weights}, ("passes", 3))):
+        plan = groupby(x, by).explain(**how)
+        assert (plan.name, plan.loads) == (("column", 1) if backend is CUPY else in_parts)
 
 
 def test_many_groups_have_several_roots() -> None:
