@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dask
 import dask.array
 import pytest
 from hypothesis import settings
@@ -33,6 +34,14 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """
     yield request.param
     request.param.free()
+
+
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    """First loads keep nothing, so that every chunk takes two: see `tests/engine/test_keeping.py`
+    for what they keep."""
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        yield
 
 
 # --------------------------------------------------------------------------------------------------

@@ -110,11 +110,12 @@ def describe_boxplot(
 
     Notes
     -----
-    Loads: two of every chunk, for all boxes of what several arrays have in common; a third one of
-    those arrays alone where more elements lie about a fence than 16 for each pivot. Data in memory
-    is read once for the box, guessed by a sample and proven by the counts, and once for its sums;
-    large plain NumPy arrays by several threads. Along an axis: those of `quantile`, for each array
-    by itself, and one more where a column of chunks does not fit ``dask_gpuselect.column-limit``.
+    Loads: at most two of every chunk, for all boxes of what several arrays have in common; a third
+    one of those arrays alone where more elements lie about a fence than 16 for each pivot. Data in
+    memory is read once for the box, guessed by a sample and proven by the counts, and once for its
+    sums; large plain NumPy arrays by several threads. Along an axis: those of `quantile`, for each
+    array by itself, and one more where a column of chunks does not fit
+    ``dask_gpuselect.column-limit``.
 
     Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side; along an
     axis so many for every lane, and about 200 bytes for each; up to 1.7 KB where its float64 are

@@ -33,6 +33,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.seen import most_kept
 from dask_gpuselect.maths.weight_boxes import WeightedBoxBrackets
 from dask_gpuselect.quantiles.questions import Quantiles
 
@@ -68,6 +69,10 @@ class BoxQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)
+
+    def keep(self, cuts: Cuts) -> Brackets:
+        # So far the quartiles are uncertain, and the fences are more so.
+        return bracket_from_cuts(cuts, self.rule, most_kept(cuts))
 
     @property
     def n_ranges(self) -> int:

@@ -48,6 +48,7 @@ class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, which weigh."""
 
     has_guess = False
+    keeps = False
     weighs: ClassVar[bool] = True
 
     @property

@@ -54,9 +54,9 @@ class ExactSeries:
 
     Notes
     -----
-    Loads: two of every partition, of this column alone where the source can read it alone. Nothing
-    is computed by a call. Memory: a partition and what is read of it for each thread, and what
-    `dask_gpuselect.quantile` says of chunks.
+    Loads: at most two of every partition, of this column alone where the source can read it alone.
+    Nothing is computed by a call. Memory: a partition and what is read of it for each thread, and
+    what `dask_gpuselect.quantile` says of chunks.
 
     Examples
     --------
@@ -212,8 +212,8 @@ class ExactDataFrame:
 
     Notes
     -----
-    Loads: two of every partition, for all columns that are asked of together, and of no others
-    where the source can leave columns out. Nothing is computed by a call.
+    Loads: at most two of every partition, for all columns that are asked of together, and of no
+    others where the source can leave columns out. Nothing is computed by a call.
 
     Examples
     --------

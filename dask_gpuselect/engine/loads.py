@@ -34,6 +34,15 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import ask_counts, is_counted
+from dask_gpuselect.engine.keeping import (
+    GROUPS,
+    Keeping,
+    cuts_of,
+    grouped,
+    keeping_of,
+    reports_of,
+    second_loads,
+)
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
 from dask_gpuselect.engine.narrowing import narrowed
 from dask_gpuselect.engine.plans import narrowing_of
@@ -48,9 +57,10 @@ from dask_gpuselect.engine.source import (
     merged,
     private_copy,
 )
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
+from dask_gpuselect.maths.spread import Spread
 
 CUTS_MERGE = "quantile-cuts-merge"
 
@@ -95,13 +105,16 @@ class Begun:
     narrowing : Narrowing or None
         How the cuts come to one place, if they are too many.
     cuts : dask array
-        The reports of the first load.
+        The reports of the first load: for each chunk, or for groups of chunks.
+    spread : Spread or None
+        In which order the chunks are in these groups.
     """
 
     asked: Asked
     settled: DaskArray | None
     narrowing: Narrowing | None
     cuts: DaskArray
+    spread: Spread | None = None
 
 
 def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
@@ -176,21 +189,61 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     if all(is_counted(each.x.dtype, each.question) for each in asked):
         arrays, questions = [each.x for each in asked], [each.question for each in asked]
         return ask_counts(arrays, questions, [each.form for each in asked], label, among)
-    begun = [_begin(each, label, among) for each in asked]
-    brackets = _all_brackets(begun, label, among)
-    turn = _after_all(brackets, label) if among else None
-    arrays = [each.x for each in asked]
     # What the second load alone says needs no marks, for its counts prove it.
     is_last = all(each.question.third is None for each in asked)
-    loads = []
-    for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": who_sums(each.asked.question), "is_marked": not is_last}
-        load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
-        loads.append(load)
+    begun, brackets, loads = _loaded(asked, label, among, is_marked=not is_last)
     if is_last:
         return _after_second(begun, brackets, loads, label)
     looked = _all_looked_at(begun, brackets, loads, label)
     return [_after_third(each, found, label) for each, found in zip(begun, looked, strict=True)]
+
+
+Loaded = tuple[list[Begun], list[DaskArray], list[DaskArray]]
+"""The first loads of some arrays, the brackets, and the second loads."""
+
+
+def _loaded(asked: Sequence[Asked], label: str, among: str | None, *, is_marked: bool) -> Loaded:
+    narrowings = [narrowing_of(each.x, each.question) for each in asked]
+    arrays, questions = [each.x for each in asked], [each.question for each in asked]
+    groups = [GROUPS, *(each.groups for each in narrowings if each)]
+    keeping = keeping_of(arrays, questions, max(groups))
+    if keeping is not None:
+        return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked)
+    begun = [_begin(each, label, among) for each in asked]
+    brackets = _all_brackets(begun, label, among)
+    turn = _after_all(brackets, label) if among else None
+    loads = []
+    for each, bracket in zip(begun, brackets, strict=True):
+        how = {"summing": who_sums(each.asked.question), "is_marked": is_marked}
+        load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
+        loads.append(load)
+    return begun, brackets, loads
+
+
+def _kept(
+    asked: Sequence[Asked],
+    narrowings: Sequence[Narrowing | None],
+    keeping: Keeping,
+    label: str,
+    among: str | None,
+    *,
+    is_marked: bool,
+) -> Loaded:
+    """As `_loaded`, where the first load keeps what the second would ask."""
+    reports = []
+    for each, narrowing in zip(asked, narrowings, strict=True):
+        share = each.question.share if narrowing is None else narrowing.share
+        how = (keeping, each.x, each.question, share, among)
+        reports.append(reports_of(*how, is_marked=is_marked))
+    groups = grouped(keeping, reports)
+    begun = [
+        Begun(each, None, narrowing, cuts_of(groups, i), keeping.spread)
+        for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
+    ]
+    brackets = _all_brackets(begun, label, among)
+    questions = [each.question for each in asked]
+    loads = second_loads(keeping, groups, questions, brackets, label, is_marked=is_marked)
+    return begun, brackets, loads
 
 
 # --- Load 1 -------------------------------------------------------------------------------------
@@ -237,23 +290,29 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
     for each in begun:
         question = each.asked.question
         name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
-        told = {"question": question, "numblocks": each.asked.x.numblocks}
+        turns = None if each.spread is None else each.spread.turns()
+        told = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
         finishes.append(graphs.Finish(_find_brackets, name, told))
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_cuts, finishes)
-    groups = narrowed(cuts, [each.asked.question for each in begun], narrowings)
+    are_groups = begun[0].spread is not None
+    questions = [each.asked.question for each in begun]
+    groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
     return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
 
 
 def _find_brackets(
-    parts: list[Cuts | None], question: Bracketing, numblocks: tuple[int, ...]
+    parts: list[Cuts | None],
+    question: Bracketing,
+    numblocks: tuple[int, ...],
+    turns: IntArray | None = None,
 ) -> Proven | None:
     cuts = merge_cuts(parts)
     if cuts is None:
         return None  # a pilot has the answer
-    return Proven.by(cuts, question.bracket(cuts), numblocks)
+    return Proven.by(cuts, question.bracket(cuts), numblocks, turns)
 
 
 def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
@@ -332,6 +391,7 @@ def _look(
     settled: pilot.Settled | None,
     question: Question,
     kind: Any,
+    spread: Spread | None,
 ) -> Looked:
     if settled is not None:
         return Looked(settled.found, settled.sums)
@@ -339,7 +399,8 @@ def _look(
     assert proven is not None
     assert whole.tally is not None
     found = question.look(proven.brackets, whole.tally)
-    return Looked(found, whole.sums, question.more(proven.brackets, found), whole.marks)
+    marks = whole.marks if spread is None or not len(whole.marks) else whole.marks[spread.turns()]
+    return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
 def _told(begun: Begun, bracket: DaskArray) -> dict[str, Any]:
@@ -348,6 +409,7 @@ def _told(begun: Begun, bracket: DaskArray) -> dict[str, Any]:
         "proven": TaskRef((bracket.name,)),
         "settled": None if begun.settled is None else TaskRef((begun.settled.name,)),
         "question": begun.asked.question,
+        "spread": begun.spread,
     }
 
 
@@ -370,9 +432,10 @@ def _finish_second(
     proven: Proven | None,
     settled: pilot.Settled | None,
     question: Question,
+    spread: Spread | None,
     form: Form,
 ) -> Any:
-    looked = _look(parts, proven, settled, question, form.kind)
+    looked = _look(parts, proven, settled, question, form.kind, spread)
     return form.made(question.finish(looked.found, looked.more, None, looked.sums))
 
 

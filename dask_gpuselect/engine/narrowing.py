@@ -44,6 +44,8 @@ def narrowed(
     grids: Sequence[DaskArray],
     questions: Sequence[Question],
     narrowings: Sequence[Narrowing | None],
+    *,
+    are_groups: bool = False,
 ) -> DaskArray:
     """The cuts of some arrays around what is asked of each: a bundle for each group of chunks.
 
@@ -54,9 +56,11 @@ def narrowed(
     questions : sequence of Question
     narrowings : sequence of Narrowing or None
         None where all pivots are wanted.
+    are_groups : bool
+        Whether the cuts of so many chunks are together already.
     """
     planned = [each for each in narrowings if each]
-    groups = _grouped(grids, max(each.groups for each in planned))
+    groups = _grouped(grids, 0 if are_groups else max(each.groups for each in planned))
     n_groups = groups.npartitions
     rooms = [each and max(each.room // n_groups, 1) for each in narrowings]
     for _ in range(max(each.looks for each in planned)):
@@ -72,10 +76,12 @@ def narrowed(
 
 
 def _grouped(grids: Sequence[DaskArray], most: int) -> DaskArray:
-    """The cuts of some chunks, for each of at most so many groups: a list for each array."""
+    """The cuts of some chunks, for each of at most so many groups: a list for each array. 0 for
+    as many groups as there are cuts."""
     alone = len(grids) == 1
     grid = grids[0] if alone else graphs.bundled(grids, LABEL)
-    size = max(graphs.split_every(None, graphs.MERGE_EVERY), -(-grid.npartitions // most))
+    every = graphs.split_every(None, graphs.MERGE_EVERY)
+    size = max(every, -(-grid.npartitions // most)) if most else 1
     name = f"{LABEL}-groups-{tokenize(grid.name, size)}"
     return graphs.grouped(grid, size, _column if alone else _columns, name)
 

@@ -4,8 +4,9 @@ About all elements there are three plans:
 
 - *counts*: elements of one or two bytes. Each chunk counts all its values: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
-- *bracket*: two loads, with a bracket between them. Where there are so many chunks that their cuts
-  exceed `ROOT_LIMIT` in one place, these are narrowed on the way there.
+- *bracket*: two loads, with a bracket between them. What the first one keeps may spare the second
+  one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `ROOT_LIMIT` in
+  one place, these are narrowed on the way there.
 
 Along some axes there are four:
 
@@ -35,7 +36,9 @@ from dask.utils import format_bytes
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import COUNT_BYTES, gathered_bytes, is_counted
+from dask_gpuselect.engine.keeping import limits, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
@@ -78,26 +81,40 @@ class Plan:
     name : str
         Part of the names of the layers.
     loads : int
-        Of every chunk; those in memory are read in place.
+        Of every chunk, at most; those in memory are read in place.
     task_bytes : int
         Of the chunks that one task takes at most, without scratch; -1 if their sizes are unknown.
     gathered_bytes : int
         Of the reports that come to one place: for all elements about, along an axis at most. -1 if
         unknown.
+    kept_bytes : int
+        Of what the first loads in a process may keep, so that the second need not load the chunk.
+    why_twice : str
+        Why the second load is of every chunk, if nothing is kept.
     """
 
     name: str
     loads: int
     task_bytes: int
     gathered_bytes: int
+    kept_bytes: int = field(default=0, kw_only=True)
+    why_twice: str = field(default="", kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
         task, gathered = (
             "an unknown number of bytes" if n < 0 else format_bytes(n)
             for n in (self.task_bytes, self.gathered_bytes)
         )
-        loads = "one load" if self.loads == 1 else f"{self.loads} loads"
-        return f"{self.name}: {loads}; chunks of {task} a task; reports of {gathered} in one place"
+        kept = ""
+        if self.kept_bytes:
+            loads = "one to two loads"
+            kept = f"; {format_bytes(self.kept_bytes)} kept in a process, at most"
+        elif self.why_twice:
+            loads = f"{self.loads} loads, because {self.why_twice}"
+        else:
+            loads = "one load" if self.loads == 1 else f"{self.loads} loads"
+        told = f"chunks of {task} a task; reports of {gathered} in one place"
+        return f"{self.name}: {loads}; {told}{kept}"
 
 
 def known_bytes(n: float) -> int:
@@ -113,15 +130,23 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
         return Plan("counts", 1, chunk_bytes, gathered_bytes(x, max(sizes, default=0)))
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
+    why = why_twice(Reads(x), [question])
+    kept = 0 if why else limits().n_bytes
+    gathered = _gathered(x, question, sizes)
+    return Plan("bracket", 2, chunk_bytes, gathered, kept_bytes=kept, why_twice=why)
+
+
+def _gathered(x: DaskArray, question: Question, sizes: Sequence[float]) -> int:
+    """Bytes of the reports of two loads that come to one place; -1 if unknown."""
+    if math.isnan(sum(sizes)):
+        return -1
     narrowing = narrowing_of(x, question)
-    if chunk_bytes >= 0 and narrowing is not None:
-        return Plan("bracket", 2, chunk_bytes, narrowing.gathered)
-    if chunk_bytes < 0:
-        return Plan("bracket", 2, -1, -1)
-    pivots = sum(pivot_count(size, question.share) for size in sizes)
+    if narrowing is not None:
+        return narrowing.gathered
+    pivots = sum(pivot_count(int(size), question.share) for size in sizes)
     candidates = pivots * -(-question.n_answers // question.share)
     for_pivot, for_candidate = question.root_bytes(x.dtype)
-    return Plan("bracket", 2, chunk_bytes, max(for_pivot * pivots, for_candidate * candidates))
+    return max(for_pivot * pivots, for_candidate * candidates)
 
 
 def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:

@@ -86,6 +86,17 @@ class Question(ABC):
         """What the second load gathers, by the cuts of all chunks."""
 
     @property
+    def keeps(self) -> bool:
+        """Whether counts and candidates at other brackets, which `keep` gives, tell all that the
+        second load is asked of a chunk."""
+        return type(self).summed is Question.summed or not self.wants_sums
+
+    def keep(self, cuts: Cuts) -> Brackets:
+        """What the first load may keep for the second: what this would gather by the cuts of some
+        chunks, which stand for the others. See `maths.seen`."""
+        return self.bracket(cuts)
+
+    @property
     def n_ranges(self) -> int:
         """In how many ranges of values all pivots lie that `bracket` needs, if there are very many
         elements; 0 if it may need any."""

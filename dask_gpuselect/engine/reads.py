@@ -5,36 +5,80 @@ A graph cannot decide that. So such a task holds, as data, what it takes to read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from dask._task_spec import DataNode, GraphNode, List, TaskRef, execute_graph
+from dask._task_spec import DataNode, GraphNode, List, TaskRef
 from dask.core import flatten
 
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
 from dask_gpuselect.engine.source import (
     DaskArray,
+    Graph,
     Key,
     as_tasks,
     divide,
     extended,
+    in_place,
     is_future,
-    merged,
+    optimize,
 )
 from dask_gpuselect.quiet import outside, quiet
+
+Place = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What it takes to read each chunk of an array, found once for several layers."""
+    """What it takes to read each chunk of some arrays, found once for several layers.
 
-    x: DaskArray
+    Parameters
+    ----------
+    *arrays : dask arrays
+        Of one grid of chunks.
+    """
+
+    arrays: tuple[DaskArray, ...]
+
+    def __init__(self, *arrays: DaskArray) -> None:
+        object.__setattr__(self, "arrays", arrays)
 
     @cached_property
-    def of_chunks(self) -> dict[Any, Read]:
-        return reads_of(self.x)
+    def of_places(self) -> dict[Place, Read]:
+        """For each place in the grid, how to read the chunk of every array there."""
+        tasks: dict[Key, GraphNode] = {}
+        for x in self.arrays:
+            tasks |= _tasks_of(x)
+        columns = [list(flatten(x.__dask_keys__())) for x in self.arrays]
+        if any(_is_slice(task, tasks) for task in tasks.values()):
+            # So that no more is read than what is wanted of it, as dask does elsewhere.
+            tasks = optimize(tasks, [key for keys in columns for key in keys])
+        return {keys[0][1:]: _read(keys, tasks) for keys in zip(*columns, strict=True)}
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether no task is done for several places."""
+        n_places = Counter(
+            key
+            for read in self.of_places.values()
+            for key, task in read.tasks.items()
+            if not isinstance(task, DataNode)
+        )
+        return all(n == 1 for n in n_places.values())
+
+    @property
+    def annotations(self) -> list[Mapping[str, Any]]:
+        """The different annotations of what is read: none if nothing has any."""
+        found: list[Mapping[str, Any]] = []
+        for x in self.arrays:
+            for name in divide(x)[1]:
+                own = x.dask.layers[name].annotations
+                if own and own not in found:
+                    found.append(own)
+        return found
 
 
 def each_if_needed(
@@ -44,30 +88,37 @@ def each_if_needed(
     grids: Sequence[DaskArray],
     singles: Sequence[DaskArray],
     *arguments: Any,
+    annotations: Mapping[str, Any] | None = None,
 ) -> DaskArray:
     """An array of one object for each chunk, by a function that may read it or not.
 
     Parameters
     ----------
     function : callable
-        ``(read, place, *blocks, *results, *arguments)``, of which ``read()`` makes the chunk.
+        ``(read, place, *blocks, *results, *arguments)``, of which ``read(i)`` makes the chunk of
+        the i-th array, and ``read()`` that of the first.
     name : str
         Of the new layer.
     reads : Reads
         Of the chunks.
     grids, singles : sequences of dask arrays
         As for `each_chunk`.
+    annotations : mapping, optional
+        Of the new layer.
     """
-    x = reads.x
-    of_places = {key[1:]: read for key, read in reads.of_chunks.items()}
+    x, *_ = reads.arrays
+    of_places = reads.of_places
     needs = {place: List(*map(TaskRef, read.needs)) for place, read in of_places.items()}
     takes = [of_places, needs, {place: place for place in of_places}]
     takes += [grid.name for grid in grids]
     takes += [TaskRef((single.name,)) for single in singles]
     run = partial(_run, function, arguments)
     tasks = tasks_of_each(run, name, x.numblocks, takes)
-    above = {*divide(x)[0], *(array.name for array in (*grids, *singles))}
-    return objects(extended(merged(x, *grids, *singles), name, tasks, above), name, x.numblocks)
+    # Not the layers of what is read: with one user more, dask would not fuse them with another.
+    held = [in_place(array) for array in reads.arrays]
+    above = {array.name for array in (*grids, *singles)}.union(*(graph.layers for graph in held))
+    graph = Graph.merge(*held, *(array.dask for array in (*grids, *singles)))
+    return objects(extended(graph, name, tasks, above, annotations), name, x.numblocks)
 
 
 def _run(
@@ -78,42 +129,88 @@ def _run(
     place: Any,
     *told: Any,
 ) -> Any:
+    reading = Reading(read, dict(zip(read.needs, values, strict=True)))
     with quiet():
-        return function(outside()(partial(read.run, values)), place, *told, *arguments)
+        return function(outside()(reading.chunk), place, *told, *arguments)
 
 
 @dataclass(frozen=True)
 class Read:
-    """How to make one chunk.
+    """How to make the chunks of some arrays at one place.
 
     Parameters
     ----------
-    key : key
-        Of the chunk.
+    keys : tuple of keys
+        Of the chunks.
     tasks : dict
         All that it takes but for what is computed or in memory anyway.
     needs : tuple of keys
         Of that.
     """
 
-    key: Key
+    keys: tuple[Key, ...]
     tasks: dict[Key, GraphNode]
     needs: tuple[Key, ...]
 
-    def run(self, values: Sequence[Any]) -> Any:
-        """The chunk, from the values of `needs`."""
-        known = dict(zip(self.needs, values, strict=True))
-        if self.key in known:
-            return known[self.key]
-        return execute_graph(self.tasks, known, {self.key})[self.key]
 
+class Reading:
+    """Chunks of one place that are made one after the other. What several of them are made of is
+    made once, and forgotten when all of these have been made.
 
-def reads_of(x: DaskArray) -> dict[Key, Read]:
-    """What it takes to read each chunk of an array, as data that nothing runs.
-
-    A task that holds such data can decide to read its chunk or not, which a graph cannot. Work that
-    chunks share is then done for each of them: this is for what is rarely needed.
+    Parameters
+    ----------
+    read : Read
+    known : dict
+        The values of what it needs.
     """
+
+    def __init__(self, read: Read, known: dict[Key, Any]) -> None:
+        self._read = read
+        self._known = known
+        self._left = Counter(need for task in read.tasks.values() for need in task.dependencies)
+        self._left.update(read.keys)
+
+    def chunk(self, i: int = 0) -> Any:
+        """The chunk of the i-th array, made once."""
+        key = self._read.keys[i]
+        chunk = self._made(key)
+        self._forget([key])
+        return chunk
+
+    def _made(self, wanted: Key) -> Any:
+        known, tasks = self._known, self._read.tasks
+        if wanted not in known:
+            for key in _in_order(wanted, tasks, known):
+                known[key] = tasks[key](known)
+                self._forget(tasks[key].dependencies)
+        return known[wanted]
+
+    def _forget(self, keys: Iterable[Key]) -> None:
+        """What nothing else is made of."""
+        for key in keys:
+            self._left[key] -= 1
+            if not self._left[key] and key in self._read.tasks:
+                self._known.pop(key, None)
+
+
+def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, Any]) -> list[Key]:
+    """The tasks that one of them takes, and itself, each behind what it depends on."""
+    ordered: dict[Key, None] = {}
+    stack = [wanted]
+    while stack:
+        key = stack[-1]
+        missing = [
+            need for need in tasks[key].dependencies if need not in ordered and need not in known
+        ]
+        if missing:
+            stack += missing
+        else:
+            ordered[stack.pop()] = None
+    return list(ordered)
+
+
+def _tasks_of(x: DaskArray) -> dict[Key, GraphNode]:
+    """The tasks of an array, but for those of what is computed or in memory anyway."""
     layers, dependencies = x.dask.layers, x.dask.dependencies
     _, held = divide(x)
     tasks: dict[Key, GraphNode] = {}
@@ -126,13 +223,20 @@ def reads_of(x: DaskArray) -> dict[Key, Read]:
                 tasks[key] = layer[key]
             elif not is_future(layer[key]):
                 tasks[key] = DataNode(key, layer[key])
-    return {key: _read(key, tasks) for key in flatten(x.__dask_keys__())}
+    return tasks
 
 
-def _read(key: Key, tasks: dict[Key, GraphNode]) -> Read:
+def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
+    """Whether a task takes a part of what another makes."""
+    function = getattr(task, "func", None)
+    is_getitem = getattr(function, "__name__", "") == "getitem"
+    return is_getitem and not task.dependencies.isdisjoint(tasks)
+
+
+def _read(keys: tuple[Key, ...], tasks: dict[Key, GraphNode]) -> Read:
     own: dict[Key, GraphNode] = {}
     needs: dict[Key, None] = {}
-    stack = [key]
+    stack: list[Hashable] = list(keys)
     while stack:
         wanted = stack.pop()
         if wanted in own or wanted in needs:
@@ -142,4 +246,4 @@ def _read(key: Key, tasks: dict[Key, GraphNode]) -> Read:
             stack += tasks[wanted].dependencies
         else:
             needs[wanted] = None
-    return Read(key, own, tuple(needs))
+    return Read(keys, own, tuple(needs))

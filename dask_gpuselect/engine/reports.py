@@ -11,7 +11,7 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
 
@@ -40,9 +40,19 @@ class Proven(Arrays):
     numblocks: tuple[int, ...]
 
     @classmethod
-    def by(cls, cuts: Cuts, brackets: Brackets, numblocks: tuple[int, ...] = ()) -> Proven:
-        """Brackets that the cuts of all chunks of a grid prove, or of the only one."""
-        return cls(brackets, Expected.of(cuts, brackets), numblocks)
+    def by(
+        cls,
+        cuts: Cuts,
+        brackets: Brackets,
+        numblocks: tuple[int, ...] = (),
+        turns: IntArray | None = None,
+    ) -> Proven:
+        """Brackets that the cuts of all chunks of a grid prove, or of the only one.
+
+        The cuts are in the order of the chunks, or those of each chunk are at its turn.
+        """
+        expected = Expected.of(cuts, brackets)
+        return cls(brackets, expected if turns is None else expected.of_chunks(turns), numblocks)
 
     def tally(self, chunk: Any, place: tuple[int, ...], dtype: np.dtype[Any]) -> Tally:
         """The tally of the chunk at a place, if it still is what its own cuts say.
@@ -51,7 +61,11 @@ class Proven(Arrays):
         """
         i = int(np.ravel_multi_index(place, self.numblocks))
         most = int(self.expected.most_candidates[i])
-        tally = kernels.tally(chunk, dtype, self.brackets, most)
+        return self.checked(kernels.tally(chunk, dtype, self.brackets, most), place)
+
+    def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
+        """The tally of the chunk at a place, if that still is what its own cuts say."""
+        i = int(np.ravel_multi_index(place, self.numblocks))
         return self.expected.check(i, tally, self.brackets, chunk=str(tuple(map(int, place))))
 
 

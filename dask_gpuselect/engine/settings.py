@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from numbers import Real
 from typing import Any
 
@@ -40,6 +41,17 @@ def _bytes(value: Any) -> int | None:
     # bool is an int, and None what a line without a value is in a YAML file.
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     return int(value) if is_number and math.isfinite(value) else None
+
+
+def directory(name: str) -> str | None:
+    """The directory that `dask_gpuselect.<name>` is set to, "" for that of dask's temporary files
+    (if it is True); None for none."""
+    value = config.get(f"{OURS}{name}", False)
+    if value is None or isinstance(value, bool):
+        return "" if value else None
+    if isinstance(value, str | os.PathLike) and os.fspath(value):
+        return str(os.fspath(value))
+    raise ValueError(f"{OURS}{name} must be True, False or a directory, and is {value!r}")
 
 
 def number(name: str, default: int) -> int:

@@ -78,10 +78,14 @@ def merged(*arrays: DaskArray) -> Graph:
 
 
 def extended(
-    graph: Graph, name: str, tasks: Mapping[Key, GraphNode] | Layer, dependencies: set[str]
+    graph: Graph,
+    name: str,
+    tasks: Mapping[Key, GraphNode] | Layer,
+    dependencies: set[str],
+    annotations: Mapping[str, Any] | None = None,
 ) -> Graph:
     """The graph with some more tasks, of one name, that depend on those of other names."""
-    layer = tasks if isinstance(tasks, Layer) else MaterializedLayer(tasks)
+    layer = tasks if isinstance(tasks, Layer) else MaterializedLayer(tasks, annotations)
     layers = {**graph.layers, name: layer}
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
@@ -154,6 +158,14 @@ def private_copy(
             new_dependencies[new_name].add(data_name)
     graph = HighLevelGraph(new_layers, new_dependencies)
     return DaskArray(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
+
+
+def in_place(x: DaskArray) -> Graph:
+    """The layers of an array that no load copies."""
+    names, _ = divide(x)
+    layers, dependencies = x.dask.layers, x.dask.dependencies
+    layers = {name: layers[name] for name in names}
+    return Graph(layers, {name: dependencies[name] for name in names})
 
 
 def is_in_memory(x: DaskArray) -> bool:

@@ -245,8 +245,9 @@ LEAST_ROOM = 1 << 14
 LITTLE = 0.25  # of that room
 
 
-def bracket_from_cuts(cuts: Cuts, rule: Rule) -> BoxBrackets:
-    """What to gather for a box, from the cuts of all chunks."""
+def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> BoxBrackets:
+    """What to gather for a box, from the cuts of all chunks; up to `room` elements about a fence,
+    or as many as these cuts make likely."""
     n = int(cuts.n_valid.sum())
     if n == 0:
         none = cuts.pivots[:0]
@@ -255,7 +256,8 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule) -> BoxBrackets:
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
-    return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room_for(cuts))
+    room = room_for(cuts) if room is None else room
+    return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room)
 
 
 def room_for(cuts: Cuts) -> int:

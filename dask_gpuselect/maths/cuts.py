@@ -14,8 +14,8 @@ which is all a bracket needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,13 @@ class Arrays:
 
     def __sizeof__(self) -> int:
         values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
-        return 64 + sum(int(getattr(value, "nbytes", 8)) for value in values)
+        return 64 + sum(map(_size, values))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_size, value))
+    return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +108,9 @@ class Cuts(Arrays):
     n_valid: IntArray
     n_missing: IntArray
 
+    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing"})
+    """The columns of a number for each chunk; the others have one for each pivot."""
+
     @classmethod
     def of_chunk(
         cls,
@@ -133,6 +142,60 @@ class Cuts(Arrays):
         columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
         return cls(*(np.concatenate(column) for column in columns))
 
+    def of_chunks(self, chunks: IntArray) -> Self:
+        """The cuts of some of the chunks, by their numbers, in that order."""
+        sizes = self.sizes[chunks]
+        first = (np.cumsum(self.sizes) - self.sizes)[chunks]
+        pivots = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        return type(self)(
+            **{
+                name: column[chunks if name in self.OF_CHUNKS else pivots]
+                for name, column in columns.items()
+            }
+        )
+
+    # --- Of data that might be: see `maths.seen` ---
+
+    def by_mass(self) -> Cuts:
+        """The cuts of what quantiles are shares of, instead of elements: of these, here."""
+        return self
+
+    def times(self, factors: FloatArray) -> Self:
+        """The cuts if there were so many chunks like each of them, about. Distances are unknown."""
+        at_pivots = np.repeat(factors, self.sizes)
+        return replace(
+            self,
+            below=multiplied(self.below, at_pivots),
+            upto=multiplied(self.upto, at_pivots),
+            n_valid=multiplied(self.n_valid, factors),
+            n_missing=multiplied(self.n_missing, factors),
+            distance=np.full_like(self.distance, np.nan),
+        )
+
+    def with_doubt(self, share: float, least: int) -> Self:
+        """The cuts with a further chunk, of about that share of all elements, `least` at least. It
+        says nothing of them but that nearly all are between the least and the largest pivot."""
+        n = int(share / (1 - share) * self.n_valid.sum()) + least
+        return type(self).merge([self, self._doubt(n, share)])
+
+    def _doubt(self, n: int, share: float) -> Self:
+        del share
+        pivots, counts = self._around(n)
+        unknown = np.full(len(pivots), np.nan)
+        return type(self).of_chunk(pivots, counts, counts, unknown, n, 0, slack=unknown)
+
+    def _around(self, n: int) -> tuple[NDArray[Any], IntArray]:
+        """The least and the largest pivot, and how many of `n` elements are below each."""
+        pivots, counts = np.array([self.pivots.min(), self.pivots.max()]), np.array([1, n - 1])
+        differ = slice(1 + bool(pivots[0] < pivots[1]))
+        return pivots[differ], counts[differ]
+
+
+def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:
+    """Counts times factors, rounded."""
+    return np.rint(counts * factors).astype(np.int64)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Brackets(Arrays):
@@ -152,6 +215,9 @@ class Brackets(Arrays):
 
     ends: NDArray[Any]
     wanted: NDArray[np.bool_]
+
+    tells_more: ClassVar[bool] = False
+    """Whether a tally at them says more than counts and candidates."""
 
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
@@ -221,6 +287,19 @@ class Tally(Arrays):
             n_missing=sum(part.n_missing for part in parts),
             n_left_out=sum(part.n_left_out for part in parts),
         )
+
+    def columns(self) -> list[NDArray[Any]]:
+        """What is known of each candidate, on the host."""
+        return [self.candidates.on_host()]
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
+        """The tally with these candidates instead."""
+        return replace(self, candidates=HostCandidates(columns[0]))
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the candidates, where these are."""
+        return len(self.candidates) * self.candidates.dtype.itemsize
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -8,14 +8,16 @@ cells narrow what it proves (`Distances`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.sizes import pilot_bracket
+
+CutsOf = TypeVar("CutsOf", bound=Cuts)
 
 # Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand
 # quantiles of ten thousand chunks) it would take longer than the candidates it saves, and counts
@@ -126,7 +128,7 @@ class Ranges(Arrays):
         return _only(cuts, before | behind)
 
 
-def thinned(cuts: Cuts, step: int) -> Cuts:
+def thinned(cuts: CutsOf, step: int) -> CutsOf:
     """The cuts at every `step`-th pivot of each chunk, the first one among them."""
     if step == 1:
         return cuts
@@ -134,21 +136,16 @@ def thinned(cuts: Cuts, step: int) -> Cuts:
     return _only(cuts, place % step == 0)
 
 
-def _only(cuts: Cuts, is_kept: NDArray[np.bool_]) -> Cuts:
+def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
     """The cuts at some of their pivots, with distances where the pivot before is kept too."""
     n_kept = np.append(np.int64(0), np.cumsum(is_kept, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
     follows = np.append(np.False_, is_kept[:-1])
-    return Cuts(
-        cuts.pivots[is_kept],
-        cuts.below[is_kept],
-        cuts.upto[is_kept],
-        np.where(follows, cuts.distance, np.nan)[is_kept],
-        cuts.slack[is_kept],
-        n_kept[stops] - n_kept[stops - cuts.sizes],
-        cuts.n_valid,
-        cuts.n_missing,
-    )
+    distance = np.where(follows, cuts.distance, np.nan)
+    columns = (each.name for each in fields(cuts) if each.name not in cuts.OF_CHUNKS)
+    kept = {name: getattr(cuts, name)[is_kept] for name in columns}
+    sizes = n_kept[stops] - n_kept[stops - cuts.sizes]
+    return replace(cuts, **kept | {"distance": distance[is_kept], "sizes": sizes})
 
 
 def guess_brackets(

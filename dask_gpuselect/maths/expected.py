@@ -7,7 +7,7 @@ if it did, `dask.order` would take time with the square of the number of chunks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -73,6 +73,11 @@ class Expected(Arrays):
             least[part], most[part], is_pivot[part] = (each[:, checked] for each in bounds)
             most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
         return cls(cuts.n_valid, cuts.n_missing, most_candidates, checked, least, most, is_pivot)
+
+    def of_chunks(self, chunks: IntArray) -> Self:
+        """What is known of some of the chunks, by their numbers, in that order."""
+        of_all = "n_valid", "n_missing", "most_candidates", "least", "most", "is_pivot"
+        return replace(self, **{name: getattr(self, name)[chunks] for name in of_all})
 
     def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
         """The tally of chunk `i`, if its second load agrees with what the first one proved.

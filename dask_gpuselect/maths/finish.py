@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 
+Sums = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
+"""From values to a sum of all candidates that are < or <= each."""
 Places = Callable[[NDArray[Any], Literal["left", "right"]], IntArray]
+"""From values to how many candidates are < or <= each."""
 
 
 def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
@@ -75,14 +78,25 @@ def counts_at(
     places : callable
         ``(values, "left" or "right")`` to how many candidates are < or <= them.
     """
-    ends = brackets.ends
+    return sums_at(brackets.ends, (tally.below, tally.upto), values, places)
+
+
+def sums_at(
+    ends: NDArray[Any],
+    at_ends: tuple[NDArray[Any], NDArray[Any]],
+    values: NDArray[Any],
+    places: Sums,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """As `counts_at`, of elements or of what they weigh, by the sums below and up to each end."""
+    below_ends, upto_ends = at_ends
     # The end at or next above each value. If it is not the value, that is in the cell before, and
     # what is below the value is up to the cell's begin, or a candidate behind that.
     end = ends.searchsorted(values)
     is_end = ends.searchsorted(values, "right") > end
-    behind = np.append(np.int64(0), tally.upto - places(ends, "right"))[end]
-    below = np.where(is_end, np.append(tally.below, 0)[end], behind + places(values, "left"))
-    upto = np.where(is_end, np.append(tally.upto, 0)[end], behind + places(values, "right"))
+    behind = np.append(np.int64(0), upto_ends - places(ends, "right"))[end]
+    none = np.int64(0)
+    below = np.where(is_end, np.append(below_ends, none)[end], behind + places(values, "left"))
+    upto = np.where(is_end, np.append(upto_ends, none)[end], behind + places(values, "right"))
     return below, upto
 
 

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    multiplied,
+)
 from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
 from dask_gpuselect.maths.moments import (
     CUBE_DIGITS,
@@ -70,6 +77,64 @@ class WeightedCuts(Cuts):
     unit: IntArray
     square: FloatArray
 
+    OF_CHUNKS: ClassVar[frozenset[str]] = Cuts.OF_CHUNKS | {"weight", "unit", "square"}
+
+    def by_mass(self) -> Cuts:
+        shift = np.minimum(self.unit - self._unit(), 0)  # a chunk without elements has any unit
+        scale = np.ldexp(1.0, shift.astype(np.int32))
+        scale *= 2.0**-10  # so that no sum of all chunks exceeds an int64
+        at_pivots = np.repeat(scale, self.sizes)
+        return Cuts(
+            self.pivots,
+            multiplied(self.weight_below, at_pivots),
+            multiplied(self.weight_upto, at_pivots),
+            self.distance,
+            self.slack,
+            self.sizes,
+            multiplied(self.weight, scale),
+            self.n_missing,
+        )
+
+    def times(self, factors: FloatArray) -> Self:
+        found = Cuts.times(self, factors)
+        shares = factors / factors.max()  # of weights, only the ratios matter
+        at_pivots = np.repeat(shares, self.sizes)
+        return replace(
+            found,
+            weight_below=multiplied(self.weight_below, at_pivots),
+            weight_upto=multiplied(self.weight_upto, at_pivots),
+            weight=multiplied(self.weight, shares),
+            square=self.square * shares,
+        )
+
+    def _doubt(self, n: int, share: float) -> Self:
+        pivots, counts = self._around(n)
+        of_all, weight = share / (1 - share), float(self.by_mass().n_valid.sum()) * 2.0**10
+        significand, exponent = math.frexp(max(of_all * weight, 1.0))
+        total, unit = int(math.ldexp(significand, 53)), self._unit() + exponent - 53
+        weights = np.array([0, total])[-len(pivots) :]
+        squares = np.ldexp(self.square, (2 * (self.unit - unit)).astype(np.int32)).sum() * of_all
+        unknown = np.full(len(pivots), np.nan)
+        return type(self)(
+            pivots,
+            counts,
+            counts,
+            unknown,
+            unknown,
+            np.array([len(pivots)]),
+            np.array([n]),
+            np.array([0]),
+            weights,
+            weights,
+            np.array([total]),
+            np.array([unit]),
+            np.array([squares]),
+        )
+
+    def _unit(self) -> int:
+        """The largest unit of a chunk with elements."""
+        return int(self.unit[self.n_valid > 0].max())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedBrackets(Brackets):
@@ -83,6 +148,8 @@ class WeightedBrackets(Brackets):
     """
 
     summed: NDArray[np.bool_]
+
+    tells_more: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +211,18 @@ class WeightedTally(Tally):
             square=total("square"),
             products=total("products"),
         )
+
+    def columns(self) -> list[NDArray[Any]]:
+        return [*Tally.columns(self), self.weights]
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
+        elements, weights = columns
+        return replace(self, candidates=HostCandidates(elements), weights=weights)
+
+    @property
+    def held_bytes(self) -> int:
+        elements = len(self.candidates) * self.candidates.dtype.itemsize
+        return elements + int(self.weights.nbytes)
 
 
 # --- Exact sums -----------------------------------------------------------------------------------

@@ -103,6 +103,9 @@ def median(
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
     chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    The first loads of a process keep up to ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a
+    worker of `distributed` a tenth of its memory at most), and chunks of which enough was kept are
+    loaded once: nearly all of mixed data.
     Where all pivots exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB) in one place, only
     those that may matter come there; more then wait on the workers, and leave fewer candidates.
     A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
@@ -202,7 +205,7 @@ def quantile(
         about all elements share the loads of what the arrays have in common. `where` and `weights`
         may then be one for all, or a dict or list with one for each.
     q : float or 1-D array_like of floats
-        In [0, 1]. All of them share the two loads.
+        In [0, 1]. All of them share the loads.
     {axis}
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
@@ -412,7 +415,7 @@ def percentile(
     ----------
     {a}
     q : float or 1-D array_like of floats
-        In [0, 100]. All of them share the two loads.
+        In [0, 100]. All of them share the loads.
     {axis}
     {method}
     {keepdims}
@@ -539,17 +542,21 @@ def explain(
         Frozen, with a readable ``str``:
 
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
-          two loads; "guess", one read of data in memory; "counts", one load of elements of one or
+          one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
           two bytes, whose values are all counted. Along an axis: "lanes", each chunk has whole
           lanes; "counts" again, of few long lanes; "column", one task takes all chunks of an output
           chunk, or slabs of them: a load for each slab; "passes", it takes a part of them at a
           time.
-        - ``loads`` of every chunk. Chunks in memory are read in place. "guess" falls back to two
-          reads more in one of about 150,000 cases.
+        - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" falls back to
+          two reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch.
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
           most, along an axis. Where ``dask_gpuselect.root-limit`` (dask config; 1 GiB) is too low
           for all pivots, those that come there do not include what cannot matter.
+        - ``kept_bytes``: of what the first loads of a process may keep, so that a chunk need not be
+          loaded again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
+          `distributed` a tenth of its memory at most). 0 if each chunk takes two loads;
+          ``why_twice`` then says why.
         - ``advice``, of plans along an axis that take several loads: which limit or which chunks
           would take one. It ends the ``str``.
 
@@ -566,7 +573,8 @@ def explain(
 
     Notes
     -----
-    Loads: none, and no graph is built: sizes alone decide.
+    Loads: none. Sizes decide, and of all elements also whether chunks share what they are made of:
+    the source's tasks are looked at, which takes four seconds for 60,000 chunks.
 
     Examples
     --------
@@ -574,7 +582,7 @@ def explain(
     >>> import dask.array as da
     >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
     >>> print(explain(x, [0.25, 0.5, 0.75]))
-    bracket: 2 loads; chunks of 87.02 MiB a task; reports of 116.60 MiB in one place
+    bracket: one to two loads; chunks of 87.02 MiB a task; reports of 116.60 MiB in one place; 1.00 GiB kept in a process, at most
     >>> print(explain(x, axis=0))
     column: one load; chunks of 870.23 MiB a task; reports of 0 B in one place
     >>> with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
@@ -583,7 +591,7 @@ def explain(
     ('passes', 2)
     >>> plan.advice.partition(", ")[0]
     'one load with a column-limit of 870.23 MiB'
-    """
+    """  # noqa: E501
     array = a.array if isinstance(a, Grouped) else a
     if not isinstance(array, DaskArray):
         kind = type(array).__name__

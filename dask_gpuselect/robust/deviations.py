@@ -323,8 +323,11 @@ def _few_steps(ladder: Ladder) -> Ladder:
     return Ladder(ladder.values[kept], ladder.least_upto[kept], ladder.most_below[kept], ladder.n)
 
 
-def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any]) -> DeviationBrackets:
-    """What the second load gathers, by the cuts of all chunks."""
+def bracket_from_cuts(
+    cuts: Cuts, dtype: np.dtype[Any], room: int | None = None
+) -> DeviationBrackets:
+    """What the second load gathers, by the cuts of all chunks; up to `room` elements in all, or as
+    many as these cuts make likely."""
     n = int(cuts.n_valid.sum())
     if n == 0:
         return DeviationBrackets(
@@ -334,8 +337,8 @@ def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any]) -> DeviationBrackets:
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
-    room = max(ROOM * len(cuts.pivots), LEAST_ROOM)
-    rooms = (LEAST_ROOM, room, room)
+    likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
+    rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)
     return bracket_median_and_shells(Ladder.of(envelope, n), lo, hi, tied, rooms, dtype)
 
 

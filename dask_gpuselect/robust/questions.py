@@ -27,6 +27,7 @@ from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
+from dask_gpuselect.maths.seen import most_kept
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
@@ -102,6 +103,10 @@ class DeviationQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> DeviationBrackets:
         return bracket_from_cuts(cuts, self.dtype)
+
+    def keep(self, cuts: Cuts) -> DeviationBrackets:
+        # So far the median is uncertain, and the shells are more so.
+        return bracket_from_cuts(cuts, self.dtype, most_kept(cuts))
 
     def look(self, brackets: Brackets, tally: Tally) -> MedianFound:
         assert isinstance(brackets, DeviationBrackets)

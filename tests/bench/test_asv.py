@@ -235,6 +235,33 @@ def test_few_values_stand_alone() -> None:
     assert {"x.sum()", "stretch of bands", "quartiles", "box plot"} <= {row[1] for row in rows}
 
 
+ONE_LOAD = ["--repeat", "1", "--chunks", "12", "--size", "500"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "kinds",
+        pytest.param("questions", marks=pytest.mark.slow),
+        pytest.param("stores", marks=pytest.mark.slow),
+    ],
+)
+def test_one_load_stands_alone(part: str, tmp_path: Path) -> None:
+    options = {
+        "kinds": ["--picture", str(tmp_path / "loads.png")],
+        "questions": [],
+        "stores": ["--store", str(tmp_path), "--gigabytes", "0.0001", "--chunk-mb", "0.01"],
+    }
+    rows = stand_alone("one_load.py", part, *ONE_LOAD, *options[part])
+    names = {
+        "kinds": {"mixed", "sorted", "clouds"},
+        "questions": {"median", "mad", "weights"},
+        "stores": {"zstd, level 9", "50 ms a chunk"},
+    }
+    assert {row[0] for row in rows} >= names[part]
+    assert part != "kinds" or (tmp_path / "loads.png").exists()
+
+
 def test_compare_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--in-memory", "--elements", "20_000", "--chunks", "2", "--repeat", "1"]
     rows = run([*arguments, "--distributions", "normal", "--peers", "x.sum"], capsys)

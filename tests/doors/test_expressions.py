@@ -174,6 +174,7 @@ QUESTIONS: Mapping[str, tuple[Callable[[Any], Any], int]] = {
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.usefixtures("nothing_kept")
 def test_loads(name: str) -> None:
     source, x = counted()
     ask, most = QUESTIONS[name]
@@ -197,6 +198,7 @@ def test_data_in_memory_are_read_in_place() -> None:
     assert all(isinstance(node, DataNode) for node in nodes)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_answers_persist_compose_and_pickle() -> None:
     source, x = counted()
     answer = (median(x) + quantile(x, [0.0, 1.0])).persist()

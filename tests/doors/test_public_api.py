@@ -315,6 +315,7 @@ GRAPHS = (
     "engine.expressions",
     "engine.frames",
     "engine.rounds",
+    "engine.keeping",
     "engine.loads",
     "engine.pilot",
     "engine.graphs",

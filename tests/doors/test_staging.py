@@ -788,6 +788,7 @@ def test_gpu_sizes_around_buffers(extra: int, buffers: int, cupy: Any) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 @pytest.mark.parametrize("pool", ["128 MiB", "8 MiB", "0"])
 def test_gpu_quantiles(scheduler: str, pool: str, cupy: Any) -> None:

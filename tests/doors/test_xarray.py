@@ -80,6 +80,7 @@ def test_without_it_xarray_raises_or_rechunks() -> None:
     assert not is_lazy_and_in_place(lazy.quantile(0.5, "time"))
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_loads() -> None:
     source = Source((60, 50, 40))
     array = xr.DataArray(source.lazy((10, 50, 20)), dims=("time", "y", "x"))

@@ -76,6 +76,7 @@ def test_a_mask_is_rechunked_and_the_data_are_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["median", "quartiles", "boxes"])
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_mask_of_the_data_themselves(backend: Backend, name: str) -> None:
     """Both are read by one private copy of their graph."""
     source = Source(SHAPE)

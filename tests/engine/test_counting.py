@@ -89,6 +89,7 @@ def test_several_questions_share_the_load() -> None:
     assert max(source.counts.values()) <= 2  # x[:30] has other chunks than the whole
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_masks_and_weights() -> None:
     source = Source(SHAPE, "u2")
     x, values = source.lazy(CHUNKS), source.values((slice(None),) * 2)

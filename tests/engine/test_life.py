@@ -23,6 +23,8 @@ from dask_gpuselect import describe_boxplot, median, nanquantile, quantile
 from tests.data import normal
 from tests.sources import Source
 
+pytestmark = pytest.mark.usefixtures("nothing_kept")
+
 
 def lazy() -> da.Array:
     return Source((60_000,)).lazy(7000)

@@ -26,6 +26,8 @@ from tests.data import normal
 from tests.graphs import names_of, tasks_of
 from tests.sources import Source
 
+pytestmark = pytest.mark.usefixtures("nothing_kept")
+
 SHAPE, CHUNKS = (60, 50), (25, 20)
 N_CHUNKS = 9
 

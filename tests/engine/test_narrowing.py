@@ -35,6 +35,8 @@ from tests.backends import Backend
 from tests.data import normal
 from tests.sources import Source, changing
 
+pytestmark = pytest.mark.usefixtures("nothing_kept")
+
 SIZE, N_CHUNKS = 20_000, 40
 LIMIT = {"dask_gpuselect.root-limit": 0}  # as few pivots as the plan allows
 

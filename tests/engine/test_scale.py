@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +23,7 @@ from dask_gpuselect import (
     sort,
 )
 from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.engine import keeping, loads
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
@@ -30,6 +31,13 @@ from tests.data import normal
 from tests.graphs import names_of
 
 SIZE = 12  # elements of a chunk
+
+
+@pytest.fixture(autouse=True)
+def as_of_very_many_chunks() -> Iterator[None]:
+    """As many groups of what is kept, whatever the number of chunks."""
+    with patch.object(keeping, "GROUPS", 2), patch.object(loads, "GROUPS", 2):
+        yield
 
 
 def lazy(n_chunks: int) -> da.Array:

@@ -29,6 +29,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "column-limit": lambda: median(data(), axis=0),
     "root-limit": lambda: median(data()),
     "spill-limit": lambda: sort(data()[:, 0] + 1),
+    "keep-limit": lambda: median(data() + 1),
     "distance-limit": lambda: kneighbors(data().rechunk({1: -1}), np.ones((1, 10)), 1),
     "staging-pool": lambda: staging._settings(),
 }

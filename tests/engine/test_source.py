@@ -209,6 +209,7 @@ def test_chunks_in_memory_are_not_copied(backend: Backend) -> None:
 
 @pytest.mark.legacy
 @pytest.mark.parametrize("reduce", [da.mean, da.sum, da.var, median])
+@pytest.mark.usefixtures("nothing_kept")
 def test_small_results_of_reductions_are_shared(reduce: Callable[[da.Array], da.Array]) -> None:
     x = lazy()
     result = reduce(x)

@@ -168,6 +168,7 @@ def test_boxes_of_a_category_share_loads(n_boxes: int) -> None:
         assert boxes[f"{i}"].med == np.median(expected)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_arrays_whose_chunks_do_not_match_take_loads_of_their_own() -> None:
     source, _ = sources()
     x = source.lazy(SIZE)

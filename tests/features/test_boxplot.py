@@ -291,6 +291,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.usefixtures("nothing_kept")
 def test_two_loads(name: str) -> None:
     source = Shaped(60_000, SHAPES[name])
     x = source.lazy(7000)
@@ -302,6 +303,7 @@ def test_two_loads(name: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_third_load_where_it_is_needed() -> None:
     """By the array alone whose fence lies in a cluster."""
     near, far = Shaped(200_000, np.exp), Shaped(200_000, cluster_at_the_fence)
@@ -314,6 +316,7 @@ def test_a_third_load_where_it_is_needed() -> None:
         assert_box(box, a, 1.5, autorange=False, kept=10, name="")
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_boxes_share_loads() -> None:
     source = Source((60_000,))
     x = source.lazy(7000)

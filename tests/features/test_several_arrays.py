@@ -57,6 +57,7 @@ def test_a_list_of_plain_arrays_is_one_array_as_for_numpy() -> None:
         median([x.sum(), x.mean()])
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_answers_share_loads() -> None:
     source = Source((60_000,))
     x = source.lazy(7000)

@@ -475,6 +475,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.usefixtures("nothing_kept")
 def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loads, a third where it must be, each of 60 times the square root of a chunk at most."""
     shape, loads = SHAPES[name]
@@ -576,6 +577,7 @@ def test_layers_and_names() -> None:
     assert dask.compute(lazy, median, scheduler="sync")[1] == computed(median)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_cuts_are_shared_with_medians() -> None:
     source = Source((60_000,))
     x = source.lazy(7000)

@@ -286,6 +286,7 @@ def test_a_chunk_that_changes_is_noticed(kind: str, tmp_path: Path) -> None:
         found.compute(scheduler="sync")
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_questions_are_deterministic_and_frozen() -> None:
     dtype = np.dtype(np.float64)
     one, same = (WeightedQuantiles((0.5,), "linear", False, dtype, dtype) for _ in range(2))

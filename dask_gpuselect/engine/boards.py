@@ -1,0 +1,223 @@
+"""What the tasks of one process tell each other, so that a load keeps what another would want.
+
+A load's tasks put the cuts of their chunks on a board, and the next ones read there what to keep:
+see `maths.seen`. A board lives in one process, and as long as any report of its load does. So
+nobody waits for anything, and no answer depends on it: who finds an empty board keeps nothing.
+
+What is kept in a process is bounded, whatever boards there are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+
+from dask_gpuselect.engine.marks import Marks
+from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.envelope import thinned
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.seen import MOST_SEEN, Guess, Seen
+
+# Pivots of a chunk on a board, and of all chunks that a guess looks at.
+PIVOTS, ALL_PIVOTS = 1 << 9, 1 << 15
+
+WORKER_SHARE = 10  # of the memory of a worker of `distributed` one part in so many is for this
+
+
+NO_GUESS = Guess(None, 1.0, 1.0)
+
+
+class Board:
+    """The cuts of some chunks, and what they let expect.
+
+    Parameters
+    ----------
+    keep : callable
+        From the cuts of all chunks to what their second load might gather.
+    n_chunks : int
+        Of the array.
+    share : int
+        As for `sizes.pivot_count`.
+    """
+
+    def __init__(self, keep: Callable[[Cuts], Brackets], n_chunks: int, share: int) -> None:
+        self._keep = keep
+        self._n_chunks = n_chunks
+        self._more = math.isqrt(share)  # times as many pivots as for a single rank
+        self._lock = threading.Lock()
+        self._seen: dict[int, Cuts] = {}
+        self._guess = NO_GUESS
+        self._next = 2
+
+    def put(self, chunk: int, cuts: Cuts) -> Guess:
+        """Tell the cuts of a chunk, by its number, and see what to keep."""
+        with self._lock:
+            if chunk in self._seen or len(self._seen) >= MOST_SEEN:
+                return self._guess
+            self._seen[chunk] = self._thinned(cuts, PIVOTS)
+            if len(self._seen) < self._next:
+                return self._guess
+            seen, self._next = dict(self._seen), MOST_SEEN + 1  # until this guess is made
+        guess = self._guessed(seen)
+        with self._lock:
+            self._guess, self._next = guess, guess.next_after(len(seen))
+        return guess
+
+    def _guessed(self, seen: dict[int, Cuts]) -> Guess:
+        parts = [*seen.values()]
+        cuts = type(parts[0]).merge(parts)
+        cuts = self._thinned(cuts, ALL_PIVOTS)
+        return Seen.of(cuts, np.array([*seen], np.int64), self._n_chunks).guess(self._keep)
+
+    def _thinned(self, cuts: Cuts, most: int) -> Cuts:
+        return thinned(cuts, max(-(-len(cuts.pivots) // (most * self._more)), 1))
+
+
+_boards: WeakValueDictionary[str, Board] = WeakValueDictionary()
+_boards_lock = threading.Lock()
+
+
+def board(name: str, *how: Any) -> Board:
+    """The board of that name in this process, which lives as long as somebody holds it; made of
+    the parameters of `Board` if there is none."""
+    with _boards_lock:
+        found = _boards.get(name)
+        if found is None:
+            found = _boards[name] = Board(*how)
+        return found
+
+
+# --- What is kept -------------------------------------------------------------------------------
+
+
+class Room:
+    """Bytes of a process that are taken by what it keeps."""
+
+    def __init__(self) -> None:
+        # Who gives back may be the garbage collector, at any time.
+        self._lock = threading.RLock()
+        self.taken = 0
+
+    def take(self, n: int, limit: float) -> bool:
+        """Take so many bytes, if no more than the limit are taken then."""
+        with self._lock:
+            fits = self.taken + n <= limit
+            self.taken += n if fits else 0
+            return fits
+
+    def give_back(self, n: int) -> None:
+        with self._lock:
+            self.taken -= n
+
+
+room = Room()
+"""Of this process."""
+
+
+class Hold:
+    """Bytes that are taken as long as this lives, in whatever process."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        finalize(self, room.give_back, n)
+
+    @classmethod
+    def of(cls, n: int, limit: float) -> Hold | None:
+        """So many bytes, if there is room."""
+        return cls(n) if room.take(n, limit) else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _held, (self._n,)
+
+
+def _held(n: int) -> Hold:
+    """What comes from another process is here, whether there is room or not."""
+    room.take(n, np.inf)
+    return Hold(n)
+
+
+Held = Hold | tuple[Spilled, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be kept, and where.
+
+    Parameters
+    ----------
+    n_bytes : int
+        In the memory of a process.
+    spill : str or None
+        The directory where more than that may wait, "" for dask's; None if it is not kept.
+    """
+
+    n_bytes: int
+    spill: str | None
+
+    def of_process(self) -> float:
+        """Bytes of this process that may be taken."""
+        return min(self.n_bytes, _worker_memory() / WORKER_SHARE)
+
+
+def _worker_memory() -> float:
+    """The memory of the worker of `distributed` that runs this task; infinite if none does or if
+    it has no limit."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return np.inf
+    try:
+        limit = distributed.get_worker().memory_manager.memory_limit
+    except (ValueError, AttributeError):  # no worker, or one of another kind
+        return np.inf
+    return limit or np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Arrays):
+    """What the first load has kept of a chunk.
+
+    Parameters
+    ----------
+    brackets : Brackets
+        Those that were guessed.
+    tally : Tally
+        Of the chunk, at these; without candidates if they wait on disk.
+    held : Hold or tuple of Spilled
+        Where the candidates are: in the tally, or on disk, column by column.
+    sums : Moments or None
+        Where the question wants them.
+    marks : ndarray of uint64
+        Of the chunk, for a question that may have one load more.
+    """
+
+    brackets: Brackets
+    tally: Tally
+    held: Held
+    sums: Moments | None
+    marks: Marks
+
+    def whole(self) -> Tally:
+        """The tally with its candidates."""
+        if isinstance(self.held, Hold):
+            return self.tally
+        return self.tally.with_columns([column.read() for column in self.held])
+
+
+def held_tally(tally: Tally, limits: Limits) -> tuple[Tally, Held] | None:
+    """A tally and where its candidates are; None if there is no room."""
+    if hold := Hold.of(tally.held_bytes, limits.of_process()):
+        return tally, hold
+    if limits.spill is None:
+        return None
+    columns = tally.columns()
+    file = spill_file("kept", directory_of(limits.spill))
+    held = tuple(file.write(column) for column in columns)
+    return tally.with_columns([column[:0] for column in columns]), held

@@ -1,0 +1,446 @@
+"""The graph of two loads of which the first keeps what the second would ask.
+
+::
+
+    source ──copy──> reports ──> groups ──cuts──> merge ──> bracket
+                                   │ │                        │
+                                   │ └─guesses─> merge ─> decided
+                                   │                          │
+                                   └──────> answered <── second loads
+                                               │
+                                             merge ──> answer
+
+A report has the cuts of a chunk and, as soon as those before it let guess the bracket, the elements
+that are inside the guess: see `boards`. When the bracket is proven, it is decided which guesses
+cover it. The second load of a chunk reads it only if its guess does not, by a task that holds what
+it takes to read: see `reads`.
+
+A task that answers waits for the bracket and, apart from that, for what was kept of its chunks:
+`dask.order` takes time in proportion to the number of such tasks times that of chunks. So chunks
+are in groups, of which there are at most `GROUPS`.
+
+The chunks of a group are not neighbours: groups are spread over the grid, so that the first ones
+tell something of all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask._task_spec import List, Task, TaskRef
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine import graphs, settings
+from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
+from dask_gpuselect.engine.marks import NO_MARKS, marks_of
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reads import Place, Reads, each_if_needed
+from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts, sums_of, who_sums
+from dask_gpuselect.engine.source import (
+    DaskArray,
+    extended,
+    is_in_memory,
+    merged,
+    private_copy,
+)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts
+from dask_gpuselect.maths.kept import covers, tally_by
+from dask_gpuselect.maths.spread import Spread
+from dask_gpuselect.quiet import quietly
+
+logger = logging.getLogger("dask_gpuselect")
+
+KEEP_LIMIT = "1 GiB"
+"""Of what the first loads keep in a process, unless the config value ``dask_gpuselect.keep-limit``
+says otherwise; 0 for nothing. In a worker of `distributed` it is a tenth of its memory at most."""
+
+# With fewer chunks most are loaded before there is a guess.
+FEW_CHUNKS = 8
+GROUPS = 128
+# A guess may hold so many times what it lets expect.
+ROOM = 2.0
+LEAST_ROOM = 1 << 12  # elements
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How the chunks of some arrays are loaded together, and kept.
+
+    Parameters
+    ----------
+    reads : Reads
+        Of the arrays.
+    limits : Limits
+    annotations : mapping
+        Of the tasks that read.
+    """
+
+    reads: Reads
+    limits: Limits
+    annotations: Mapping[str, Any]
+    n_groups: int
+
+    @property
+    def size(self) -> int:
+        """Chunks of a group."""
+        return -(-self.n_chunks // min(self.n_groups, 2 * math.isqrt(self.n_chunks)))
+
+    @property
+    def places(self) -> list[list[Place]]:
+        """Of the chunks of each group, in the order in which they are taken."""
+        numblocks = self.reads.arrays[0].numblocks
+        chunks = self.spread.chunks(0, self.n_chunks)
+        along = (each.tolist() for each in np.unravel_index(chunks, numblocks))
+        places = list(zip(*along, strict=True))
+        return [places[i : i + self.size] for i in range(0, self.n_chunks, self.size)]
+
+    @property
+    def n_chunks(self) -> int:
+        return int(self.reads.arrays[0].npartitions)
+
+    @property
+    def spread(self) -> Spread:
+        """In which order the chunks are taken."""
+        return Spread.evenly(self.n_chunks)
+
+
+def limits() -> Limits:
+    """What may be kept, by dask's config."""
+    return Limits(settings.n_bytes("keep-limit", KEEP_LIMIT), settings.directory("keep-spill"))
+
+
+def keeping_of(
+    arrays: Sequence[DaskArray], questions: Sequence[Question], n_groups: int = GROUPS
+) -> Keeping | None:
+    """How to load some arrays if something may be kept; None if each chunk takes two loads."""
+    reads = Reads(*arrays)
+    if why_twice(reads, questions):
+        return None
+    return Keeping(reads, limits(), next(iter(reads.annotations), {}), n_groups)
+
+
+def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
+    """Why each chunk of some arrays takes two loads whatever it holds; nothing if it may take one.
+
+    What is cheap to know is looked at first.
+    """
+    x, *others = reads.arrays
+    whys: dict[str, Callable[[], bool]] = {
+        "keep-limit is 0": lambda: not limits().n_bytes,
+        "chunks are few": lambda: x.npartitions < FEW_CHUNKS,
+        "chunks are in memory": lambda: any(map(is_in_memory, reads.arrays)),
+        "sums of weights are not kept": lambda: not all(each.keeps for each in questions),
+        "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
+        # What several chunks are made of would be made for each of them.
+        "chunks share work": lambda: not reads.are_apart,
+        "tasks that load have different annotations": lambda: len(reads.annotations) > 1,
+    }
+    return next((why for why, holds in whys.items() if holds()), "")
+
+
+# --- Load 1 -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Arrays):
+    """What the first load says of a chunk.
+
+    Parameters
+    ----------
+    cuts : Cuts
+    kept : Kept or None
+    board : object
+        Held as long as this is, and of no meaning in another process.
+    """
+
+    cuts: Cuts
+    kept: Kept | None
+    board: object
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Report, (self.cuts, self.kept, None)
+
+
+def reports_of(
+    keeping: Keeping,
+    x: DaskArray,
+    question: Question,
+    share: int,
+    among: str | None,
+    *,
+    is_marked: bool,
+) -> DaskArray:
+    """The reports of every chunk of an array."""
+    source = private_copy(x, f"load 1 of {among or x.name}")
+    arguments: dict[str, Any] = {
+        "dtype": x.dtype,
+        "share": share,
+        "grid": x.numblocks,
+        "limits": keeping.limits,
+        "is_marked": is_marked,
+    }
+    name = f"quantile-reports-{tokenize(source.name, question, arguments)}"
+    asked = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
+    arguments |= {"block_ids": True, "board_name": name}
+    return graphs.each_chunk(_report, name, [source], [asked], **arguments)
+
+
+def _report(
+    chunk: Any,
+    question: Question,
+    place: Place,
+    *,
+    dtype: np.dtype[Any],
+    share: int,
+    grid: Place,
+    limits: Limits,
+    is_marked: bool,
+    board_name: str,
+) -> Report:
+    cuts = kernels.cuts(chunk, dtype=dtype, share=share)
+    n_chunks = int(np.prod(grid))
+    own = board(board_name, question.keep, n_chunks, share)
+    guess = own.put(int(np.ravel_multi_index(place, grid)), cuts)
+    if guess.brackets is None:
+        return Report(cuts, None, own)
+    most = int(ROOM * guess.share * int(cuts.n_valid.sum())) + LEAST_ROOM
+    tally = kernels.tally(chunk, dtype, guess.brackets, most)
+    held = None if tally is None else held_tally(tally, limits)
+    if held is None:
+        return Report(cuts, None, own)
+    sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
+    marks = marks_of([chunk]) if is_marked else NO_MARKS
+    return Report(cuts, Kept(guess.brackets, *held, sums, marks), own)
+
+
+# --- Groups of reports --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Arrays):
+    """The reports of some chunks: of each array, in the order in which they are taken."""
+
+    cuts: list[Cuts]
+    kept: list[list[Kept | None]]
+    boards: list[Any]
+
+    @classmethod
+    def of(cls, columns: list[list[Report]]) -> Group:
+        cuts = [merge_cuts([report.cuts for report in column]) for column in columns]
+        kept = [[report.kept for report in column] for column in columns]
+        boards = [report.board for column in columns for report in column]
+        return cls([each for each in cuts if each is not None], kept, boards)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Group, (self.cuts, self.kept, [])
+
+
+Guesses = list[tuple[Brackets | None, int]]
+"""Of some chunks in order: what was kept of so many one after the other."""
+
+
+def grouped(keeping: Keeping, reports: Sequence[DaskArray]) -> DaskArray:
+    """The reports of all arrays, in groups of chunks."""
+    name = f"quantile-groups-{tokenize([each.name for each in reports], keeping.size)}"
+    tasks = {}
+    for i, places in enumerate(keeping.places):
+        columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in reports]
+        tasks[name, i] = Task((name, i), quietly(Group.of), List(*columns))
+    graph = extended(merged(*reports), name, tasks, {each.name for each in reports})
+    return graphs.objects(graph, name, (len(tasks),))
+
+
+def cuts_of(groups: DaskArray, i: int) -> DaskArray:
+    """The cuts of the i-th array, for each group."""
+    name = f"quantile-cuts-{tokenize(groups.name, i)}"
+    return graphs.each_chunk(_cuts_of, name, [groups], i=i)
+
+
+def _cuts_of(group: Group, *, i: int) -> Cuts:
+    return group.cuts[i]
+
+
+# --- Load 2 -------------------------------------------------------------------------------------
+
+
+def second_loads(
+    keeping: Keeping,
+    groups: DaskArray,
+    questions: Sequence[Question],
+    brackets: Sequence[DaskArray],
+    label: str,
+    *,
+    is_marked: bool,
+) -> list[DaskArray]:
+    """What is asked of every chunk at the brackets, for each array: in groups."""
+    arrays = keeping.reads.arrays
+    token = tokenize(groups.name, [each.name for each in brackets])
+    guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
+    told: dict[str, Any] = {f"proven_{i}": TaskRef((each.name,)) for i, each in enumerate(brackets)}
+    decided = graphs.reduced(
+        DaskArray(merged(guesses, *brackets), guesses.name, guesses.chunks, meta=guesses._meta),
+        f"{label}-guesses-merge",
+        partial(graphs.merge_columns, merge=_joined),
+        _decide,
+        f"{label}-decided-{token}",
+        label=label,
+        spread=keeping.spread,
+        weigh=[question.weighs for question in questions],
+        **told,
+    )
+    measures = [
+        Measure(x.dtype, who_sums(question), is_marked)
+        for x, question in zip(arrays, questions, strict=True)
+    ]
+    seconds = each_if_needed(
+        _second,
+        f"{label}-candidates-{token}",
+        keeping.reads,
+        [],
+        [decided, *brackets],
+        measures,
+        annotations=keeping.annotations,
+    )
+    answered = _answered(keeping, groups, seconds, brackets, f"{label}-answered-{token}")
+    if len(arrays) == 1:
+        return [answered]
+    names = [f"{label}-answered-of-{tokenize(answered.name, i)}" for i in range(len(arrays))]
+    return [graphs.each_chunk(_nth, name, [answered], i=i) for i, name in enumerate(names)]
+
+
+def _nth(parts: list[Any], *, i: int) -> Any:
+    return parts[i]
+
+
+def _guesses_of(group: Group) -> list[list[Guesses]]:
+    """For each array what was guessed for its chunks."""
+    found = []
+    for column in group.kept:
+        runs: Guesses = []
+        for kept in column:
+            brackets = None if kept is None else kept.brackets
+            if runs and runs[-1][0] is brackets:
+                runs[-1] = brackets, runs[-1][1] + 1
+            else:
+                runs.append((brackets, 1))
+        found.append([runs])
+    return found
+
+
+def _joined(parts: list[Guesses]) -> Guesses:
+    return [run for part in parts for run in part]
+
+
+def _decide(
+    parts: list[list[list[Guesses]]],
+    label: str,
+    spread: Spread,
+    weigh: list[bool],
+    **proven: Proven,
+) -> list[NDArray[np.bool_]]:
+    """For each array which of its chunks need not be read again, in C order."""
+    columns = graphs.merge_columns(parts, _joined)
+    decided = []
+    for (runs,), each, weighs in zip(columns, proven.values(), weigh, strict=True):
+        is_covered = [
+            brackets is not None and covers(brackets, each.brackets, weighs=weighs)
+            for brackets, _ in runs
+        ]
+        in_turn = np.repeat(is_covered, [n for _, n in runs])
+        decided.append(in_turn[spread.turns()])
+    if logger.isEnabledFor(logging.DEBUG):
+        n_twice = int((~np.logical_and.reduce(decided)).sum())
+        told = "%s: %d of %d chunks are loaded twice, the others once"
+        logger.debug(told, label, n_twice, spread.n)
+    return decided
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a second load measures of a chunk.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the array.
+    summing : Question or None
+        See `who_sums`.
+    is_marked : bool
+        Whether a third load may follow.
+    """
+
+    dtype: np.dtype[Any]
+    summing: Question | None
+    is_marked: bool
+
+    def __call__(self, chunk: Any, proven: Proven, place: tuple[int, ...]) -> Gathered:
+        tally = proven.tally(chunk, place, self.dtype)
+        sums = sums_of(chunk, proven.brackets, self.dtype, self.summing)
+        return Gathered(tally, sums, marks_of([chunk]) if self.is_marked else NO_MARKS)
+
+
+def _second(
+    read: Callable[[int], Any],
+    place: tuple[int, ...],
+    decided: list[NDArray[np.bool_]],
+    *told: Any,
+) -> list[Gathered | None]:
+    """Of each array what its chunk at a place says, or None where the first load has kept that."""
+    *proven, measures = told
+    found: list[Gathered | None] = []
+    for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
+        chunk = int(np.ravel_multi_index(place, each.numblocks))
+        found.append(None if decided[i][chunk] else measure(read(i), each, place))
+    return found
+
+
+def _answered(
+    keeping: Keeping,
+    groups: DaskArray,
+    seconds: DaskArray,
+    brackets: Sequence[DaskArray],
+    name: str,
+) -> DaskArray:
+    """What all chunks of a group say at the brackets, by what was kept of them or by their second
+    loads."""
+    proven = List(*(TaskRef((each.name,)) for each in brackets))
+    tasks = {}
+    for i, places in enumerate(keeping.places):
+        loads = List(*(TaskRef((seconds.name, *place)) for place in places))
+        how = (TaskRef((groups.name, i)), loads, proven, places)
+        tasks[name, i] = Task((name, i), quietly(_answer), *how, is_alone=len(brackets) == 1)
+    above = {groups.name, seconds.name, *(each.name for each in brackets)}
+    graph = extended(merged(groups, seconds), name, tasks, above)
+    return graphs.objects(graph, name, (len(tasks),))
+
+
+def _answer(
+    group: Group,
+    seconds: list[list[Gathered | None]],
+    proven: list[Proven],
+    places: list[Place],
+    *,
+    is_alone: bool,
+) -> Any:
+    found = []
+    for i, (each, kept) in enumerate(zip(proven, group.kept, strict=True)):
+        parts = [
+            _by_kept(each, own, place) if (second := loads[i]) is None else second
+            for own, loads, place in zip(kept, seconds, places, strict=True)
+        ]
+        found.append(Gathered.merge(parts))
+    return found[0] if is_alone else found
+
+
+def _by_kept(proven: Proven, kept: Kept | None, place: Place) -> Gathered:
+    assert kept is not None
+    tally = tally_by(kept.brackets, kept.whole(), proven.brackets)
+    return Gathered(proven.checked(tally, place), kept.sums, kept.marks)

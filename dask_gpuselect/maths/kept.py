@@ -1,0 +1,108 @@
+"""What a second load would say of a chunk, by what the first one has kept of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.finish import Places, counts_at, sums_at
+from dask_gpuselect.maths.weights import ExactSums, WeightedTally, exact_sums
+
+
+def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
+    """Whether the tally of any chunk at the `kept` brackets tells its tally at those that are
+    `wanted`.
+
+    `weighs` says whether candidates have weights of their own: what was counted has not.
+    """
+    dtype = kept.ends.dtype
+    if wanted.tells_more or len(kept.ends) == 0:
+        return False
+    # Beyond the extreme numbers there is nothing.
+    is_kept = kept.wanted.copy()
+    least, largest = extremes_of(dtype) if dtype.kind in "iuf" else (None, None)
+    is_kept[0] |= bool(kept.ends[0] == least)
+    is_kept[-1] |= bool(kept.ends[-1] == largest)
+    n_left_out = np.append(0, np.cumsum(~is_kept))  # cells before each cell
+
+    # Each end of those wanted is one that was counted, or in a cell that is kept.
+    cell, is_end = _places_among(kept.ends, wanted.ends)
+    if not (is_end | is_kept[cell]).all():
+        return False
+    if weighs and _is_inside(wanted, kept.ends).any():
+        return False
+    # And so are all kept cells that a wanted one reaches into.
+    first = np.append(0, kept.ends.searchsorted(wanted.ends, "right"))
+    last = np.append(cell, len(kept.ends))
+    return bool((n_left_out[last + 1] == n_left_out[first])[wanted.wanted].all())
+
+
+def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
+    """The tally of a chunk at other brackets, which those that were kept cover."""
+    if isinstance(tally, WeightedTally):
+        return _weighted_tally_by(kept, tally, wanted)
+    ordered = tally.candidates.ordered()
+    below, upto = counts_at(kept, tally, wanted.ends, ordered.places)
+    # Only these come to the host: what was kept of a chunk on a GPU is there.
+    elements = ordered.elements_at(_places_inside(wanted, len(ordered), ordered.places))
+    found = tally.with_columns([_with_ties(kept, tally, elements, wanted)])
+    return replace(found, below=below, upto=upto)
+
+
+def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
+    """Where in ascending order the elements in wanted cells are, of so many."""
+    starts = np.append(np.int64(0), places(wanted.ends, "right"))[wanted.wanted]
+    stops = np.append(places(wanted.ends, "left"), np.int64(n))[wanted.wanted]
+    cells = [np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)]
+    return np.concatenate([np.empty(0, np.int64), *cells])
+
+
+def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -> WeightedTally:
+    columns = tally.columns()
+    order = np.argsort(columns[0], kind="stable")
+    elements, weights = (column[order] for column in columns)
+    below, upto = counts_at(kept, tally, wanted.ends, elements.searchsorted)
+
+    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> ExactSums:
+        return _sums_before(weights, elements.searchsorted(values, side))
+
+    at_ends = tally.weight_below, tally.weight_upto
+    weight_below, weight_upto = sums_at(kept.ends, at_ends, wanted.ends, weight)
+    is_inside = _is_inside(wanted, elements)
+    found = tally.with_columns([elements[is_inside], weights[is_inside]])
+    return replace(
+        found, below=below, upto=upto, weight_below=weight_below, weight_upto=weight_upto
+    )
+
+
+def _sums_before(weights: NDArray[Any], places: IntArray) -> ExactSums:
+    """The exact sums of the weights before some places."""
+    distinct, place = np.unique(places, return_inverse=True)
+    group = distinct.searchsorted(np.arange(len(weights)), "right")
+    sums: ExactSums = np.cumsum(exact_sums(weights, group, len(distinct) + 1))
+    return sums[place]
+
+
+def _places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
+    """The open cell below each value, or the one that it is in; and whether it is an end."""
+    cell = ends.searchsorted(values)
+    return cell, ends.searchsorted(values, "right") > cell
+
+
+def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are in wanted cells."""
+    cell, is_end = _places_among(brackets.ends, values)
+    found: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
+    return found
+
+
+def _with_ties(
+    kept: Brackets, tally: Tally, elements: NDArray[Any], wanted: Brackets
+) -> NDArray[Any]:
+    """The elements that were kept, with those that were counted and lie in wanted cells."""
+    times: IntArray = (tally.upto - tally.below) * _is_inside(wanted, kept.ends)
+    return np.concatenate([elements, np.repeat(kept.ends, times)]) if times.any() else elements

@@ -1,0 +1,159 @@
+"""What some chunks say of all of them: a guess of the brackets, before all cuts are known.
+
+A chunk that is loaded can keep what a second load would ask of it, if the brackets can be guessed
+from the chunks before it. Nothing depends on the guess but whether the chunk is loaded again: when
+the brackets are proven, what was kept covers them or it does not.
+
+The guess is what the question itself proves of data that might be: each chunk that was seen stands
+for those around it, in the order of the grid, and a few elements more, of which nothing is known,
+stand for the error of that. How many these are follows from the differences between neighbours: far
+fewer where chunks change slowly from one to the next than where they differ as much, at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray
+from dask_gpuselect.maths.envelope import thinned
+from dask_gpuselect.maths.expected import bounds_of
+
+# A guess is off by more than this many standard deviations once in 16,000 times. What is missed is
+# found by the counts, and costs a load.
+SIGMA = 4.0
+# Of all elements, at most: more would take as long to keep as to load again.
+MOST_KEPT = 0.15
+# A guess is made no more when so many chunks have been seen, or when its error is so small a part
+# of what it holds.
+MOST_SEEN = 128
+SMALL_DOUBT = 0.1
+# Pivots that tell where the brackets are, about: mostly the error there says that it is too early.
+ROUGH_PIVOTS = 1 << 12
+# Elements more than the error says, where that is nothing.
+LEAST_DOUBT = 4
+
+
+def most_kept(cuts: Cuts) -> int:
+    """How many elements are kept at most, by the cuts of all chunks."""
+    return int(MOST_KEPT * cuts.n_valid.sum())
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Brackets that are likely to hold those that will be proven.
+
+    Parameters
+    ----------
+    brackets : Brackets or None
+        None if they would hold too much.
+    share : float
+        About this share of all elements is inside.
+    doubt : float
+        Which share of all elements stands for the error of the guess.
+    """
+
+    brackets: Brackets | None
+    share: float
+    doubt: float
+
+    def next_after(self, n: int) -> int:
+        """When to guess again, after `n` chunks were seen: not before it can be of use."""
+        if self.brackets is not None:
+            # The rest of the share is what pivots leave open, however many chunks are seen.
+            return 3 * n // 2 + 1 if self.doubt > SMALL_DOUBT * self.share else MOST_SEEN + 1
+        # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
+        times = (self.doubt / MOST_KEPT) ** (2 / 3)
+        return max(int(n * min(times, MOST_SEEN)), n + 1, 3 * n // 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """The cuts of some chunks of an array.
+
+    Parameters
+    ----------
+    cuts : Cuts
+        Of the chunks in the order of `places`.
+    places : ndarray of int64, shape (B,)
+        Their numbers, ascending; at least two.
+    n_chunks : int
+        Of the array.
+    """
+
+    cuts: Cuts
+    places: IntArray
+    n_chunks: int
+
+    @classmethod
+    def of(cls, cuts: Cuts, places: IntArray, n_chunks: int) -> Seen:
+        """From the cuts of chunks in any order."""
+        order = np.argsort(places)
+        return cls(cuts.of_chunks(order), places[order], n_chunks)
+
+    def guess(self, keep: Callable[[Cuts], Brackets]) -> Guess:
+        """A guess of the brackets.
+
+        Parameters
+        ----------
+        keep : callable
+            From the cuts of all chunks to what their second load might gather.
+        """
+        if not self.cuts.n_valid.any():
+            return Guess(None, 0.0, 1.0)
+        stands_for = self._stands_for()
+        step = max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1)
+        about = keep(thinned(self.cuts, step).times(stands_for))
+        doubt = 2 * self._error(about.ends)
+        if doubt > MOST_KEPT:
+            return Guess(None, 1.0, doubt)
+        cuts = self.cuts.times(stands_for * (1 - doubt)).with_doubt(doubt, LEAST_DOUBT)
+        brackets = keep(cuts)
+        share = self._share_inside(brackets)
+        return Guess(brackets if share <= MOST_KEPT else None, share, doubt)
+
+    def _stands_for(self) -> FloatArray:
+        """For how many chunks each of them stands."""
+        middles = (self.places[1:] + self.places[:-1]) / 2
+        return np.diff(np.concatenate([[-0.5], middles, [self.n_chunks - 0.5]]))
+
+    def _error(self, ends: NDArray[Any]) -> float:
+        """By how much of all elements the counts at some values are off, at most: those up to
+        them, as the chunks that were seen let expect."""
+        if len(ends) == 0:
+            return 0.0
+        by_mass = self.cuts.by_mass()
+        mass = by_mass.n_valid.astype(np.float64)
+        least, most, _ = bounds_of(by_mass, slice(0, len(mass)), ends)
+        upto = (least + most) / 2  # ties at the value count half
+        # What a chunk has more than its share, so that chunks may differ in size.
+        residual = (upto - mass[:, None] * (upto.sum(0) / mass.sum())) / mass.mean()
+        steps = np.abs(np.diff(residual, axis=0))
+        unseen = np.diff(self.places)[:, None] - 1.0
+        first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
+        # Were differences noise, a chunk that was not seen would be off by its own noise, and all
+        # of a gap by that of the chunk that stands for them. Were they a trend, all of this would
+        # be too much, but for the chunks before the first one and behind the last.
+        noise = (steps**2).mean(0) / 2
+        variance = (steps**2 / 2 * (unseen**2 + unseen)).sum(0) + noise * (first + last)
+        variance += (steps[0] * first) ** 2 + (steps[-1] * last) ** 2
+        likely = SIGMA * (1 + 2 / len(steps)) * np.sqrt(variance)
+        # No more than if every chunk in a gap were like the one at the other side of it.
+        at_most = (steps * unseen).sum(0) + steps[0] * first + steps[-1] * last
+        at_most += SIGMA * np.sqrt(noise * (self.n_chunks - len(self.places)))
+        return float(np.minimum(likely, at_most).max() / self.n_chunks)
+
+    def _share_inside(self, brackets: Brackets) -> float:
+        """Which share of the elements that were seen is in the wanted cells, about."""
+        n_chunks = len(self.cuts.sizes)
+        least, most, is_pivot = bounds_of(self.cuts, slice(0, n_chunks), brackets.ends)
+        middle = (least + most) / 2
+        below, upto = np.where(is_pivot, least, middle), np.where(is_pivot, most, middle)
+        n_valid = self.cuts.n_valid[:, None].astype(np.float64)
+        inside = np.hstack([below, n_valid])
+        inside[:, 1:] -= upto
+        return float(inside[:, brackets.wanted].sum() / n_valid.sum())

@@ -1,0 +1,353 @@
+"""What the first load keeps, so that the second need not read."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_gpuselect import (
+    ChunksChangedError,
+    describe_boxplot,
+    explain,
+    median,
+    nanquantile,
+    order_statistic,
+    quantile,
+)
+from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.engine import boards, keeping, narrowing, spill
+from dask_gpuselect.robust import mad
+from tests.engine.test_schedulers import kill_one, wait_for
+from tests.sources import Source, changing
+
+N, N_CHUNKS = 20_000, 60
+QUARTILES = [0.25, 0.5, 0.75]
+
+
+def statistics(boxes: Any) -> list[Any]:
+    (box,) = boxes.compute()
+    return [box.n, box.mean, box.std, box.q1, box.med, box.q3, box.min, box.max, box.n_high]
+
+
+QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
+    "median": median,
+    "quartiles": lambda x: quantile(x, QUARTILES),
+    "ends": lambda x: quantile(x, [0, 1e-4, 0.9999, 1]),
+    "a rank": lambda x: order_statistic(x, 777),
+    "mad": mad,
+    "box": lambda x: statistics(describe_boxplot(x)),
+    "a third load": lambda x: statistics(describe_boxplot(x**-0.8, max_fliers=3)),
+}
+
+
+def source() -> Source:
+    return Source((N * N_CHUNKS,))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_answers_are_those_of_two_loads(name: str) -> None:
+    ask = QUESTIONS[name]
+    found = dask.compute(ask(source().lazy(N)))[0]
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        expected = dask.compute(ask(source().lazy(N)))[0]
+    np.testing.assert_array_equal(found, expected)
+
+
+KEPT: dict[str, Callable[[da.Array], Any]] = {
+    "quartiles": lambda x: quantile(x, QUARTILES),
+    "a box": lambda x: statistics(describe_boxplot(x)),
+    "mad": mad,
+    "a rank": lambda x: order_statistic(x, 777),
+    "weights": lambda x: quantile(x, QUARTILES, weights=x + 1, method="inverted_cdf"),
+    "a mask": lambda x: nanquantile(x, QUARTILES, where=x < 0.9),
+    "several arrays": lambda x: median([x, x**2, 1 / (x + 1)]),
+    "two dimensions": lambda x: median(x.reshape(2 * N_CHUNKS, -1)),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
+    """Before there is a guess a few chunks are loaded: twenty of 60 for an extreme rank."""
+    data = source()
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        found = dask.compute(KEPT[name](data.lazy(N)))[0]
+        assert max(data.loads.values()) <= 2
+        assert sum(data.loads.values()) <= (1.3 if name == "quartiles" else 1.6) * N_CHUNKS
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        expected = dask.compute(KEPT[name](data.lazy(N)))[0]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_no_more_than_two_loads_of_sorted_data() -> None:
+    n = N * N_CHUNKS
+    count = 0
+
+    def made(chunk: Any) -> Any:
+        nonlocal count
+        count += 1
+        return np.sort(chunk)
+
+    x = da.arange(n, chunks=N).map_blocks(made, dtype="i8", meta=np.empty(0, "i8"))
+    assert median(x).compute(scheduler="sync") == (n - 1) / 2
+    assert count <= 2 * N_CHUNKS
+
+
+def test_nothing_is_held_behind() -> None:
+    quantile(source().lazy(N), QUARTILES).compute()
+    ecdf(source().lazy(N), 101).compute()
+    gc.collect()
+    assert boards.room.taken == 0
+    assert not boards._boards
+
+
+def test_too_little_room_costs_loads_alone() -> None:
+    data = source()
+    with dask.config.set({"dask_gpuselect.keep-limit": 2000}):
+        found = quantile(data.lazy(N), QUARTILES)
+    np.testing.assert_array_equal(found.compute(), np.quantile(data.whole(), QUARTILES))
+    assert 1.5 * N_CHUNKS <= sum(data.loads.values()) <= 2 * N_CHUNKS
+
+
+def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
+    data = source()
+    with caplog.at_level(logging.DEBUG, "dask_gpuselect"):
+        median(data.lazy(N)).compute()
+    twice = sum(n == 2 for n in data.loads.values())
+    assert f"median: {twice} of {N_CHUNKS} chunks are loaded twice" in caplog.text
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_shares_work_takes_two_loads(apart: bool) -> None:
+    data = source()
+    x = data.lazy(N) if apart else data.lazy(N).rechunk(N + 1)
+    median(x).compute()
+    assert (set(data.loads.values()) == {2}) != apart
+
+
+# --- Why all chunks are loaded twice ------------------------------------------------------------
+
+
+def test_explain_says_what_is_kept_or_why_not() -> None:
+    x = source().lazy(N)
+    plan = explain(x)
+    assert (plan.loads, plan.kept_bytes) == (2, 1 << 30)
+    assert str(plan).startswith("bracket: one to two loads; ")
+    assert str(plan).endswith("; 1.00 GiB kept in a process, at most")
+    reasons = {
+        "chunks are few": x[: 3 * N],
+        "chunks share work": x.rechunk(N + 1),
+        "chunks are in memory": da.from_array(source().whole()[: N * 10], chunks=N // 10),
+    }
+    for why, each in reasons.items():
+        assert f"2 loads, because {why}; " in str(explain(each, np.linspace(0, 1, 2000)))
+        assert explain(each).kept_bytes == 0
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        assert "2 loads, because keep-limit is 0; " in str(explain(x))
+    with dask.annotate(priority=3):
+        y = x + 1
+    with dask.annotate(priority=4):
+        y = y + 1
+    assert "because tasks that load have different annotations; " in str(explain(y))
+
+
+def test_overlapping_chunks_take_two_loads() -> None:
+    data = source()
+    median(data.lazy(N).map_overlap(np.copy, depth=3, boundary="none")).compute()
+    assert set(data.loads.values()) == {2}
+
+
+# --- Where it is kept ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["quartiles", "weights", "a box"])
+def test_it_may_wait_on_disk(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = spill.SpillFile.write
+    monkeypatch.setattr(
+        spill.SpillFile, "write", lambda file, column: written.append(1) or write(file, column)
+    )
+    data = source()
+    expected = dask.compute(KEPT[name](data.lazy(N)))[0]
+    for where in (True, str(tmp_path), tmp_path):
+        data, written[:] = source(), []
+        on_disk = {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": where}
+        with dask.config.set(on_disk):
+            found = dask.compute(KEPT[name](data.lazy(N)))[0]
+        np.testing.assert_array_equal(found, expected)
+        assert sum(data.loads.values()) <= 1.6 * N_CHUNKS
+        assert len(written) >= N_CHUNKS / 2
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [3, "", ["a"]])
+def test_the_disk_is_a_directory(value: Any) -> None:
+    with (
+        dask.config.set({"dask_gpuselect.keep-spill": value}),
+        pytest.raises(ValueError, match="keep-spill must be True, False or a directory, and is "),
+    ):
+        median(source().lazy(N))
+
+
+def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, memory_limit="300 MB", dashboard_address=":0"
+        ) as workers,
+        Client(workers) as client,
+    ):
+        limits = boards.Limits(1 << 30, None)
+        found = client.submit(lambda: limits.of_process()).result(timeout=60)
+    assert found == 3e7
+    assert limits.of_process() == 1 << 30  # of no worker
+
+
+def test_what_is_kept_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    take = boards.Room.take
+
+    def noted(self: boards.Room, n: int, limit: float) -> bool:
+        nonlocal most
+        taken = take(self, n, limit)
+        most = max(most, self.taken)
+        return taken
+
+    monkeypatch.setattr(boards.Room, "take", noted)
+    for limit in (30_000, 300_000):
+        most = 0
+        with dask.config.set({"dask_gpuselect.keep-limit": limit, "scheduler": "threads"}):
+            dask.compute(*(quantile(source().lazy(N), QUARTILES) for _ in range(3)))
+        assert limit / 2 < most <= limit
+
+
+# --- Everything that can happen meanwhile -------------------------------------------------------
+
+
+def test_a_chunk_that_changes_is_caught_if_it_is_loaded_twice(tmp_path: Path) -> None:
+    """Of data that cannot be kept, because every chunk has its own range."""
+
+    def change(values: Any, load: int) -> Any:
+        return values / load
+
+    x = changing(change, directory=tmp_path, chunk=20, n_chunks=40)
+    rising = x + da.arange(40, chunks=1).map_blocks(
+        lambda i: np.repeat(i * 1.0, 1000), dtype="f8", chunks=x.chunks, meta=np.empty(0)
+    )
+    with pytest.raises(ChunksChangedError, match=r"chunk \(20,\) h"):
+        median(rising).compute(scheduler="sync")
+
+
+def test_another_version_of_a_chunk_that_is_loaded_once_does_not_matter(tmp_path: Path) -> None:
+    """The answer is that of what was read. A chunk is rarely among the first, before any guess."""
+
+    def lazy(name: str) -> da.Array:
+        (tmp_path / name).mkdir()
+        how = {"directory": tmp_path / name, "chunk": 50, "n_chunks": 60}
+        return changing(lambda values, load: values + load, **how)
+
+    expected = np.median(lazy("expected").compute(scheduler="sync"))
+    for attempt in map(str, range(9)):
+        try:
+            found = median(lazy(attempt)).compute(scheduler="sync")
+        except ChunksChangedError:
+            continue
+        assert found == expected
+        assert len(list((tmp_path / attempt).iterdir())) == 1
+        return
+    raise AssertionError("the chunk was loaded twice each time")
+
+
+@pytest.mark.parametrize("groups", [2, 7])
+def test_narrowed_cuts_in_groups(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrowing.graphs, "MERGE_EVERY", 4)
+    monkeypatch.setattr(keeping, "GROUPS", groups)
+    for ask in (QUESTIONS["quartiles"], QUESTIONS["box"], QUESTIONS["a third load"]):
+        data = source()
+        with dask.config.set({"dask_gpuselect.root-limit": 0}):
+            found = dask.compute(ask(data.lazy(N)))[0]
+        np.testing.assert_array_equal(found, dask.compute(ask(source().lazy(N)))[0])
+        assert sum(data.loads.values()) < 3 * N_CHUNKS
+
+
+def test_annotations_hold_for_both_loads() -> None:
+    with dask.annotate(retries=3):
+        x = source().lazy(N).map_blocks(np.sin)
+    layers = median(x).dask.layers
+    annotated = [
+        name for name, layer in layers.items() if (layer.annotations or {}).get("retries") == 3
+    ]
+    assert any(name.startswith("median-candidates") for name in annotated)
+    assert any(name.startswith(("sin", "array")) for name in annotated)
+
+
+@pytest.mark.slow
+def test_second_loads_are_retried() -> None:
+    fails = {"left": 3}
+
+    def read(chunk: Any, block_id: tuple[int, ...]) -> Any:
+        if block_id[0] > 50 and fails["left"]:
+            fails["left"] -= 1
+            raise OSError("no connection")
+        return chunk + block_id[0]
+
+    with dask.annotate(retries=5):
+        x = da.zeros(N_CHUNKS * N, chunks=N).map_blocks(read, dtype="f8", meta=np.empty(0))
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as workers,
+        Client(workers),
+    ):
+        assert median(x).compute(optimize_graph=False) == (N_CHUNKS - 1) / 2
+
+
+def test_workers_keep_their_own(cluster: Client, tmp_path: Path) -> None:
+    data = Source((N * N_CHUNKS,), log=tmp_path / "log")
+    found = cluster.compute(quantile(data.lazy(N), QUARTILES)).result(timeout=120)
+    np.testing.assert_array_equal(found, np.quantile(data.whole(), QUARTILES))
+    assert sum(data.loads.values()) <= 1.6 * N_CHUNKS
+    assert max(data.loads.values()) <= 2
+    wait_for(lambda: not any(cluster.run(_taken).values()))
+
+
+def _taken() -> int:
+    gc.collect()
+    return boards.room.taken
+
+
+@pytest.mark.slow
+def test_processes(tmp_path: Path) -> None:
+    """Each task is in any of them, and reports are sent about."""
+    data = Source((N * N_CHUNKS,), log=tmp_path / "log")
+    found = quantile(data.lazy(N), QUARTILES).compute(scheduler="processes", num_workers=2)
+    np.testing.assert_array_equal(found, np.quantile(data.whole(), QUARTILES))
+    assert max(data.loads.values()) <= 2
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_reads_alone(tmp_path: Path) -> None:
+    data = Source((N * N_CHUNKS,), log=tmp_path / "log", wait=0.1)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers) as client,
+    ):
+        future = client.compute(quantile(data.lazy(N), QUARTILES))
+        wait_for(lambda: sum(data.loads.values()) >= 30 and all(client.has_what().values()))
+        kill_one(client)
+        found = future.result(timeout=120)
+    np.testing.assert_array_equal(found, np.quantile(data.whole(), QUARTILES))
+    assert sum(data.loads.values()) > N_CHUNKS
+
+
+def test_few_names_for_all_tasks() -> None:
+    """As the dashboard shows them: reports, groups, what is guessed and decided, second loads."""
+    names = {dask.utils.key_split(key) for key in dict(median(source().lazy(N)).dask)}
+    assert names >= {"quantile-reports", "quantile-groups", "median-decided", "median-candidates"}
+    assert len(names) <= 16

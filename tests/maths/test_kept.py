@@ -1,0 +1,97 @@
+"""What was kept of a chunk tells what a second load would find, wherever it covers that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.reference import selection, weighing
+from dask_gpuselect.maths.cuts import Brackets, Tally
+from dask_gpuselect.maths.kept import covers, tally_by
+
+VALUES = st.integers(-6, 6)
+
+
+@st.composite
+def brackets(draw: st.DrawFn, dtype: str) -> Brackets:
+    """Any ends, and any of the cells between."""
+    extremes = st.sampled_from([-np.inf, np.inf]) if dtype == "f8" else VALUES
+    ends = draw(st.lists(VALUES | extremes, unique=True, max_size=6))
+    wanted = draw(st.lists(st.booleans(), min_size=len(ends) + 1, max_size=len(ends) + 1))
+    return Brackets(np.array(sorted(ends), dtype), np.array(wanted, np.bool_))
+
+
+def between(kept: Brackets, values: NDArray[Any]) -> Brackets:
+    """Of which the wanted cells are inside those that are kept."""
+    cells = kept.ends.searchsorted(values)
+    is_inside = kept.wanted[cells] | np.isin(values, kept.ends)
+    ends = np.unique(values[is_inside])
+    return Brackets(ends, np.zeros(len(ends) + 1, np.bool_))
+
+
+def tally_of(values: NDArray[Any], weights: NDArray[Any] | None, at: Brackets) -> Tally:
+    if weights is None:
+        found: Tally | None = selection.tally(values, at, len(values))
+    else:
+        found = weighing.tally(values, weights, at, len(values))
+    assert found is not None
+    return found
+
+
+def known(tally: Tally) -> list[Any]:
+    """All that a tally says, candidates in an order of their own."""
+    columns = [column.tolist() for column in tally.columns()]
+    counts = [tally.below.tolist(), tally.upto.tolist(), tally.n_valid]
+    sums = [getattr(tally, name, None) for name in ("weight_below", "weight_upto", "weight")]
+    return [
+        sorted(zip(*columns, strict=True)),
+        counts,
+        [np.asarray(each).tolist() for each in sums],
+    ]
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+@given(data=st.data())
+def test_what_covers_tells(data: st.DataObject, dtype: str, weighs: bool) -> None:
+    values = np.array(data.draw(st.lists(VALUES, min_size=1, max_size=30)), dtype)
+    weights = np.array([2.0**-i + 1e30 * (i % 2) for i in range(len(values))]) if weighs else None
+    kept, wanted = data.draw(brackets(dtype)), data.draw(brackets(dtype))
+    for each in (wanted, between(kept, values), kept):
+        if covers(kept, each, weighs=weighs):
+            told = tally_by(kept, tally_of(values, weights, kept), each)
+            assert known(told) == known(tally_of(values, weights, each))
+        else:
+            assert each is not kept or not len(kept.ends)
+
+
+def test_what_is_inside_is_covered() -> None:
+    kept = Brackets(np.array([0.0, 10.0]), np.array([False, True, False]))
+    inside = [(0.0, 10.0), (2.0, 10.0), (0.0, 3.0), (2.0, 3.0)]
+    outside = [(-1.0, 3.0), (2.0, 11.0), (-2.0, -1.0), (11.0, 12.0)]
+    for ends in inside + outside:
+        wanted = Brackets(np.array(ends), np.array([False, True, False]))
+        assert covers(kept, wanted) == (ends in inside), ends
+        assert covers(kept, wanted, weighs=True) == (ends in inside), ends
+
+
+def test_weights_of_ties_are_not_known_one_by_one() -> None:
+    """An end is counted, and what equals it is no candidate: of weights only the sum is known."""
+    kept = Brackets(np.array([0.0, 5.0, 10.0]), np.array([False, True, True, False]))
+    wanted = Brackets(np.array([0.0, 10.0]), np.array([False, True, False]))
+    assert covers(kept, wanted)
+    assert not covers(kept, wanted, weighs=True)
+
+
+def test_nothing_is_beyond_infinity() -> None:
+    kept = Brackets(np.array([-np.inf, 1.0]), np.array([False, True, False]))
+    wanted = Brackets(np.array([0.0]), np.array([True, False]))
+    assert covers(kept, wanted)
+    values = np.array([-np.inf, -np.inf, -3.0, 0.0, 2.0])
+    told = tally_by(kept, tally_of(values, None, kept), wanted)
+    assert known(told) == known(tally_of(values, None, wanted))

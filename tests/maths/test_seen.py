@@ -1,0 +1,88 @@
+"""What some chunks let expect of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.reference import selection, weighing
+from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.kept import covers
+from dask_gpuselect.maths.seen import MOST_KEPT, Guess, Seen
+from dask_gpuselect.maths.spread import Spread
+from dask_gpuselect.maths.weight_brackets import find_share_brackets
+from dask_gpuselect.maths.weights import WeightedCuts
+
+N, N_CHUNKS, N_PIVOTS = 4000, 120, 63
+QUARTILES = np.array([0.25, 0.5, 0.75])
+
+rng = np.random.default_rng(3)
+KINDS: dict[str, Callable[[int], NDArray[Any]]] = {
+    "mixed": lambda i: rng.standard_normal(N),
+    "heavy tails": lambda i: rng.standard_cauchy(N) ** 3,
+    "a trend": lambda i: rng.standard_normal(N) + i / N_CHUNKS,
+    "few values": lambda i: rng.integers(0, 5, N).astype(float),
+    "constant": lambda i: np.full(N, 3.0),
+    "sizes that differ": lambda i: rng.standard_normal(N // (1 + i % 3)),
+    "some empty": lambda i: rng.standard_normal(N * (i % 4 > 0)),
+}
+
+
+def brackets_of(cuts: Cuts) -> Brackets:
+    n = int(cuts.n_valid.sum())
+    ranks = (QUARTILES * (n - 1)).astype(np.int64)
+    return find_brackets(cuts, ranks, np.minimum(ranks + 1, n - 1))
+
+
+def guess_of(all_cuts: list[Any], n_seen: int, keep: Callable[[Any], Brackets]) -> Guess:
+    places = Spread.evenly(len(all_cuts)).chunks(0, n_seen)
+    cuts = type(all_cuts[0]).merge([all_cuts[i] for i in places])
+    return Seen.of(cuts, places, len(all_cuts)).guess(keep)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_guessed_of_a_quarter_covers_what_is_proven(kind: str) -> None:
+    cuts = [selection.cuts(KINDS[kind](i), N_PIVOTS) for i in range(N_CHUNKS)]
+    guess = guess_of(cuts, N_CHUNKS // 4, brackets_of)
+    assert guess.brackets is not None
+    assert guess.share <= MOST_KEPT
+    assert covers(guess.brackets, brackets_of(Cuts.merge(cuts)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 2.0**900])
+def test_so_it_is_with_weights(scale: float) -> None:
+    def keep(cuts: WeightedCuts) -> Brackets:
+        return find_share_brackets(cuts, QUARTILES.tolist(), with_next=False)
+
+    cuts = [
+        weighing.cuts(rng.standard_normal(N), scale * rng.lognormal(0, 1, N), N_PIVOTS)
+        for _ in range(N_CHUNKS)
+    ]
+    guess = guess_of(cuts, N_CHUNKS // 4, keep)
+    assert guess.brackets is not None
+    assert covers(guess.brackets, keep(WeightedCuts.merge(cuts)), weighs=True)
+
+
+def test_sorted_data_cannot_be_guessed_early() -> None:
+    """Of the first quarter the error is larger than what may be kept."""
+    cuts = [selection.cuts(np.arange(N) + i * N, N_PIVOTS) for i in range(N_CHUNKS)]
+    guess = guess_of(cuts, 10, brackets_of)
+    assert guess.brackets is None
+    assert guess.doubt > MOST_KEPT
+    assert guess.next_after(10) > 13
+
+
+def test_waves_are_not_guessed() -> None:
+    levels = 3 * np.sin(np.arange(N_CHUNKS) * 1.7)
+    cuts = [selection.cuts(rng.standard_normal(N) + level, N_PIVOTS) for level in levels]
+    assert guess_of(cuts, 12, brackets_of).brackets is None
+
+
+def test_nothing_is_guessed_of_nothing() -> None:
+    cuts = [selection.cuts(np.empty(0), N_PIVOTS) for _ in range(N_CHUNKS)]
+    assert guess_of(cuts, 12, brackets_of).brackets is None
