@@ -126,6 +126,7 @@ def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
     assert f"median: {twice} of {N_CHUNKS} chunks are loaded twice" in caplog.text
 
 
+@pytest.mark.legacy
 @pytest.mark.parametrize("apart", [True, False])
 def test_what_shares_work_takes_two_loads(apart: bool) -> None:
     data = source()
@@ -137,6 +138,7 @@ def test_what_shares_work_takes_two_loads(apart: bool) -> None:
 # --- Why all chunks are loaded twice ------------------------------------------------------------
 
 
+@pytest.mark.legacy
 def test_explain_says_what_is_kept_or_why_not() -> None:
     x = source().lazy(N)
     plan = explain(x)
@@ -233,17 +235,14 @@ def test_what_is_kept_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_chunk_that_changes_is_caught_if_it_is_loaded_twice(tmp_path: Path) -> None:
-    """Of data that cannot be kept, because every chunk has its own range."""
-
-    def change(values: Any, load: int) -> Any:
-        return values / load
-
-    x = changing(change, directory=tmp_path, chunk=20, n_chunks=40)
-    rising = x + da.arange(40, chunks=1).map_blocks(
-        lambda i: np.repeat(i * 1.0, 1000), dtype="f8", chunks=x.chunks, meta=np.empty(0)
-    )
-    with pytest.raises(ChunksChangedError, match=r"chunk \(20,\) h"):
-        median(rising).compute(scheduler="sync")
+    """As all chunks are where nothing finds room."""
+    how = {"directory": tmp_path, "chunk": 20, "n_chunks": 40}
+    x = changing(lambda values, load: values / load, **how)
+    with (
+        dask.config.set({"dask_gpuselect.keep-limit": 1}),
+        pytest.raises(ChunksChangedError, match=r"chunk \(20,\) h"),
+    ):
+        median(x).compute(scheduler="sync")
 
 
 def test_another_version_of_a_chunk_that_is_loaded_once_does_not_matter(tmp_path: Path) -> None:
@@ -278,6 +277,7 @@ def test_narrowed_cuts_in_groups(groups: int, monkeypatch: pytest.MonkeyPatch) -
         assert sum(data.loads.values()) < 3 * N_CHUNKS
 
 
+@pytest.mark.legacy
 def test_annotations_hold_for_both_loads() -> None:
     with dask.annotate(retries=3):
         x = source().lazy(N).map_blocks(np.sin)
