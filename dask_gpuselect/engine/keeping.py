@@ -43,7 +43,14 @@ from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Place, Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts, sums_of, who_sums
+from dask_gpuselect.engine.reports import (
+    Gathered,
+    Proven,
+    gathered,
+    merge_cuts,
+    sums_of,
+    who_sums,
+)
 from dask_gpuselect.engine.source import (
     DaskArray,
     extended,
@@ -51,9 +58,9 @@ from dask_gpuselect.engine.source import (
     merged,
     private_copy,
 )
+from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts
 from dask_gpuselect.maths.kept import covers, tally_by
-from dask_gpuselect.maths.spread import Spread
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -81,6 +88,8 @@ class Keeping:
     limits : Limits
     annotations : mapping
         Of the tasks that read.
+    n_groups : int
+        Of chunks, at most.
     """
 
     reads: Reads
@@ -97,7 +106,7 @@ class Keeping:
     def places(self) -> list[list[Place]]:
         """Of the chunks of each group, in the order in which they are taken."""
         numblocks = self.reads.arrays[0].numblocks
-        chunks = self.spread.chunks(0, self.n_chunks)
+        chunks = self.order.chunks(0, self.n_chunks)
         along = (each.tolist() for each in np.unravel_index(chunks, numblocks))
         places = list(zip(*along, strict=True))
         return [places[i : i + self.size] for i in range(0, self.n_chunks, self.size)]
@@ -107,9 +116,9 @@ class Keeping:
         return int(self.reads.arrays[0].npartitions)
 
     @property
-    def spread(self) -> Spread:
+    def order(self) -> ChunkOrder:
         """In which order the chunks are taken."""
-        return Spread.evenly(self.n_chunks)
+        return ChunkOrder.evenly(self.n_chunks)
 
 
 def limits() -> Limits:
@@ -292,12 +301,12 @@ def second_loads(
         _decide,
         f"{label}-decided-{token}",
         label=label,
-        spread=keeping.spread,
+        order=keeping.order,
         weigh=[question.weighs for question in questions],
         **told,
     )
     measures = [
-        Measure(x.dtype, who_sums(question), is_marked)
+        partial(gathered, dtype=x.dtype, summing=who_sums(question), is_marked=is_marked)
         for x, question in zip(arrays, questions, strict=True)
     ]
     seconds = each_if_needed(
@@ -342,7 +351,7 @@ def _joined(parts: list[Guesses]) -> Guesses:
 def _decide(
     parts: list[list[list[Guesses]]],
     label: str,
-    spread: Spread,
+    order: ChunkOrder,
     weigh: list[bool],
     **proven: Proven,
 ) -> list[NDArray[np.bool_]]:
@@ -355,36 +364,12 @@ def _decide(
             for brackets, _ in runs
         ]
         in_turn = np.repeat(is_covered, [n for _, n in runs])
-        decided.append(in_turn[spread.turns()])
+        decided.append(in_turn[order.turns()])
     if logger.isEnabledFor(logging.DEBUG):
         n_twice = int((~np.logical_and.reduce(decided)).sum())
         told = "%s: %d of %d chunks are loaded twice, the others once"
-        logger.debug(told, label, n_twice, spread.n)
+        logger.debug(told, label, n_twice, order.n)
     return decided
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a second load measures of a chunk.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Of the array.
-    summing : Question or None
-        See `who_sums`.
-    is_marked : bool
-        Whether a third load may follow.
-    """
-
-    dtype: np.dtype[Any]
-    summing: Question | None
-    is_marked: bool
-
-    def __call__(self, chunk: Any, proven: Proven, place: tuple[int, ...]) -> Gathered:
-        tally = proven.tally(chunk, place, self.dtype)
-        sums = sums_of(chunk, proven.brackets, self.dtype, self.summing)
-        return Gathered(tally, sums, marks_of([chunk]) if self.is_marked else NO_MARKS)
 
 
 def _second(

@@ -48,7 +48,7 @@ from dask_gpuselect.engine.narrowing import narrowed
 from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts, sums_of, who_sums
+from dask_gpuselect.engine.reports import Gathered, Proven, gathered, merge_cuts, who_sums
 from dask_gpuselect.engine.source import (
     DaskArray,
     aligned,
@@ -57,10 +57,10 @@ from dask_gpuselect.engine.source import (
     merged,
     private_copy,
 )
+from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
-from dask_gpuselect.maths.spread import Spread
 
 CUTS_MERGE = "quantile-cuts-merge"
 
@@ -106,7 +106,7 @@ class Begun:
         How the cuts come to one place, if they are too many.
     cuts : dask array
         The reports of the first load: for each chunk, or for groups of chunks.
-    spread : Spread or None
+    order : ChunkOrder or None
         In which order the chunks are in these groups.
     """
 
@@ -114,7 +114,7 @@ class Begun:
     settled: DaskArray | None
     narrowing: Narrowing | None
     cuts: DaskArray
-    spread: Spread | None = None
+    order: ChunkOrder | None = None
 
 
 def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
@@ -209,7 +209,7 @@ def _loaded(asked: Sequence[Asked], label: str, among: str | None, *, is_marked:
     keeping = keeping_of(arrays, questions, max(groups))
     if keeping is not None:
         return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked)
-    begun = [_begin(each, label, among) for each in asked]
+    begun = [_begin(*each, label, among) for each in zip(asked, narrowings, strict=True)]
     brackets = _all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
     loads = []
@@ -232,12 +232,11 @@ def _kept(
     """As `_loaded`, where the first load keeps what the second would ask."""
     reports = []
     for each, narrowing in zip(asked, narrowings, strict=True):
-        share = each.question.share if narrowing is None else narrowing.share
-        how = (keeping, each.x, each.question, share, among)
+        how = (keeping, each.x, each.question, _share(each, narrowing), among)
         reports.append(reports_of(*how, is_marked=is_marked))
     groups = grouped(keeping, reports)
     begun = [
-        Begun(each, None, narrowing, cuts_of(groups, i), keeping.spread)
+        Begun(each, None, narrowing, cuts_of(groups, i), keeping.order)
         for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
     ]
     brackets = _all_brackets(begun, label, among)
@@ -249,14 +248,20 @@ def _kept(
 # --- Load 1 -------------------------------------------------------------------------------------
 
 
-def _begin(asked: Asked, label: str, among: str | None) -> Begun:
+def _begin(asked: Asked, narrowing: Narrowing | None, label: str, among: str | None) -> Begun:
     x, question = asked.x, asked.question
     settled = None
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         settled = pilot.ask_pilot(x, question, label)
-    narrowing = narrowing_of(x, question) if settled is None else None
-    share = question.share if narrowing is None else narrowing.share
-    return Begun(asked, settled, narrowing, _first_load(x, share, settled, among))
+        narrowing = None
+    return Begun(
+        asked, settled, narrowing, _first_load(x, _share(asked, narrowing), settled, among)
+    )
+
+
+def _share(asked: Asked, narrowing: Narrowing | None) -> int:
+    """How many wanted ranks there are for each pivot of a first load."""
+    return asked.question.share if narrowing is None else narrowing.share
 
 
 def _first_load(
@@ -290,14 +295,14 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
     for each in begun:
         question = each.asked.question
         name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
-        turns = None if each.spread is None else each.spread.turns()
+        turns = None if each.order is None else each.order.turns()
         told = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
         finishes.append(graphs.Finish(_find_brackets, name, told))
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_cuts, finishes)
-    are_groups = begun[0].spread is not None
+    are_groups = begun[0].order is not None
     questions = [each.asked.question for each in begun]
     groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
     return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
@@ -351,16 +356,10 @@ def _gather(
     chunk: Any,
     proven: Proven | None,
     place: tuple[int, ...],
-    *,
-    dtype: np.dtype[Any],
-    summing: Question | None,
-    is_marked: bool,
+    **how: Any,
 ) -> Gathered:
-    if proven is None:
-        return Gathered(None)  # a pilot has the answer
-    tally = proven.tally(chunk, place, dtype)
-    sums = sums_of(chunk, proven.brackets, dtype, summing)
-    return Gathered(tally, sums, marks_of([chunk]) if is_marked else NO_MARKS)
+    # None if a pilot has the answer.
+    return Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
 
 
 @dataclass(frozen=True)
@@ -391,7 +390,7 @@ def _look(
     settled: pilot.Settled | None,
     question: Question,
     kind: Any,
-    spread: Spread | None,
+    order: ChunkOrder | None,
 ) -> Looked:
     if settled is not None:
         return Looked(settled.found, settled.sums)
@@ -399,7 +398,7 @@ def _look(
     assert proven is not None
     assert whole.tally is not None
     found = question.look(proven.brackets, whole.tally)
-    marks = whole.marks if spread is None or not len(whole.marks) else whole.marks[spread.turns()]
+    marks = whole.marks if order is None or not len(whole.marks) else whole.marks[order.turns()]
     return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
@@ -409,7 +408,7 @@ def _told(begun: Begun, bracket: DaskArray) -> dict[str, Any]:
         "proven": TaskRef((bracket.name,)),
         "settled": None if begun.settled is None else TaskRef((begun.settled.name,)),
         "question": begun.asked.question,
-        "spread": begun.spread,
+        "order": begun.order,
     }
 
 
@@ -432,10 +431,10 @@ def _finish_second(
     proven: Proven | None,
     settled: pilot.Settled | None,
     question: Question,
-    spread: Spread | None,
+    order: ChunkOrder | None,
     form: Form,
 ) -> Any:
-    looked = _look(parts, proven, settled, question, form.kind, spread)
+    looked = _look(parts, proven, settled, question, form.kind, order)
     return form.made(question.finish(looked.found, looked.more, None, looked.sums))
 
 

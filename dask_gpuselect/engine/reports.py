@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined
+from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined, marks_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.expected import Expected
@@ -118,6 +118,22 @@ def who_sums(question: Question) -> Question | None:
     """What the task of a chunk is told of a question: nothing, unless that wants sums. A question
     may have thousands of ranks, and there is a task for each chunk."""
     return question if question.wants_sums else None
+
+
+def gathered(
+    chunk: Any,
+    proven: Proven,
+    place: tuple[int, ...],
+    *,
+    dtype: np.dtype[Any],
+    summing: Question | None,
+    is_marked: bool,
+) -> Gathered:
+    """What the second load of the chunk at a place reports. `summing` is of `who_sums`, and
+    `is_marked` says whether a third load may follow."""
+    tally = proven.tally(chunk, place, dtype)
+    sums = sums_of(chunk, proven.brackets, dtype, summing)
+    return Gathered(tally, sums, marks_of([chunk]) if is_marked else NO_MARKS)
 
 
 def sums_of(

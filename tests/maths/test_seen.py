@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection, weighing
+from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.kept import covers
 from dask_gpuselect.maths.seen import MOST_KEPT, Guess, Seen
-from dask_gpuselect.maths.spread import Spread
 from dask_gpuselect.maths.weight_brackets import find_share_brackets
 from dask_gpuselect.maths.weights import WeightedCuts
 
@@ -40,7 +40,7 @@ def brackets_of(cuts: Cuts) -> Brackets:
 
 
 def guess_of(all_cuts: list[Any], n_seen: int, keep: Callable[[Any], Brackets]) -> Guess:
-    places = Spread.evenly(len(all_cuts)).chunks(0, n_seen)
+    places = ChunkOrder.evenly(len(all_cuts)).chunks(0, n_seen)
     cuts = type(all_cuts[0]).merge([all_cuts[i] for i in places])
     return Seen.of(cuts, places, len(all_cuts)).guess(keep)
 

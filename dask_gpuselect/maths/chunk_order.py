@@ -15,7 +15,7 @@ NEAR = 12  # steps around it are tried
 
 
 @dataclass(frozen=True)
-class Spread:
+class ChunkOrder:
     """The order of so many chunks: each is so many behind the one before, around the end.
 
     Parameters
@@ -52,10 +52,6 @@ class Spread:
         found = np.empty(self.n, np.int64)
         found[self.chunks(0, self.n)] = np.arange(self.n)
         return found
-
-    def turn(self, chunk: int) -> int:
-        """When a chunk is taken."""
-        return chunk if self.step == 1 else chunk * pow(self.step, -1, self.n) % self.n
 
 
 def _largest_quotient(a: int, b: int) -> int:
