@@ -1,4 +1,4 @@
-"""Which plan an answer takes, by the sizes of chunks alone.
+"""Which plan an answer takes, by the sizes of chunks, and by what these are made of.
 
 About all elements there are three plans:
 
