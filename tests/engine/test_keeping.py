@@ -259,9 +259,9 @@ def test_another_version_of_a_chunk_that_is_loaded_once_does_not_matter(tmp_path
             found = median(lazy(attempt)).compute(scheduler="sync")
         except ChunksChangedError:
             continue
-        assert found == expected
-        assert len(list((tmp_path / attempt).iterdir())) == 1
-        return
+        assert found == expected  # also if the second version moves no count
+        if len(list((tmp_path / attempt).iterdir())) == 1:
+            return
     raise AssertionError("the chunk was loaded twice each time")
 
 
