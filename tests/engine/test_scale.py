@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from statistics import fmean
 from typing import Any
 from unittest.mock import patch
 
@@ -127,12 +128,19 @@ def work_of_order(compute: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -
     return n_keys / n_tasks
 
 
+# Of expressions the order of hashes moves this work between 0.9 and 2 keys a task, at any size.
+SEVERAL = {"narrowed": range(30, 46, 3)}
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_order_is_linear(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times the chunks are as much work for a task; three times as much where some task waits
     for all chunks and, apart from that, for its own."""
-    ask = QUESTIONS[question]
-    few, many = (work_of_order(partial(ask, n), monkeypatch) for n in (40, 120))
+    ask, sizes = QUESTIONS[question], SEVERAL.get(question, [40])
+    few, many = (
+        fmean(work_of_order(partial(ask, times * n), monkeypatch) for n in sizes)
+        for times in (1, 3)
+    )
     assert many <= 1.5 * few
 
 
