@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary, finalize
 
@@ -51,31 +51,41 @@ class Board:
     def __init__(self, keep: Callable[[Cuts], Brackets], n_chunks: int, share: int) -> None:
         self._keep = keep
         self._n_chunks = n_chunks
+        self._share = share
         self._more = math.isqrt(share)  # times as many pivots as for a single rank
         self._lock = threading.Lock()
         self._seen: dict[int, Cuts] = {}
-        self._guess = NO_GUESS
         self._next = 2
+        self.guess = NO_GUESS
+        """What to keep, by the chunks told so far."""
 
     def put(self, chunk: int, cuts: Cuts) -> Guess:
         """Tell the cuts of a chunk, by its number, and see what to keep."""
         with self._lock:
             if chunk in self._seen or len(self._seen) >= MOST_SEEN:
-                return self._guess
+                return self.guess
             self._seen[chunk] = self._thinned(cuts, PIVOTS)
             if len(self._seen) < self._next:
-                return self._guess
+                return self.guess
             seen, self._next = dict(self._seen), MOST_SEEN + 1  # until this guess is made
         guess = self._guessed(seen)
         with self._lock:
-            self._guess, self._next = guess, guess.next_after(len(seen))
+            self.guess, self._next = guess, guess.next_after(len(seen))
         return guess
+
+    def drop_ruler(self) -> None:
+        """Measure chunks by pivots again, for the ruler was too coarse for one."""
+        with self._lock:
+            if self.guess.ruler is not None:
+                self.guess = replace(self.guess, ruler=None)
+                self._next = 2 * len(self._seen) + 1
 
     def _guessed(self, seen: dict[int, Cuts]) -> Guess:
         parts = [*seen.values()]
         cuts = type(parts[0]).merge(parts)
         cuts = self._thinned(cuts, ALL_PIVOTS)
-        return Seen.of(cuts, np.array([*seen], np.int64), self._n_chunks).guess(self._keep)
+        found = Seen.of(cuts, np.array([*seen], np.int64), self._n_chunks)
+        return found.guess(self._keep, self._share)
 
     def _thinned(self, cuts: Cuts, most: int) -> Cuts:
         return thinned(cuts, max(-(-len(cuts.pivots) // (most * self._more)), 1))

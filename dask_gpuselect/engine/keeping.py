@@ -58,9 +58,11 @@ from dask_gpuselect.engine.source import (
     merged,
     private_copy,
 )
+from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts
 from dask_gpuselect.maths.kept import covers, tally_by
+from dask_gpuselect.maths.seen import Guess
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -214,20 +216,39 @@ def _report(
     is_marked: bool,
     board_name: str,
 ) -> Report:
+    own = board(board_name, question.keep, int(np.prod(grid)), share)
+    keep = partial(_kept, chunk, question, dtype=dtype, limits=limits, is_marked=is_marked)
+    guess, kept = own.guess, None
+    if guess.ruler is not None and (kept := keep(guess)) is not None:
+        cuts = kernels.cuts_beside(chunk, dtype, share, guess.ruler, kept.brackets, kept.whole())
+        if cuts is not None:
+            return Report(cuts, kept, own)
+        own.drop_ruler()
     cuts = kernels.cuts(chunk, dtype=dtype, share=share)
-    n_chunks = int(np.prod(grid))
-    own = board(board_name, question.keep, n_chunks, share)
     guess = own.put(int(np.ravel_multi_index(place, grid)), cuts)
+    return Report(cuts, keep(guess) if kept is None else kept, own)
+
+
+def _kept(
+    chunk: Any,
+    question: Question,
+    guess: Guess,
+    *,
+    dtype: np.dtype[Any],
+    limits: Limits,
+    is_marked: bool,
+) -> Kept | None:
+    """What is kept of a chunk at a guess, if there is one and room for it."""
     if guess.brackets is None:
-        return Report(cuts, None, own)
-    most = int(ROOM * guess.share * int(cuts.n_valid.sum())) + LEAST_ROOM
+        return None
+    most = int(ROOM * guess.share * values_of(chunk).size) + LEAST_ROOM
     tally = kernels.tally(chunk, dtype, guess.brackets, most)
     held = None if tally is None else held_tally(tally, limits)
     if held is None:
-        return Report(cuts, None, own)
+        return None
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
     marks = marks_of([chunk]) if is_marked else NO_MARKS
-    return Report(cuts, Kept(guess.brackets, *held, sums, marks), own)
+    return Kept(guess.brackets, *held, sums, marks)
 
 
 # --- Groups of reports --------------------------------------------------------------------------

@@ -58,6 +58,7 @@ from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.value_counts import LaneValueCounts, ValueCounts
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
@@ -83,6 +84,24 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).selection.cuts(values, pivot_count(math.prod(values.shape), share))
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
+
+
+def cuts_beside(
+    chunk: Any, dtype: np.dtype[Any], share: int, ruler: Ruler, brackets: Brackets, tally: Tally
+) -> Cuts | None:
+    """The cuts of a chunk without weights of which the tally at some brackets is known: inside
+    these at pivots of its own, and elsewhere at bars of a ruler.
+
+    None where that is no faster than `cuts`, or if a cell elsewhere would hold too much.
+    """
+    values, _ = elements_of(chunk, dtype)
+    selection = backend_for(values).selection
+    counts = selection.counts_by(values, ruler) if tally.n_valid else None
+    if counts is None:
+        return None
+    n_pivots = pivot_count(math.prod(values.shape), share)
+    inside = selection.cuts(tally.candidates.on_host(), pivots_inside(n_pivots))
+    return ruled_cuts(ruler, counts, brackets, tally, inside, n_pivots)
 
 
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:

@@ -35,6 +35,7 @@ from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
@@ -56,6 +57,8 @@ class Selection(Protocol):
     def kept(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
 
     def cuts(self, values: Values, n_pivots: int) -> Cuts: ...
+
+    def counts_by(self, values: Values, ruler: Ruler) -> tuple[IntArray, IntArray] | None: ...
 
     def value_counts(self, chunk: Chunk, dtype: np.dtype[Any]) -> ValueCounts: ...
 

@@ -162,6 +162,10 @@ class BoxBrackets(Brackets):
 
     spared: Spared
 
+    @property
+    def is_whole(self) -> bool:
+        return not any(map(len, self.spared))
+
 
 def bracket_box(
     ladder: Ladder,

@@ -219,6 +219,11 @@ class Brackets(Arrays):
     tells_more: ClassVar[bool] = False
     """Whether a tally at them says more than counts and candidates."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether they leave nothing out for want of room."""
+        return True
+
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
         """The brackets (lo, hi], by positions among distinct ascending `values`.

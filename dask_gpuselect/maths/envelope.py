@@ -343,6 +343,8 @@ class Distances:
         if hi - lo <= 1:
             return lo, hi
         overlaps = np.flatnonzero((self.begin < hi - 1) & (self.end > lo + 1))
+        if len(overlaps) == 0:
+            return lo, hi  # counts alone say it
         cells = self._select(overlaps)
         low, high = lo, hi - 1
         while low < high:

@@ -30,7 +30,7 @@ def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     n_left_out = np.append(0, np.cumsum(~is_kept))  # cells before each cell
 
     # Each end of those wanted is one that was counted, or in a cell that is kept.
-    cell, is_end = _places_among(kept.ends, wanted.ends)
+    cell, is_end = places_among(kept.ends, wanted.ends)
     if not (is_end | is_kept[cell]).all():
         return False
     if weighs and _is_inside(wanted, kept.ends).any():
@@ -87,7 +87,7 @@ def _sums_before(weights: NDArray[Any], places: IntArray) -> ExactSums:
     return sums[place]
 
 
-def _places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
+def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
     """The open cell below each value, or the one that it is in; and whether it is an end."""
     cell = ends.searchsorted(values)
     return cell, ends.searchsorted(values, "right") > cell
@@ -95,7 +95,7 @@ def _places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, N
 
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
     """Which values are in wanted cells."""
-    cell, is_end = _places_among(brackets.ends, values)
+    cell, is_end = places_among(brackets.ends, values)
     found: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
     return found
 

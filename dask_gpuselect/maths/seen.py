@@ -13,15 +13,17 @@ fewer where chunks change slowly from one to the next than where they differ as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray
-from dask_gpuselect.maths.envelope import thinned
+from dask_gpuselect.maths.envelope import Envelope, thinned
 from dask_gpuselect.maths.expected import bounds_of
+from dask_gpuselect.maths.rulers import COARSE, Ruler, ruler_of
+from dask_gpuselect.maths.sizes import pivot_count
 
 # A guess is off by more than this many standard deviations once in 16,000 times. What is missed is
 # found by the counts, and costs a load.
@@ -32,6 +34,8 @@ MOST_KEPT = 0.15
 # of what it holds.
 MOST_SEEN = 128
 SMALL_DOUBT = 0.1
+# Nor when there is a ruler, which there may be when so small a part of all elements is kept.
+SMALL_SHARE = 0.03
 # Pivots that tell where the brackets are, about: mostly the error there says that it is too early.
 ROUGH_PIVOTS = 1 << 12
 # Elements more than the error says, where that is nothing.
@@ -55,17 +59,25 @@ class Guess:
         About this share of all elements is inside.
     doubt : float
         Which share of all elements stands for the error of the guess.
+    ruler : Ruler or None
+        By which chunks that keep what is inside are measured elsewhere; None if by pivots.
     """
 
     brackets: Brackets | None
     share: float
     doubt: float
+    ruler: Ruler | None = None
+
+    @property
+    def may_improve(self) -> bool:
+        """Whether more chunks may tell a guess that holds less."""
+        # The rest of the share is what pivots leave open, however many chunks are seen.
+        return self.ruler is None and self.doubt > SMALL_DOUBT * self.share
 
     def next_after(self, n: int) -> int:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
         if self.brackets is not None:
-            # The rest of the share is what pivots leave open, however many chunks are seen.
-            return 3 * n // 2 + 1 if self.doubt > SMALL_DOUBT * self.share else MOST_SEEN + 1
+            return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), n + 1, 3 * n // 2)
@@ -95,26 +107,33 @@ class Seen:
         order = np.argsort(places)
         return cls(cuts.of_chunks(order), places[order], n_chunks)
 
-    def guess(self, keep: Callable[[Cuts], Brackets]) -> Guess:
+    def guess(self, keep: Callable[[Cuts], Brackets], share: int = 1) -> Guess:
         """A guess of the brackets.
 
         Parameters
         ----------
         keep : callable
             From the cuts of all chunks to what their second load might gather.
+        share : int
+            As for `sizes.pivot_count`.
         """
         if not self.cuts.n_valid.any():
             return Guess(None, 0.0, 1.0)
         stands_for = self._stands_for()
-        step = max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1)
-        about = keep(thinned(self.cuts, step).times(stands_for))
+        rough = thinned(self.cuts, max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1))
+        about = keep(rough.times(stands_for))
         doubt = 2 * self._error(about.ends)
         if doubt > MOST_KEPT:
             return Guess(None, 1.0, doubt)
         cuts = self.cuts.times(stands_for * (1 - doubt)).with_doubt(doubt, LEAST_DOUBT)
         brackets = keep(cuts)
-        share = self._share_inside(brackets)
-        return Guess(brackets if share <= MOST_KEPT else None, share, doubt)
+        inside = self._share_inside(brackets)
+        if inside > MOST_KEPT:
+            return Guess(None, inside, doubt)
+        guess = Guess(brackets, inside, doubt)
+        if not brackets.is_whole or (inside > SMALL_SHARE and guess.may_improve):
+            return guess  # pivots tell more of what is left out, or may be
+        return replace(guess, ruler=_ruler_for(rough, share))
 
     def _stands_for(self) -> FloatArray:
         """For how many chunks each of them stands."""
@@ -157,3 +176,13 @@ class Seen:
         inside = np.hstack([below, n_valid])
         inside[:, 1:] -= upto
         return float(inside[:, brackets.wanted].sum() / n_valid.sum())
+
+
+def _ruler_for(cuts: Cuts, share: int) -> Ruler | None:
+    """A ruler for chunks like these; elements that weigh have none."""
+    if cuts.by_mass() is not cuts:
+        return None
+    envelope = Envelope.of(cuts)
+    shares = (envelope.lower + envelope.upper) / (2 * cuts.n_valid.sum())
+    most = COARSE / pivot_count(int(cuts.n_valid.mean()), share)
+    return ruler_of(envelope.values, shares, most)

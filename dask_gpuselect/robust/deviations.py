@@ -67,6 +67,10 @@ class DeviationBrackets(Brackets):
     inner: NDArray[np.bool_]
     spared: Ladder | None
 
+    @property
+    def is_whole(self) -> bool:
+        return self.spared is None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledLadder(Ladder):

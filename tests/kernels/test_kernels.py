@@ -23,6 +23,7 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.rulers import Ruler, scales
 from dask_gpuselect.maths.sizes import pivot_count
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal
@@ -227,6 +228,30 @@ def assert_tally_is_right(
     np.testing.assert_array_equal(
         np.sort(found.candidates.on_host()), np.sort(expected.candidates.on_host())
     )
+
+
+def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
+    """Of even steps in value and in key, over narrow and wide ranges: near zero and across it."""
+    if dtype.kind == "f":
+        ranges = [(-2, 2), (0.5, 1e6), (-1e30, 1e30), (-1e-30, 1e-40), (1e-40, 1e30)]
+    else:
+        info = np.iinfo(dtype)
+        ranges = [(info.min, info.max), (info.min // 3, info.max // 2), (0, 9), (info.max - 99, 99)]
+    found = []
+    for ends in ranges:
+        low, high = np.sort(np.array(ends, dtype))
+        found += [scale.ruler() for scale in scales(low, high, dtype)]
+    return found
+
+
+@each_case(CPU)
+def test_counts_by_a_ruler(kernel: Kernel, name: str, dtype: str) -> None:
+    for n in (cells.SORT_AT_MOST + 1, 20_000):
+        values = selected(make(name, dtype, n))
+        for ruler in rulers_for(values.dtype):
+            found = kernel.module.counts_by(values, ruler)
+            np.testing.assert_array_equal(found, reference.counts_by(values, ruler))
+    assert kernel.module.counts_by(values[:1000], ruler) is None
 
 
 @pytest.mark.parametrize("n_ends", [0, 1, 6, spans.FEW_ENDS, 100])

@@ -11,12 +11,22 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.compiling import Types, compiles
 from dask_gpuselect.kernels.cpu.cells import cuts
+from dask_gpuselect.kernels.cpu.rulers import counts_by
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.maths.cuts import Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
-__all__ = ["cuts", "elements_of", "kept", "merged", "tally", "tally_in_place", "value_counts"]
+__all__ = [
+    "counts_by",
+    "cuts",
+    "elements_of",
+    "kept",
+    "merged",
+    "tally",
+    "tally_in_place",
+    "value_counts",
+]
 
 tally_in_place = tally  # this is the host
 merged = Tally.merge

@@ -18,6 +18,7 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 
@@ -63,6 +64,24 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     positions = like(even_positions(n_valid, n_pivots), ordered)
     pivots = np.unique(to_host(namespace(ordered).take(ordered, positions)))
     return Cuts.of_chunk(pivots, *measured(ordered, pivots), n_valid, n_missing)
+
+
+def counts_by(values: Array, ruler: Ruler) -> tuple[IntArray, IntArray] | None:
+    """How many valid elements of a chunk are below, and up to, each bar of a ruler.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        As for `cuts`.
+    ruler : Ruler
+        On the host.
+
+    Returns
+    -------
+    below, upto : ndarray of int64
+        On the host; or None where `cuts` is as fast.
+    """
+    return _counts(_sort_valid(values)[0], ruler.bars)
 
 
 def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
