@@ -29,6 +29,9 @@ COARSE = 16
 BARS_OF_COARSE = 4
 # Counters of so many cells stay in the first-level cache, and in the second-level one.
 SIZES = (1 << 10, 1 << 12)
+# Bars are mostly within so many elements of where they should be: to find 1,024 takes 1.1 ms then,
+# and 4.5 by bisection among all elements.
+NEAR = np.uint64(16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,17 +128,25 @@ class ByValue:
         return found
 
     def ruler(self) -> Ruler:
-        # By bisection among the keys, for arithmetic rounds: the least key that is beyond a cell
-        # follows that of its bar.
-        dtype = self.start.dtype
+        # Arithmetic rounds, so bars are found by bisection among the keys: about where they should
+        # be, and further away where elements near zero are much finer than steps.
         cells = np.arange(self.n)
-        within, beyond = to_keys(np.array([-np.inf, np.inf], dtype))
-        low, high = np.full(self.n, within), np.full(self.n, beyond)
-        while (high - low > 1).any():
-            middle = low + (high - low) // np.uint64(2)
-            is_within = self.cells(from_keys(middle, dtype)) <= cells
-            low, high = np.where(is_within, middle, low), np.where(is_within, high, middle)
-        return Ruler(from_keys(low, dtype), self.start, self.step, is_by_key=False)
+        with np.errstate(over="ignore"):
+            about = to_keys((self.start + (cells + 1) / self.step).astype(self.start.dtype))
+        least, largest = to_keys(np.array([-np.inf, np.inf], self.start.dtype))
+        low, high = np.maximum(about, least + NEAR) - NEAR, np.minimum(about + NEAR, largest)
+        is_far = ~(self._is_within(low, cells) & ~self._is_within(high, cells))
+        low[is_far], high[is_far] = least, largest
+        while len(open_ := np.flatnonzero(high - low > 1)):
+            middle = low[open_] + (high[open_] - low[open_]) // np.uint64(2)
+            is_within = self._is_within(middle, cells[open_])
+            low[open_[is_within]], high[open_[~is_within]] = middle[is_within], middle[~is_within]
+        return Ruler(from_keys(low, self.start.dtype), self.start, self.step, is_by_key=False)
+
+    def _is_within(self, keys: NDArray[np.uint64], cells: IntArray) -> NDArray[np.bool_]:
+        """Whether elements are in some cells or before them."""
+        found: NDArray[np.bool_] = self.cells(from_keys(keys, self.start.dtype)) <= cells
+        return found
 
 
 @dataclass(frozen=True, slots=True)

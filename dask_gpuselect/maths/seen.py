@@ -80,7 +80,7 @@ class Guess:
             return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
-        return max(int(n * min(times, MOST_SEEN)), n + 1, 3 * n // 2)
+        return max(int(n * min(times, MOST_SEEN)), 2 * n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
