@@ -173,13 +173,13 @@ def test_every_figure_of_the_front_page_is_backed() -> None:
 
 
 def check_rows(found: list[list[str]]) -> None:
-    """The last cell of each row names a test or a section of the measurements; figures are those of
-    the section."""
+    """The last cell of each row names a test, a section of the measurements or a source; figures
+    are those of the section."""
     sections = results()
     assert len(found) > 5
     for row in found:
         named = re.findall(r'RESULTS\.md, "([^"]+)"', row[-1])
-        assert named or "{test}`" in row[-1], row
+        assert named or "{test}`" in row[-1] or "](https://" in row[-1], row
         for section in named:
             for figure in re.findall(r"\d+\.\d+|\d+(?= reads| %)", " ".join(row[:-1])):
                 assert re.search(rf"(?<![\d.]){figure}(?![\d.]*\d)", sections[section]), row
