@@ -14,9 +14,13 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import yaml
 
 import dask_gpuselect
+from dask_gpuselect import staging
+from dask_gpuselect.engine import keeping, plans
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.sorting import graph
 from tests.backends import CUPY
 from tests.data import normal
 
@@ -217,6 +221,45 @@ def test_links_of_the_repository_resolve(page: str) -> None:
         path, _, anchor = link.partition("#")
         assert (ROOT / path).exists(), link
         assert not anchor or anchor in anchors(ROOT / path), link
+
+
+# --- Settings and versions ------------------------------------------------------------------------
+
+
+def test_every_setting_is_in_the_table() -> None:
+    """Those that the code asks for, by the functions of `engine/settings.py`."""
+    asked: set[str] = set()
+    for path in Path(dask_gpuselect.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        asked |= set(re.findall(r"\b(?:n_bytes|directory|number)\(\"([\w-]+)\"", text))
+    listed = {row[0].strip("`") for row in rows(text_of("settings.md"))}
+    assert {name for name in listed if name.startswith("dask_gpuselect.")} == {
+        f"dask_gpuselect.{name}" for name in asked
+    }
+
+
+def test_the_settings_in_yaml_are_the_defaults() -> None:
+    (block,) = re.findall(
+        r"^```\{code-block\} yaml\n(.*?)^```$", text_of("settings.md"), re.M | re.S
+    )
+    table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
+    for name, value in yaml.safe_load(block)["dask_gpuselect"].items():
+        assert table[f"dask_gpuselect.{name}"] == str(value)
+    limits = {
+        "keep-limit": keeping.KEEP_LIMIT,
+        "column-limit": plans.COLUMN_LIMIT,
+        "root-limit": plans.ROOT_LIMIT,
+        "spill-limit": graph.SPILL_LIMIT,
+        "staging-pool": staging.POOL,
+    }
+    for name, default in limits.items():
+        assert table[f"dask_gpuselect.{name}"] == default
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == dask_gpuselect.__version__
+    assert citation["title"] == dask_gpuselect.__name__
 
 
 # --- What is said of dask -------------------------------------------------------------------------
