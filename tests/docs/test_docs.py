@@ -8,14 +8,19 @@ import importlib.util
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
+import yaml
 
 import dask_gpuselect
+from dask_gpuselect import staging
+from dask_gpuselect.engine import keeping, plans
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.sorting import graph
 from tests.backends import CUPY
 from tests.data import normal
 
@@ -124,9 +129,13 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_every_page_is_in_the_contents() -> None:
-    (contents,) = re.findall(r"^```\{toctree\}\n(.*?)^```$", text_of("index.md"), re.M | re.S)
-    listed = {line for line in contents.splitlines() if re.fullmatch(r"\w+", line)}
-    assert listed == {path.stem for path in (*DOCS.glob("*.md"), *DOCS.glob("*.rst"))} - {"index"}
+    contents = re.findall(r"^```\{toctree\}\n(.*?)^```$", text_of("index.md"), re.M | re.S)
+    lines = "".join(contents).splitlines()
+    listed = [line for line in lines if re.fullmatch(r"\w+", line)]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {path.stem for path in (*DOCS.glob("*.md"), *DOCS.glob("*.rst"))} - {
+        "index"
+    }
 
 
 @cache
@@ -142,9 +151,9 @@ def test_every_test_that_is_named_exists(page: str) -> None:
         assert name in names_in(file), f"{page} names {file}::{name}"
 
 
-def rows(page: str) -> list[list[str]]:
-    """Of its tables, without their heads."""
-    lines = [line for line in text_of(page).splitlines() if line.startswith("|")]
+def rows(text: str) -> list[list[str]]:
+    """Of the tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     rules = {i for i, row in enumerate(cells) if set("".join(row)) <= set("-:")}
     return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
@@ -153,11 +162,28 @@ def rows(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", ["comparison.md", "gpu.md", "guarantees.md"])
 def test_every_row_is_backed(page: str) -> None:
     """Figures are those of the section that is named."""
+    check_rows(rows(text_of(page)))
+
+
+def test_every_figure_of_the_front_page_is_backed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    _, *parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
+    found = rows(dict(zip(parts[::2], parts[1::2], strict=True))["How fast it is"])
+    check_rows(found)
+    for row in found:  # `speed-up`, by `command`
+        assert re.search(r"\d+\.\d+", row[2]), row
+        assert row[3] == "the same" or (ROOT / re.findall(r"\S+\.py", row[3])[0]).exists(), row
+
+
+def check_rows(found: list[list[str]]) -> None:
+    """The last cell of each row names a test, a section of the measurements or a source; figures
+    are those of the section."""
     sections = results()
-    assert len(rows(page)) > 5
-    for row in rows(page):
+    assert len(found) > 5
+    for row in found:
         named = re.findall(r'RESULTS\.md, "([^"]+)"', row[-1])
-        assert named or "{test}`" in row[-1], row
+        assert named or "{test}`" in row[-1] or "](https://" in row[-1], row
         for section in named:
             for figure in re.findall(r"\d+\.\d+|\d+(?= reads| %)", " ".join(row[:-1])):
                 assert re.search(rf"(?<![\d.]){figure}(?![\d.]*\d)", sections[section]), row
@@ -173,6 +199,67 @@ def results() -> dict[str, str]:
     text = (ROOT / "asv_bench" / "RESULTS.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+# --- Links ----------------------------------------------------------------------------------------
+
+FRONT = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"]
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
+
+
+def anchors(path: Path) -> set[str]:
+    """Of the headings of a page, as GitHub and MyST make them."""
+    text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", FRONT)
+def test_links_of_the_repository_resolve(page: str) -> None:
+    """Sphinx looks at those of `docs/`."""
+    for link in LINK.findall(BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))):
+        path, _, anchor = link.partition("#")
+        assert (ROOT / path).exists(), link
+        assert not anchor or anchor in anchors(ROOT / path), link
+
+
+# --- Settings and versions ------------------------------------------------------------------------
+
+
+def test_every_setting_is_in_the_table() -> None:
+    """Those that the code asks for, by the functions of `engine/settings.py`."""
+    asked: set[str] = set()
+    for path in Path(dask_gpuselect.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        asked |= set(re.findall(r"\b(?:n_bytes|directory|number)\(\"([\w-]+)\"", text))
+    listed = {row[0].strip("`") for row in rows(text_of("settings.md"))}
+    assert {name for name in listed if name.startswith("dask_gpuselect.")} == {
+        f"dask_gpuselect.{name}" for name in asked
+    }
+
+
+def test_the_settings_in_yaml_are_the_defaults() -> None:
+    (block,) = re.findall(
+        r"^```\{code-block\} yaml\n(.*?)^```$", text_of("settings.md"), re.M | re.S
+    )
+    table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
+    for name, value in yaml.safe_load(block)["dask_gpuselect"].items():
+        assert table[f"dask_gpuselect.{name}"] == str(value)
+    limits = {
+        "keep-limit": keeping.KEEP_LIMIT,
+        "column-limit": plans.COLUMN_LIMIT,
+        "root-limit": plans.ROOT_LIMIT,
+        "spill-limit": graph.SPILL_LIMIT,
+        "staging-pool": staging.POOL,
+    }
+    for name, default in limits.items():
+        assert table[f"dask_gpuselect.{name}"] == default
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == dask_gpuselect.__version__
+    assert citation["title"] == dask_gpuselect.__name__
 
 
 # --- What is said of dask -------------------------------------------------------------------------
@@ -232,17 +319,35 @@ def test_cupy_has_five_of_the_methods_and_no_nanquantile() -> None:
     assert not hasattr(CUPY.xp, "nanquantile")
 
 
-# --- The picture ----------------------------------------------------------------------------------
+# --- The pictures ---------------------------------------------------------------------------------
+
+
+def drawing(name: str) -> ModuleType:
+    """A program of `docs/` that draws a picture."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.any_dask
+def test_the_picture_of_the_front_page_is_of_what_was_measured(tmp_path: Path) -> None:
+    drawn = drawing("overview").draw(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert (DOCS / "overview.png").stat().st_size < 60_000
+    assert drawn["times"]["dask_gpuselect"] == 1
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for time in list(drawn["times"].values())[1:]:
+        assert f"{time:.3g}×" in text
+    assert max(drawn["loads"].values()) <= 2
+    assert f"{1000 * drawn['gigabytes']['peak of the process']:,.0f} MB" in text
 
 
 @pytest.mark.any_dask
 def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
-    drawn = pictures.draw(tmp_path / "picture.png")
+    drawn = drawing("pictures").draw(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     elements, bracket = drawn["elements"], drawn["bracket"]
     upto = np.searchsorted(elements, drawn["y"], side="right")
