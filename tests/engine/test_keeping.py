@@ -18,6 +18,7 @@ from dask_gpuselect import (
     ChunksChangedError,
     describe_boxplot,
     explain,
+    kernels,
     median,
     nanquantile,
     order_statistic,
@@ -25,6 +26,8 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
+from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.rulers import COARSE
 from dask_gpuselect.robust import mad
 from tests.engine.test_schedulers import kill_one, wait_for
 from tests.sources import Source, changing
@@ -133,6 +136,66 @@ def test_what_shares_work_takes_two_loads(apart: bool) -> None:
     x = data.lazy(N) if apart else data.lazy(N).rechunk(N + 1)
     median(x).compute()
     assert (set(data.loads.values()) == {2}) != apart
+
+
+# --- Rulers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["quartiles", "a box", "a mask", "several arrays"])
+def test_nearly_all_chunks_are_measured_by_a_ruler(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = {"pivots": 0, "a ruler": 0}
+    cuts, beside = kernels.cuts, kernels.cuts_beside
+
+    def by_pivots(*arguments: Any, **how: Any) -> Any:
+        by["pivots"] += 1
+        return cuts(*arguments, **how)
+
+    def by_a_ruler(*arguments: Any) -> Any:
+        by["a ruler"] += 1
+        return beside(*arguments)
+
+    monkeypatch.setattr(kernels, "cuts", by_pivots)
+    monkeypatch.setattr(kernels, "cuts_beside", by_a_ruler)
+    n_chunks = 40
+    x = Source((10 * N * n_chunks,)).lazy(10 * N)
+    dask.compute(KEPT[name](x), scheduler="sync")
+    n_arrays = 3 if name == "several arrays" else 1
+    assert by["a ruler"] > 0.4 * n_chunks * n_arrays
+    assert by["pivots"] + by["a ruler"] <= 1.1 * n_chunks * n_arrays
+
+
+@pytest.mark.parametrize("shift", [0.02, 1.0, 1e9, np.nan])
+def test_a_ruler_that_was_made_for_other_data(
+    shift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunks that are taken first are of one kind, all others of another: the guess fails, and
+    so few elements are candidates all the same."""
+    n_first = 12
+    first = set(ChunkOrder.evenly(N_CHUNKS).chunks(0, n_first).tolist())
+    n_candidates = 0
+    gathered = keeping.gathered
+
+    def noted(*arguments: Any, **how: Any) -> Any:
+        nonlocal n_candidates
+        found = gathered(*arguments, **how)
+        n_candidates += len(found.tally.candidates)
+        return found
+
+    def made(chunk: Any, block_id: tuple[int, ...]) -> Any:
+        return chunk if block_id[0] in first else chunk * 3 + shift
+
+    monkeypatch.setattr(keeping, "gathered", noted)
+    data = source()
+    x = data.lazy(N).map_blocks(made, dtype="f8", meta=np.empty(0))
+    found = nanquantile(x, QUARTILES).compute(scheduler="sync")
+    assert max(data.loads.values()) <= 2
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        np.testing.assert_array_equal(found, nanquantile(x, QUARTILES).compute())
+        if not np.isnan(shift):
+            np.testing.assert_array_equal(found, np.quantile(x.compute(), QUARTILES))
+    assert n_candidates <= len(QUARTILES) * COARSE * N_CHUNKS * np.sqrt(N)
 
 
 # --- Why all chunks are loaded twice ------------------------------------------------------------
