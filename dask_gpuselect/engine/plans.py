@@ -11,8 +11,8 @@ About all elements there are three plans:
 Along some axes there are four:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
-- *counts*: elements of one or two bytes, in few long lanes. Each chunk counts all values of its
-  lanes: one load of a chunk at a time;
+- *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
+  chunk counts all values of its lanes: one load of a chunk at a time;
 - *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
   all: one load;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
@@ -188,6 +188,8 @@ class LanePlan(Plan):
         not groups of all elements are asked.
     shares : int
         Among how many tasks the lanes of a column are divided, which share one load.
+    is_counted : bool
+        Whether every part reports the counts of all values.
     advice : str
         What would take one load instead of several.
     """
@@ -197,6 +199,7 @@ class LanePlan(Plan):
     passes: Passes = field(default=Passes((), 2), repr=False)
     n_roots: int = field(default=0, repr=False)
     shares: int = field(default=1, repr=False)
+    is_counted: bool = field(default=False, repr=False)
     advice: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -237,10 +240,10 @@ def plan_lanes(
         return _plan_groups(x, question, chunks, each)
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
-    if question.takes_value_counts and is_countable(dtype) and not is_cupy(x._meta):
-        counted = _plan_counts(chunks, n_lanes, dtype, each)
-        if counted is not None:
-            return counted
+    parts = [(i, i + 1) for i in range(len(chunks))]
+    counted = _plan_counts(x, question, parts, chunks, n_lanes)
+    if counted is not None:
+        return counted
     limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
     if not column_bytes > limit:  # or not known
         shares = _shares(x, axes, column_bytes / len(chunks))
@@ -290,6 +293,9 @@ def _plan_groups(
     else:
         parts = list(_parts(chunks, limit // itemsize))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
+    counted = _plan_counts(x, question, parts, sizes, 1)
+    if counted is not None:
+        return replace(counted, task_bytes=-1) if math.isnan(total) else counted
     gathered = question.root_bytes_of(sizes, selection_dtype(x.dtype).itemsize)
     n_roots = max(-(-gathered // settings.n_bytes("root-limit", ROOT_LIMIT)), 1)
     n_roots = min(n_roots, question.most_roots)
@@ -300,23 +306,37 @@ def _plan_groups(
     )
 
 
-# The counts of a lane take at most this share of what they are of.
+# Counts take at most this share of what they are of.
 COUNTS_SHARE = 0.25
 
 
 def _plan_counts(
-    chunks: list[int], n_lanes: int, dtype: np.dtype[Any], itemsize: int
+    x: DaskArray,
+    question: LaneQuestion,
+    parts: Sequence[tuple[int, int]],
+    sizes: Sequence[int],
+    n_lanes: int,
 ) -> LanePlan | None:
-    """The plan that counts all values of every lane, in one load of a chunk at a time, if lanes are
-    so long that the counts are little."""
-    of_lane = most_values(dtype) * (COUNT_BYTES + selection_dtype(dtype).itemsize)
-    if not of_lane <= COUNTS_SHARE * itemsize * sum(chunks) / len(chunks):  # or not known
+    """The plan that counts all values of every lane, or of every group, in one load of a part at a
+    time, if there are so many elements for each lane that the counts are little.
+
+    Of each lane there are as many counts as values, at most, in a part and in all. `TALLIES_EVERY`
+    of these reports come to one place, as far as `ROOT_LIMIT` lets them.
+    """
+    if not is_countable(x.dtype) or is_cupy(x._meta):
         return None
-    parts = tuple((i, i + 1) for i in range(len(chunks)))
-    task_bytes = max(chunks) * n_lanes * itemsize
-    gathered = min(len(chunks), TALLIES_EVERY) * n_lanes * of_lane
-    passes = Passes((), TALLIES_EVERY, gathered)
-    return LanePlan("counts", 1, task_bytes, gathered, 1, parts, passes)
+    itemsize = element_bytes(x)
+    counts = n_lanes * question.lanes_counted * most_values(x.dtype)
+    of_report = counts * (COUNT_BYTES + selection_dtype(x.dtype).itemsize)
+    gathered = min(len(parts), TALLIES_EVERY) * of_report
+    part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
+    is_little = of_report <= COUNTS_SHARE * part_bytes  # not if that is not known
+    if not (is_little and gathered <= settings.n_bytes("root-limit", ROOT_LIMIT)):
+        return None
+    task_bytes = max(sizes) * n_lanes * itemsize
+    passes = Passes((), TALLIES_EVERY, int(gathered))
+    about = task_bytes, int(gathered), 1, tuple(parts), passes
+    return LanePlan("counts", 1, *about, is_counted=True)
 
 
 def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:

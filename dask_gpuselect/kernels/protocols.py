@@ -231,6 +231,10 @@ class Groups(Protocol):
         self, parts: Sequence[tuple[Values, Values]], n_groups: int, ranks: RanksOfLanes
     ) -> Lanes: ...
 
+    def value_counts(
+        self, parts: Sequence[tuple[Values, Values]], n_groups: int, n_words: int
+    ) -> IntArray: ...
+
     def places_in_groups(self, codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]: ...
 
     def sorted_in_groups(

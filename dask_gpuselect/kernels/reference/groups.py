@@ -83,6 +83,18 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     return elements_of_sorted(ordered, n_valid, n_missing, ranks)
 
 
+def value_counts(parts: Parts, n_groups: int, n_words: int) -> IntArray:
+    """How often each word occurs in every group, shape ``(n_groups, n_words)``: the elements of the
+    parts are words of so many values."""
+    table = np.zeros(n_groups * n_words, np.int64)
+    for part in parts:
+        words, codes = map(to_host, part)
+        is_some = codes >= 0
+        places = codes[is_some].astype(np.int64) * n_words + words[is_some]
+        np.add.at(table, places, 1)
+    return table.reshape(n_groups, n_words)
+
+
 def elements_of_sorted(
     ordered: NDArray[Any], n_valid: IntArray, n_missing: IntArray, ranks: RanksOfLanes
 ) -> Lanes:
