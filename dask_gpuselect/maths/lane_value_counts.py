@@ -253,7 +253,7 @@ def _words_in_order(dtype: np.dtype[Any]) -> tuple[NDArray[Any], IntArray]:
     if dtype.kind in "ub":
         return words, np.empty(0, np.int64)
     values = words.view(dtype)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values.astype(selection_dtype(dtype)), kind="stable")
     is_missing = values[order] != values[order]
     is_other = is_missing | (order == MINUS_ZERO) if dtype.kind == "f" else is_missing
     return words[order[~is_other]], order[is_missing]
