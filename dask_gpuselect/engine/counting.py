@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from dask.base import tokenize
@@ -22,6 +22,7 @@ from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, private_copy
+from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts, is_countable, most_values
 
@@ -67,14 +68,19 @@ def ask_counts(
     """
     counts, finishes = [], []
     for x, question, form in zip(arrays, questions, forms, strict=True):
-        source = private_copy(x, f"load 1 of {among or x.name}")
-        name = f"value-counts-{tokenize(source.name, x.dtype)}"
-        counts.append(graphs.each_chunk(kernels.value_counts, name, [source], dtype=x.dtype))
-        name = f"{label}-{tokenize(name, question, form.shape)}"
+        counts.append(_counts_of(x, among))
+        name = f"{label}-{tokenize(counts[-1].name, question, form.shape)}"
         told = {"question": question, "form": form}
         finishes.append(graphs.Finish(_answer, name, told, form.place))
     answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
     return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
+
+
+def _counts_of(x: DaskArray, among: str | None = None) -> DaskArray:
+    """The counts of every chunk, in the chunks' own grid."""
+    source = private_copy(x, f"load 1 of {among or x.name}")
+    name = f"value-counts-{tokenize(source.name, x.dtype)}"
+    return graphs.each_chunk(kernels.value_counts, name, [source], dtype=x.dtype)
 
 
 def _answer(parts: list[ValueCounts], question: Question, form: Form) -> Any:
@@ -92,3 +98,31 @@ def answer_by_counts(counts: ValueCounts, question: Question) -> Any:
         # By the values that occur, as if these were the elements of a chunk.
         sums = counts.among(question.summed(counts.values, brackets)).moments()
     return question.finish(found, more, tally, sums)
+
+
+# --- Brackets and the tally of every chunk --------------------------------------------------------
+
+
+class Bracketing(Protocol):
+    """What the loads themselves have to know of a question."""
+
+    @property
+    def share(self) -> int: ...
+
+    def bracket(self, cuts: Cuts) -> Brackets: ...
+
+
+def tallies_by_counts(
+    x: DaskArray, question: Bracketing, label: str
+) -> tuple[DaskArray, DaskArray]:
+    """The brackets of a question, and the tally of every chunk there, by one load."""
+    counts = _counts_of(x)
+    name = f"{label}-bracket-{tokenize(counts.name, question)}"
+    how = (counts, "value-counts-merge", ValueCounts.merge, _bracketed, name)
+    bracket = graphs.reduced(*how, question=question)
+    name = f"{label}-candidates-{tokenize(counts.name, bracket.name)}"
+    return bracket, graphs.each_chunk(ValueCounts.tally, name, [counts], [bracket])
+
+
+def _bracketed(parts: list[ValueCounts], question: Bracketing) -> Brackets:
+    return question.bracket(ValueCounts.merge(parts).cuts())

@@ -71,7 +71,8 @@ def sort(
 
     Notes
     -----
-    Loads: three of every chunk; those in memory are read in place. Two find the splitters, the
+    Loads: three of every chunk, and two of elements of one or two bytes, whose values are all
+    counted in the first; those in memory are read in place. Two find the splitters, the
     elements at the ranks where the chunks of the result begin, by the cuts of `quantile`. In the
     third the elements of each chunk are dealt out among the splitters, those that equal one by
     count. Then each chunk of the result is sorted: by NumPy's sort, which is 4 to 7 times as

@@ -244,14 +244,14 @@ def test_data_of_nothing_but_nan() -> None:
 # --- Where counts are too many --------------------------------------------------------------------
 
 
-def plan_of(dtype: str, by: Any, n: int = 1 << 26, groups: Any = None) -> Any:
+def plan_of(dtype: str, by: Any, n: int = 1 << 27, groups: Any = None) -> Any:
     with dask.config.set({"dask_gpuselect.column-limit": "1 GiB"}):
         return groupby(da.zeros(n, chunks=1 << 22, dtype=dtype), by, groups=groups).explain()
 
 
 def test_counts_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    by = da.zeros(1 << 26, chunks=1 << 22, dtype="i8")
+    by = da.zeros(1 << 27, chunks=1 << 22, dtype="i8")
     for dtype, n_groups, of_value in (("u1", 1000, 9), ("u2", 90, 10), ("f2", 70, 12)):
         n_values = 256 if dtype == "u1" else 1 << 16
         plan = plan_of(dtype, by, groups=range(n_groups))
