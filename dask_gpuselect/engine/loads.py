@@ -36,7 +36,7 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import (
     Bracketing,
     ask_counts,
-    is_counted,
+    takes_counts,
     tallies_by_counts,
 )
 from dask_gpuselect.engine.keeping import (
@@ -194,7 +194,7 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
-    if all(is_counted(each.x.dtype, each.question) for each in asked):
+    if all(takes_counts(each.x, each.question) for each in asked):
         arrays, questions = [each.x for each in asked], [each.question for each in asked]
         return ask_counts(arrays, questions, [each.form for each in asked], label, among)
     # What the second load alone says needs no marks, for its counts prove it.

@@ -35,7 +35,7 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
-from dask_gpuselect.engine.counting import COUNT_BYTES, gathered_bytes, is_counted
+from dask_gpuselect.engine.counting import COUNT_BYTES, gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import limits, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
@@ -126,8 +126,9 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     """The plan for a question about all elements."""
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
-    if is_counted(x.dtype, question):
-        return Plan("counts", 1, chunk_bytes, gathered_bytes(x, max(sizes, default=0)))
+    if takes_counts(x, question):
+        gathered = gathered_bytes(x, question, max(sizes, default=0))
+        return Plan("counts", 1, chunk_bytes, gathered)
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
     why = why_twice(Reads(x), [question])

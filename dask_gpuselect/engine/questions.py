@@ -92,6 +92,11 @@ class Question(ABC):
         second load is asked of a chunk."""
         return type(self).summed is Question.summed or not self.wants_sums
 
+    def brackets_at(self, values: NDArray[Any]) -> Brackets:
+        """Brackets with all values that there are for ends, so that nothing is inside: what of one
+        load, that weighs the elements of each value, tells all that two loads would."""
+        return Brackets(values, np.zeros(len(values) + 1, np.bool_))
+
     def keep(self, cuts: Cuts) -> Brackets:
         """What the first load may keep for the second: what this would gather by the cuts of some
         chunks, which stand for the others. See `maths.seen`."""

@@ -13,6 +13,7 @@ import pytest
 
 from dask_gpuselect import describe_boxplot, explain, median, nanquantile, order_statistic, quantile
 from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.distribution import EmpiricalDistribution, ecdf
 from dask_gpuselect.engine.counting import answer_by_counts
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -30,12 +31,16 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "box of quantiles": lambda x: describe_boxplot(x, whis=(5, 95)),
     "mad": mad,
     "iqr": iqr,
+    "ecdf": lambda x: ecdf(x, 33),
+    "counts at values": lambda x: ecdf(x, [1, 7, 33]),
 }
 
 
 def numbers(answer: Any) -> list[float]:
     """All numbers of an answer."""
     answer = answer.get() if hasattr(answer, "get") and hasattr(answer, "device") else answer
+    if isinstance(answer, EmpiricalDistribution):
+        return [float(number) for each in vars(answer).values() for number in np.ravel(each)]
     columns = answer.to_dict().values() if hasattr(answer, "to_dict") else [answer]
     flat = (np.hstack(each) if each.dtype == object else each for each in map(np.asarray, columns))
     return [float(number) for column in flat for number in np.ravel(column) if number is not None]
