@@ -478,19 +478,22 @@ def group_value_counts(
 
     Scratch: the codes of a chunk, and 8 bytes for each value that there can be, of each group.
     """
-    word = np.dtype(f"u{dtype.itemsize}")
-    parts, n_left_out = [], np.zeros(n_groups, np.int64)
-    for chunk in chunks:
-        values = to_host(checked(chunk.values, dtype)).astype(dtype.newbyteorder("="), copy=False)
-        codes = np.require(to_host(codes_of(to_host(chunk.labels))), np.int32).reshape(-1)
-        if chunk.keeps is not None:
-            keeps = to_host(chunk.keeps).reshape(-1)
-            left_out = codes[~keeps & (codes >= 0)]
-            n_left_out += np.bincount(left_out, minlength=n_groups)
-            codes = np.where(keeps, codes, np.int32(-1))
-        parts.append((values.view(word).reshape(-1), codes))
-    kernel = backend_for(parts[0][0]).groups.value_counts
-    table = kernel(parts, n_groups, 1 << 8 * dtype.itemsize)
+    native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
+    n_left_out = np.zeros(n_groups, np.int64)
+
+    def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
+        for chunk in chunks:
+            values = to_host(checked(chunk.values, dtype)).astype(native, copy=False)
+            codes = np.require(to_host(codes_of(to_host(chunk.labels))), np.int32).reshape(-1)
+            if chunk.keeps is not None:
+                keeps = to_host(chunk.keeps).reshape(-1)
+                left_out = codes[~keeps & (codes >= 0)]
+                n_left_out[:] += np.bincount(left_out, minlength=n_groups)
+                codes = np.where(keeps, codes, np.int32(-1))
+            yield values.view(word).reshape(-1), codes
+
+    kernel = backend_for(n_left_out).groups.value_counts
+    table = kernel(parts(), n_groups, 1 << 8 * dtype.itemsize)
     return LaneValueCounts.of_words(table, dtype, n_left_out)
 
 

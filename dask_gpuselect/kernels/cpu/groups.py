@@ -7,7 +7,7 @@ element with 18 groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     return elements_of_sorted(*in_groups(parts, n_groups), ranks)
 
 
-def value_counts(parts: Parts, n_groups: int, n_words: int) -> IntArray:
+def value_counts(parts: Iterable[Part], n_groups: int, n_words: int) -> IntArray:
     """See `reference.groups.value_counts`."""
     table = np.zeros((n_groups, n_words), np.int64)
     for part in parts:

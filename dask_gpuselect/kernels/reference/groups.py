@@ -6,7 +6,7 @@ their codes: those of chunks, as `Selection.elements_of` gives them. All reports
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     return elements_of_sorted(ordered, n_valid, n_missing, ranks)
 
 
-def value_counts(parts: Parts, n_groups: int, n_words: int) -> IntArray:
+def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) -> IntArray:
     """How often each word occurs in every group, shape ``(n_groups, n_words)``: the elements of the
     parts are words of so many values."""
     table = np.zeros(n_groups * n_words, np.int64)
