@@ -19,6 +19,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.robust import iqr, mad
 from tests.backends import Backend
+from tests.data import uniform
 from tests.sources import Source
 
 SHAPE, CHUNKS = (60, 500), (7, 180)
@@ -146,6 +147,20 @@ def test_long_lanes_take_one_load_of_a_chunk_at_a_time(name: str, dtype: str) ->
     np.testing.assert_array_equal(numbers(found), numbers(ask(values)))
     plan = explain(x, axis=0)
     assert (plan.name, plan.loads, plan.task_bytes) == ("counts", 1, 12_500 * 3)
+
+
+def test_boxes_and_deviations_of_long_lanes_with_masks() -> None:
+    source, keeps = Source((60_000, 5), "u1"), uniform(300_000).reshape(60_000, 5) < 0.2
+    keeps[:, 4] = False
+    keeps[7, 4] = True
+    x, values = source.lazy((12_500, 3)), source.whole()
+    for ask in (mad, describe_boxplot):
+        source.counts.clear()
+        where = da.from_array(keeps, chunks=(20_000, 5))
+        (found,) = dask.compute(ask(x, axis=0, where=where, nodata=3), scheduler="sync")
+        assert set(source.counts.values()) == {1}
+        wanted = ask(values, axis=0, where=keeps, nodata=3)
+        np.testing.assert_array_equal(numbers(found), numbers(wanted))
 
 
 def test_long_lanes_with_masks_and_nan() -> None:
