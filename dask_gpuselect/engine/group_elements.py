@@ -10,6 +10,9 @@
 A run is what a group has in a part: as many chunks as one task takes. Where there are many groups,
 their brackets are found in several places, each for a stretch of groups: so no place holds more
 than `ROOT_LIMIT` says.
+
+Of elements of one and two bytes in few groups, one load counts how often each value occurs in each
+group: see `plans`, and `lanes`.
 """
 
 from __future__ import annotations

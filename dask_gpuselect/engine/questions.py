@@ -93,8 +93,8 @@ class Question(ABC):
         return type(self).summed is Question.summed or not self.wants_sums
 
     def brackets_at(self, values: NDArray[Any]) -> Brackets:
-        """Brackets with all values that there are for ends, so that nothing is inside: what of one
-        load, that weighs the elements of each value, tells all that two loads would."""
+        """Brackets whose ends are all values that there are, so that nothing lies inside: a tally
+        there, of one load, tells what a question about elements that weigh asks."""
         return Brackets(values, np.zeros(len(values) + 1, np.bool_))
 
     def keep(self, cuts: Cuts) -> Brackets:
