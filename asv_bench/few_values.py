@@ -5,7 +5,9 @@
 
 A display stretch: the 2 % and 98 % quantiles of each of three bands, of an array that is made when
 it is loaded, from a file that is mapped into memory; and quartiles and a box plot of all elements.
-Beside ``x.sum()``, ``np.bincount`` by hand, and the two loads that elements of four bytes take.
+Quartiles, ``mad`` and box plots of 18 zones that a map of labels tells, quartiles of elements that
+weigh, and ``sort``.
+Beside ``x.sum()``, ``np.bincount`` by hand, and the loads that elements of four bytes take.
 Contenders take turns; medians. ``--gpu``: box plots and quartiles of CuPy arrays, plain and
 in eight chunks, by counts and without.
 """
@@ -17,6 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +31,19 @@ from compare import machine, say, table
 
 from dask_gpuselect import describe_boxplot, quantile
 from dask_gpuselect.engine import loads, now, plans
-from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.sorting import sort
 
 BANDS = 3
+ZONES = 18
+COUNTING = [
+    (now, "is_counted"),
+    *((module, "takes_counts") for module in (loads, plans)),
+    *((module, "is_countable") for module in (loads, plans)),
+]
+"""What says that values are counted."""
 STRETCH = (0.02, 0.98)
+QUARTILES = (0.25, 0.5, 0.75)
 
 
 def store(folder: Path, dtype: np.dtype[Any], gigabytes: float) -> da.Array:
@@ -68,14 +80,14 @@ def by_hand(x: da.Array) -> np.ndarray[Any, Any]:
 
 def without_counts(function: Callable[[], Any]) -> Any:
     """The answer as it would be of elements of more bytes."""
-    is_counted, takes = loads.is_counted, Quantiles.takes_value_counts
-    loads.is_counted = plans.is_counted = now.is_counted = lambda *_: False  # type: ignore
-    Quantiles.takes_value_counts = False  # type: ignore[misc]
+    kept = [(module, name, getattr(module, name)) for module, name in COUNTING]
+    for module, name in COUNTING:
+        setattr(module, name, lambda *_: False)
     try:
         return function()
     finally:
-        loads.is_counted = plans.is_counted = now.is_counted = is_counted  # type: ignore
-        Quantiles.takes_value_counts = takes  # type: ignore[misc]
+        for module, name, value in kept:
+            setattr(module, name, value)
 
 
 def main() -> None:
@@ -136,8 +148,33 @@ def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
     ]
 
 
+def zones_of(x: da.Array) -> da.Array:
+    """A label for each element, in chunks as of the data: of squares, six in a chunk and row."""
+
+    def labels(block: Any, block_info: Any) -> Any:
+        _, rows, columns = (
+            np.arange(*ends) // (x.chunksize[1] // 6) for ends in block_info[0]["array-location"]
+        )
+        found = (rows[:, None] * 7 + columns) % ZONES
+        return np.broadcast_to(found.astype(np.uint8), block.shape).copy()
+
+    return x.map_blocks(labels, dtype=np.uint8, meta=np.empty((0, 0, 0), np.uint8))
+
+
 def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
     stretch = {"method": "lower", "axis": (1, 2)}
+    base = da.zeros(x.shape, chunks=x.chunks, dtype=np.uint8)
+    zones, weights = groupby(x, zones_of(base), groups=np.arange(ZONES)), base + np.float32(0.3)
+    weights = weights * (1 + zones_of(base))
+    how = {"weights": weights, "method": "inverted_cdf"}
+    asked: dict[str, Callable[[], Any]] = {
+        "quartiles of zones": lambda: zones.quantile(QUARTILES).compute(),
+        "mad of zones": lambda: zones.mad().compute(),
+        "box plots of zones": lambda: [b.std for b in zones.describe_boxplot().compute()],
+        "sort, then its sum": lambda: sort(x.ravel()).sum().compute(),
+    }
+    if x.dtype.itemsize == 1:  # others are not weighed value by value
+        asked["quartiles with weights"] = lambda: quantile(x, QUARTILES, **how).compute()
     calls: dict[str, Callable[[], Any]] = {
         "x.sum()": lambda: x.sum().compute(),
         "stretch of bands": lambda: quantile(x, STRETCH, **stretch).compute(),
@@ -151,10 +188,15 @@ def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
         ),
         "box plot": lambda: describe_boxplot(x).compute(),
     }
+    for name, call in asked.items():
+        calls[name] = call
+        calls[f"{name}, not counted"] = partial(without_counts, call)
     answers = {name: call() for name, call in calls.items()}
     for name in ("stretch, two loads", "stretch, np.bincount by hand"):
         np.testing.assert_array_equal(answers["stretch of bands"], answers[name])
     np.testing.assert_array_equal(answers["quartiles"], answers["quartiles, two loads"])
+    for name in asked:
+        np.testing.assert_array_equal(answers[name], answers[f"{name}, not counted"])
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeat):
         for name, call in calls.items():

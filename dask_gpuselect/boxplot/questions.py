@@ -31,6 +31,7 @@ from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.seen import most_kept
@@ -179,6 +180,17 @@ class LaneBoxQuestion(Quantiles):
         about = (self, rule.fences, rule.max_fliers)
         q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)
         return self.boxes(q, ends, chunks[0].shape, dtype, shape)
+
+    def counted(
+        self,
+        counts: LaneValueCounts,
+        block: tuple[int, ...],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        known = self.further.known(counts.found(self.lane_ranks))
+        bounds = Bounds(*self.rule.fences(known.q), selection_dtype(dtype))
+        return self.boxes(known.q, counts.ends(bounds, self.rule.max_fliers), block, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
         return Boxes.concatenated(blocks, axis)

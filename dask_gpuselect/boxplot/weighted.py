@@ -24,6 +24,7 @@ from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weight_boxes import (
+    WeightedBoxBrackets,
     WeightedFound,
     bracket_from_weights,
     look_weighted,
@@ -61,6 +62,9 @@ class WeightedBoxQuestion(BoxQuestion):
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)
         return bracket_from_weights(cuts, self.rule)
+
+    def brackets_at(self, values: NDArray[Any]) -> Brackets:
+        return WeightedBoxBrackets.without_cells(values, (values[:0], values[:0]))
 
     @property
     def n_ranges(self) -> int:

@@ -10,11 +10,15 @@
 A run is what a group has in a part: as many chunks as one task takes. Where there are many groups,
 their brackets are found in several places, each for a stretch of groups: so no place holds more
 than `ROOT_LIMIT` says.
+
+Of elements of one and two bytes in few groups, one load counts how often each value occurs in each
+group: see `plans`, and `lanes`.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +31,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns
-from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll
+from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll, rows
 from dask_gpuselect.engine.plans import LanePlan
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
@@ -41,6 +45,7 @@ from dask_gpuselect.maths.group_cuts import (
 )
 from dask_gpuselect.maths.labels import Labels, codes_among, union
 from dask_gpuselect.maths.lane_cuts import join
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
 
@@ -129,6 +134,34 @@ class GroupedElements(GroupsOfAll):
 
     def n_groups_of(self, names: Labels | None) -> int:
         return self.grouping.number if names is None else len(names)
+
+    @property
+    def lanes_counted(self) -> float:
+        return self.grouping.at_most if self.of_group.takes_value_counts else math.inf
+
+    def value_counts(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: None,
+    ) -> Named:
+        names, codes_of = self.names_in(chunks)
+        n_groups = self.n_groups_of(names)
+        return Named(names, kernels.group_value_counts(chunks, dtype, codes_of, n_groups))
+
+    def merge_value_counts(self, reports: Sequence[Named]) -> Named:
+        if not self.grouping.is_lazy:
+            return Named(None, LaneValueCounts.merge([report.value for report in reports]))
+        names = union([report.names for report in reports])
+        counts = [
+            report.value.spread(codes_among(report.names, names), len(names)) for report in reports
+        ]
+        return Named(names, LaneValueCounts.merge(counts))
+
+    def counted(self, counts: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        every = rows(self.n_groups_of(counts.names))
+        return self.of_group.counted(counts.value, every, dtype, shape.of_rows)
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
         """Between which numbers of groups each root has its own; None for a single one."""

@@ -57,6 +57,8 @@ class Grouping:
         What the groups are called, where they are not known before.
     is_numbered : bool
         Whether `codes` are numbers of groups that are not known before.
+    most : float
+        How many groups there can be, where they are not known before.
     """
 
     codes: Any
@@ -65,6 +67,7 @@ class Grouping:
     differs: bool = False
     names: Any = None
     is_numbered: bool = False
+    most: float = math.inf
 
     @property
     def is_lazy(self) -> bool:
@@ -75,6 +78,11 @@ class Grouping:
     def number(self) -> int:
         """How many groups there are, where that is known."""
         return int(self.n_groups)
+
+    @property
+    def at_most(self) -> float:
+        """How many groups there can be."""
+        return self.most if self.is_lazy else self.n_groups
 
     @property
     def numbered(self) -> Grouping:

@@ -57,7 +57,8 @@ def ask_lanes(
     """
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
-    composed = _composed(x, question, label, shape, dtype) if plan.parts else None
+    is_in_passes = plan.parts and not plan.is_counted
+    composed = _composed(x, question, label, shape, dtype) if is_in_passes else None
     if composed is not None:
         return composed
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
@@ -104,6 +105,8 @@ def _ask(
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype)
+    if plan.is_counted:
+        return _by_counts(x, question, label, plan, shape, meta, seen=seen)
     if plan.n_roots:
         assert isinstance(question, GroupedElements)
         return in_two_loads(x, question, label, plan, shape, meta, seen=seen)
@@ -230,6 +233,46 @@ def _flat(nested: Any) -> Iterator[Any]:
         yield nested
 
 
+# --- One load, by counts --------------------------------------------------------------------------
+
+
+def _by_counts(
+    x: DaskArray,
+    question: LaneQuestion,
+    label: str,
+    plan: LanePlan,
+    shape: AnswerAxes,
+    meta: Any,
+    *,
+    seen: bool,
+) -> DaskArray:
+    """One load of a part at a time, which counts all values. Questions about the same lanes, or the
+    same groups, share the counts."""
+    columns = Columns(x, shape.axes, plan.parts)
+    name = f"{label}-{tokenize(x.name, question, plan, shape)}"
+    counts = columns.report(
+        question.value_counts, f"value-counts-{question.lanes_counted:.0f}", 1, None
+    )
+    counts = columns.merge(question.merge_value_counts, counts, TALLIES_EVERY)
+    counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
+    found = columns.settle(counted, name, counts, None, shape.place, seen=seen)
+    return DaskArray(columns.graph, found.name, shape.chunks(x, question.n_answers), meta=meta)
+
+
+def _counted(
+    reports: list[Any],
+    brackets: None,
+    block: tuple[int, ...],
+    *,
+    question: LaneQuestion,
+    dtype: np.dtype[Any],
+    shape: AnswerAxes,
+    kind: Any,
+) -> Any:
+    found = question.counted(question.merge_value_counts(reports), block, dtype, shape)
+    return found if kind.dtype.hasobject else in_kind(found, kind)
+
+
 # --- Several passes -------------------------------------------------------------------------------
 
 
@@ -248,8 +291,7 @@ def _in_passes(
     columns = Columns(x, shape.axes, plan.parts)
     token = tokenize(x.name, question, plan, shape)
     further = question.further
-    # Without a pass before the last, every value is counted.
-    steps = question.steps if plan.passes.widths else Steps.by_value_counts(question.order)
+    steps = question.steps
     name = f"{label}-{token}"
     if further is None:
         answered = partial(_answered, question=question, steps=steps, shape=shape, kind=meta)

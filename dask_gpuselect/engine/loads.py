@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
@@ -33,7 +33,12 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.counting import ask_counts, is_counted
+from dask_gpuselect.engine.counting import (
+    Bracketing,
+    ask_counts,
+    takes_counts,
+    tallies_by_counts,
+)
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
@@ -61,17 +66,9 @@ from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
+from dask_gpuselect.maths.value_counts import is_countable
 
 CUTS_MERGE = "quantile-cuts-merge"
-
-
-class Bracketing(Protocol):
-    """What the two loads themselves have to know of a question."""
-
-    @property
-    def share(self) -> int: ...
-
-    def bracket(self, cuts: Cuts) -> Brackets: ...
 
 
 @dataclass(frozen=True)
@@ -169,13 +166,24 @@ def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
     return question.answer(question.merge(reports))
 
 
-def two_loads(x: DaskArray, question: Bracketing, label: str) -> tuple[DaskArray, DaskArray]:
-    """The proven brackets of a question, and the tally of every chunk there."""
+def brackets_and_tallies(
+    x: DaskArray, question: Bracketing, label: str
+) -> tuple[DaskArray, DaskArray]:
+    """The brackets of a question, and the tally of every chunk there: by two loads, or by one of
+    elements whose values are counted."""
+    if is_countable(x.dtype):
+        return tallies_by_counts(x, question, label)
     cuts = _first_load(x, question.share)
     name = f"{label}-bracket-{tokenize(cuts.name, question)}"
     how = {"question": question, "numblocks": x.numblocks}
     bracket = graphs.reduced(cuts, CUTS_MERGE, merge_cuts, _find_brackets, name, **how)
-    return bracket, _load(x, bracket, label, _tally)
+    tallies = _load(x, bracket, label, _tally)
+    name = f"{label}-ends-{tokenize(bracket.name)}"
+    return graphs.in_one_place(bracket, _brackets_of, name), tallies
+
+
+def _brackets_of(parts: list[Proven]) -> Brackets:
+    return parts[0].brackets
 
 
 def _tally(chunk: Any, proven: Proven, place: tuple[int, ...], *, dtype: np.dtype[Any]) -> Tally:
@@ -186,7 +194,7 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
-    if all(is_counted(each.x.dtype, each.question) for each in asked):
+    if all(takes_counts(each.x, each.question) for each in asked):
         arrays, questions = [each.x for each in asked], [each.question for each in asked]
         return ask_counts(arrays, questions, [each.form for each in asked], label, among)
     # What the second load alone says needs no marks, for its counts prove it.

@@ -5,6 +5,7 @@ Questions are frozen, picklable, and deterministically tokenizable.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,9 @@ from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
 from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
-from dask_gpuselect.maths.value_counts import LaneValueCounts, lanes_found
 
 Block = tuple[int, ...]
 Guess = Callable[[Any, float], Brackets]
@@ -90,6 +91,11 @@ class Question(ABC):
         """Whether counts and candidates at other brackets, which `keep` gives, tell all that the
         second load is asked of a chunk."""
         return type(self).summed is Question.summed or not self.wants_sums
+
+    def brackets_at(self, values: NDArray[Any]) -> Brackets:
+        """Brackets whose ends are all values that there are, so that nothing lies inside: a tally
+        there, of one load, tells what a question about elements that weigh asks."""
+        return Brackets(values, np.zeros(len(values) + 1, np.bool_))
 
     def keep(self, cuts: Cuts) -> Brackets:
         """What the first load may keep for the second: what this would gather by the cuts of some
@@ -274,18 +280,6 @@ class Steps:
             order_statistics_of_lanes,
         )
 
-    @classmethod
-    def by_value_counts(cls, order: LaneOrder) -> Steps:
-        """Those that find order statistics in the last pass alone, of data of few values."""
-        return cls(
-            kernels.lane_cuts,
-            kernels.merge_lane_cuts,
-            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
-            kernels.lane_value_counts,
-            LaneValueCounts.merge,
-            partial(lanes_found, ranks=order.lane_ranks),
-        )
-
 
 class LaneQuestion(ABC):
     """What is asked of every lane along some axes.
@@ -318,7 +312,27 @@ class LaneQuestion(ABC):
         return None
 
     takes_value_counts: ClassVar[bool] = False
-    """Whether how often each value occurs in a lane answers, or finds its order statistics."""
+    """Whether how often each value occurs in a lane answers: see `counted`."""
+
+    @property
+    def lanes_counted(self) -> float:
+        """How many lanes values are counted of, for each: its groups. inf if counts do not answer,
+        or if that is not known."""
+        return 1 if self.takes_value_counts else math.inf
+
+    def value_counts(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
+    ) -> Any:
+        """The report of some chunks of a column: how often each value occurs in every lane."""
+        return kernels.lane_value_counts(chunks, dtype, axes)
+
+    def merge_value_counts(self, reports: Sequence[Any]) -> Any:
+        """That of several parts of a column together."""
+        return LaneValueCounts.merge(reports)
+
+    def counted(self, counts: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        """A block of the answer, by that of all of them, for a block of the data of that shape."""
+        return self.restored(counts.found(self.order.lane_ranks), block, shape)
 
     takes_two_loads: ClassVar[bool] = False
     """Whether two loads of its own find it, where there is one lane alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 @dataclass(frozen=True)
 class LaneCounts(LaneQuestion):
     """The number of elements of every lane that take part and are not NaN or NaT."""
+
+    takes_value_counts: ClassVar[bool] = True
 
     @property
     def lanes(self) -> LaneCounts:

@@ -83,7 +83,7 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
     elif is_lazy:
         _check_kinds(kinds)
         found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
-        return Grouping(given, math.nan, names=found), found
+        return Grouping(given, math.nan, names=found, most=_most_labels(given.dtype)), found
     else:
         _check_kinds(kinds)
         names = kernels.distinct_labels(given)
@@ -92,6 +92,13 @@ def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, An
         return Grouping(kernels.codes_among(given, names), len(names)), told
     how = {"names": names, "dtype": np.int32, "meta": np.empty(0, np.int32)}
     return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), told
+
+
+def _most_labels(dtype: np.dtype[Any]) -> float:
+    """How many different labels of a dtype there can be."""
+    if dtype.kind == "b":
+        return 2
+    return 2.0 ** (8 * dtype.itemsize) if dtype.kind in "iu" else math.inf
 
 
 def _together(labels: Sequence[Any], *, is_lazy: bool) -> Any:

@@ -53,6 +53,7 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
@@ -60,7 +61,7 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.value_counts import LaneValueCounts, ValueCounts
+from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -329,13 +330,12 @@ def answer_group_lanes(
 
 
 def lane_value_counts(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: None
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> LaneValueCounts:
     """How often each value occurs in every lane along `axes`, of all chunks together, of a
-    countable dtype. Scratch: a chunk, where lanes are side by side. No brackets are needed."""
-    del brackets
-    parts = [LaneValueCounts(tuple(_counts_of_lanes(chunk, dtype, axes))) for chunk in chunks]
-    return LaneValueCounts.merge(parts)
+    countable dtype. Scratch: a chunk, where lanes are side by side."""
+    lanes = (tuple(_counts_of_lanes(chunk, dtype, axes)) for chunk in chunks)
+    return LaneValueCounts.merge([LaneValueCounts.of_lanes(each, dtype) for each in lanes])
 
 
 def _counts_of_lanes(
@@ -488,6 +488,32 @@ def group_elements(
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     found = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
     return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
+
+
+def group_value_counts(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
+) -> LaneValueCounts:
+    """How often each value occurs in every group of all chunks, of a countable dtype: on the host.
+
+    Scratch: the codes of a chunk, and 8 bytes for each value that there can be, of each group.
+    """
+    native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
+    n_left_out = np.zeros(n_groups, np.int64)
+
+    def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
+        for chunk in chunks:
+            values = to_host(checked(chunk.values, dtype)).astype(native, copy=False)
+            codes = np.require(to_host(codes_of(to_host(chunk.labels))), np.int32).reshape(-1)
+            if chunk.keeps is not None:
+                keeps = to_host(chunk.keeps).reshape(-1)
+                left_out = codes[~keeps & (codes >= 0)]
+                n_left_out[:] += np.bincount(left_out, minlength=n_groups)
+                codes = np.where(keeps, codes, np.int32(-1))
+            yield values.view(word).reshape(-1), codes
+
+    kernel = backend_for(n_left_out).groups.value_counts
+    table = kernel(parts(), n_groups, 1 << 8 * dtype.itemsize)
+    return LaneValueCounts.of_words(table, dtype, n_left_out)
 
 
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:

@@ -6,7 +6,7 @@ the functions do is said in `kernels.reference`, to which the others are held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -233,6 +233,10 @@ class Groups(Protocol):
     def elements(
         self, parts: Sequence[tuple[Values, Values]], n_groups: int, ranks: RanksOfLanes
     ) -> Lanes: ...
+
+    def value_counts(
+        self, parts: Iterable[tuple[Values, Values]], n_groups: int, n_words: int
+    ) -> IntArray: ...
 
     def places_in_groups(self, codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]: ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
-from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.moments import DIGIT, SQUARE_POINT, TOTAL_POINT, Moments
 
 MOST_BYTES = 2
@@ -65,7 +65,7 @@ class ValueCounts(Arrays):
         kind = selection_dtype(dtype)
         ordered = np.zeros(most_values(kind), np.int64)
         # Zeros of both signs have one place.
-        np.add.at(ordered, _places(values[~is_missing].astype(kind)), counts[~is_missing])
+        np.add.at(ordered, places_of_values(values[~is_missing].astype(kind)), counts[~is_missing])
         return cls._of_places(ordered, kind, int(counts[is_missing].sum()))
 
     @classmethod
@@ -76,7 +76,7 @@ class ValueCounts(Arrays):
         kind = parts[0].values.dtype
         counts = np.zeros(most_values(kind), np.int64)
         for part in parts:  # whose own values are distinct
-            counts[_places(part.values)] += part.counts
+            counts[places_of_values(part.values)] += part.counts
         n_missing, n_left_out = (
             sum(getattr(part, name) for part in parts) for name in ("n_missing", "n_left_out")
         )
@@ -88,11 +88,7 @@ class ValueCounts(Arrays):
     ) -> Self:
         """By the counts of all values that there are, in their order."""
         places = np.flatnonzero(counts)
-        if kind.kind == "f":
-            values = from_keys(places.astype(np.uint64), np.dtype(np.float16))
-        else:
-            values = (places + np.iinfo(kind).min).astype(kind)
-        return cls(values, counts[places], n_missing, n_left_out=n_left_out)
+        return cls(every_value(kind)[places], counts[places], n_missing, n_left_out=n_left_out)
 
     @property
     def n_valid(self) -> int:
@@ -150,52 +146,19 @@ class ValueCounts(Arrays):
         )
 
 
-def _places(values: NDArray[Any]) -> IntArray:
+@cache
+def every_value(kind: np.dtype[Any]) -> NDArray[Any]:
+    """All values that there are of a `selection_dtype`, ascending; of floats those of float16, and
+    NaN at both ends."""
+    places = np.arange(most_values(kind))
+    if kind.kind == "f":
+        return from_keys(places.astype(np.uint64), np.dtype(np.float16))
+    return np.asarray((places + np.iinfo(kind).min).astype(kind))
+
+
+def places_of_values(values: NDArray[Any]) -> IntArray:
     """Where values are among all that there are, ascending: those of a `selection_dtype`, of which
     floats are float16."""
     if values.dtype.kind == "f":
         return to_keys(values.astype(np.float16)).astype(np.int64)
     return values.astype(np.int64) - np.iinfo(values.dtype).min
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LaneValueCounts:
-    """The counts of the values of every lane, of some chunks.
-
-    Parameters
-    ----------
-    lanes : tuple of ValueCounts
-    """
-
-    lanes: tuple[ValueCounts, ...]
-
-    def __sizeof__(self) -> int:
-        return 64 + sum(lane.__sizeof__() for lane in self.lanes)
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """The counts of all parts together."""
-        lanes = zip(*(part.lanes for part in parts), strict=True)
-        return cls(tuple(ValueCounts.merge(lane) for lane in lanes))
-
-    def found(self, ranks: RanksOfLanes) -> Lanes:
-        """The elements of some ranks in every lane."""
-        n_valid = np.array([lane.n_valid for lane in self.lanes], np.int64)
-        n_missing = np.array([lane.n_missing for lane in self.lanes], np.int64)
-        lower, upper = ranks_of_each(n_valid, ranks)
-        return Lanes(self._elements(lower), self._elements(upper), n_valid, n_missing)
-
-    def _elements(self, ranks: IntArray) -> NDArray[Any]:
-        values = [lane.values for lane in self.lanes]
-        kind = values[0].dtype if values else np.dtype(np.uint8)
-        found = np.zeros(ranks.shape, kind)
-        for lane, own, counts in zip(found, ranks, self.lanes, strict=True):
-            if len(counts.values):
-                lane[:] = counts.elements_at(own)
-        return found
-
-
-def lanes_found(counts: LaneValueCounts, brackets: None, *, ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane; there are no brackets."""
-    del brackets
-    return counts.found(ranks)

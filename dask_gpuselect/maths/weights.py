@@ -32,6 +32,7 @@ from dask_gpuselect.maths.moments import (
     SQUARE_DIGITS,
     TOTAL_DIGITS,
     TOTAL_POINT,
+    Moments,
     integer,
 )
 
@@ -151,6 +152,12 @@ class WeightedBrackets(Brackets):
 
     tells_more: ClassVar[bool] = True
 
+    @classmethod
+    def without_cells(cls, values: NDArray[Any], *others: Any) -> Self:
+        """Those with these ends between which nothing is wanted; and with other fields."""
+        nothing = np.zeros(len(values) + 1, np.bool_)
+        return cls(values, nothing, nothing, *others)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedTally(Tally):
@@ -262,6 +269,15 @@ def exact_squares(values: NDArray[Any], weights: NDArray[Any]) -> int:
         for shift, term in ((0, low * low), (DIGIT + 1, low * high), (2 * DIGIT, high * high)):
             add_products(table, lane, Halves.positive(term, 2 * number.begin + shift), weight)
     return integer(table[0])
+
+
+def moments_of_values(values: NDArray[Any], tally: WeightedTally) -> Moments:
+    """The exact sums of all elements, by a tally at all values that there are: integers."""
+    weights = (tally.weight_upto - tally.weight_below).tolist()
+    pairs = list(zip(values.tolist(), weights, strict=True))
+    total = sum(value * weight for value, weight in pairs)
+    square = sum(value * value * weight for value, weight in pairs)
+    return Moments(tally.weight, 0, 0, total << POINT, square << 2 * POINT)
 
 
 def _integers(table: IntArray) -> ExactSums:

@@ -544,7 +544,7 @@ def explain(
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
           one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
           two bytes, whose values are all counted. Along an axis: "lanes", each chunk has whole
-          lanes; "counts" again, of few long lanes; "column", one task takes all chunks of an output
+          lanes; "counts" again, of few long lanes, and of few groups of all elements; "column", one task takes all chunks of an output
           chunk, or slabs of them: a load for each slab; "passes", it takes a part of them at a
           time.
         - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" falls back to

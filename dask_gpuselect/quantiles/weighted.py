@@ -28,6 +28,7 @@ from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
+    WeightedBrackets,
     WeightedCuts,
     WeightedTally,
 )
@@ -159,6 +160,11 @@ class WeightedQuantiles(Question):
         if self.method == "linear":
             return find_window_brackets(cuts, self.q)
         return find_share_brackets(cuts, self.q, with_next=self._averages)
+
+    def brackets_at(self, values: NDArray[Any]) -> Brackets:
+        if self.method != "linear":
+            return super().brackets_at(values)
+        return WeightedBrackets.without_cells(values)
 
     def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         assert isinstance(tally, WeightedTally)

@@ -18,13 +18,14 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
-from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.questions import Block, LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
 from dask_gpuselect.maths.seen import most_kept
@@ -169,6 +170,7 @@ class LaneDeviationQuestion(LaneQuestion):
     by_order: ClassVar[bool] = False
     has_steps: ClassVar[bool] = False
     composes_groups: ClassVar[bool] = True
+    takes_value_counts: ClassVar[bool] = True
 
     @property
     def order(self) -> Quantiles:
@@ -190,6 +192,19 @@ class LaneDeviationQuestion(LaneQuestion):
         distances = [kernels.deviations(chunk, centre, question.dtype) for chunk in chunks]
         found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
         return _finished(found, median, question)
+
+    def counted(
+        self, counts: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
+        """The median of the distances from the medians, of all values that occur."""
+        question = self.of_all
+        median = question.median.lane_answer(counts.found(question.median.lane_ranks))
+        (centres,) = np.ma.getdata(median)
+        distances = counts.mapped(
+            lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
+        )
+        found = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
+        return shape.restore(_finished(found, median, question), block)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
         """The median of the distances from the medians, each in as many loads as it takes."""

@@ -39,13 +39,13 @@ from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.graphs import split_every as parts_merged
-from dask_gpuselect.engine.loads import two_loads
-from dask_gpuselect.engine.reports import Proven, merge_tallies
+from dask_gpuselect.engine.loads import brackets_and_tallies
+from dask_gpuselect.engine.reports import merge_tallies
 from dask_gpuselect.engine.source import DaskArray, extended, is_in_memory, private_copy
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.reference.ordering import Dealt
-from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Tally
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
@@ -141,21 +141,21 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
 
 
 def _table_of(x: DaskArray, plan: SortPlan) -> DaskArray:
-    """One task: where all chunks are cut, by two loads."""
+    """One task: where all chunks are cut, by two loads, or one that counts all values."""
     label, wanted = plan.label, plan.wanted
-    bracket, tally = two_loads(x, wanted, label)
+    brackets, tally = brackets_and_tallies(x, wanted, label)
     splitters = reduced(
         tally,
         f"{label}-candidates-merge",
         merge_tallies,
         _find_splitters,
         f"{label}-splitters-{tokenize(tally.name, wanted)}",
-        proven=TaskRef((bracket.name,)),
+        brackets=TaskRef((brackets.name,)),
         wanted=wanted,
         meta=x._meta,
     )
     name = f"{label}-edges-{tokenize(splitters.name)}"
-    edges = each_chunk(_edges, name, [tally], [bracket, splitters])
+    edges = each_chunk(_edges, name, [tally], [brackets, splitters])
     return reduced(
         edges,
         f"{label}-edges-merge",
@@ -167,13 +167,13 @@ def _table_of(x: DaskArray, plan: SortPlan) -> DaskArray:
 
 
 def _find_splitters(
-    parts: list[Tally], proven: Proven, wanted: SortedChunks, meta: Any
+    parts: list[Tally], brackets: Brackets, wanted: SortedChunks, meta: Any
 ) -> Splitters:
-    return wanted.splitters(proven.brackets, kernels.merged(parts, meta))
+    return wanted.splitters(brackets, kernels.merged(parts, meta))
 
 
-def _edges(tally: Tally, proven: Proven, splitters: Splitters) -> Edges:
-    return Edges.of_chunk(proven.brackets, tally, splitters)
+def _edges(tally: Tally, brackets: Brackets, splitters: Splitters) -> Edges:
+    return Edges.of_chunk(brackets, tally, splitters)
 
 
 def _make_table(parts: list[Edges], splitters: Splitters) -> Table:
@@ -240,7 +240,7 @@ def _in_pieces(
     if len(keys) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
         return found
     raise ChunksChangedError(
-        f"{name} held other elements on the third load than on the second. {ADVICE}"
+        f"{name} held other elements on the last load than on the one before. {ADVICE}"
     )
 
 

@@ -13,11 +13,13 @@ import pytest
 
 from dask_gpuselect import describe_boxplot, explain, median, nanquantile, order_statistic, quantile
 from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.distribution import EmpiricalDistribution, ecdf
 from dask_gpuselect.engine.counting import answer_by_counts
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.robust import iqr, mad
 from tests.backends import Backend
+from tests.data import uniform
 from tests.sources import Source
 
 SHAPE, CHUNKS = (60, 500), (7, 180)
@@ -30,12 +32,16 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "box of quantiles": lambda x: describe_boxplot(x, whis=(5, 95)),
     "mad": mad,
     "iqr": iqr,
+    "ecdf": lambda x: ecdf(x, 33),
+    "counts at values": lambda x: ecdf(x, [1, 7, 33]),
 }
 
 
 def numbers(answer: Any) -> list[float]:
     """All numbers of an answer."""
     answer = answer.get() if hasattr(answer, "get") and hasattr(answer, "device") else answer
+    if isinstance(answer, EmpiricalDistribution):
+        return [float(number) for each in vars(answer).values() for number in np.ravel(each)]
     columns = answer.to_dict().values() if hasattr(answer, "to_dict") else [answer]
     flat = (np.hstack(each) if each.dtype == object else each for each in map(np.asarray, columns))
     return [float(number) for column in flat for number in np.ravel(column) if number is not None]
@@ -127,20 +133,34 @@ LANES: dict[str, Callable[[Any], Any]] = {
     "median": lambda x: median(x, axis=0),
     "quantiles": lambda x: quantile(x, [0.02, 0.98], axis=0, method="lower", keepdims=True),
     "box": lambda x: describe_boxplot(x, axis=0),
+    "mad": lambda x: mad(x, axis=0),
 }
 
 
 @pytest.mark.parametrize("name", LANES)
 @pytest.mark.parametrize("dtype", ["u1", "i1"])
 def test_long_lanes_take_one_load_of_a_chunk_at_a_time(name: str, dtype: str) -> None:
-    """Then a box takes one more, for its ends."""
     ask, source = LANES[name], Source((60_000, 5), dtype)
     x, values = source.lazy((12_500, 3)), source.values((slice(None),) * 2)
     (found,) = dask.compute(ask(x), scheduler="sync")
-    assert set(source.counts.values()) == {2 if name == "box" else 1}
+    assert set(source.counts.values()) == {1}
     np.testing.assert_array_equal(numbers(found), numbers(ask(values)))
     plan = explain(x, axis=0)
     assert (plan.name, plan.loads, plan.task_bytes) == ("counts", 1, 12_500 * 3)
+
+
+def test_boxes_and_deviations_of_long_lanes_with_masks() -> None:
+    source, keeps = Source((60_000, 5), "u1"), uniform(300_000).reshape(60_000, 5) < 0.2
+    keeps[:, 4] = False
+    keeps[7, 4] = True
+    x, values = source.lazy((12_500, 3)), source.whole()
+    for ask in (mad, describe_boxplot):
+        source.counts.clear()
+        where = da.from_array(keeps, chunks=(20_000, 5))
+        (found,) = dask.compute(ask(x, axis=0, where=where, nodata=3), scheduler="sync")
+        assert set(source.counts.values()) == {1}
+        wanted = ask(values, axis=0, where=keeps, nodata=3)
+        np.testing.assert_array_equal(numbers(found), numbers(wanted))
 
 
 def test_long_lanes_with_masks_and_nan() -> None:

@@ -469,9 +469,12 @@ def test_loads_through_groups() -> None:
 
 
 @pytest.mark.parametrize("name", SORTS)
-def test_loads(backend: Backend, name: str) -> None:
+@pytest.mark.parametrize("dtype", ["f8", "u1", "i2", "f2"])
+def test_loads(backend: Backend, name: str, dtype: str) -> None:
+    """Of elements of one and two bytes one less: all values are counted."""
     ask, of_key, of_value = SORTS[name]
-    key, value = Source((1000,)), Source((1000,), "i8")
+    of_key -= dtype != "f8"
+    key, value = Source((1000,), dtype), Source((1000,), "i8")
     x, y = (backend.mapped(source.lazy(90)) for source in (key, value))
     asked = ask(x, y)
     assert not key.loads
@@ -480,6 +483,29 @@ def test_loads(backend: Backend, name: str) -> None:
     assert set(key.loads.values()) == {of_key}
     assert set(value.loads.values()) == ({of_value} if of_value else set())
     assert len(key.loads) == 12
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2"])
+def test_elements_that_are_counted(backend: Backend, dtype: str) -> None:
+    """As of elements of more bytes; ties with splitters by their places."""
+    values = (normal(3000) * 40).clip(-120, 120)
+    values = values > 0 if dtype == "?" else abs(values) if dtype[0] == "u" else values
+    values = values.astype(dtype)
+    if dtype == "f2":
+        values[::7], values[3::50], values[5::90] = np.nan, -0.0, np.inf
+    for sizes in (3000, 170, ((0, 1, 0, 2900, 99),)):
+        x = backend.lazy(values, sizes)
+        for chunks in (None, 1, 700) if sizes == 170 else (None, 700):
+            found = dask.compute(sort(x, chunks=chunks), argsort(x, chunks=chunks))
+            ordered, order = map(backend.to_numpy, found)
+            assert ordered.dtype == values.dtype
+            np.testing.assert_array_equal(ordered, np.sort(values.astype("f4")).astype(dtype))
+            np.testing.assert_array_equal(order, np.argsort(values.astype("f4"), kind="stable"))
+    x = backend.lazy(values, 170)
+    some = sort(x[x == x])
+    np.testing.assert_array_equal(
+        backend.to_numpy(some.compute()), np.sort(values[values == values].astype("f4"))
+    )
 
 
 def test_what_key_and_value_share_is_read_once_in_the_third_load() -> None:

@@ -7,7 +7,7 @@ element with 18 groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ __all__ = [
     "places_in_groups",
     "sorted_in_groups",
     "tally",
+    "value_counts",
     "window_lanes",
 ]
 
@@ -77,6 +78,15 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     """See `reference.groups.elements`."""
     return elements_of_sorted(*in_groups(parts, n_groups), ranks)
+
+
+def value_counts(parts: Iterable[Part], n_groups: int, n_words: int) -> IntArray:
+    """See `reference.groups.value_counts`."""
+    table = np.zeros((n_groups, n_words), np.int64)
+    for part in parts:
+        words, codes = _ready(part)
+        _compiled(_count_words, words.dtype)(words, codes, table)
+    return table
 
 
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
@@ -144,6 +154,14 @@ def _deal(values: Any, codes: Any, at: Any, ordered: Any) -> None:
         if code >= 0 and not is_missing(values[k]):
             ordered[at[code]] = values[k]
             at[code] += 1
+
+
+def _count_words(words: Any, codes: Any, table: Any) -> None:
+    """How often each word occurs in each group."""
+    for k in range(words.size):
+        code = codes[k]
+        if code >= 0:
+            table[code, words[k]] += 1
 
 
 def _sort_short(ordered: Any, stops: Any, some: Any) -> None:
@@ -272,6 +290,7 @@ def _compiled(values: types.Array, out: types.Array) -> Types:
     of_cells = types.Array(types.int32, 1, "C")
     return {
         _count: (values, codes, taken, taken),
+        _count_words: (values, codes, pairs),
         _deal: (values, codes, taken, out),
         _sort_short: (out, given, out),
         _cut: (values, given, given, taken, taken, taken, taken),

@@ -23,6 +23,7 @@ from dask_gpuselect.kernels.reference.groups import (
     places_in_groups,
     places_of_ranks,
     sorted_in_groups,
+    value_counts,
     window_lanes,
 )
 from dask_gpuselect.maths.cuts import IntArray
@@ -38,7 +39,15 @@ from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 
-__all__ = ["cuts", "elements", "places_in_groups", "sorted_in_groups", "tally", "window_lanes"]
+__all__ = [
+    "cuts",
+    "elements",
+    "places_in_groups",
+    "sorted_in_groups",
+    "tally",
+    "value_counts",
+    "window_lanes",
+]
 
 Parts = Sequence[tuple[Array, Array]]
 

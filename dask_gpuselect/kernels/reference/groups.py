@@ -6,7 +6,7 @@ their codes: those of chunks, as `Selection.elements_of` gives them. All reports
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,18 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     """The elements of some ranks in every group of all chunks, as of so many lanes."""
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     return elements_of_sorted(ordered, n_valid, n_missing, ranks)
+
+
+def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) -> IntArray:
+    """How often each word occurs in every group, shape ``(n_groups, n_words)``: the elements of the
+    parts are words of so many values."""
+    table = np.zeros(n_groups * n_words, np.int64)
+    for part in parts:
+        words, codes = map(to_host, part)
+        is_some = codes >= 0
+        places = codes[is_some].astype(np.int64) * n_words + words[is_some]
+        np.add.at(table, places, 1)
+    return table.reshape(n_groups, n_words)
 
 
 def elements_of_sorted(

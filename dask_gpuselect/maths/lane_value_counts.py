@@ -1,0 +1,272 @@
+"""How often each value occurs in every lane, or in every group, of data that have few values.
+
+Plain NumPy on the host; see `value_counts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.group_cuts import packed
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
+from dask_gpuselect.maths.lane_moments import Digits, Halves, LaneMoments, add_products
+from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS
+from dask_gpuselect.maths.value_counts import (
+    ValueCounts,
+    every_value,
+    most_values,
+    places_of_values,
+)
+
+AT_ONCE = 1 << 16  # values whose digits are looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class LaneValueCounts(Arrays):
+    """The valid elements of many lanes, of some chunks, by their values.
+
+    Parameters
+    ----------
+    sizes : ndarray of unsigned integers, shape (n_lanes,)
+        How many values occur in each lane.
+    values : ndarray, shape (P,)
+        Those that occur, lane by lane; ascending and distinct within a lane. No NaN.
+    counts : ndarray of unsigned integers, shape (P,)
+        How often each of them does.
+    n_missing, n_left_out : ndarray of unsigned integers, shape (n_lanes,)
+        Number of NaN, and of elements that take no part.
+
+    Notes
+    -----
+    Unsigned integers have as few bytes as hold them: there may be as many values as elements.
+    """
+
+    sizes: NDArray[Any]
+    values: NDArray[Any]
+    counts: NDArray[Any]
+    n_missing: NDArray[Any]
+    n_left_out: NDArray[Any]
+
+    @classmethod
+    def of_words(cls, table: IntArray, dtype: np.dtype[Any], n_left_out: IntArray) -> Self:
+        """By how often each word of bits occurs in every lane, shape ``(n_lanes, n_words)``, of
+        elements of a countable dtype."""
+        words, missing = _words_in_order(dtype.newbyteorder("="))
+        n_missing = np.asarray(table[:, missing].sum(axis=1))
+        if dtype.kind == "f":
+            table[:, 0] += table[:, MINUS_ZERO]  # zeros of both signs have one place
+        values = words.view(dtype.newbyteorder("=")) if dtype.kind != "b" else words
+        ordered = table[:, words] if dtype.kind in "if" else table
+        return cls._of_table(ordered, values.astype(selection_dtype(dtype)), n_missing, n_left_out)
+
+    @classmethod
+    def of_lanes(cls, lanes: Sequence[ValueCounts], dtype: np.dtype[Any]) -> Self:
+        """Those of lanes that are counted one by one, of elements of that dtype."""
+        none = np.empty(0, selection_dtype(dtype))
+        of_each = ([getattr(lane, name) for lane in lanes] for name in ("n_missing", "n_left_out"))
+        return cls(
+            packed(np.array([len(lane.values) for lane in lanes], np.int64)),
+            np.concatenate([none, *(lane.values for lane in lanes)]),
+            packed(np.concatenate([np.empty(0, np.int64), *(lane.counts for lane in lanes)])),
+            *(packed(np.array(each, np.int64)) for each in of_each),
+        )
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """The counts of all parts together."""
+        if len(parts) == 1:
+            return parts[0]
+        kind, n_lanes = parts[0].values.dtype, parts[0].n_lanes
+        table = np.zeros(n_lanes * most_values(kind), np.int64)
+        for part in parts:  # whose own values are distinct in each lane
+            places = part._lanes * most_values(kind) + places_of_values(part.values)
+            table[places] += part.counts.astype(np.int64)
+        n_missing, n_left_out = (
+            np.asarray(np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64))
+            for name in ("n_missing", "n_left_out")
+        )
+        ordered = table.reshape(n_lanes, most_values(kind))
+        return cls._of_table(ordered, every_value(kind), n_missing, n_left_out)
+
+    @classmethod
+    def _of_table(
+        cls, ordered: IntArray, values: NDArray[Any], n_missing: IntArray, n_left_out: IntArray
+    ) -> Self:
+        """By the counts of some values, ascending, in every lane."""
+        n_lanes, n_values = ordered.shape
+        flat = ordered.reshape(-1)
+        places = np.flatnonzero(flat)
+        sizes = np.count_nonzero(ordered, axis=1) if n_lanes else np.empty(0, np.int64)
+        some = values[places % max(n_values, 1)]
+        return cls(packed(sizes), some, packed(flat[places]), packed(n_missing), packed(n_left_out))
+
+    def spread(self, places: IntArray, n_lanes: int) -> Self:
+        """The same as some of `n_lanes`, which are at these ascending places."""
+        columns = {}
+        for name in ("sizes", "n_missing", "n_left_out"):
+            own = getattr(self, name)
+            columns[name] = np.zeros(n_lanes, own.dtype)
+            columns[name][places] = own
+        return replace(self, **columns)
+
+    @property
+    def n_lanes(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def n_valid(self) -> IntArray:
+        """How many elements each lane has."""
+        upto = np.append(np.int64(0), self._upto)
+        return np.asarray(upto[self._stops] - upto[self._stops - self.sizes])
+
+    @cached_property
+    def _stops(self) -> IntArray:
+        """Where the values of each lane end."""
+        return np.cumsum(self.sizes, dtype=np.int64)
+
+    @cached_property
+    def _upto(self) -> IntArray:
+        """How many elements there are up to each value, in this lane and in those before."""
+        return np.cumsum(self.counts, dtype=np.int64)
+
+    @property
+    def _lanes(self) -> IntArray:
+        """The lane of each value."""
+        return np.repeat(np.arange(self.n_lanes), self.sizes)
+
+    def found(self, ranks: RanksOfLanes) -> Lanes:
+        """The elements of some ranks in every lane."""
+        n_valid = self.n_valid
+        before = (np.cumsum(n_valid) - n_valid)[:, None]
+        pair = ranks_of_each(n_valid, ranks)
+        values = self.values if len(self.values) else np.zeros(1, self.values.dtype)
+        lower, upper = (
+            values[np.minimum(np.searchsorted(self._upto, before + rank, "right"), len(values) - 1)]
+            for rank in pair
+        )
+        return Lanes(lower, upper, n_valid, self.n_missing.astype(np.int64))
+
+    def mapped(self, function: Callable[[NDArray[Any], IntArray], NDArray[Any]]) -> Self:
+        """The counts of ``function(values, lanes)`` of the elements: equal ones may be several
+        values."""
+        lanes = self._lanes
+        values = function(self.values, lanes)
+        order = np.lexsort((values, lanes))
+        return replace(self, values=values[order], counts=self.counts[order])
+
+    def ends(self, bounds: Bounds, most: int) -> LaneEnds:
+        """What is beyond the bounds of every lane, with so many elements of each side."""
+        values, lanes = self.values, self._lanes
+        wide = values.astype(np.float64)
+        low, high = bounds.low[lanes], bounds.high[lanes]
+        least, largest = _extremes(values.dtype)
+        first, last = self._stops - self.sizes, self._stops - 1
+        some = np.flatnonzero(self.sizes)
+
+        def nearest(inside: NDArray[np.bool_], other: Any, find: Any) -> NDArray[Any]:
+            found = np.full(self.n_lanes, other, values.dtype)
+            if len(some):
+                found[some] = find.reduceat(np.where(inside, values, other), first[some])
+            return found
+
+        def at(places: IntArray, other: Any) -> NDArray[Any]:
+            found = np.full(self.n_lanes, other, values.dtype)
+            found[some] = values[places[some]]
+            return found
+
+        beyond_low, beyond_high = (
+            self._outermost(beyond, most, is_high=is_high)
+            for beyond, is_high in ((wide < low, False), (wide > high, True))
+        )
+        return LaneEnds(
+            self.n_valid,
+            self.n_missing.astype(np.int64),
+            self.n_left_out.astype(np.int64),
+            at(first, largest),
+            at(last, least),
+            nearest(wide >= low, largest, np.minimum),
+            nearest(wide <= high, least, np.maximum),
+            beyond_low,
+            beyond_high,
+            self._moments(wide, lanes),
+        )
+
+    def _outermost(self, beyond: NDArray[np.bool_], most: int, *, is_high: bool) -> Outermost:
+        """The most extreme elements of some values, which are at one end of each lane."""
+        lanes = self._lanes
+        counts = np.where(beyond, self.counts.astype(np.int64), 0)
+        n = _sums_of_lanes(counts, lanes, self.n_lanes)
+        order = np.arange(len(counts))[::-1] if is_high else np.arange(len(counts))
+        ordered = counts[order]
+        upto = np.cumsum(ordered)
+        # Within a lane, which are one behind the other in either order.
+        own = n[::-1] if is_high else n
+        start = (np.cumsum(own) - own)[::-1] if is_high else np.cumsum(own) - own
+        inside = upto - ordered - start[lanes[order]]
+        taken = np.clip(most - inside, 0, ordered)
+        kept = np.minimum(n, most)
+        values, of_lane = self.values[order], lanes[order]
+        if is_high:  # lanes ascend again, each with its largest first
+            again = np.argsort(of_lane, kind="stable")
+            values, taken = values[again], taken[again]
+        return Outermost(n, kept, np.repeat(values, taken))
+
+    def _moments(self, wide: NDArray[np.float64], lanes: IntArray) -> LaneMoments:
+        """The exact sums of every lane."""
+        counts = self.counts.astype(np.int64)
+        is_finite = np.isfinite(wide)
+        n, n_high, n_low = (
+            _sums_of_lanes(np.where(some, counts, 0), lanes, self.n_lanes)
+            for some in (is_finite, wide == np.inf, wide == -np.inf)
+        )
+        total, square = (
+            np.zeros((self.n_lanes, n_digits), np.int64)
+            for n_digits in (TOTAL_DIGITS, SQUARE_DIGITS)
+        )
+        finite = np.flatnonzero(is_finite)
+        for begin in range(0, len(finite), AT_ONCE):
+            some = finite[begin : begin + AT_ONCE]
+            numbers, times = wide[some], counts[some]
+            whole = Halves.positive(times.astype(np.uint64), np.zeros_like(times))
+            add_products(total, lanes[some], Halves.of(numbers), whole)
+            # float64 has all bits of a square of two bytes.
+            add_products(square, lanes[some], Halves.of(numbers * numbers), Halves.of(times))
+        return LaneMoments(n, n_high, n_low, Digits.trimmed(0, total), Digits.trimmed(0, square))
+
+
+MINUS_ZERO = 1 << 15  # the word of float16
+
+
+@cache
+def _words_in_order(dtype: np.dtype[Any]) -> tuple[NDArray[Any], IntArray]:
+    """The words of a countable dtype in the order of its values, and those that are NaN."""
+    words = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
+    if dtype.kind in "ub":
+        return words, np.empty(0, np.int64)
+    values = words.view(dtype)
+    order = np.argsort(values.astype(selection_dtype(dtype)), kind="stable")
+    is_missing = values[order] != values[order]
+    is_other = is_missing | (order == MINUS_ZERO) if dtype.kind == "f" else is_missing
+    return words[order[~is_other]], order[is_missing]
+
+
+def _extremes(kind: np.dtype[Any]) -> tuple[Any, Any]:
+    """The least and the largest number of a `selection_dtype`."""
+    if kind.kind == "f":
+        return -np.inf, np.inf
+    return np.iinfo(kind).min, np.iinfo(kind).max
+
+
+def _sums_of_lanes(counts: IntArray, lanes: IntArray, n_lanes: int) -> IntArray:
+    found = np.zeros(n_lanes, np.int64)
+    np.add.at(found, lanes, counts)
+    return found
