@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, counts_of_sorted, ranks_of_each
-from dask_gpuselect.maths.ranks import Method, ranks
-
-# So many elements more than the ranks among all elements ask for: see `TailSizes.of_quantiles`.
-MARGIN = 2
 
 MOST = 1 << 49
-"""Elements of a lane, whose positions are known to a quarter."""
+"""Elements of a lane, of which positions are rounded by less than a quarter."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +38,21 @@ class TailSizes:
     high: int
 
     @classmethod
-    def of_quantiles(cls, n: int, q: Sequence[float], method: Method) -> TailSizes:
-        """Those that have the elements of some quantiles, however many of the `n` are missing.
+    def of_quantiles(cls, n: int, q: Sequence[float]) -> TailSizes:
+        """Those that have the elements of some quantiles by any method, however many of the `n` are
+        missing.
 
-        Every method has a position that is ``p(n) = q n + c``, and asks for elements of ranks from
-        above ``p(n) - 1`` up to ``p(n) + 1``. Of fewer elements, ``m``, the position is nearer to
-        the first one, ``p(m) <= p(n)``, and nearer to the last one, ``m - p(m) <= n - p(n)``. So
-        ranks among them are at most 2 farther from either end than those among all, with rounding
-        of positions by less than a half.
+        Of ``m`` elements, every method's position is from ``q m - 3 / 2`` to ``q m``, and the ranks
+        that it asks for are above the position less 1, and up to the position and 1. So there are
+        at most ``q m + 2`` elements up to the upper one, and fewer than ``(1 - q) m + 5 / 2`` from
+        the lower one on. Neither is more for a smaller ``m``. Positions are rounded by less than a
+        quarter.
         """
-        if not n or not len(q):
-            return cls(n, 0, 0)
-        wanted = ranks(n, np.asarray(q), method)
-        low, high = wanted.upper + 1 + MARGIN, n - wanted.lower + MARGIN
+        shares = np.asarray(q, np.float64)
+        low, high = np.floor(n * shares + 2.5), np.floor(n * (1 - shares) + 3)
         is_low = low <= high
         found = [int(of[some].max(initial=0)) for of, some in ((low, is_low), (high, ~is_low))]
-        if n > MOST or sum(found) >= n:
-            return cls(n, n, 0)
-        return cls(n, *found)
+        return cls(n, *found) if n <= MOST and sum(found) < n else cls(n, n, 0)
 
     def width(self, n: int) -> int:
         """How many of `n` elements are kept."""

@@ -167,7 +167,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     def tails(self, n: int) -> Tails | None:
         if not self.q or self.further is not None:
             return None
-        return Tails.of_sizes(TailSizes.of_quantiles(n, self.q, self._method), self.order)
+        return Tails.of_sizes(TailSizes.of_quantiles(n, self.q), self.order)
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
