@@ -58,6 +58,8 @@ class Columns:
         First and last chunk, exclusive, of each part of a column.
     is_copy : bool
         Whether `x` is made of a `first_load` already, so that this takes no copy of it.
+    about : object
+        What reports depend on beside chunks and arguments. Deterministically tokenizable.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Columns:
         parts: Sequence[tuple[int, int]],
         *,
         is_copy: bool = False,
+        about: Any = None,
     ) -> None:
         self.x, self.axes, self.parts, self.is_copy = x, axes, parts, is_copy
+        self.about = about
         self.graph = Graph({}, {})
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
@@ -85,7 +89,7 @@ class Columns:
         load of the source, which waits for all brackets."""
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
-        token = tokenize(source.name, self.axes, self.parts, above, arguments)
+        token = tokenize(source.name, self.axes, self.parts, self.about, above, arguments)
         name = f"{name}-{token}"
         tasks, keys = {}, {}
         measure = partial(_measure_seen, measure=measure)

@@ -289,6 +289,10 @@ class GroupedLanes(LaneQuestion):
         return self.of_group.n_brackets
 
     @property
+    def windows(self) -> tuple[IntArray, ...] | None:
+        return self.grouping.windows
+
+    @property
     def lanes_of_each(self) -> int:
         return max(self.grouping.number, 1)
 

@@ -248,11 +248,11 @@ def _by_tails(
     seen: bool,
 ) -> DaskArray:
     """One load of parts of each column: of each the tails of lanes are kept, and put together."""
-    columns = Columns(x, shape.axes, plan.parts, is_copy=True)
+    columns = Columns(x, shape.axes, plan.parts, is_copy=True, about=question)
     tails = question.tails(sum(lane_sizes(x, shape.axes)))
     assert tails is not None  # as when it was planned
     token = tokenize(x.name, question, plan, shape)
-    reports = columns.report(tails.measure, f"{label}-kept-{token}", plan.loads, None)
+    reports = columns.report(tails.measure, f"{label}-kept", plan.loads, None)
     reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
     answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
     found = columns.settle(answered, f"{label}-{token}", reports, None, shape.place, seen=seen)
@@ -289,7 +289,7 @@ def _in_passes(
 ) -> DaskArray:
     """Load by load: a report of each part, those of a column together, its brackets narrowed. Then
     a further load, if the question has one."""
-    columns = Columns(x, shape.axes, plan.parts)
+    columns = Columns(x, shape.axes, plan.parts, about=question.windows)
     token = tokenize(x.name, question, plan, shape)
     further = question.further
     # Without a pass before the last, every value is counted.

@@ -409,6 +409,12 @@ class LaneQuestion(ABC):
         return self.n_answers
 
     @property
+    def windows(self) -> tuple[IntArray, ...] | None:
+        """Where the elements of each group are, if that is no matter of labels, which chunks
+        have."""
+        return None
+
+    @property
     def lanes_of_each(self) -> int:
         """How many lanes passes make of one: its groups."""
         return 1

@@ -24,6 +24,7 @@ from dask_gpuselect import (
     quantile,
 )
 from dask_gpuselect.engine import plans
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.sizes import plan_passes
 from dask_gpuselect.robust import mad
 from tests.backends import Backend
@@ -362,6 +363,21 @@ def test_first_loads_are_shared() -> None:
         assert [(plan.name, plan.loads) for plan in plans] == [(name, 2)] * 2
         dask.compute(*lazy)
         assert set(source.loads.values()) == {loads}
+
+
+def test_windows_have_reports_of_their_own() -> None:
+    """Those of two sets of windows of one array, computed together: each of as many elements."""
+    source = Source((N, 12))
+    x, a = source.lazy((25, 12)), source.whole()
+    days = np.arange(N) % 50
+    near = [{k: np.flatnonzero(abs(days - 9 * k - s) < 5) for k in range(1, 5)} for s in (0, 3)]
+    with limited(12_000):
+        grouped = [groupby(x, windows, axis=0) for windows in near]
+        assert {each.explain(0.5).name for each in grouped} == {"passes"}
+        found = dask.compute(*(each.median() for each in grouped))
+    for windows, answer in zip(near, found, strict=True):
+        wanted = [np.median(a[places], axis=0) for places in windows.values()]
+        np.testing.assert_array_equal(answer, wanted)
 
 
 def test_it_composes() -> None:
