@@ -52,9 +52,11 @@ from dask_gpuselect.maths.sizes import (
     fit_one_place,
     pass_cost,
     pivot_count,
+    plan_merging,
     plan_narrowing,
     plan_one_pass,
     plan_passes,
+    waiting_reports,
 )
 from dask_gpuselect.maths.value_counts import is_countable, most_values
 
@@ -339,7 +341,8 @@ def _plan_tails(
     n_lanes: int,
     limit: int,
 ) -> LanePlan | None:
-    """The plan that keeps the tails of lanes, if those of two parts of a column fit the limit."""
+    """The plan that keeps the tails of lanes, if those of parts fit the limit while they wait to be
+    put together."""
     tails = question.tails(sum(chunks))
     if tails is None:
         return None
@@ -350,18 +353,18 @@ def _plan_tails(
     n_kept = min(tails.n_kept, question.lanes_of_each * question.elements_of_each(largest))
     of_lane = n_kept * selection_dtype(dtype).itemsize + question.lanes_of_each * TWO_COUNTS
     report = n_lanes * of_lane
-    merge_every = min(limit // report, len(parts))
-    if merge_every < 2:
+    merge_every = plan_merging(len(parts), limit // report)
+    if merge_every is None:
         return None
-    gathered = merge_every * report
+    waiting = waiting_reports(len(parts), merge_every)
     return LanePlan(
         "tails",
         1,
         largest * row_bytes,
-        gathered,
+        waiting * report,
         1,
         parts,
-        Passes((), merge_every, merge_every * of_lane),
+        Passes((), merge_every, waiting * of_lane),
         keeps_tails=True,
         shares=_shares(x, axes, row_bytes * sum(chunks) / len(chunks)),
     )

@@ -12,6 +12,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.lane_cuts import pick
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
+from dask_gpuselect.maths.sizes import plan_merging, waiting_reports
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails, tails_of_sorted
 
 EVERY_METHOD = [*METHODS.values(), MEDIAN]
@@ -58,6 +59,37 @@ def test_sizes() -> None:
     assert TailSizes.of_quantiles(101, (0.5, 0.51)) == TailSizes(101, 101, 0)
     assert TailSizes.of_quantiles(1 << 50, (0.5,)) == TailSizes(1 << 50, 1 << 50, 0)
     assert TailSizes.of_quantiles(0, (0.5,)) == TailSizes(0, 0, 0)
+
+
+@pytest.mark.parametrize("n_parts", [2, 3, 5, 40, 1000])
+def test_merging(n_parts: int) -> None:
+    """No more reports wait than there is room for: those that are taken in turn are counted."""
+    for most in (1, 2, 3, 7, 20, 1000):
+        every = plan_merging(n_parts, most)
+        if every is None:
+            assert waiting_reports(n_parts, 2) > most
+            continue
+        assert counted_waiting(n_parts, every) <= waiting_reports(n_parts, every) <= most
+
+
+def counted_waiting(n_parts: int, every: int) -> int:
+    """As each report comes, whatever can be merged is."""
+    sizes, most = [n_parts], 0
+    while sizes[-1] > every:
+        sizes.append(-(-sizes[-1] // every))
+    waiting, come = [0] * len(sizes), [0] * len(sizes)
+    for _ in range(n_parts):
+        level = 0
+        while True:
+            waiting[level] += 1
+            come[level] += 1
+            most = max(most, sum(waiting))
+            is_whole = waiting[level] == every or come[level] == sizes[level]
+            if level == len(sizes) - 1 or not is_whole:
+                break
+            waiting[level] = 0
+            level += 1
+    return most
 
 
 def _ranks(n: IntArray, q: tuple[float, ...]) -> tuple[IntArray, IntArray]:
