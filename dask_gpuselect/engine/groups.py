@@ -426,7 +426,9 @@ class GroupedLanes(LaneQuestion):
 
     def tails(self, n: int) -> Tails | None:
         del n
-        found = [self.of_group.tails(size) for size in self.grouping.sizes or ()]
+        sizes = self.grouping.sizes or ()
+        of_size = {size: self.of_group.tails(size) for size in set(sizes)}
+        found = [of_size[size] for size in sizes]
         each = [tails for tails in found if tails is not None]
         if not each or len(each) < len(found):
             return None
