@@ -350,8 +350,7 @@ def _plan_tails(
     row_bytes = n_lanes * element_bytes(x, dtype)
     parts = tuple(_parts(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
-    n_kept = min(tails.n_kept, question.lanes_of_each * question.elements_of_each(largest))
-    of_lane = n_kept * selection_dtype(dtype).itemsize + question.lanes_of_each * TWO_COUNTS
+    of_lane = tails.n_kept * selection_dtype(dtype).itemsize + question.lanes_of_each * TWO_COUNTS
     report = n_lanes * of_lane
     merge_every = plan_merging(len(parts), limit // report)
     if merge_every is None:
