@@ -3,6 +3,7 @@ strategy. This is decided here, and nowhere else."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -166,6 +167,8 @@ def by_group(asking: Asking) -> Asking:
         packed, axes, codes = as_one_lane(packed), tuple(axis + 1 for axis in axes), codes[None]
     differs = any(n != 1 for axis, n in enumerate(codes.shape) if axis not in axes)
     grouping = replace(grouping, differs=differs)
+    sizes = grouping.sizes_in(math.prod(packed.shape[axis] for axis in axes))
+    grouping = replace(grouping, sizes=None if is_one_lane else sizes)
     return replace(asking, array=packed, axes=axes, grouping=grouping, is_one_lane=is_one_lane)
 
 

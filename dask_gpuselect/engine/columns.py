@@ -47,12 +47,32 @@ class Tasks:
 
 
 class Columns:
-    """A graph about the columns of chunks of `x`, growing by a layer with each call."""
+    """A graph about the columns of chunks of `x`, growing by a layer with each call.
+
+    Parameters
+    ----------
+    x : dask array
+    axes : tuple of int
+        Along which columns go.
+    parts : sequence of (int, int)
+        First and last chunk, exclusive, of each part of a column.
+    is_copy : bool
+        Whether `x` is made of a `first_load` already, so that this takes no copy of it.
+    about : object
+        What reports depend on beside chunks and arguments. Deterministically tokenizable.
+    """
 
     def __init__(
-        self, x: DaskArray, axes: tuple[int, ...], parts: Sequence[tuple[int, int]]
+        self,
+        x: DaskArray,
+        axes: tuple[int, ...],
+        parts: Sequence[tuple[int, int]],
+        *,
+        is_copy: bool = False,
+        about: Any = None,
     ) -> None:
-        self.x, self.axes, self.parts = x, axes, parts
+        self.x, self.axes, self.parts, self.is_copy = x, axes, parts, is_copy
+        self.about = about
         self.graph = Graph({}, {})
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
@@ -69,7 +89,7 @@ class Columns:
         load of the source, which waits for all brackets."""
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
-        token = tokenize(source.name, self.axes, self.parts, above, arguments)
+        token = tokenize(source.name, self.axes, self.parts, self.about, above, arguments)
         name = f"{name}-{token}"
         tasks, keys = {}, {}
         measure = partial(_measure_seen, measure=measure)
@@ -171,7 +191,7 @@ class Columns:
     def _source(self, load: int, brackets: Tasks | None) -> DaskArray:
         """The chunks of a load. They share nothing with those of another."""
         if brackets is None:
-            source = private_copy(self.x, f"load {load} of {self.x.name} along {self.axes}")
+            source = self.x if self.is_copy else first_load(self.x, self.axes)
         else:
             ready = f"{brackets.name}-ready"
             all_known = (TaskRef(key) for (key,) in brackets.keys.values())
@@ -193,6 +213,12 @@ class Columns:
 
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
+
+
+def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:
+    """The chunks of the first load of columns that are taken in parts. Questions about the same
+    array along the same axes share it."""
+    return private_copy(x, f"load 1 of {x.name} along {axes}")
 
 
 def _measure_seen(

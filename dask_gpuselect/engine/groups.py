@@ -18,7 +18,7 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Steps
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Steps, Tails
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.atoms import Atoms
@@ -59,6 +59,8 @@ class Grouping:
         Whether `codes` are numbers of groups that are not known before.
     most : float
         How many groups there can be, where they are not known before.
+    sizes : tuple of int, optional
+        How many elements of every lane each group has, where that is known before.
     """
 
     codes: Any
@@ -68,6 +70,7 @@ class Grouping:
     names: Any = None
     is_numbered: bool = False
     most: float = math.inf
+    sizes: tuple[int, ...] | None = None
 
     @property
     def is_lazy(self) -> bool:
@@ -115,6 +118,19 @@ class Grouping:
             and np.array_equal(labels, np.arange(n))
             and all(window[-1] < n for window in self.windows or () if len(window))
         )
+
+    def sizes_in(self, n: float) -> tuple[int, ...] | None:
+        """How many elements of a lane of `n` are in each group; None if that is not known before,
+        or differs between lanes."""
+        codes = self.codes
+        if self.is_lazy or self.differs or not isinstance(codes, np.ndarray) or not codes.size:
+            return None
+        if math.isnan(n) or n % codes.size:
+            return None
+        if self.windows is not None:
+            return tuple(map(len, self.windows))
+        counts = np.bincount(codes[codes >= 0], minlength=self.number)
+        return tuple(count * (int(n) // codes.size) for count in counts.tolist())
 
     def places(self, labels: IntArray) -> list[IntArray]:
         """For each group, where its elements are among elements that have these labels."""
@@ -281,6 +297,10 @@ class GroupedLanes(LaneQuestion):
         return self.of_group.n_brackets
 
     @property
+    def windows(self) -> tuple[IntArray, ...] | None:
+        return self.grouping.windows
+
+    @property
     def lanes_of_each(self) -> int:
         return max(self.grouping.number, 1)
 
@@ -412,6 +432,33 @@ class GroupedLanes(LaneQuestion):
             partial(_found, steps.found),
         )
 
+    def tails(self, n: int) -> Tails | None:
+        del n
+        sizes = self.grouping.sizes or ()
+        of_size = {size: self.of_group.tails(size) for size in set(sizes)}
+        found = [of_size[size] for size in sizes]
+        each = [tails for tails in found if tails is not None]
+        if not each or len(each) < len(found):
+            return None
+        return Tails(
+            sum(tails.n_kept for tails in each),
+            partial(self._tails_of_each, tuple(tails.measure for tails in each)),
+            partial(_of_each_group, tuple(tails.merge for tails in each)),
+            partial(_found_of_each_group, tuple(tails.found for tails in each)),
+        )
+
+    def _tails_of_each(
+        self,
+        measures: tuple[Callable[..., Any], ...],
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: None,
+    ) -> PerGroup:
+        pieces = self.pieces(chunks, axes)
+        each = zip(measures, pieces, strict=True)
+        return tuple(measure(some, dtype, axes, known) for measure, some in each)
+
     @property
     def further(self) -> FurtherLoad | None:
         further = self.of_group.further
@@ -466,6 +513,18 @@ def _narrowed(
 
 def _found(found: Callable[..., Any], reports: PerGroup, known: PerGroup) -> PerGroup:
     return tuple(found(report, one) for report, one in zip(reports, known, strict=True))
+
+
+def _of_each_group(
+    functions: tuple[Callable[..., Any], ...], reports: Sequence[PerGroup]
+) -> PerGroup:
+    each = zip(functions, zip(*reports, strict=True), strict=True)
+    return tuple(function(list(some)) for function, some in each)
+
+
+def _found_of_each_group(functions: tuple[Callable[..., Any], ...], reports: PerGroup) -> PerGroup:
+    each = zip(functions, reports, strict=True)
+    return tuple(function(report) for function, report in each)
 
 
 @dataclass(frozen=True, eq=False)

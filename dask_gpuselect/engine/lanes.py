@@ -18,12 +18,12 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Columns, Place, Tasks, side_by_side
+from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements, in_two_loads
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
-from dask_gpuselect.engine.plans import LanePlan, plan_lanes, share_axis, slab_axis
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps
+from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps, Tails
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks, private_copy
 from dask_gpuselect.kernels.companions import copied
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
@@ -57,7 +57,7 @@ def ask_lanes(
     """
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
-    is_in_passes = plan.parts and not plan.is_counted
+    is_in_passes = plan.parts and not (plan.is_counted or plan.keeps_tails)
     composed = _composed(x, question, label, shape, dtype) if is_in_passes else None
     if composed is not None:
         return composed
@@ -110,6 +110,8 @@ def _ask(
     if plan.n_roots:
         assert isinstance(question, GroupedElements)
         return in_two_loads(x, question, label, plan, shape, meta, seen=seen)
+    if plan.keeps_tails:
+        return _by_tails(x, question, label, plan, shape, meta, seen=seen)
     if plan.parts:
         return _in_passes(x, question, label, plan, shape, meta, seen=seen)
     result: DaskArray = blockwise(
@@ -146,10 +148,14 @@ def _sources(
         n, about = plan.slabs, f"of {x.name} along {axes}"
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
         return [_part(source, _slab, axis, i, n) for i, source in enumerate(each)], axis
-    if plan.parts or all(x.numblocks[axis] == 1 for axis in axes):
+    if plan.keeps_tails:
+        source = first_load(x, axes)
+    elif plan.parts or all(x.numblocks[axis] == 1 for axis in axes):
         return [x], axis
-    source, n = private_copy(x, f"columns of {x.name} along {axes}"), plan.shares
-    if n == 1 or seen:
+    else:
+        source = private_copy(x, f"columns of {x.name} along {axes}")
+    n = plan.shares
+    if seen or (n == 1 and not plan.keeps_tails):
         return [source], axis
     axis = share_axis(x, axes, n)
     return [_part(source, _share, axis, i, n) for i in range(n)], axis
@@ -248,7 +254,7 @@ def _by_counts(
 ) -> DaskArray:
     """One load of a part at a time, which counts all values. Questions about the same lanes, or the
     same groups, share the counts."""
-    columns = Columns(x, shape.axes, plan.parts)
+    columns = Columns(x, shape.axes, plan.parts, about=question.windows)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
     counts = columns.report(
         question.value_counts, f"value-counts-{question.lanes_counted:.0f}", 1, None
@@ -273,6 +279,46 @@ def _counted(
     return found if kind.dtype.hasobject else in_kind(found, kind)
 
 
+# --- One load, by tails ---------------------------------------------------------------------------
+
+
+def _by_tails(
+    x: DaskArray,
+    question: LaneQuestion,
+    label: str,
+    plan: LanePlan,
+    shape: AnswerAxes,
+    meta: Any,
+    *,
+    seen: bool,
+) -> DaskArray:
+    """One load of parts of each column: of each the tails of lanes are kept, and put together."""
+    columns = Columns(x, shape.axes, plan.parts, is_copy=True, about=question)
+    tails = question.tails(sum(lane_sizes(x, shape.axes)))
+    assert tails is not None  # as when it was planned
+    token = tokenize(x.name, question, plan, shape)
+    reports = columns.report(tails.measure, f"{label}-kept", plan.loads, None)
+    reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
+    answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
+    found = columns.settle(answered, f"{label}-{token}", reports, None, shape.place, seen=seen)
+    return DaskArray(columns.graph, found.name, shape.chunks(x, question.n_answers), meta=meta)
+
+
+def _answered_by_tails(
+    reports: list[Any],
+    brackets: None,
+    block: tuple[int, ...],
+    *,
+    question: LaneQuestion,
+    tails: Tails,
+    shape: AnswerAxes,
+    kind: Any,
+) -> Any:
+    del brackets
+    found = tails.found(tails.merge(reports))
+    return in_kind(question.restored(found, block, shape), kind)
+
+
 # --- Several passes -------------------------------------------------------------------------------
 
 
@@ -288,7 +334,7 @@ def _in_passes(
 ) -> DaskArray:
     """Load by load: a report of each part, those of a column together, its brackets narrowed. Then
     a further load, if the question has one."""
-    columns = Columns(x, shape.axes, plan.parts)
+    columns = Columns(x, shape.axes, plan.parts, about=question.windows)
     token = tokenize(x.name, question, plan, shape)
     further = question.further
     steps = question.steps

@@ -8,13 +8,16 @@ About all elements there are three plans:
   one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `ROOT_LIMIT` in
   one place, these are narrowed on the way there.
 
-Along some axes there are four:
+Along some axes there are five:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
   chunk counts all values of its lanes: one load of a chunk at a time;
 - *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
   all: one load;
+- *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
+  0.9. It is taken in parts that fit, and of each part the least and the largest elements of every
+  lane are kept, as many as can have a part in the answer: one load;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
   the bracket of every lane, and the last gathers what is inside. The number of passes is known
   before, from sizes alone: mostly two. Where a lane has so little room that passes would not
@@ -43,14 +46,17 @@ from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     TALLIES_EVERY,
+    TWO_COUNTS,
     Narrowing,
     Passes,
     fit_one_place,
     pass_cost,
     pivot_count,
+    plan_merging,
     plan_narrowing,
     plan_one_pass,
     plan_passes,
+    waiting_reports,
 )
 from dask_gpuselect.maths.value_counts import is_countable, most_values
 
@@ -180,10 +186,12 @@ class LanePlan(Plan):
     slabs : int
         Each taken by itself: so many of every chunk.
     parts : tuple of (int, int)
-        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes:
-        of passes alone.
+        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes;
+        none if a column is taken as a whole.
     passes : Passes
         Those before the last.
+    keeps_tails : bool
+        Whether the one load keeps the tails of lanes.
     n_roots : int
         In how many places the reports of groups are looked at, each about some of the groups; 0 if
         not groups of all elements are asked.
@@ -198,6 +206,7 @@ class LanePlan(Plan):
     slabs: int = 1
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
+    keeps_tails: bool = field(default=False, repr=False)
     n_roots: int = field(default=0, repr=False)
     shares: int = field(default=1, repr=False)
     is_counted: bool = field(default=False, repr=False)
@@ -234,7 +243,7 @@ def plan_lanes(
     """
     dtype = question.held_dtype(x.dtype)
     each = element_bytes(x, dtype)
-    chunks = _lane_sizes(x, axes)
+    chunks = lane_sizes(x, axes)
     n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
     column_bytes = sum(chunks) * n_lanes * each
     if question.takes_two_loads:
@@ -252,6 +261,11 @@ def plan_lanes(
         shares = _shares(x, axes, column_bytes / len(chunks))
         return LanePlan("column", 1, known_bytes(column_bytes), 0, shares=shares)
     limit = max(limit, max(chunks) * n_lanes * each)
+    # Of data in memory, loads cost nothing, and slabs look at each element once.
+    if not (is_one_lane or is_cupy(x._meta) or is_in_memory(x)):
+        in_tails = _plan_tails(x, axes, question, chunks, n_lanes, limit)
+        if in_tails is not None:
+            return in_tails
     widest = max(x.chunks[slab_axis(x, axes)])
     least = math.inf  # loads that are known to be enough
     plans: list[tuple[int, float, LanePlan]] = []
@@ -371,6 +385,42 @@ def _plan_counts(
     return LanePlan("counts", 1, *about, is_counted=True)
 
 
+def _plan_tails(
+    x: DaskArray,
+    axes: tuple[int, ...],
+    question: LaneQuestion,
+    chunks: list[int],
+    n_lanes: int,
+    limit: int,
+) -> LanePlan | None:
+    """The plan that keeps the tails of lanes, if those of parts fit the limit while they wait to be
+    put together."""
+    tails = question.tails(sum(chunks))
+    if tails is None:
+        return None
+    dtype = question.held_dtype(x.dtype)
+    row_bytes = n_lanes * element_bytes(x, dtype)
+    parts = tuple(_parts(chunks, limit // row_bytes))
+    largest = max(sum(chunks[start:stop]) for start, stop in parts)
+    of_lane = tails.n_kept * selection_dtype(dtype).itemsize + question.lanes_of_each * TWO_COUNTS
+    report = n_lanes * of_lane
+    merge_every = plan_merging(len(parts), limit // report)
+    if merge_every is None:
+        return None
+    waiting = waiting_reports(len(parts), merge_every)
+    return LanePlan(
+        "tails",
+        1,
+        largest * row_bytes,
+        waiting * report,
+        1,
+        parts,
+        Passes((), merge_every, waiting * of_lane),
+        keeps_tails=True,
+        shares=_shares(x, axes, row_bytes * sum(chunks) / len(chunks)),
+    )
+
+
 def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
     """Of plans with their loads and looks: the one that is slower than others by the least factor,
     be it that loads take all the time or none; of those, the one of fewer loads, then looks."""
@@ -488,7 +538,7 @@ def _kept(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     return [axis for axis in range(x.ndim) if axis not in axes]
 
 
-def _lane_sizes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
+def lane_sizes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     """How many elements of a lane each chunk of a column has, in C order; NaN if not known."""
     return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]
 

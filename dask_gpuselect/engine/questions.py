@@ -29,6 +29,7 @@ from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
+from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 
 Block = tuple[int, ...]
 Guess = Callable[[Any, float], Brackets]
@@ -281,6 +282,39 @@ class Steps:
         )
 
 
+@dataclass(frozen=True)
+class Tails:
+    """How the tails of every lane answer: what is done on the chunks of a part of a column, and on
+    the reports of parts.
+
+    Parameters
+    ----------
+    n_kept : int
+        Elements of each lane that are kept, at most.
+    measure : callable
+        ``(chunks, dtype, axes, None)``: the report of a part.
+    merge : callable
+        ``(reports)``: that of several parts together.
+    found : callable
+        ``(report)``: what is asked, by the report of all parts.
+    """
+
+    n_kept: int
+    measure: Callable[..., Any]
+    merge: Callable[..., Any]
+    found: Callable[..., Any]
+
+    @classmethod
+    def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
+        """Those that have the order statistics of every lane."""
+        return cls(
+            sizes.width(sizes.n),
+            partial(kernels.lane_tails, sizes=sizes),
+            partial(kernels.merge_lane_tails, sizes=sizes),
+            partial(lanes_in_tails, ranks=order.lane_ranks, sizes=sizes),
+        )
+
+
 class LaneQuestion(ABC):
     """What is asked of every lane along some axes.
 
@@ -379,10 +413,20 @@ class LaneQuestion(ABC):
         shape."""
         return shape.restore(self.finished(found), block)
 
+    def tails(self, n: int) -> Tails | None:
+        """How the tails of lanes of `n` elements answer; None if they do not."""
+        return None
+
     @property
     def n_brackets(self) -> int:
         """How many brackets passes narrow, for each lane, or for each group in it."""
         return self.n_answers
+
+    @property
+    def windows(self) -> tuple[IntArray, ...] | None:
+        """Where the elements of each group are, if that is no matter of labels, which chunks
+        have."""
+        return None
 
     @property
     def lanes_of_each(self) -> int:

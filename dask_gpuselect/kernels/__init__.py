@@ -62,6 +62,7 @@ from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -600,6 +601,33 @@ def lane_tally(
     """Counts of every lane at its brackets, and candidates."""
     kernels, parts = _lanes_in_passes(chunks, dtype, axes)
     return kernels.tally(parts, brackets)
+
+
+def lane_tails(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    brackets: None,
+    sizes: TailSizes,
+) -> LaneTails:
+    """The tails of every lane. No brackets are needed."""
+    del brackets
+    kernels, parts = _lanes_in_passes(chunks, dtype, axes)
+    return kernels.tails(parts, sizes)
+
+
+def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
+    """The tails of several parts of lanes together."""
+    if len(parts) == 1:
+        return parts[0]
+    kernels = backend_for(parts[0].kept).lane_passes
+    n_unused = np.sum([part.n_unused for part in parts], axis=0)
+    found = kernels.tails([part.kept for part in parts], sizes, n_unused)
+    counts = {
+        name: np.sum([getattr(part, name) for part in parts], axis=0)
+        for name in ("n_valid", "n_missing")
+    }
+    return replace(found, **counts)
 
 
 def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:

@@ -36,6 +36,7 @@ from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.rulers import Ruler
+from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
@@ -217,6 +218,8 @@ class KeptLanes(Protocol):
 
     def tally(self, parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally: ...
 
+    def tails(self, parts: Sequence[Accompanied], sizes: TailSizes) -> LaneTails: ...
+
 
 class Groups(Protocol):
     """Elements that are in groups, each chunk with the codes of its own; see
@@ -312,6 +315,10 @@ class LanePasses(Protocol):
     def cuts(self, parts: Sequence[Part], brackets: LaneBrackets | None, m: int) -> LaneCuts: ...
 
     def tally(self, parts: Sequence[Part], brackets: LaneBrackets) -> LaneTally: ...
+
+    def tails(
+        self, parts: Sequence[Part], sizes: TailSizes, n_unused: IntArray | None = None
+    ) -> LaneTails: ...
 
     def bracketed(
         self, parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray

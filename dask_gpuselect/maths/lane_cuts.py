@@ -206,7 +206,7 @@ def cuts_of_sorted(
     rows: NDArray[Any], brackets: LaneBrackets | None, m: int, n_left_out: IntArray | None = None
 ) -> LaneCuts:
     """The cuts of some lanes, inside their brackets if there are any, at `m` ranks."""
-    n_valid, n_missing = _counts(rows, n_left_out)
+    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
     if brackets is None:
         n_before, n_inside = np.zeros_like(n_valid)[:, None], n_valid[:, None]
     else:
@@ -220,7 +220,7 @@ def tally_of_sorted(
     rows: NDArray[Any], brackets: LaneBrackets, n_left_out: IntArray | None = None
 ) -> LaneTally:
     """The tally of some lanes at their brackets."""
-    n_valid, n_missing = _counts(rows, n_left_out)
+    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
     n_before, n_inside = _inside(rows, brackets, n_valid)
     first = n_before[..., None]
     place = np.arange(rows.shape[1])
@@ -238,7 +238,7 @@ def tally_of_sorted(
 
 def pick(rows: NDArray[Any], ranks: RanksOfLanes, n_left_out: IntArray | None = None) -> Lanes:
     """The elements of some ranks of lanes that are known as a whole."""
-    n_valid, n_missing = _counts(rows, n_left_out)
+    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
     if (n_valid == rows.shape[1]).all():  # the same columns for all: a fifth of the time
         lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
         columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
@@ -247,7 +247,7 @@ def pick(rows: NDArray[Any], ranks: RanksOfLanes, n_left_out: IntArray | None = 
     return Lanes(_take(rows, lower), _take(rows, upper), n_valid, n_missing)
 
 
-def _counts(rows: NDArray[Any], n_left_out: IntArray | None) -> tuple[IntArray, IntArray]:
+def counts_of_sorted(rows: NDArray[Any], n_left_out: IntArray | None) -> tuple[IntArray, IntArray]:
     """Numbers of valid and of missing elements."""
     n_lanes, n = rows.shape
     n_missing = np.zeros(n_lanes, np.int64)

@@ -331,3 +331,28 @@ def _merge_levels(n_parts: int, merge_every: int) -> int:
         n_parts = -(-n_parts // merge_every)
         levels += 1
     return levels
+
+
+# --- Reports of one size, which are merged as they come -------------------------------------------
+
+
+def merge_levels(n_parts: int, every: int) -> int:
+    """How often reports are merged on the way from those of all parts to one, `every` at a time."""
+    levels = 1
+    while n_parts > every:
+        n_parts = -(-n_parts // every)
+        levels += 1
+    return levels
+
+
+def waiting_reports(n_parts: int, every: int) -> int:
+    """How many of them wait to be merged at most, if parts are taken in their order: of each level
+    all but one of those that go together, and the last."""
+    return min(n_parts, (every - 1) * merge_levels(n_parts, every) + 1)
+
+
+def plan_merging(n_parts: int, most: int) -> int | None:
+    """How many reports to merge at a time, so that at most so many wait: the more, the less often
+    is each merged. None if that cannot be."""
+    some = (every for every in range(n_parts, 1, -1) if waiting_reports(n_parts, every) <= most)
+    return next(some, None)

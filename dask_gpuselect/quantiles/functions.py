@@ -95,7 +95,8 @@ def median(
     Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
     chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
     (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in slabs or in parts that fit, mostly in two loads (see `explain`); a worker holds
+    column is taken in slabs or in parts that fit, mostly in two loads (see `explain`), and in one
+    where q is near 0 or 1, so that the elements that can answer fit the limit; a worker holds
     one of them for each of its threads, and what the parts of a column report, which fits the limit
     too.
     Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
@@ -544,9 +545,10 @@ def explain(
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
           one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
           two bytes, whose values are all counted. Along an axis: "lanes", each chunk has whole
-          lanes; "counts" again, of few long lanes, and of few groups of all elements; "column", one task takes all chunks of an output
-          chunk, or slabs of them: a load for each slab; "passes", it takes a part of them at a
-          time.
+          lanes; "counts" again, of few long lanes, and of few groups of all elements; "column",
+          one task takes all chunks of an output chunk, or slabs of them: a load for each slab; "tails", it takes a part of them at a time,
+          in one load, and keeps the elements near the ends of lanes; "passes", it takes a part of
+          them at a time, several times.
         - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" falls back to
           two reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch.

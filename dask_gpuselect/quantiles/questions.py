@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion
+from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion, Tails
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks
 from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.maths.tails import TailSizes
 
 T = TypeVar("T")
 Wanted = Callable[[tuple[float, ...], Method, int], T]
@@ -162,6 +163,11 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return ranks(n, np.array(self.q)[:, None], self._method)
         wanted = _wanted(self.q, self._method, int(n[0]))
         return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
+
+    def tails(self, n: int) -> Tails | None:
+        if not self.q or self.further is not None:
+            return None
+        return Tails.of_sizes(TailSizes.of_quantiles(n, self.q), self.order)
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""

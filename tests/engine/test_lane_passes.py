@@ -24,6 +24,7 @@ from dask_gpuselect import (
     quantile,
 )
 from dask_gpuselect.engine import plans
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.sizes import plan_passes
 from dask_gpuselect.robust import mad
 from tests.backends import Backend
@@ -194,14 +195,14 @@ def test_loads_are_as_told() -> None:
         source = Source((N, 6, 5))
         x = source.lazy((8, 3, 5))
         with limited(limit):
-            plan = explain(x, [0.1, 0.9], axis=0)
-            lazy = quantile(x, [0.1, 0.9], axis=0)
+            plan = explain(x, [0.3, 0.6], axis=0)
+            lazy = quantile(x, [0.3, 0.6], axis=0)
         assert source.loads == {}
         assert lazy.chunks == ((2,), (3, 3), (5,))
         assert plan.name in lazy.name
         found = lazy.compute()
         assert set(source.loads.values()) == {plan.loads}
-        np.testing.assert_array_equal(found, np.quantile(source.whole(), [0.1, 0.9], axis=0))
+        np.testing.assert_array_equal(found, np.quantile(source.whole(), [0.3, 0.6], axis=0))
         assert plan.task_bytes <= max(limit, 8 * 3 * 5 * 8)
         names.add(plan.name)
         all_loads.add(plan.loads)
@@ -355,13 +356,28 @@ def test_first_loads_are_shared() -> None:
         with limited(limit):
             lazy = [
                 median(x, axis=0),
-                quantile(x, [0.1, 0.2], axis=0),
-                nanquantile(x, 0.9, axis=0),
+                quantile(x, [0.4, 0.45], axis=0),
+                nanquantile(x, 0.6, axis=0),
             ]
-            plans = [explain(x, q, axis=0) for q in (0.5, [0.1, 0.2])]
+            plans = [explain(x, q, axis=0) for q in (0.5, [0.4, 0.45])]
         assert [(plan.name, plan.loads) for plan in plans] == [(name, 2)] * 2
         dask.compute(*lazy)
         assert set(source.loads.values()) == {loads}
+
+
+def test_windows_have_reports_of_their_own() -> None:
+    """Those of two sets of windows of one array, computed together: each of as many elements."""
+    source = Source((N, 12))
+    x, a = source.lazy((25, 12)), source.whole()
+    days = np.arange(N) % 50
+    near = [{k: np.flatnonzero(abs(days - 9 * k - s) < 5) for k in range(1, 5)} for s in (0, 3)]
+    with limited(12_000):
+        grouped = [groupby(x, windows, axis=0) for windows in near]
+        assert {each.explain(0.5).name for each in grouped} == {"passes"}
+        found = dask.compute(*(each.median() for each in grouped))
+    for windows, answer in zip(near, found, strict=True):
+        wanted = [np.median(a[places], axis=0) for places in windows.values()]
+        np.testing.assert_array_equal(answer, wanted)
 
 
 def test_it_composes() -> None:

@@ -270,6 +270,8 @@ COLUMNS = [
     ("median(x.reshape(-1, 1000), axis=0)", [3]),
     slow("quantile(x.reshape(-1, 1000), [0.25, 0.5, 0.75], axis=0)", [4]),
     slow("describe_boxplot(x.reshape(-1, 1000), axis=0, whis=0, max_fliers=20)", [6]),
+    ("quantile(x.reshape(-1, 1000), [0.001, 0.998], axis=0)", [1]),
+    slow("quantile(x.reshape(-1, 1000)[: 10 * (n // 1000)], 0.96, axis=0)", [1]),
     # Sixty columns of two chunks each.
     ("median(x.reshape(60, 1000, -1), axis=1)", [1]),
     slow("median((x.reshape(60, 1000, -1) * 999).astype('u2'), axis=1, nodata=0)", [1]),

@@ -16,6 +16,7 @@ from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lanes as whole_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
+from dask_gpuselect.kernels.reference.lane_passes import tails_in_turn
 from dask_gpuselect.kernels.reference.lanes import answer_group_lanes, lanes_last
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
@@ -32,6 +33,7 @@ from dask_gpuselect.maths.lane_cuts import (
     pick,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.tails import LaneTails, TailSizes
 
 __all__ = [
     "answer_group_lanes",
@@ -41,6 +43,7 @@ __all__ = [
     "lane_ends",
     "lanes",
     "parts_of",
+    "tails",
     "tally",
 ]
 
@@ -118,6 +121,13 @@ def tally(parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally:
         pieces.append(lane_cuts.tally_of_sorted(rows, some, left_out))
         start = stop
     return join(pieces)
+
+
+def tails(parts: Sequence[Accompanied], sizes: TailSizes) -> LaneTails:
+    """The tails of every lane; see `reference.lane_passes.tails`."""
+    n_left_out = np.sum([_left_out(part) for part in parts], axis=0)
+    tables = (rows for rows, _ in _sorted(parts))
+    return tails_in_turn(tables, parts, sizes, n_left_out)
 
 
 def _sorted(parts: Sequence[Accompanied]) -> Iterator[tuple[NDArray[Any], IntArray]]:

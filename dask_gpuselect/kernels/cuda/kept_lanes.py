@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import kept_lanes as host
-from dask_gpuselect.kernels.cpu.kept_lanes import cuts, lane_ends, lanes, parts_of, tally
+from dask_gpuselect.kernels.cpu.kept_lanes import cuts, lane_ends, lanes, parts_of, tails, tally
 from dask_gpuselect.kernels.cuda import lanes as whole_lanes
 from dask_gpuselect.kernels.cuda.launch import Array, advised
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
@@ -33,6 +33,7 @@ __all__ = [
     "lane_ends",
     "lanes",
     "parts_of",
+    "tails",
     "tally",
 ]
 

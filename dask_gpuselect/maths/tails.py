@@ -1,0 +1,134 @@
+"""The tails of many lanes at once: so many of the least and of the largest elements of each.
+
+A quantile near one end of a lane needs elements of that tail alone, and how many there are is known
+before any is read. So parts of lanes are looked at one by one, and of each the tails are kept. All
+tables are on the host, with a row for each lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, counts_of_sorted, ranks_of_each
+
+MOST = 1 << 49
+"""Elements of a lane, of which positions are rounded by less than a quarter."""
+
+
+@dataclass(frozen=True)
+class TailSizes:
+    """How many elements of a lane its tails have, where it has so many.
+
+    Parameters
+    ----------
+    n : int
+        Elements of the lane, valid or not.
+    low, high : int
+        The least and the largest of the valid ones. Together no more than `n`.
+    """
+
+    n: int
+    low: int
+    high: int
+
+    @classmethod
+    def of_quantiles(cls, n: int, q: Sequence[float]) -> TailSizes:
+        """Those that have the elements of some quantiles by any method, however many of the `n` are
+        missing.
+
+        Of ``m`` elements, every method's position is from ``q m - 3 / 2`` to ``q m``, and the ranks
+        that it asks for are above the position less 1, and up to the position and 1. So there are
+        at most ``q m + 2`` elements up to the upper one, and fewer than ``(1 - q) m + 5 / 2`` from
+        the lower one on. Neither is more for a smaller ``m``. Positions are rounded by less than a
+        quarter.
+        """
+        shares = np.asarray(q, np.float64)
+        low, high = np.floor(n * shares + 2.5), np.floor(n * (1 - shares) + 3)
+        is_low = low <= high
+        found = [int(of[some].max(initial=0)) for of, some in ((low, is_low), (high, ~is_low))]
+        return cls(n, *found) if n <= MOST and sum(found) < n else cls(n, n, 0)
+
+    def width(self, n: int) -> int:
+        """How many of `n` elements are kept."""
+        return min(n, self.low + self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class LaneTails(Arrays):
+    """The tails of every lane in a part of the data, or in several.
+
+    Parameters
+    ----------
+    kept : ndarray, shape (n_lanes, width)
+        Ascending in each lane: the least and the largest valid elements, or all of them if there
+        are no more than `width`; what is behind these is of no meaning, and sorted last.
+    n_valid, n_missing : ndarray of int64, shape (n_lanes,)
+        All elements that are no NaN or NaT, and those that are.
+    """
+
+    kept: NDArray[Any]
+    n_valid: IntArray
+    n_missing: IntArray
+
+    @property
+    def n_unused(self) -> IntArray:
+        """How many places of each lane no element takes."""
+        width = np.int64(self.kept.shape[1])
+        unused: IntArray = width - np.minimum(self.n_valid, width)
+        return unused
+
+
+def tails_of_sorted(
+    rows: NDArray[Any], sizes: TailSizes, n_left_out: IntArray | None = None
+) -> LaneTails:
+    """The tails of lanes that are sorted, NaN and NaT last, in the rows of a table; see
+    `lane_cuts.pick`."""
+    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
+    n = rows.shape[1]
+    width = sizes.width(n)
+    if width == n:
+        return LaneTails(rows.copy(), n_valid, n_missing)
+    if (n_valid == n).all():
+        kept = np.concatenate([rows[:, : sizes.low], rows[:, n - sizes.high :]], axis=1)
+        return LaneTails(kept, n_valid, n_missing)
+    place = np.arange(width)
+    beyond = np.maximum(n_valid - width, 0)[:, None]
+    at = np.where(place < sizes.low, place, place + beyond)
+    return LaneTails(np.take_along_axis(rows, at, axis=1), n_valid, n_missing)
+
+
+def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> Lanes:
+    """The elements of some ranks in every lane.
+
+    Raises
+    ------
+    ChunksChangedError
+        If there are more elements than there were said to be.
+    """
+    n_valid, n_missing = tails.n_valid, tails.n_missing
+    if (n_valid + n_missing > sizes.n).any():
+        raise ChunksChangedError(f"a lane has more than its {sizes.n} elements. {ADVICE}")
+    width = tails.kept.shape[1]
+    if not width:
+        n_questions = len(ranks(np.ones(1, np.int64))[0])
+        none = np.zeros((len(n_valid), n_questions), tails.kept.dtype)
+        return Lanes(none, none, n_valid, n_missing)
+    beyond = np.maximum(n_valid - width, 0)
+    lanes = slice(None) if (n_valid == n_valid[:1]).all() else None
+    if lanes is not None:  # the same columns for all
+        n_valid = n_valid[:1]
+    places = (
+        np.where(rank < sizes.low, rank, rank - beyond[: len(n_valid), None])
+        for rank in ranks_of_each(n_valid, ranks)
+    )
+    lower, upper = (
+        tails.kept[:, at[0]] if lanes is not None else np.take_along_axis(tails.kept, at, axis=1)
+        for at in places
+    )
+    return Lanes(lower, upper, tails.n_valid, n_missing)

@@ -1,0 +1,149 @@
+"""Tails of lanes: that they hold what quantiles ask for, whatever is missing."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
+from dask_gpuselect.maths.lane_cuts import pick
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
+from dask_gpuselect.maths.sizes import plan_merging, waiting_reports
+from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails, tails_of_sorted
+
+EVERY_METHOD = [*METHODS.values(), MEDIAN]
+
+
+def shares(n: int) -> list[float]:
+    """At and around every rank, and the ends."""
+    at = np.append(np.arange(n + 1) / n, np.arange(n) / max(n - 1, 1))
+    around = np.concatenate([np.nextafter(at, -1), at, np.nextafter(at, 2), [1e-300, 0.9, 0.1]])
+    found: list[float] = np.unique(np.clip(around, 0, 1)).tolist()
+    return found
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda method: method.name)
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 20, 61])
+def test_fewer_elements_ask_for_no_more(method: Method, n: int) -> None:
+    """Of every number of valid elements, both elements of every quantile are in a tail."""
+    m = np.arange(1, n + 1)
+    for q in shares(n):
+        sizes = TailSizes.of_quantiles(n, (q,))
+        assert sizes.low + sizes.high <= n
+        wanted = ranks(m, q, method)
+        for rank in (wanted.lower, wanted.upper):
+            assert ((rank < sizes.low) | (rank >= m - sizes.high)).all(), q
+
+
+@pytest.mark.parametrize("n", [10**9, (1 << 49) - 3])
+def test_of_long_lanes(n: int) -> None:
+    """Where positions are rounded, too."""
+    random = np.random.default_rng(0)
+    m = np.concatenate([n - np.arange(1000), random.integers(1, n, 1000), [1, 2]])
+    for method in EVERY_METHOD:
+        for q in (0.0, 1e-9, 0.1, 1 / 3, 0.9, 0.999, np.nextafter(1, 0), 1.0):
+            sizes = TailSizes.of_quantiles(n, (q,))
+            wanted = ranks(m, q, method)
+            for rank in (wanted.lower, wanted.upper):
+                assert ((rank < sizes.low) | (rank >= m - sizes.high)).all(), (method.name, q)
+
+
+def test_sizes() -> None:
+    assert TailSizes.of_quantiles(101, (0.9,)) == TailSizes(101, 0, 13)
+    assert TailSizes.of_quantiles(101, (0.05, 0.1, 0.98)) == TailSizes(101, 12, 5)
+    assert TailSizes.of_quantiles(101, (0.5,)) == TailSizes(101, 53, 0)
+    assert TailSizes.of_quantiles(101, (0.5, 0.51)) == TailSizes(101, 101, 0)
+    assert TailSizes.of_quantiles(1 << 50, (0.5,)) == TailSizes(1 << 50, 1 << 50, 0)
+    assert TailSizes.of_quantiles(0, (0.5,)) == TailSizes(0, 0, 0)
+
+
+@pytest.mark.parametrize("n_parts", [2, 3, 5, 40, 1000])
+def test_merging(n_parts: int) -> None:
+    """No more reports wait than there is room for: those that are taken in turn are counted."""
+    for most in (1, 2, 3, 7, 20, 1000):
+        every = plan_merging(n_parts, most)
+        if every is None:
+            assert waiting_reports(n_parts, 2) > most
+            continue
+        assert counted_waiting(n_parts, every) <= waiting_reports(n_parts, every) <= most
+
+
+def counted_waiting(n_parts: int, every: int) -> int:
+    """As each report comes, whatever can be merged is."""
+    sizes, most = [n_parts], 0
+    while sizes[-1] > every:
+        sizes.append(-(-sizes[-1] // every))
+    waiting, come = [0] * len(sizes), [0] * len(sizes)
+    for _ in range(n_parts):
+        level = 0
+        while True:
+            waiting[level] += 1
+            come[level] += 1
+            most = max(most, sum(waiting))
+            is_whole = waiting[level] == every or come[level] == sizes[level]
+            if level == len(sizes) - 1 or not is_whole:
+                break
+            waiting[level] = 0
+            level += 1
+    return most
+
+
+def _ranks(n: IntArray, q: tuple[float, ...]) -> tuple[IntArray, IntArray]:
+    wanted = ranks(n, np.array(q)[:, None], "linear")
+    return wanted.lower, wanted.upper
+
+
+def rows(kind: str, n: int) -> NDArray[np.float64]:
+    """Thirty lanes, a row each."""
+    random = np.random.default_rng(n)
+    values = np.round(random.normal(size=(30, n)), 1)
+    if kind == "nan":
+        values[random.random(values.shape) < random.random((30, 1))] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("kind", ["complete", "nan"])
+@pytest.mark.parametrize("q", [(0.9,), (0.04,), (0.1, 0.95), (0.0, 1.0)])
+@pytest.mark.parametrize("cuts", [(), (50,), (1, 1, 2, 9, 40, 97)])
+def test_parts_together(cuts: tuple[int, ...], q: tuple[float, ...], kind: str) -> None:
+    """Whatever the parts, in a chain or all at once: what is picked of whole lanes."""
+    values = rows(kind, 100)
+    sizes = TailSizes.of_quantiles(100, q)
+    wanted = pick(np.sort(values, axis=1), partial(_ranks, q=q))
+    parts = [
+        tails_of_sorted(np.sort(part, axis=1), sizes) for part in np.split(values, cuts, axis=1)
+    ]
+    at_once = kernels.merge_lane_tails(parts, sizes)
+    chain = parts[0]
+    for part in parts[1:]:
+        chain = kernels.merge_lane_tails([chain, part], sizes)
+    for tails in (at_once, chain):
+        assert tails.kept.shape == (30, sizes.low + sizes.high)
+        found = lanes_in_tails(tails, partial(_ranks, q=q), sizes)
+        np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
+        np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
+        some = wanted.n_valid > 0
+        np.testing.assert_array_equal(found.lower[some], wanted.lower[some])
+        np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
+
+
+def test_no_part_is_changed() -> None:
+    """A task may run again."""
+    sizes = TailSizes.of_quantiles(80, (0.9,))
+    parts = [tails_of_sorted(np.sort(rows("nan", 40), axis=1), sizes) for _ in range(2)]
+    before = [(part.kept.copy(), part.n_valid.copy()) for part in parts]
+    kernels.merge_lane_tails(parts, sizes)
+    for part, (kept, n_valid) in zip(parts, before, strict=True):
+        np.testing.assert_array_equal(part.kept, kept)
+        np.testing.assert_array_equal(part.n_valid, n_valid)
+
+
+def test_lanes_that_are_longer_than_was_said() -> None:
+    counts = np.full(3, 11), np.zeros(3, np.int64)
+    tails = LaneTails(np.zeros((3, 4)), *counts)
+    with pytest.raises(ChunksChangedError, match="more than its 10 elements"):
+        lanes_in_tails(tails, partial(_ranks, q=(0.9,)), TailSizes(10, 0, 4))
