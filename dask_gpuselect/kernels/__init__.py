@@ -61,8 +61,8 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
+from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
