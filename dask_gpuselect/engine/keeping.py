@@ -279,6 +279,9 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
+MergeGathered = Callable[[list[Gathered]], Any]
+"""What becomes of all that is gathered of some chunks."""
+
 
 def second_loads(
     keeping: Keeping,
@@ -288,8 +291,9 @@ def second_loads(
     label: str,
     *,
     is_marked: bool,
+    merge: MergeGathered = Gathered.merge,
 ) -> list[DaskArray]:
-    """What is asked of every chunk at the brackets, for each array: in groups."""
+    """What is asked of every chunk at the brackets, for each array: merged in groups."""
     arrays = keeping.reads.arrays
     token = tokenize(groups.name, [each.name for each in brackets])
     guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
@@ -318,7 +322,8 @@ def second_loads(
         measures,
         annotations=keeping.annotations,
     )
-    answered = _answered(keeping, groups, seconds, brackets, f"{label}-answered-{token}")
+    name = f"{label}-answered-{token}"
+    answered = _answered(keeping, groups, seconds, brackets, name, merge)
     if len(arrays) == 1:
         return [answered]
     names = [f"{label}-answered-of-{tokenize(answered.name, i)}" for i in range(len(arrays))]
@@ -393,6 +398,7 @@ def _answered(
     seconds: DaskArray,
     brackets: Sequence[DaskArray],
     name: str,
+    merge: MergeGathered,
 ) -> DaskArray:
     """What all chunks of a group say at the brackets, by what was kept of them or by their second
     loads."""
@@ -401,7 +407,8 @@ def _answered(
     for i, places in enumerate(keeping.places):
         loads = List(*(TaskRef((seconds.name, *place)) for place in places))
         how = (TaskRef((groups.name, i)), loads, proven, places)
-        tasks[name, i] = Task((name, i), quietly(_answer), *how, is_alone=len(brackets) == 1)
+        told: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge}
+        tasks[name, i] = Task((name, i), quietly(_answer), *how, **told)
     above = {groups.name, seconds.name, *(each.name for each in brackets)}
     graph = extended(merged(groups, seconds), name, tasks, above)
     return graphs.objects(graph, name, (len(tasks),))
@@ -414,6 +421,7 @@ def _answer(
     places: list[Place],
     *,
     is_alone: bool,
+    merge: MergeGathered,
 ) -> Any:
     found = []
     for i, (each, kept) in enumerate(zip(proven, group.kept, strict=True)):
@@ -421,7 +429,7 @@ def _answer(
             _by_kept(each, own, place) if (second := loads[i]) is None else second
             for own, loads, place in zip(kept, seconds, places, strict=True)
         ]
-        found.append(Gathered.merge(parts))
+        found.append(merge(parts))
     return found[0] if is_alone else found
 
 

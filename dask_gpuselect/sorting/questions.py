@@ -1,0 +1,43 @@
+"""What is asked of an array that is sorted: where the chunks of the result begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.partition import SortedChunks, Splitters
+
+
+@dataclass(frozen=True)
+class SplitterQuestion(Question):
+    """The elements at which the chunks of the sorted array begin.
+
+    Parameters
+    ----------
+    wanted : SortedChunks
+    """
+
+    wanted: SortedChunks
+
+    @property
+    def has_guess(self) -> bool:
+        """Not by a sample: every chunk is asked what is below each of them."""
+        return False
+
+    @property
+    def n_answers(self) -> int:
+        return self.wanted.n_chunks - 1
+
+    @property
+    def share(self) -> int:
+        return self.wanted.share
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return self.wanted.bracket(cuts)
+
+    def keep(self, cuts: Cuts) -> Brackets:
+        return self.wanted.keep(cuts)
+
+    def look(self, brackets: Brackets, tally: Tally) -> Splitters:
+        return self.wanted.splitters(brackets, tally)
