@@ -1,16 +1,18 @@
 """How many loads the first load spares the second, and what that is worth; prints Markdown.
 
     python asv_bench/one_load.py kinds [--wait 0.05] [--repeat 6] [--picture FILE]
-    python asv_bench/one_load.py questions [--repeat 6]
+    python asv_bench/one_load.py questions [--wait 0.05] [--repeat 6]
+    python asv_bench/one_load.py sorts [--wait 0.05] [--repeat 3]
     python asv_bench/one_load.py stores --store DIR [--gigabytes 2] [--repeat 5]
     python asv_bench/one_load.py few [--repeat 9]
 
 ``kinds``: quartiles of thirteen kinds of data, in 200 chunks of 2e5 float64, made when they are
 loaded, after a wait if one is given, as of an object store. ``questions``: what else is asked, of
-mixed data. ``stores``: a Zarr store compressed by zstd at level 9, and chunks that take 50 ms to
-come, beside `da.percentile`. ``few``: as few chunks as two threads and a cluster of two workers of
-two threads have work for. Loads are counted for each chunk; seconds are beside those of two loads
-(``keep-limit`` 0) and of ``x.sum()``. Contenders take turns; medians.
+mixed data. ``sorts``: `sort` into more and more chunks. ``stores``: a Zarr store compressed by zstd
+at level 9, and chunks that take 50 ms to come, beside `da.percentile`. ``few``: as few chunks as
+two threads and a cluster of two workers of two threads have work for. Loads are counted for each
+chunk; seconds are beside those of two loads (``keep-limit`` 0) and of ``x.sum()``. Contenders take
+turns; medians.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ from compare import machine, say, table
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, order_statistic, quantile
+from dask_gpuselect import describe_boxplot, order_statistic, quantile, sort
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards
 from dask_gpuselect.robust import mad
@@ -250,9 +253,24 @@ def questions(a: argparse.Namespace) -> None:
     source = Kinds(a.chunks, a.size)
     rows = []
     for name, ask in QUESTIONS.items():
-        data = Counted(source.of("mixed"), a.chunks, a.size)
+        data = Counted(source.of("mixed"), a.chunks, a.size, a.wait)
         rows.append([name, *row_of(data, ask, a.repeat)[1]])
     say(table(["question", *HEAD], rows))
+
+
+SORTED_INTO = (5, 10, 20, 50, 100)  # chunks
+SORTED_KINDS = ("lognormal", "ten integers", "small differences", "sorted")
+
+
+def sorts(a: argparse.Namespace) -> None:
+    source = Kinds(a.chunks, a.size)
+    rows = []
+    for kind, n in [("mixed", n) for n in SORTED_INTO] + [(kind, 20) for kind in SORTED_KINDS]:
+        data = Counted(source.of(kind), a.chunks, a.size, a.wait)
+        size = -(-data.x.size // n)
+        ask = partial(sort, chunks=size, spill=False)
+        rows.append([kind, str(n), *row_of(data, ask, a.repeat)[1]])
+    say(table(["data", "sorted into chunks", *HEAD], rows))
 
 
 def stores(a: argparse.Namespace) -> None:
@@ -332,14 +350,15 @@ def ratio(n_chunks: int, size: int, repeat: int) -> list[str]:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__)
     parts = found.add_subparsers(required=True)
-    for run, repeat in ((kinds, 6), (questions, 6), (stores, 5), (few, 9)):
+    for run, repeat in ((kinds, 6), (questions, 6), (sorts, 3), (stores, 5), (few, 9)):
         part = parts.add_parser(run.__name__)
         part.set_defaults(run=run)
         part.add_argument("--repeat", type=int, default=repeat)
         part.add_argument("--chunks", type=int, default=N_CHUNKS)
         part.add_argument("--size", type=int, default=SIZE, help="elements of a chunk")
-        if run is kinds:
+        if run in (kinds, questions, sorts):
             part.add_argument("--wait", type=float, default=0.0, help="seconds, for each chunk")
+        if run is kinds:
             part.add_argument("--picture", type=Path)
         if run is stores:
             part.add_argument("--store", type=Path, required=True)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.engine.marks import Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
@@ -211,7 +212,21 @@ class Kept(Arrays):
         return self.tally.with_columns([column.read() for column in self.held])
 
 
-def held_tally(tally: Tally, limits: Limits) -> tuple[Tally, Held] | None:
+class Tallied(Protocol):
+    """A tally, of whatever, that may be kept."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def columns(self) -> list[NDArray[Any]]: ...
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
+
+
+T = TypeVar("T", bound=Tallied)
+
+
+def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
     """A tally and where its candidates are; None if there is no room."""
     if hold := Hold.of(tally.held_bytes, limits.of_process()):
         return tally, hold

@@ -72,6 +72,7 @@ says otherwise; 0 for nothing. In a worker of `distributed` it is a tenth of its
 # With fewer chunks most are loaded before there is a guess.
 FEW_CHUNKS = 8
 GROUPS = 128
+MOST_PARTS = 1 << 12
 # A guess may hold so many times what it lets expect.
 ROOM = 2.0
 LEAST_ROOM = 1 << 12  # elements
@@ -141,12 +142,30 @@ def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
 
     What is cheap to know is looked at first.
     """
+    are_few = "chunks are few", lambda: reads.arrays[0].npartitions < FEW_CHUNKS
+    are_not = "sums of weights are not kept", lambda: not all(each.keeps for each in questions)
+    return _first_why(reads, dict([are_few, are_not]))
+
+
+def why_groups_twice(reads: Reads, n_parts: int, n_roots: int, *, keeps: bool) -> str:
+    """The same of an array whose elements are in groups, by how many parts of it a task each takes,
+    and in how many places groups are looked at."""
+    whys: dict[str, Callable[[], bool]] = {
+        "parts of several chunks are few": lambda: n_parts < FEW_CHUNKS,
+        # A task that answers waits for all others and, apart from that, for its own.
+        "parts are many": lambda: n_parts > MOST_PARTS,
+        "groups are many": lambda: n_roots > 1 or not keeps,
+    }
+    return _first_why(reads, whys)
+
+
+def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
+    """The first reason that holds, of some of its own and of those that are anybody's."""
     x, *others = reads.arrays
     whys: dict[str, Callable[[], bool]] = {
         "keep-limit is 0": lambda: not limits().n_bytes,
-        "chunks are few": lambda: x.npartitions < FEW_CHUNKS,
+        **own,
         "chunks are in memory": lambda: any(map(is_in_memory, reads.arrays)),
-        "sums of weights are not kept": lambda: not all(each.keeps for each in questions),
         "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
         # What several chunks are made of would be made for each of them.
         "chunks share work": lambda: not reads.are_apart,
