@@ -47,16 +47,20 @@ class Board:
         Of the array.
     share : int
         As for `sizes.pivot_count`.
+    first : int
+        After so many chunks there is a first guess.
     """
 
-    def __init__(self, keep: Callable[[Cuts], Brackets], n_chunks: int, share: int) -> None:
+    def __init__(
+        self, keep: Callable[[Cuts], Brackets], n_chunks: int, share: int, first: int = 2
+    ) -> None:
         self._keep = keep
         self._n_chunks = n_chunks
         self._more = math.isqrt(share)  # times as many pivots as for a single rank
         self._lock = threading.Lock()
         self._seen: dict[int, Cuts] = {}
         self._guess = NO_GUESS
-        self._next = 2
+        self._next = first
 
     def put(self, chunk: int, cuts: Cuts) -> Guess:
         """Tell the cuts of a chunk, by its number, and see what to keep."""

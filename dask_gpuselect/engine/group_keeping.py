@@ -40,6 +40,10 @@ from dask_gpuselect.maths.group_kept import (
 from dask_gpuselect.maths.labels import Labels, codes_among
 from dask_gpuselect.maths.sizes import pivot_share
 
+# So many parts of a group are seen before there is a guess, if there are enough of them. A part is
+# read again if a single guess is wrong: of 18 groups some were, where two parts made the first.
+FIRST = 8
+
 
 @dataclass(frozen=True, eq=False)
 class KeptGroups(Arrays):
@@ -103,7 +107,8 @@ def cuts_and_kept(
     if np.count_nonzero(runs.sizes) > MOST_KEPT_GROUPS:
         return cuts, OnBoards(None)
     keep = BracketsOfGroup(question.of_group.order.lane_ranks)
-    how = keep, n_parts, pivot_share(question.of_group.n_answers)
+    first = max(min(FIRST, n_parts // FIRST), 2)
+    how = keep, n_parts, pivot_share(question.of_group.n_answers), first
     boards: list[Any] = []
     guessed: dict[int, Brackets] = {}
     expected = 0.0

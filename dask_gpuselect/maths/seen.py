@@ -55,20 +55,28 @@ class Guess:
         About this share of all elements is inside.
     doubt : float
         Which share of all elements stands for the error of the guess.
+    n_apart : int
+        So many brackets are apart, and each holds that share more.
     """
 
     brackets: Brackets | None
     share: float
     doubt: float
+    n_apart: int = 1
 
     def next_after(self, n: int) -> int:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
         if self.brackets is not None:
             # The rest of the share is what pivots leave open, however many chunks are seen.
-            return 3 * n // 2 + 1 if self.doubt > SMALL_DOUBT * self.share else MOST_SEEN + 1
+            return 3 * n // 2 + 1 if self._is_doubted else MOST_SEEN + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), n + 1, 3 * n // 2)
+
+    @property
+    def _is_doubted(self) -> bool:
+        """Whether a better guess would hold much less."""
+        return self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +122,8 @@ class Seen:
         cuts = self.cuts.times(stands_for * (1 - doubt)).with_doubt(doubt, LEAST_DOUBT)
         brackets = keep(cuts)
         share = self._share_inside(brackets)
-        return Guess(brackets if share <= MOST_KEPT else None, share, doubt)
+        n_apart = int(np.diff(brackets.wanted, prepend=False).sum() + 1) // 2
+        return Guess(brackets if share <= MOST_KEPT else None, share, doubt, max(n_apart, 1))
 
     def _stands_for(self) -> FloatArray:
         """For how many chunks each of them stands."""
@@ -131,8 +140,12 @@ class Seen:
         least, most, _ = bounds_of(by_mass, slice(0, len(mass)), ends)
         upto = (least + most) / 2  # ties at the value count half
         # What a chunk has more than its share, so that chunks may differ in size.
-        residual = (upto - mass[:, None] * (upto.sum(0) / mass.sum())) / mass.mean()
-        steps = np.abs(np.diff(residual, axis=0))
+        share = upto.sum(0) / mass.sum()
+        residual = (upto - mass[:, None] * share) / mass.mean()
+        # Few chunks may agree by chance: no more than if elements were drawn at random.
+        at_random = 2 * share * (1 - share) / self.cuts.n_valid.mean()
+        squares = np.diff(residual, axis=0) ** 2
+        steps = np.sqrt(squares + np.maximum(at_random - squares.mean(0), 0))
         unseen = np.diff(self.places)[:, None] - 1.0
         first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
         # Were differences noise, a chunk that was not seen would be off by its own noise, and all

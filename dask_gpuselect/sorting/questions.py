@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.partition import SortedChunks, Splitters
+
+MANY = 64
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,14 @@ class SplitterQuestion(Question):
     @property
     def share(self) -> int:
         return self.wanted.share
+
+    @property
+    def keeps(self) -> bool:
+        """Not around so many splitters that all that would have to be kept is too much. Of n
+        elements drawn at random, of which a quarter is seen, it is about 7 / sqrt(n) around
+        each."""
+        n = self.wanted.sizes and sum(self.wanted.sizes)
+        return n is None or MANY * self.wanted.n_chunks <= math.sqrt(n)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return self.wanted.bracket(cuts)

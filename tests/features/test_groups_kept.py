@@ -21,7 +21,7 @@ from tests.sources import Source, changing
 
 pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
 
-N, N_CHUNKS, N_GROUPS = 30_000, 60, 18
+N, N_CHUNKS, N_GROUPS = 100_000, 60, 18
 Q = [0.25, 0.5, 0.75]
 
 
@@ -34,7 +34,7 @@ def parts() -> Iterator[None]:
 
 def data_and_labels(n: int = N, n_groups: int = N_GROUPS, **how: Any) -> tuple[Source, Source, Any]:
     data, by = Source((n * N_CHUNKS,), **how), Source((n * N_CHUNKS,))
-    return data, by, (by.lazy(n) * 997 % n_groups).astype(np.int32)
+    return data, by, (by.lazy(n) * 99991 % n_groups).astype(np.int32)
 
 
 def alone(values: Any, labels: Any, ask: Callable[[Any], Any]) -> Any:
@@ -45,11 +45,13 @@ def two_loads() -> Any:
     return dask.config.set({"dask_gpuselect.keep-limit": 0})
 
 
-ASKED: dict[str, Callable[[Any], Any]] = {
-    "median": lambda grouped: grouped.median(),
-    "quartiles": lambda grouped: grouped.quantile(Q),
-    "iqr": lambda grouped: grouped.iqr(),
-    "count": lambda grouped: grouped.count(),
+# What is asked, and how many loads of each chunk there are at most: around three quartiles of the
+# 5,600 elements that a group has in a chunk there are so many that the first guesses are too wide.
+ASKED: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "median": (lambda grouped: grouped.median(), 1.25),
+    "quartiles": (lambda grouped: grouped.quantile(Q), 1.6),
+    "iqr": (lambda grouped: grouped.iqr(), 1.5),
+    "count": (lambda grouped: grouped.count(), 1.25),
 }
 
 
@@ -59,21 +61,21 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -> None:
     """Of the data and of the labels, of which all groups are known before or not."""
     data, by, labels = data_and_labels()
+    ask, most = ASKED[name]
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        found = ASKED[name](groupby(data.lazy(N), labels, groups=groups)).compute()
+        found = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
         assert data.loads == by.loads
-        assert sum(data.loads.values()) <= 1.3 * N_CHUNKS
+        assert sum(data.loads.values()) <= most * N_CHUNKS
         assert max(data.loads.values()) <= 2
         with two_loads():
-            expected = ASKED[name](groupby(data.lazy(N), labels, groups=groups)).compute()
+            expected = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
     assert sum(data.loads.values()) >= 3 * N_CHUNKS
     np.testing.assert_array_equal(found, expected)
 
 
-def test_fewer_loads_of_larger_chunks() -> None:
-    n = 100_000
-    data, _, labels = data_and_labels(n)
-    found = groupby(data.lazy(n), labels).median().compute(scheduler="sync")
+def test_fewer_loads_of_fewer_groups() -> None:
+    data, _, labels = data_and_labels(n_groups=4)
+    found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
     assert sum(data.loads.values()) <= 1.15 * N_CHUNKS
     np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
 
@@ -93,7 +95,7 @@ DATA: dict[str, Callable[[int], Any]] = {
     "float16": lambda n: numbers(n).astype("f2"),
     "bytes": lambda n: (200 * numbers(n)).astype("u1"),
     "large integers": lambda n: (1e18 * numbers(n)).astype("u8"),
-    "dates": lambda n: np.where(numbers(n, 5) < 0.1, np.datetime64("NaT"), numbers(n) * 1e6),
+    "dates": lambda n: np.where(numbers(n, 5) < 0.1, -(2**63), 1e6 * numbers(n)).astype("M8[s]"),
 }
 LABELS: dict[str, Callable[[int], Any]] = {
     "anywhere": lambda n: (numbers(n, 7) * 18).astype("i4"),
@@ -125,8 +127,6 @@ class Counted:
 def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) -> None:
     n, chunk = 100_000, 4000
     values, labels = DATA[of_data](n), LABELS[of_labels](n)
-    if of_data == "dates":
-        values = values.astype("M8[s]")
     q, method = [0.0, 0.3, 0.5, 1.0], "lower"
     data, by = Counted(values, chunk), Counted(labels, chunk)
     found = groupby(data.lazy, by.lazy).nanquantile(q, method=method).compute(scheduler="sync")
@@ -145,11 +145,12 @@ def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) 
 
 
 def test_parts_of_several_chunks_of_uneven_sizes() -> None:
-    values, labels = numbers(600_000), (numbers(600_000, 7) * 5).astype(int)
-    data = Counted(values, 1234)
-    x = groupby(data.lazy, da.from_array(labels, chunks=1234))
-    found = x.quantile(Q).compute()
-    np.testing.assert_array_equal(found, alone(values, labels, lambda each: np.quantile(each, Q)))
+    n, chunk = 2_000_000, 3456
+    values, labels = numbers(n), (numbers(n, 7) * 3).astype(int)
+    data = Counted(values, chunk)
+    with dask.config.set({"dask_gpuselect.column-limit": "400 kB"}):
+        found = groupby(data.lazy, da.from_array(labels, chunks=chunk)).median().compute()
+    np.testing.assert_array_equal(found, alone(values, labels, np.median))
     assert data.n_loads.sum() <= 1.5 * len(data.n_loads)
 
 
@@ -176,7 +177,7 @@ def test_what_is_composed(ask: Callable[..., Any]) -> None:
 def test_boxes_take_a_further_load() -> None:
     data, _, labels = data_and_labels()
     found = groupby(data.lazy(N), labels).describe_boxplot().compute()
-    assert sum(data.loads.values()) <= 2.3 * N_CHUNKS
+    assert sum(data.loads.values()) <= 2.6 * N_CHUNKS
     assert max(data.loads.values()) <= 3
     expected = alone(data.whole(), labels.compute(), np.median)
     assert [box.med for box in found] == expected.tolist()
@@ -201,7 +202,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
         assert "2 loads, because keep-limit is 0; " in told()
     with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
         assert "2 loads, because groups are many; " in told(groups=range(60))
-    with dask.config.set({"dask_gpuselect.column-limit": "10 MB"}):
+    with dask.config.set({"dask_gpuselect.column-limit": "30 MB"}):
         assert "2 loads, because parts of several chunks are few; " in told()
     monkeypatch.setattr(keeping, "MOST_PARTS", N_CHUNKS - 1)
     assert "2 loads, because parts are many; " in told()
@@ -214,7 +215,7 @@ def test_many_groups_that_were_not_known_take_two_loads() -> None:
     assert set(data.loads.values()) == {2}
 
 
-@pytest.mark.parametrize("limit", [20_000, 200_000])
+@pytest.mark.parametrize("limit", [100_000, 1_000_000])
 def test_what_is_kept_never_exceeds_the_limit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     most = 0
     take = boards.Room.take
@@ -250,7 +251,7 @@ def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
         found = groupby(data.lazy(N), labels).median().compute()
     np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
-    assert sum(data.loads.values()) <= 1.3 * N_CHUNKS
+    assert sum(data.loads.values()) <= 1.25 * N_CHUNKS
     assert len(written) > N_CHUNKS
 
 
@@ -261,11 +262,11 @@ def test_a_chunk_that_changes_is_caught_if_it_is_loaded_twice(tmp_path: Path) ->
     """As all chunks are where nothing finds room."""
     x = changing(lambda values, load: values / load, directory=tmp_path, chunk=20, n_chunks=40)
     labels = da.arange(40_000, chunks=1000) % 3
+    x._chunks = labels.chunks
     with (
         dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.column-limit": 8000}),
-        pytest.raises(ChunksChangedError, match=r"chunk \(20,\) h"),
+        pytest.raises(ChunksChangedError, match=r"chunk \(0, 20\) h"),
     ):
-        x._chunks = labels.chunks
         groupby(x, labels).median().compute(scheduler="sync")
 
 
