@@ -219,6 +219,11 @@ class Brackets(Arrays):
     tells_more: ClassVar[bool] = False
     """Whether a tally at them says more than counts and candidates."""
 
+    @property
+    def asked(self) -> NDArray[np.bool_]:
+        """Of which open cells a tally at them says more than how many elements there are."""
+        return self.wanted
+
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
         """The brackets (lo, hi], by positions among distinct ascending `values`.

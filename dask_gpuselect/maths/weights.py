@@ -151,6 +151,10 @@ class WeightedBrackets(Brackets):
 
     tells_more: ClassVar[bool] = True
 
+    @property
+    def asked(self) -> NDArray[np.bool_]:
+        return self.wanted | self.summed
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedTally(Tally):

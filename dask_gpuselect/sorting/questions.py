@@ -41,8 +41,8 @@ class SplitterQuestion(Question):
         """Not around so many splitters that all that would have to be kept is too much. Of n
         elements drawn at random, of which a quarter is seen, it is about 7 / sqrt(n) around
         each."""
-        n = self.wanted.sizes and sum(self.wanted.sizes)
-        return n is None or MANY * self.wanted.n_chunks <= math.sqrt(n)
+        sizes = self.wanted.sizes
+        return sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return self.wanted.bracket(cuts)
