@@ -143,7 +143,7 @@ def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
     What is cheap to know is looked at first.
     """
     are_few = "chunks are few", lambda: reads.arrays[0].npartitions < FEW_CHUNKS
-    are_not = "sums of weights are not kept", lambda: not all(each.keeps for each in questions)
+    are_not = "too much would be kept", lambda: not all(each.keeps for each in questions)
     return _first_why(reads, dict([are_few, are_not]))
 
 
