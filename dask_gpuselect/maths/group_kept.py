@@ -7,7 +7,7 @@ Plain NumPy on the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,15 +94,15 @@ def group_tally_by(
     candidates, of_cells = [tally.candidates[:0]], [np.empty(0, np.int32)]
     order = np.argsort(tally.of_cells, kind="stable")
     starts = tally.of_cells[order].searchsorted(np.append(kept.first_cell, n_cells))
-    first_cell = wanted.first_cell
+    of_old, of_new = _each_group(kept), _each_group(wanted)
     for group in range(kept.n_groups):
-        old, old_cells = _of_group(kept, group)
+        old, old_cells = of_old(group)
         stops = np.stack([inside[old_cells], equal[old_cells]], axis=1).ravel().cumsum()
         n = int(stops[-1])
         if not n:
             continue
-        new, new_cells = _of_group(wanted, int(among[group]))
-        counts[first_cell[among[group]], 0] = n  # if nothing is asked of the group
+        new, new_cells = of_new(int(among[group]))
+        counts[new_cells.start, 0] = n  # if nothing is asked of the group
         if not len(new.ends) and not new.wanted.any():
             continue
         if not covers(old, new):
@@ -113,14 +113,21 @@ def group_tally_by(
         counts[new_cells, 1][:-1] = found.upto - found.below
         own = found.candidates.on_host()
         candidates.append(own)
-        cells = new.ends.searchsorted(own) + first_cell[among[group]]
+        cells = new.ends.searchsorted(own) + new_cells.start
         of_cells.append(cells.astype(np.int32))
     return GroupTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
 
 
-def _of_group(brackets: GroupBrackets, group: int) -> tuple[Brackets, slice]:
-    """The brackets of a group alone, and where its cells are."""
-    end, cell = int(brackets.first_end[group]), int(brackets.first_cell[group])
-    n = int(brackets.n_ends[group])
-    cells = slice(cell, cell + n + 1)
-    return Brackets(brackets.ends[end : end + n], brackets.wanted[cells]), cells
+def _each_group(brackets: GroupBrackets) -> Callable[[int], tuple[Brackets, slice]]:
+    """From a group to its brackets alone, and where its cells are."""
+    ends, cells, n_ends = (
+        each.tolist() for each in (brackets.first_end, brackets.first_cell, brackets.n_ends)
+    )
+
+    def of_group(group: int) -> tuple[Brackets, slice]:
+        n = n_ends[group]
+        own = slice(cells[group], cells[group] + n + 1)
+        end = slice(ends[group], ends[group] + n)
+        return Brackets(brackets.ends[end], brackets.wanted[own]), own
+
+    return of_group
