@@ -82,9 +82,10 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Notes
     -----
     Loads, of all elements: at most two of data and labels, whatever the number of groups; of mixed
-    data about one for up to 64 groups, by what the first load keeps. A box plot takes one more, `mad` four in all, and `groups` of lazy labels one of the labels alone. Along some of
-    the axes: as the same function without groups (see `quantile`). For lazy labels without `groups`
-    one more of the labels alone; a column of chunks beyond ``dask_gpuselect.column-limit`` takes a
+    data about one for up to 64 groups, by what the first load keeps. A box plot takes one more,
+    `mad` four in all, and `groups` of lazy labels one of the labels alone. Along some of the axes:
+    as the same function without groups (see `quantile`). For lazy labels without `groups` one more
+    of the labels alone; a column of chunks beyond ``dask_gpuselect.column-limit`` takes a
     load for each slab of its lanes, never passes. Labels that several chunks share are read once
     for all loads, if all of them are smaller than one chunk.
 
