@@ -1,4 +1,4 @@
-"""What was kept of groups tells what a second load would find of a part, wherever it covers that."""
+"""What was kept of groups tells what a second load would find, wherever it covers that."""
 
 from __future__ import annotations
 
