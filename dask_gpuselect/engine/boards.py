@@ -73,7 +73,8 @@ class Board:
             seen, self._next = dict(self._seen), MOST_SEEN + 1  # until this guess is made
         guess = self._guessed(seen)
         with self._lock:
-            self._guess, self._next = guess, guess.next_after(len(seen))
+            self._next = guess.next_after(len(seen))
+            self._guess = guess = guess.or_before(self._guess)
         return guess
 
     def _guessed(self, seen: dict[int, Cuts]) -> Guess:

@@ -73,6 +73,12 @@ class Guess:
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), n + 1, 3 * n // 2)
 
+    def or_before(self, before: Guess) -> Guess:
+        """This guess; or the one before it where this would hold a little too much, and is about as
+        sure."""
+        is_about_as_sure = self.doubt <= 2 * before.doubt
+        return before if self.brackets is None and is_about_as_sure else self
+
     @property
     def _is_doubted(self) -> bool:
         """Whether a better guess would hold much less."""
@@ -142,10 +148,9 @@ class Seen:
         # What a chunk has more than its share, so that chunks may differ in size.
         share = upto.sum(0) / mass.sum()
         residual = (upto - mass[:, None] * share) / mass.mean()
-        # Few chunks may agree by chance: no more than if elements were drawn at random.
+        # Two chunks may agree by chance: they say no less than if elements were drawn at random.
         at_random = 2 * share * (1 - share) / self.cuts.n_valid.mean()
-        squares = np.diff(residual, axis=0) ** 2
-        steps = np.sqrt(squares + np.maximum(at_random - squares.mean(0), 0))
+        steps = np.maximum(np.abs(np.diff(residual, axis=0)), np.sqrt(at_random))
         unseen = np.diff(self.places)[:, None] - 1.0
         first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
         # Were differences noise, a chunk that was not seen would be off by its own noise, and all

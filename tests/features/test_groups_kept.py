@@ -45,27 +45,28 @@ def two_loads() -> Any:
     return dask.config.set({"dask_gpuselect.keep-limit": 0})
 
 
-# What is asked, and how many loads of each chunk there are at most: around three quartiles of the
-# 5,600 elements that a group has in a chunk there are so many that the first guesses are too wide.
-ASKED: dict[str, tuple[Callable[[Any], Any], float]] = {
-    "median": (lambda grouped: grouped.median(), 1.25),
-    "quartiles": (lambda grouped: grouped.quantile(Q), 1.6),
-    "iqr": (lambda grouped: grouped.iqr(), 1.5),
-    "count": (lambda grouped: grouped.count(), 1.25),
+# What is asked, and of how many groups: around three quartiles of the 5,600 elements that each of
+# 18 has in a chunk there are so many others that the first guesses are too wide.
+ASKED: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "median": (lambda grouped: grouped.median(), 18),
+    "quartiles": (lambda grouped: grouped.quantile(Q), 5),
+    "iqr": (lambda grouped: grouped.iqr(), 5),
+    "count": (lambda grouped: grouped.count(), 18),
 }
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
-@pytest.mark.parametrize("groups", [None, range(N_GROUPS), [3, 1, 99]])
+@pytest.mark.parametrize("groups", [None, range(18), [3, 1, 99]])
 @pytest.mark.parametrize("name", ASKED)
+@pytest.mark.filterwarnings("ignore:invalid value")
 def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -> None:
     """Of the data and of the labels, of which all groups are known before or not."""
-    data, by, labels = data_and_labels()
-    ask, most = ASKED[name]
+    ask, n_groups = ASKED[name]
+    data, by, labels = data_and_labels(n_groups=n_groups)
     with dask.config.set(scheduler=scheduler, num_workers=2):
         found = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
         assert data.loads == by.loads
-        assert sum(data.loads.values()) <= most * N_CHUNKS
+        assert sum(data.loads.values()) <= 1.4 * N_CHUNKS
         assert max(data.loads.values()) <= 2
         with two_loads():
             expected = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
