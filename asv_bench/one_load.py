@@ -1,16 +1,20 @@
 """How many loads the first load spares the second, and what that is worth; prints Markdown.
 
     python asv_bench/one_load.py kinds [--wait 0.05] [--repeat 6] [--picture FILE]
-    python asv_bench/one_load.py questions [--repeat 6]
+    python asv_bench/one_load.py questions [--wait 0.05] [--repeat 6]
+    python asv_bench/one_load.py sorts [--wait 0.05] [--repeat 3]
+    python asv_bench/one_load.py groups [--wait 0.05] [--repeat 3]
     python asv_bench/one_load.py stores --store DIR [--gigabytes 2] [--repeat 5]
     python asv_bench/one_load.py few [--repeat 9]
 
 ``kinds``: quartiles of thirteen kinds of data, in 200 chunks of 2e5 float64, made when they are
 loaded, after a wait if one is given, as of an object store. ``questions``: what else is asked, of
-mixed data. ``stores``: a Zarr store compressed by zstd at level 9, and chunks that take 50 ms to
-come, beside `da.percentile`. ``few``: as few chunks as two threads and a cluster of two workers of
-two threads have work for. Loads are counted for each chunk; seconds are beside those of two loads
-(``keep-limit`` 0) and of ``x.sum()``. Contenders take turns; medians.
+mixed data. ``sorts``: `sort` into more and more chunks. ``groups``: of more and more labels of the
+data's shape, of which a task takes one chunk. ``stores``: a Zarr store compressed by zstd at level
+9, and chunks that take 50 ms to come, beside `da.percentile`. ``few``: as few chunks as
+two threads and a cluster of two workers of two threads have work for. Loads are counted for each
+chunk; seconds are beside those of two loads (``keep-limit`` 0) and of ``x.sum()``. Contenders take
+turns; medians.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +37,10 @@ from compare import machine, say, table
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, order_statistic, quantile
+from dask_gpuselect import describe_boxplot, order_statistic, quantile, sort
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 
 QUARTILES = [0.25, 0.5, 0.75]
@@ -243,6 +249,8 @@ QUESTIONS: dict[str, Ask] = {
     "mad": mad,
     "ecdf, 101 points": lambda x: ecdf(x, 101).compute().quantile(QUARTILES),
     "weights": lambda x: quantile(x, QUARTILES, weights=abs(x), method="inverted_cdf"),
+    "weights, linear": lambda x: quantile(x, QUARTILES, weights=abs(x)),
+    "describe_boxplot, weights": lambda x: describe_boxplot(x, weights=abs(x)),
 }
 
 
@@ -250,9 +258,48 @@ def questions(a: argparse.Namespace) -> None:
     source = Kinds(a.chunks, a.size)
     rows = []
     for name, ask in QUESTIONS.items():
-        data = Counted(source.of("mixed"), a.chunks, a.size)
+        data = Counted(source.of("mixed"), a.chunks, a.size, a.wait)
         rows.append([name, *row_of(data, ask, a.repeat)[1]])
     say(table(["question", *HEAD], rows))
+
+
+SORTED_INTO = (5, 10, 20, 50, 100)  # chunks
+SORTED_KINDS = ("lognormal", "ten integers", "small differences", "sorted")
+
+
+def sorts(a: argparse.Namespace) -> None:
+    source = Kinds(a.chunks, a.size)
+    rows = []
+    for kind, n in [("mixed", n) for n in SORTED_INTO] + [(kind, 20) for kind in SORTED_KINDS]:
+        data = Counted(source.of(kind), a.chunks, a.size, a.wait)
+        size = -(-data.x.size // n)
+        ask = partial(sort, chunks=size, spill=False)
+        rows.append([kind, str(n), *row_of(data, ask, a.repeat)[1]])
+    say(table(["data", "sorted into chunks", *HEAD], rows))
+
+
+N_GROUPS = (4, 18, 60)
+GROUPED_KINDS = ("lognormal", "ten integers", "trend of four deviations", "sorted")
+
+
+def groups(a: argparse.Namespace) -> None:
+    source = Kinds(a.chunks, a.size)
+    n_groups = [("mixed", n) for n in N_GROUPS] + [(kind, 18) for kind in GROUPED_KINDS]
+    rows = []
+    for kind, n in n_groups:
+        # From five chunks in turn, and noise is from eight: both go together anyhow.
+        labels = da.map_blocks(
+            lambda block_id, n: (source.uniform[block_id[0] % 5] * n).astype("i4"),
+            n=n,
+            chunks=((a.size,) * a.chunks,),
+            dtype="i4",
+            meta=np.empty(0, "i4"),
+        )
+        data = Counted(source.of(kind), a.chunks, a.size, a.wait)
+        with dask.config.set({"dask_gpuselect.column-limit": 8 * a.size}):
+            row = row_of(data, lambda x, by=labels: groupby(x, by).median(), a.repeat)[1]
+        rows.append([kind, str(n), *row])
+    say(table(["data", "groups", *HEAD], rows))
 
 
 def stores(a: argparse.Namespace) -> None:
@@ -332,14 +379,15 @@ def ratio(n_chunks: int, size: int, repeat: int) -> list[str]:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__)
     parts = found.add_subparsers(required=True)
-    for run, repeat in ((kinds, 6), (questions, 6), (stores, 5), (few, 9)):
+    for run, repeat in ((kinds, 6), (questions, 6), (sorts, 3), (groups, 3), (stores, 5), (few, 9)):
         part = parts.add_parser(run.__name__)
         part.set_defaults(run=run)
         part.add_argument("--repeat", type=int, default=repeat)
         part.add_argument("--chunks", type=int, default=N_CHUNKS)
         part.add_argument("--size", type=int, default=SIZE, help="elements of a chunk")
-        if run is kinds:
+        if run in (kinds, questions, sorts, groups):
             part.add_argument("--wait", type=float, default=0.0, help="seconds, for each chunk")
+        if run is kinds:
             part.add_argument("--picture", type=Path)
         if run is stores:
             part.add_argument("--store", type=Path, required=True)

@@ -14,7 +14,7 @@ from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
-from dask_gpuselect.maths.boxes import Found, Rule
+from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -23,6 +23,7 @@ from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.seen import most_kept
 from dask_gpuselect.maths.weight_boxes import (
     WeightedBoxBrackets,
     WeightedFound,
@@ -49,7 +50,6 @@ class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, which weigh."""
 
     has_guess = False
-    keeps = False
     weighs: ClassVar[bool] = True
 
     @property
@@ -61,7 +61,11 @@ class WeightedBoxQuestion(BoxQuestion):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)
-        return bracket_from_weights(cuts, self.rule)
+        return bracket_from_weights(cuts, self.rule, room_for(cuts))
+
+    def keep(self, cuts: Cuts) -> Brackets:
+        assert isinstance(cuts, WeightedCuts)
+        return bracket_from_weights(cuts, self.rule, most_kept(cuts))
 
     def brackets_at(self, values: NDArray[Any]) -> Brackets:
         return WeightedBoxBrackets.without_cells(values, (values[:0], values[:0]))

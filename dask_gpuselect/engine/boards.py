@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.engine.marks import Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
@@ -46,16 +47,28 @@ class Board:
         Of the array.
     share : int
         As for `sizes.pivot_count`.
+    first : int
+        After so many chunks there is a first guess.
+    has_ruler : bool
+        Whether chunks that keep what is inside a guess can be measured by a ruler.
     """
 
-    def __init__(self, keep: Callable[[Cuts], Brackets], n_chunks: int, share: int) -> None:
+    def __init__(
+        self,
+        keep: Callable[[Cuts], Brackets],
+        n_chunks: int,
+        share: int,
+        first: int = 2,
+        has_ruler: bool = True,
+    ) -> None:
         self._keep = keep
         self._n_chunks = n_chunks
         self._share = share
+        self._has_ruler = has_ruler
         self._more = math.isqrt(share)  # times as many pivots as for a single rank
         self._lock = threading.Lock()
         self._seen: dict[int, Cuts] = {}
-        self._next = 2
+        self._next = first
         self.guess = NO_GUESS
         """What to keep, by the chunks told so far."""
 
@@ -70,7 +83,8 @@ class Board:
             seen, self._next = dict(self._seen), MOST_SEEN + 1  # until this guess is made
         guess = self._guessed(seen)
         with self._lock:
-            self.guess, self._next = guess, guess.next_after(len(seen))
+            self._next = guess.next_after(len(seen))
+            self.guess = guess = guess.or_before(self.guess)
         return guess
 
     def drop_ruler(self) -> None:
@@ -85,7 +99,7 @@ class Board:
         cuts = type(parts[0]).merge(parts)
         cuts = self._thinned(cuts, ALL_PIVOTS)
         found = Seen.of(cuts, np.array([*seen], np.int64), self._n_chunks)
-        return found.guess(self._keep, self._share)
+        return found.guess(self._keep, self._share, has_ruler=self._has_ruler)
 
     def _thinned(self, cuts: Cuts, most: int) -> Cuts:
         return thinned(cuts, max(-(-len(cuts.pivots) // (most * self._more)), 1))
@@ -221,7 +235,21 @@ class Kept(Arrays):
         return self.tally.with_columns([column.read() for column in self.held])
 
 
-def held_tally(tally: Tally, limits: Limits) -> tuple[Tally, Held] | None:
+class Tallied(Protocol):
+    """A tally, of whatever, that may be kept."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def columns(self) -> list[NDArray[Any]]: ...
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
+
+
+T = TypeVar("T", bound=Tallied)
+
+
+def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
     """A tally and where its candidates are; None if there is no room."""
     if hold := Hold.of(tally.held_bytes, limits.of_process()):
         return tally, hold

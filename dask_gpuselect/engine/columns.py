@@ -23,12 +23,14 @@ from dask.base import tokenize
 
 from dask_gpuselect.engine.graphs import merge_tree, nothing
 from dask_gpuselect.engine.marks import InColumn, Seen, check_same, joined, marks_of, pieces_of
+from dask_gpuselect.engine.reads import Reads, task_if_needed
 from dask_gpuselect.engine.source import (
     REDUCED,
     DaskArray,
     Graph,
     Key,
     extended,
+    in_place,
     merged,
     private_copy,
 )
@@ -83,10 +85,13 @@ class Columns:
         name: str,
         load: int,
         brackets: Tasks | None,
+        *,
+        is_numbered: bool = False,
         **arguments: Any,
     ) -> Tasks:
         """``measure(chunks, dtype, axes, brackets, **arguments)`` for each part of each column: a
-        load of the source, which waits for all brackets."""
+        load of the source, which waits for all brackets. If `is_numbered`, it is told the `number`
+        of the part as well."""
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
         token = tokenize(source.name, self.axes, self.parts, self.about, above, arguments)
@@ -99,10 +104,40 @@ class Columns:
             keys[place] = [(name, *place, part) for part in range(len(self.parts))]
             for key, (start, stop) in zip(keys[place], self.parts, strict=True):
                 part = List(*chunks[start:stop])
-                tasks[key] = Task(
-                    key, quietly(measure), part, self.x.dtype, self.axes, known, **arguments
-                )
+                number: dict[str, Any] = {"number": key[-1]} if is_numbered else {}
+                told = (part, self.x.dtype, self.axes, known)
+                tasks[key] = Task(key, quietly(measure), *told, **number, **arguments)
         self._add(name, tasks, source.name, above)
+        return Tasks(name, keys)
+
+    def report_unless(
+        self,
+        known_by: Callable[[Any, Any], Any],
+        measure: Callable[..., Any],
+        name: str,
+        kept: Tasks,
+        brackets: Tasks,
+    ) -> Tasks:
+        """For each part of each column ``known_by(kept, brackets)``, what an earlier load has kept
+        of it; or ``measure(chunks, dtype, axes, brackets)`` where that is None: a load."""
+        reads = Reads(self.x)
+        name = f"{name}-{tokenize(kept.name, brackets.name)}"
+        tasks, keys = {}, {}
+        read = partial(_measure_seen, dtype=self.x.dtype, axes=self.axes, measure=measure)
+        function = partial(_known_or_read, known_by=known_by, measure=read)
+        for place in self.places:
+            known = TaskRef(brackets.keys[place][0])
+            of_chunks = [reads.of_places[chunk] for chunk in self._column(place)]
+            keys[place] = [(name, *place, part) for part in range(len(self.parts))]
+            each = zip(keys[place], self.parts, kept.keys[place], strict=True)
+            for key, (start, stop), own in each:
+                some = of_chunks[start:stop]
+                tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
+        held = in_place(self.x)
+        graph = Graph.merge(self.graph, held)
+        above = {kept.name, brackets.name, *held.layers}
+        annotations = next(iter(reads.annotations), None)
+        self.graph = extended(graph, name, tasks, above, annotations)
         return Tasks(name, keys)
 
     def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
@@ -234,6 +269,18 @@ def _measure_seen(
     brackets = None if known is None else known.value
     report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
     return Seen(report, marks_of(chunks))
+
+
+def _known_or_read(
+    read: Callable[[], Sequence[Any]],
+    kept: Seen,
+    known: Seen,
+    *,
+    known_by: Callable[[Any, Any], Any],
+    measure: Callable[..., Seen],
+) -> Seen:
+    found = known_by(kept.value, known.value)
+    return measure(read(), known=known) if found is None else Seen(found, kept.marks)
 
 
 def _merge_values(function: Callable[..., Any], parts: list[Seen]) -> Seen:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from dask.base import tokenize
@@ -22,8 +22,9 @@ from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, private_copy
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import (
     ValueCounts,
@@ -160,26 +161,20 @@ def answer_by_counts(counts: ValueCounts, question: Question) -> Any:
 # --- Brackets and the tally of every chunk --------------------------------------------------------
 
 
-class Bracketing(Protocol):
-    """What the loads themselves have to know of a question."""
-
-    @property
-    def share(self) -> int: ...
-
-    def bracket(self, cuts: Cuts) -> Brackets: ...
-
-
-def tallies_by_counts(
-    x: DaskArray, question: Bracketing, label: str
-) -> tuple[DaskArray, DaskArray]:
-    """The brackets of a question, and the tally of every chunk there, by one load."""
+def gathered_by_counts(x: DaskArray, question: Question, label: str) -> tuple[DaskArray, DaskArray]:
+    """The brackets of a question, and what is gathered of every chunk there, in a list of one: by
+    one load."""
     counts = _counts_of(x)
     name = f"{label}-bracket-{tokenize(counts.name, question)}"
     how = (counts, "value-counts-merge", ValueCounts.merge, _bracketed, name)
     bracket = graphs.reduced(*how, question=question)
     name = f"{label}-candidates-{tokenize(counts.name, bracket.name)}"
-    return bracket, graphs.each_chunk(ValueCounts.tally, name, [counts], [bracket])
+    return bracket, graphs.each_chunk(_gathered_of, name, [counts], [bracket])
 
 
-def _bracketed(parts: list[ValueCounts], question: Bracketing) -> Brackets:
+def _bracketed(parts: list[ValueCounts], question: Question) -> Brackets:
     return question.bracket(ValueCounts.merge(parts).cuts())
+
+
+def _gathered_of(counts: ValueCounts, brackets: Brackets) -> list[Gathered]:
+    return [Gathered(counts.tally(brackets))]

@@ -1,15 +1,8 @@
-"""Groups of all elements, all of them at once: their order statistics in two loads.
+"""Groups of all elements, all of them at once: what is asked of their order statistics.
 
-::
+`group_loads` has the graph.
 
-    source ──copy──> cuts of runs ──> brackets of some groups ──┐
-       │                          ──> those of others ──────────┴──> all brackets
-       └────copy, waits for these──> tallies ──> elements of some groups ──┬──> answer
-                                             ──> those of others ──────────┘
-
-A run is what a group has in a part: as many chunks as one task takes. Where there are many groups,
-their brackets are found in several places, each for a stretch of groups: so no place holds more
-than `ROOT_LIMIT` says.
+A run is what a group has in a part: as many chunks as one task takes.
 
 Of elements of one and two bytes in few groups, one load counts how often each value occurs in each
 group: see `plans`, and `lanes`.
@@ -17,7 +10,6 @@ group: see `plans`, and `lanes`.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,28 +17,26 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Columns
 from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll, rows
-from dask_gpuselect.engine.plans import LanePlan
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Arrays
 from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
     GroupTally,
     find_group_brackets,
     pivot_counts,
 )
 from dask_gpuselect.maths.labels import Labels, codes_among, union
-from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
+
+# Of more groups there is nothing kept: each has a board, and 64 of them take 20 ms of a part.
+MOST_KEPT_GROUPS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +65,10 @@ class GroupedElements(GroupsOfAll):
     further load."""
 
     takes_two_loads: ClassVar[bool] = True
+
+    @property
+    def keeps(self) -> bool:
+        return self.grouping.is_lazy or self.grouping.number <= MOST_KEPT_GROUPS
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
         """What brackets of all groups would take in one place, for parts of so many elements."""
@@ -275,69 +269,3 @@ class GroupedElementsLoad(FurtherLoadOfAll):
     def _about(self, known: Named) -> FurtherLoadOfAll:
         """The same of groups that are known."""
         return FurtherLoadOfAll(self.question.numbered(known.names), self.of_group)
-
-
-def in_two_loads(
-    x: DaskArray,
-    question: GroupedElements,
-    label: str,
-    plan: LanePlan,
-    shape: AnswerAxes,
-    meta: Any,
-    *,
-    seen: bool,
-) -> DaskArray:
-    """The lazy answer, by two loads of the only column; and a further one if the question has
-    it."""
-    columns = Columns(x, shape.axes, plan.parts)
-    edges = question.edges(plan.n_roots)
-    token = tokenize(x.name, question, plan, shape)
-    name = f"{label}-{token}"
-    cuts = columns.report(question.cuts, "group-cuts", 1, None, edges=edges)
-    sizes = [None] if edges is None else [b - a for a, b in itertools.pairwise(edges)]
-    brackets = [
-        columns.settle(
-            partial(question.bracketed, n_groups=n), f"{label}-bracket-{i}-{token}", each, None
-        )
-        for i, (each, n) in enumerate(zip(columns.divide(cuts, len(sizes)), sizes, strict=True))
-    ]
-    every = columns.gather(_all_brackets, f"{label}-bracket-{token}", brackets)
-    tallies = columns.report(question.tally, f"{label}-candidates", 2, every, edges=edges)
-    found = [
-        columns.settle(question.found, f"{label}-elements-{i}-{token}", each, own)
-        for i, (each, own) in enumerate(
-            zip(columns.divide(tallies, len(sizes)), brackets, strict=True)
-        )
-    ]
-    further = question.further
-    chunks = shape.chunks(x, question.n_answers)
-    if further is None:
-        answered = partial(_answered, question=question, shape=shape, kind=meta)
-        made = columns.gather(answered, name, found, shape.place, seen=seen)
-        return DaskArray(columns.graph, made.name, chunks, meta=meta)
-    known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
-    reports = columns.report(further.measure, f"{label}-{further.name}", 3, known)
-    reports = columns.merge(further.merge, reports, further.merge_every)
-    finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
-    made = columns.settle(finish, name, reports, known, shape.place, seen=seen)
-    return DaskArray(columns.graph, made.name, chunks, meta=meta)
-
-
-def _all_brackets(parts: Sequence[Named]) -> Named:
-    if len(parts) == 1:
-        return parts[0]
-    return Named(None, GroupBrackets.merge([part.value for part in parts]))
-
-
-def _all_found(parts: Sequence[Named]) -> Named:
-    return Named(parts[0].names, join([part.value for part in parts]))
-
-
-def _answered(
-    parts: Sequence[Named], *, question: GroupedElements, shape: AnswerAxes, kind: Any
-) -> Any:
-    return in_kind(question.restored(_all_found(parts), (), shape), kind)
-
-
-def _known(parts: Sequence[Named], *, further: FurtherLoad) -> Any:
-    return further.known(_all_found(parts))

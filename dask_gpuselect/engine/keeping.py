@@ -74,6 +74,7 @@ says otherwise; 0 for nothing. In a worker of `distributed` it is a tenth of its
 # With fewer chunks most are loaded before there is a guess.
 FEW_CHUNKS = 8
 GROUPS = 128
+MOST_PARTS = 1 << 12
 # A guess may hold so many times what it lets expect.
 ROOM = 2.0
 LEAST_ROOM = 1 << 12  # elements
@@ -143,12 +144,30 @@ def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
 
     What is cheap to know is looked at first.
     """
+    are_few = "chunks are few", lambda: reads.arrays[0].npartitions < FEW_CHUNKS
+    are_not = "too much would be kept", lambda: not all(each.keeps for each in questions)
+    return _first_why(reads, dict([are_few, are_not]))
+
+
+def why_groups_twice(reads: Reads, n_parts: int, n_roots: int, *, keeps: bool) -> str:
+    """The same of an array whose elements are in groups, by how many parts of it a task each takes,
+    and in how many places groups are looked at."""
+    whys: dict[str, Callable[[], bool]] = {
+        "parts of several chunks are few": lambda: n_parts < FEW_CHUNKS,
+        # A task that answers waits for all others and, apart from that, for its own.
+        "parts are many": lambda: n_parts > MOST_PARTS,
+        "groups are many": lambda: n_roots > 1 or not keeps,
+    }
+    return _first_why(reads, whys)
+
+
+def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
+    """The first reason that holds, of some of its own and of those that are anybody's."""
     x, *others = reads.arrays
     whys: dict[str, Callable[[], bool]] = {
         "keep-limit is 0": lambda: not limits().n_bytes,
-        "chunks are few": lambda: x.npartitions < FEW_CHUNKS,
+        **own,
         "chunks are in memory": lambda: any(map(is_in_memory, reads.arrays)),
-        "sums of weights are not kept": lambda: not all(each.keeps for each in questions),
         "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
         # What several chunks are made of would be made for each of them.
         "chunks share work": lambda: not reads.are_apart,
@@ -300,6 +319,9 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
+MergeGathered = Callable[[list[Gathered]], Any]
+"""What becomes of all that is gathered of some chunks."""
+
 
 def second_loads(
     keeping: Keeping,
@@ -309,8 +331,9 @@ def second_loads(
     label: str,
     *,
     is_marked: bool,
+    merge: MergeGathered = Gathered.merge,
 ) -> list[DaskArray]:
-    """What is asked of every chunk at the brackets, for each array: in groups."""
+    """What is asked of every chunk at the brackets, for each array: merged in groups."""
     arrays = keeping.reads.arrays
     token = tokenize(groups.name, [each.name for each in brackets])
     guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
@@ -339,7 +362,8 @@ def second_loads(
         measures,
         annotations=keeping.annotations,
     )
-    answered = _answered(keeping, groups, seconds, brackets, f"{label}-answered-{token}")
+    name = f"{label}-answered-{token}"
+    answered = _answered(keeping, groups, seconds, brackets, name, merge)
     if len(arrays) == 1:
         return [answered]
     names = [f"{label}-answered-of-{tokenize(answered.name, i)}" for i in range(len(arrays))]
@@ -414,6 +438,7 @@ def _answered(
     seconds: DaskArray,
     brackets: Sequence[DaskArray],
     name: str,
+    merge: MergeGathered,
 ) -> DaskArray:
     """What all chunks of a group say at the brackets, by what was kept of them or by their second
     loads."""
@@ -422,7 +447,8 @@ def _answered(
     for i, places in enumerate(keeping.places):
         loads = List(*(TaskRef((seconds.name, *place)) for place in places))
         how = (TaskRef((groups.name, i)), loads, proven, places)
-        tasks[name, i] = Task((name, i), quietly(_answer), *how, is_alone=len(brackets) == 1)
+        told: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge}
+        tasks[name, i] = Task((name, i), quietly(_answer), *how, **told)
     above = {groups.name, seconds.name, *(each.name for each in brackets)}
     graph = extended(merged(groups, seconds), name, tasks, above)
     return graphs.objects(graph, name, (len(tasks),))
@@ -435,6 +461,7 @@ def _answer(
     places: list[Place],
     *,
     is_alone: bool,
+    merge: MergeGathered,
 ) -> Any:
     found = []
     for i, (each, kept) in enumerate(zip(proven, group.kept, strict=True)):
@@ -442,7 +469,7 @@ def _answer(
             _by_kept(each, own, place) if (second := loads[i]) is None else second
             for own, loads, place in zip(kept, seconds, places, strict=True)
         ]
-        found.append(Gathered.merge(parts))
+        found.append(merge(parts))
     return found[0] if is_alone else found
 
 

@@ -19,7 +19,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
-from dask_gpuselect.engine.group_elements import GroupedElements, in_two_loads
+from dask_gpuselect.engine.group_elements import GroupedElements
+from dask_gpuselect.engine.group_loads import in_two_loads
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis

@@ -34,14 +34,15 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import (
-    Bracketing,
     ask_counts,
+    gathered_by_counts,
+    is_counted,
     takes_counts,
-    tallies_by_counts,
 )
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
+    MergeGathered,
     cuts_of,
     grouped,
     keeping_of,
@@ -63,10 +64,9 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
-from dask_gpuselect.maths.value_counts import is_countable
 
 CUTS_MERGE = "quantile-cuts-merge"
 
@@ -166,28 +166,39 @@ def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
     return question.answer(question.merge(reports))
 
 
-def brackets_and_tallies(
-    x: DaskArray, question: Bracketing, label: str
-) -> tuple[DaskArray, DaskArray]:
-    """The brackets of a question, and the tally of every chunk there: by two loads, or by one of
-    elements whose values are counted."""
-    if is_countable(x.dtype):
-        return tallies_by_counts(x, question, label)
-    cuts = _first_load(x, question.share)
-    name = f"{label}-bracket-{tokenize(cuts.name, question)}"
-    how = {"question": question, "numblocks": x.numblocks}
-    bracket = graphs.reduced(cuts, CUTS_MERGE, merge_cuts, _find_brackets, name, **how)
-    tallies = _load(x, bracket, label, _tally)
-    name = f"{label}-ends-{tokenize(bracket.name)}"
-    return graphs.in_one_place(bracket, _brackets_of, name), tallies
+@dataclass(frozen=True)
+class ByChunk:
+    """What is found of every chunk, apart.
+
+    Parameters
+    ----------
+    brackets : dask array
+        Those that are proven, as one object.
+    tallies : dask array
+        Of objects, each a list of what is gathered of a chunk, or of those of a group of chunks.
+    order : ChunkOrder or None
+        In which order the chunks are in these; None if in C order.
+    """
+
+    brackets: DaskArray
+    tallies: DaskArray
+    order: ChunkOrder | None
+
+
+def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
+    """The proven brackets of a question, and what is gathered of every chunk there: in one load of
+    elements whose values are counted; otherwise in two, or in one of the chunks of which the first
+    has kept it."""
+    if is_counted(x.dtype, question):
+        return ByChunk(*gathered_by_counts(x, question, label), None)
+    asked = Asked(x, question, Form((), None, x._meta))
+    (begun,), (bracket,), (load,) = _loaded([asked], label, None, is_marked=False, merge=list)
+    brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
+    return ByChunk(brackets, load, begun.order)
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
-
-
-def _tally(chunk: Any, proven: Proven, place: tuple[int, ...], *, dtype: np.dtype[Any]) -> Tally:
-    return proven.tally(chunk, place, dtype)
 
 
 def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
@@ -210,19 +221,26 @@ Loaded = tuple[list[Begun], list[DaskArray], list[DaskArray]]
 """The first loads of some arrays, the brackets, and the second loads."""
 
 
-def _loaded(asked: Sequence[Asked], label: str, among: str | None, *, is_marked: bool) -> Loaded:
+def _loaded(
+    asked: Sequence[Asked],
+    label: str,
+    among: str | None,
+    *,
+    is_marked: bool,
+    merge: MergeGathered = Gathered.merge,
+) -> Loaded:
     narrowings = [narrowing_of(each.x, each.question) for each in asked]
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     groups = [GROUPS, *(each.groups for each in narrowings if each)]
     keeping = keeping_of(arrays, questions, max(groups))
     if keeping is not None:
-        return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked)
+        return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
     begun = [_begin(*each, label, among) for each in zip(asked, narrowings, strict=True)]
     brackets = _all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": who_sums(each.asked.question), "is_marked": is_marked}
+        how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     return begun, brackets, loads
@@ -236,6 +254,7 @@ def _kept(
     among: str | None,
     *,
     is_marked: bool,
+    merge: MergeGathered,
 ) -> Loaded:
     """As `_loaded`, where the first load keeps what the second would ask."""
     reports = []
@@ -249,7 +268,8 @@ def _kept(
     ]
     brackets = _all_brackets(begun, label, among)
     questions = [each.question for each in asked]
-    loads = second_loads(keeping, groups, questions, brackets, label, is_marked=is_marked)
+    how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
+    loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
     return begun, brackets, loads
 
 
@@ -318,7 +338,7 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
 
 def _find_brackets(
     parts: list[Cuts | None],
-    question: Bracketing,
+    question: Question,
     numblocks: tuple[int, ...],
     turns: IntArray | None = None,
 ) -> Proven | None:
@@ -364,10 +384,13 @@ def _gather(
     chunk: Any,
     proven: Proven | None,
     place: tuple[int, ...],
+    *,
+    merge: MergeGathered,
     **how: Any,
-) -> Gathered:
+) -> Any:
     # None if a pilot has the answer.
-    return Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
+    found = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
+    return merge([found])
 
 
 @dataclass(frozen=True)

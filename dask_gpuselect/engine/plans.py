@@ -39,7 +39,7 @@ from dask.utils import format_bytes
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import COUNT_BYTES, gathered_bytes, takes_counts
-from dask_gpuselect.engine.keeping import limits, why_twice
+from dask_gpuselect.engine.keeping import limits, why_groups_twice, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
@@ -113,7 +113,7 @@ class Plan:
         )
         kept = ""
         if self.kept_bytes:
-            loads = "one to two loads"
+            loads = "one to two loads" if self.loads == 2 else "two to three loads"
             kept = f"; {format_bytes(self.kept_bytes)} kept in a process, at most"
         elif self.why_twice:
             loads = f"{self.loads} loads, because {self.why_twice}"
@@ -315,8 +315,17 @@ def _plan_groups(
     n_roots = min(n_roots, question.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
+    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(
-        "groups", loads, task_bytes, gathered // n_roots, 1, tuple(parts), n_roots=n_roots
+        "groups",
+        loads,
+        task_bytes,
+        gathered // n_roots,
+        1,
+        tuple(parts),
+        n_roots=n_roots,
+        kept_bytes=0 if why else limits().n_bytes,
+        why_twice=why,
     )
 
 

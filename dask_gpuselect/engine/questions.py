@@ -371,6 +371,11 @@ class LaneQuestion(ABC):
     takes_two_loads: ClassVar[bool] = False
     """Whether two loads of its own find it, where there is one lane alone."""
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the first of these may keep what the second would ask."""
+        return False
+
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
         """What these would bring to one place, from parts of so many elements."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from dask._task_spec import DataNode, GraphNode, List, TaskRef
+from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.core import flatten
 
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
@@ -119,6 +119,28 @@ def each_if_needed(
     above = {array.name for array in (*grids, *singles)}.union(*(graph.layers for graph in held))
     graph = Graph.merge(*held, *(array.dask for array in (*grids, *singles)))
     return objects(extended(graph, name, tasks, above, annotations), name, x.numblocks)
+
+
+def task_if_needed(
+    key: Key, function: Callable[..., Any], reads: Sequence[Read], *told: Any
+) -> Task:
+    """A task that may read the chunks of several places: ``function(read, *told)``, of which
+    ``read()`` makes all of them."""
+    needs = List(*(List(*map(TaskRef, read.needs)) for read in reads))
+    return Task(key, _run_several, function, tuple(reads), needs, *told)
+
+
+def _run_several(
+    function: Callable[..., Any], reads: Sequence[Read], values: list[list[Any]], *told: Any
+) -> Any:
+    def chunks() -> list[Any]:
+        each = zip(reads, values, strict=True)
+        return [
+            Reading(read, dict(zip(read.needs, own, strict=True))).chunk() for read, own in each
+        ]
+
+    with quiet():
+        return function(outside()(chunks), *told)
 
 
 def _run(

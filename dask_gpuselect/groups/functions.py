@@ -81,8 +81,9 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
 
     Notes
     -----
-    Loads, of all elements: two of data and labels, whatever the number of groups. A box plot takes
-    a third, `mad` four in all, and `groups` of lazy labels one of the labels alone. NumPy chunks of
+    Loads, of all elements: at most two of data and labels, whatever the number of groups; of mixed
+    data about one for up to 64 groups, by what the first load keeps. A box plot takes one more,
+    `mad` four in all, and `groups` of lazy labels one of the labels alone. NumPy chunks of
     one and two bytes take one load for all of these while groups are few: while 9 to 12 bytes for
     each value that there can be, of each group, take no more than what a task takes, and four times
     that no more than ``dask_gpuselect.root-limit``. Along some of

@@ -224,6 +224,11 @@ class Brackets(Arrays):
         """Whether they leave nothing out for want of room."""
         return True
 
+    @property
+    def asked(self) -> NDArray[np.bool_]:
+        """Of which open cells a tally at them says more than how many elements there are."""
+        return self.wanted
+
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
         """The brackets (lo, hi], by positions among distinct ascending `values`.

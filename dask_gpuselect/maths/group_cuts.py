@@ -264,6 +264,20 @@ class GroupTally(_Joined):
         inside, equal = map(packed, counts[cells].T)
         return cls(cells.astype(np.int32), inside, equal, candidates, of_cells)
 
+    def columns(self) -> list[NDArray[Any]]:
+        """What is known of each candidate."""
+        return [self.candidates, self.of_cells]
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
+        """The tally with these candidates instead."""
+        candidates, of_cells = columns
+        return replace(self, candidates=candidates, of_cells=of_cells)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the candidates."""
+        return int(self.candidates.nbytes) + int(self.of_cells.nbytes)
+
     def among(self, brackets: GroupBrackets, edges: Sequence[int]) -> list[GroupTally]:
         """Those of the groups between each two edges, and their cells numbered from there."""
         first_end, pieces = brackets.first_end, []

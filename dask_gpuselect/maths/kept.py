@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
-from dask_gpuselect.maths.weights import ExactSums, WeightedTally, exact_sums
+from dask_gpuselect.maths.weight_finish import whole
+from dask_gpuselect.maths.weights import (
+    ExactSums,
+    WeightedBrackets,
+    WeightedTally,
+    exact_products,
+    exact_sums,
+)
 
 
 def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
@@ -20,7 +27,7 @@ def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     `weighs` says whether candidates have weights of their own: what was counted has not.
     """
     dtype = kept.ends.dtype
-    if wanted.tells_more or len(kept.ends) == 0:
+    if wanted.tells_more > kept.tells_more or len(kept.ends) == 0:
         return False
     # Beyond the extreme numbers there is nothing.
     is_kept = kept.wanted.copy()
@@ -38,7 +45,7 @@ def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     # And so are all kept cells that a wanted one reaches into.
     first = np.append(0, kept.ends.searchsorted(wanted.ends, "right"))
     last = np.append(cell, len(kept.ends))
-    return bool((n_left_out[last + 1] == n_left_out[first])[wanted.wanted].all())
+    return bool((n_left_out[last + 1] == n_left_out[first])[wanted.asked].all())
 
 
 def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
@@ -75,8 +82,35 @@ def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -
     is_inside = _is_inside(wanted, elements)
     found = tally.with_columns([elements[is_inside], weights[is_inside]])
     return replace(
-        found, below=below, upto=upto, weight_below=weight_below, weight_upto=weight_upto
+        found,
+        below=below,
+        upto=upto,
+        weight_below=weight_below,
+        weight_upto=weight_upto,
+        products=_products_by(kept, tally, wanted, elements, weights),
     )
+
+
+def _products_by(
+    kept: Brackets,
+    tally: WeightedTally,
+    wanted: Brackets,
+    elements: NDArray[Any],
+    weights: NDArray[Any],
+) -> ExactSums:
+    """The exact sums of element times weight in the cells that are summed: of what was kept there,
+    and of what was counted."""
+    if not isinstance(wanted, WeightedBrackets):
+        return np.empty(0, object)
+    n_cells = len(wanted.wanted)
+    cell, is_end = places_among(wanted.ends, elements)
+    some = wanted.summed[cell] & ~is_end
+    found = exact_products(elements[some], weights[some], cell[some], n_cells)
+    cell, is_end = places_among(wanted.ends, kept.ends)
+    at_ends = tally.weight_upto - tally.weight_below
+    for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
+        found[cell[end]] += at_ends[end] * whole(kept.ends[end].item())
+    return found
 
 
 def _sums_before(weights: NDArray[Any], places: IntArray) -> ExactSums:

@@ -8,8 +8,9 @@ of earlier chunks come first, as in a stable sort.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -68,6 +69,16 @@ class SortedChunks:
         ranks = np.unique(starts[starts < n_valid])
         return find_brackets(cuts, ranks, ranks)
 
+    def keep(self, cuts: Cuts) -> Brackets:
+        """The same by cuts of some chunks, which stand for the others: of about so many
+        elements."""
+        n = int(cuts.n_valid.sum()) + int(cuts.n_missing.sum())
+        if self.sizes is None:
+            return self.bracket(cuts)
+        size = max(sum(self.sizes), 1)
+        sizes = [stop * n // size for stop in itertools.accumulate(self.sizes)]
+        return replace(self, sizes=tuple(np.diff(sizes, prepend=0).tolist())).bracket(cuts)
+
     def splitters(self, brackets: Brackets, tally: Tally) -> Splitters:
         """What the second load has found, in all chunks together."""
         starts = self.starts(tally.n_valid + tally.n_missing)
@@ -125,6 +136,10 @@ class Edges(Arrays):
         """The edges of all chunks of `parts`, in their order."""
         columns = zip(*((part.left, part.right, part.sizes) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
+
+    def of_chunks(self, chunks: IntArray) -> Self:
+        """The edges of some of the chunks, by their numbers, in that order."""
+        return type(self)(self.left[chunks], self.right[chunks], self.sizes[chunks])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,6 +59,8 @@ class Guess:
         About this share of all elements is inside.
     doubt : float
         Which share of all elements stands for the error of the guess.
+    n_apart : int
+        So many brackets are apart, and each holds that share more.
     ruler : Ruler or None
         By which chunks that keep what is inside are measured elsewhere; None if by pivots.
     """
@@ -66,13 +68,14 @@ class Guess:
     brackets: Brackets | None
     share: float
     doubt: float
+    n_apart: int = 1
     ruler: Ruler | None = None
 
     @property
     def may_improve(self) -> bool:
-        """Whether more chunks may tell a guess that holds less."""
+        """Whether more chunks may tell a guess that holds much less."""
         # The rest of the share is what pivots leave open, however many chunks are seen.
-        return self.ruler is None and self.doubt > SMALL_DOUBT * self.share
+        return self.ruler is None and self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
     def next_after(self, n: int) -> int:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
@@ -81,6 +84,12 @@ class Guess:
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), 2 * n)
+
+    def or_before(self, before: Guess) -> Guess:
+        """This guess; or the one before it where this would hold a little too much, and is about as
+        sure."""
+        is_about_as_sure = self.doubt <= 2 * before.doubt
+        return before if self.brackets is None and is_about_as_sure else self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +116,9 @@ class Seen:
         order = np.argsort(places)
         return cls(cuts.of_chunks(order), places[order], n_chunks)
 
-    def guess(self, keep: Callable[[Cuts], Brackets], share: int = 1) -> Guess:
+    def guess(
+        self, keep: Callable[[Cuts], Brackets], share: int = 1, *, has_ruler: bool = True
+    ) -> Guess:
         """A guess of the brackets.
 
         Parameters
@@ -116,6 +127,8 @@ class Seen:
             From the cuts of all chunks to what their second load might gather.
         share : int
             As for `sizes.pivot_count`.
+        has_ruler : bool
+            Whether a ruler is of use.
         """
         if not self.cuts.n_valid.any():
             return Guess(None, 0.0, 1.0)
@@ -130,9 +143,12 @@ class Seen:
         inside = self._share_inside(brackets)
         if inside > MOST_KEPT:
             return Guess(None, inside, doubt)
-        guess = Guess(brackets, inside, doubt)
-        if not brackets.is_whole or (inside > SMALL_SHARE and guess.may_improve):
-            return guess  # pivots tell more of what is left out, or may be
+        n_apart = int(np.diff(brackets.wanted, prepend=False).sum() + 1) // 2
+        guess = Guess(brackets, inside, doubt, max(n_apart, 1))
+        # Pivots tell more of what was left out, or may be.
+        is_too_early = not brackets.is_whole or (inside > SMALL_SHARE and guess.may_improve)
+        if is_too_early or not has_ruler:
+            return guess
         return replace(guess, ruler=_ruler_for(rough, share))
 
     def _stands_for(self) -> FloatArray:
@@ -150,8 +166,11 @@ class Seen:
         least, most, _ = bounds_of(by_mass, slice(0, len(mass)), ends)
         upto = (least + most) / 2  # ties at the value count half
         # What a chunk has more than its share, so that chunks may differ in size.
-        residual = (upto - mass[:, None] * (upto.sum(0) / mass.sum())) / mass.mean()
-        steps = np.abs(np.diff(residual, axis=0))
+        share = upto.sum(0) / mass.sum()
+        residual = (upto - mass[:, None] * share) / mass.mean()
+        # Two chunks may agree by chance: they say no less than if elements were drawn at random.
+        at_random = 2 * share * (1 - share) / self.cuts.n_valid.mean()
+        steps = np.maximum(np.abs(np.diff(residual, axis=0)), np.sqrt(at_random))
         unseen = np.diff(self.places)[:, None] - 1.0
         first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
         # Were differences noise, a chunk that was not seen would be off by its own noise, and all

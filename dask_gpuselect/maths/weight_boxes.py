@@ -19,7 +19,6 @@ from dask_gpuselect.maths.boxes import (
     largest_to,
     look_again,
     look_beyond,
-    room_for,
     smallest_from,
 )
 from dask_gpuselect.maths.cuts import Brackets
@@ -46,8 +45,9 @@ class WeightedBoxBrackets(WeightedBrackets):
     spared: Spared
 
 
-def bracket_from_weights(cuts: WeightedCuts, rule: Rule) -> WeightedBoxBrackets:
-    """What to gather for a box, from the cuts of all chunks."""
+def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> WeightedBoxBrackets:
+    """What to gather for a box, from the cuts of all chunks, with room for so many elements about
+    the fences."""
     none = cuts.pivots[:0]
     if not cuts.n_valid.any():
         nothing = np.zeros(1, np.bool_)
@@ -61,7 +61,7 @@ def bracket_from_weights(cuts: WeightedCuts, rule: Rule) -> WeightedBoxBrackets:
         lo.reshape(len(rule.q), -1)[:, 0],
         hi.reshape(len(rule.q), -1)[:, -1],
         envelope.tied_inside(lo, hi),
-        room_for(cuts),
+        room,
         made_of=(lo, hi),
     )
     summed = np.zeros(len(found.wanted), np.bool_)

@@ -152,6 +152,10 @@ class WeightedBrackets(Brackets):
 
     tells_more: ClassVar[bool] = True
 
+    @property
+    def asked(self) -> NDArray[np.bool_]:
+        return self.wanted | self.summed
+
     @classmethod
     def without_cells(cls, values: NDArray[Any], *others: Any) -> Self:
         """Those with these ends between which nothing is wanted; and with other fields."""

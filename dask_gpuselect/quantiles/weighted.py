@@ -118,11 +118,6 @@ class WeightedQuantiles(Question):
         return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
 
     @property
-    def keeps(self) -> bool:
-        """Not of windows, inside which products are added up."""
-        return self.method != "linear"
-
-    @property
     def n_answers(self) -> int:
         return len(self.q)
 

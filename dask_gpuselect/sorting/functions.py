@@ -24,7 +24,8 @@ Sizes = tuple[float, ...]
 def sort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
 ) -> Any:
-    """All elements in ascending order, in chunks of the sizes that are asked for, in three loads.
+    """All elements in ascending order, in chunks of the sizes that are asked for, in two to three
+    loads.
 
     Parameters
     ----------
@@ -71,12 +72,15 @@ def sort(
 
     Notes
     -----
-    Loads: three of every chunk, and two of elements of one or two bytes, whose values are all
-    counted in the first; those in memory are read in place. All but the last find the splitters,
-    the elements at the ranks where the chunks of the result begin, by the cuts of `quantile`. In
-    the last one the elements of each chunk are dealt out among the splitters, those that equal one
-    by count. Then each chunk of the result is sorted: by NumPy's sort, which is 4 to 7 times as
-    fast for 64 bits where the processor has AVX2, and faster with AVX-512.
+    Loads: at most three of every chunk; those in memory are read in place. One or two find the
+    splitters, the elements at the ranks where the chunks of the result begin, by the cuts of
+    `quantile`. One is enough for elements of one or two bytes, whose values are all counted. What
+    the first of two keeps may spare the second: of mixed data nearly all chunks are loaded twice
+    in all if M is less than about ``sqrt(n) / 150``, and all are loaded three times from about
+    ``sqrt(n) / 64`` on. In the last load the elements of each chunk are dealt out among the
+    splitters, those that equal one by count. Then each chunk of the result is sorted: by NumPy's
+    sort, which is 4 to 7 times as fast for 64 bits where the processor has AVX2, and faster with
+    AVX-512.
 
     Memory: of a task, the chunk and two copies of it, or the pieces of a chunk of the result and
     two copies of these. Besides, all pieces together, which are as large as `x`: on disk, or in the
@@ -122,7 +126,8 @@ def sort(
 def argsort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
 ) -> Any:
-    """Where the elements of `sort` are in `x`, in three loads; equal ones in the order of `x`.
+    """Where the elements of `sort` are in `x`, in two to three loads; equal ones in the order of
+    `x`.
 
     Parameters
     ----------
@@ -171,8 +176,8 @@ def sort_by(
     spill: Spill = None,
     split_every: int | None = None,
 ) -> tuple[Any, ...]:
-    """A key in ascending order, and other arrays in the same order, in three loads of the key and
-    one of the others; those of equal keys stay as they were.
+    """A key in ascending order, and other arrays in the same order, in two to three loads of the
+    key and one of the others; those of equal keys stay as they were.
 
     Parameters
     ----------
@@ -202,8 +207,9 @@ def sort_by(
 
     Notes
     -----
-    Loads: three of the key, as of `sort`, and one of the others, in the third: what key and values
-    have in common, for instance the reading of a table, is done three times.
+    Loads: two to three of the key, as of `sort`, and one of the others, in the last: what key and
+    values have in common, for instance the reading of a table, is done as often as the key is
+    loaded.
 
     Memory: as of `sort`, with the values beside the key and 8 bytes an element more in a task,
     which may hold three copies of its pieces. Where pieces go through groups of chunks, their

@@ -33,20 +33,21 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype, is_cupy, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.graphs import split_every as parts_merged
-from dask_gpuselect.engine.loads import brackets_and_tallies
-from dask_gpuselect.engine.reports import merge_tallies
+from dask_gpuselect.engine.loads import by_chunk
+from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, extended, is_in_memory, private_copy
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.reference.ordering import Dealt
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError
 from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
+from dask_gpuselect.sorting.questions import SplitterQuestion
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Spill = bool | str | os.PathLike[str] | None
@@ -142,20 +143,20 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
 
 def _table_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     """One task: where all chunks are cut, by two loads, or one that counts all values."""
-    label, wanted = plan.label, plan.wanted
-    brackets, tally = brackets_and_tallies(x, wanted, label)
+    label, question = plan.label, SplitterQuestion(plan.wanted)
+    found = by_chunk(x, question, label)
     splitters = reduced(
-        tally,
+        found.tallies,
         f"{label}-candidates-merge",
-        merge_tallies,
+        _merge_gathered,
         _find_splitters,
-        f"{label}-splitters-{tokenize(tally.name, wanted)}",
-        brackets=TaskRef((brackets.name,)),
-        wanted=wanted,
+        f"{label}-splitters-{tokenize(found.tallies.name, question)}",
+        brackets=TaskRef((found.brackets.name,)),
+        question=question,
         meta=x._meta,
     )
     name = f"{label}-edges-{tokenize(splitters.name)}"
-    edges = each_chunk(_edges, name, [tally], [brackets, splitters])
+    edges = each_chunk(_edges, name, [found.tallies], [found.brackets, splitters])
     return reduced(
         edges,
         f"{label}-edges-merge",
@@ -163,21 +164,30 @@ def _table_of(x: DaskArray, plan: SortPlan) -> DaskArray:
         _make_table,
         f"{label}-table-{tokenize(name)}",
         splitters=TaskRef((splitters.name,)),
+        order=found.order,
     )
 
 
+def _merge_gathered(parts: list[list[Gathered]]) -> list[Gathered]:
+    return [Gathered.merge([*itertools.chain(*parts)])]
+
+
 def _find_splitters(
-    parts: list[Tally], brackets: Brackets, wanted: SortedChunks, meta: Any
+    parts: list[list[Gathered]], brackets: Brackets, question: SplitterQuestion, meta: Any
 ) -> Splitters:
-    return wanted.splitters(brackets, kernels.merged(parts, meta))
+    whole = Gathered.whole([*itertools.chain(*parts)], meta)
+    assert whole.tally is not None
+    return question.look(brackets, whole.tally)
 
 
-def _edges(tally: Tally, brackets: Brackets, splitters: Splitters) -> Edges:
-    return Edges.of_chunk(brackets, tally, splitters)
+def _edges(chunks: list[Gathered], brackets: Brackets, splitters: Splitters) -> Edges:
+    tallies = [chunk.tally for chunk in chunks if chunk.tally is not None]
+    return Edges.merge([Edges.of_chunk(brackets, tally, splitters) for tally in tallies])
 
 
-def _make_table(parts: list[Edges], splitters: Splitters) -> Table:
-    return Table.of(Edges.merge(parts), splitters)
+def _make_table(parts: list[Edges], splitters: Splitters, order: ChunkOrder | None) -> Table:
+    edges = Edges.merge(parts)
+    return Table.of(edges if order is None else edges.of_chunks(order.turns()), splitters)
 
 
 # --- Load 3: pieces -------------------------------------------------------------------------------
@@ -233,14 +243,14 @@ def _regroup(
 def _in_pieces(
     keys: Any, dtype: np.dtype[Any], division: Division, name: str, has_order: bool
 ) -> Dealt:
-    """Keys piece by piece, if they are what the second load has counted."""
+    """Keys piece by piece, if they are what the loads before have counted."""
     marks = as_dtype(division.values, dtype)
     found = ordering.dealt(keys, marks, dtype, has_order=has_order)
     known = (division.below, division.upto)
     if len(keys) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
         return found
     raise ChunksChangedError(
-        f"{name} held other elements on the last load than on the one before. {ADVICE}"
+        f"{name} held other elements on the last load than when it was counted. {ADVICE}"
     )
 
 

@@ -49,6 +49,14 @@ QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
     "mad": mad,
     "box": lambda x: statistics(describe_boxplot(x)),
     "a third load": lambda x: statistics(describe_boxplot(x**-0.8, max_fliers=3)),
+    "ends of weight": lambda x: quantile(x, [0, 1e-4, 1], weights=x, method="linear"),
+    "few that weigh all": lambda x: quantile(x, QUARTILES, weights=x**-9.0, method="linear"),
+    "many that weigh 0": lambda x: quantile(x, QUARTILES, weights=x > 0.9, method="linear"),
+    "ties that weigh": lambda x: quantile(x.round(1), QUARTILES, weights=x, method="linear"),
+    "a box that weighs": lambda x: statistics(describe_boxplot(x, weights=x)),
+    "a third load that weighs": lambda x: statistics(
+        describe_boxplot(x**-0.8, weights=x, max_fliers=3, method="inverted_cdf")
+    ),
 }
 
 
@@ -71,6 +79,8 @@ KEPT: dict[str, Callable[[da.Array], Any]] = {
     "mad": mad,
     "a rank": lambda x: order_statistic(x, 777),
     "weights": lambda x: quantile(x, QUARTILES, weights=x + 1, method="inverted_cdf"),
+    "windows of weight": lambda x: quantile(x, QUARTILES, weights=x + 1, method="linear"),
+    "a box that weighs": lambda x: statistics(describe_boxplot(x, weights=x + 1)),
     "a mask": lambda x: nanquantile(x, QUARTILES, where=x < 0.9),
     "several arrays": lambda x: median([x, x**2, 1 / (x + 1)]),
     "two dimensions": lambda x: median(x.reshape(2 * N_CHUNKS, -1)),
@@ -234,7 +244,9 @@ def test_overlapping_chunks_take_two_loads() -> None:
 # --- Where it is kept ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["quartiles", "weights", "a box"])
+@pytest.mark.parametrize(
+    "name", ["quartiles", "weights", "a box", "windows of weight", "a box that weighs"]
+)
 def test_it_may_wait_on_disk(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     write = spill.SpillFile.write

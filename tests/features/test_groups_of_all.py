@@ -140,10 +140,11 @@ def _without_warnings(ask: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("n_groups", [1, 18, 3000])
 def test_loads_of_data_and_labels(n_groups: int) -> None:
-    """Two of both, whatever the number of groups; one more of the labels for `groups`."""
+    """Two of both, whatever the number of groups, if nothing is kept; one more of the labels for
+    `groups`."""
     source, by = Source((20_000,)), Source((20_000,))
     x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
-    with dask.config.set(PLANS["parts"]):
+    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.keep-limit": 0}):
         for groups in (None, np.arange(n_groups)):
             grouped = groupby(x, lazy, groups=groups)
             asked = grouped.nanquantile([0.1, 0.5, 0.9]), grouped.count()

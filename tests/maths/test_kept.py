@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dask_gpuselect import kernels
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import selection, weighing
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.kept import covers, tally_by
+from dask_gpuselect.maths.weights import WeightedBrackets, WeightedTally
 
 VALUES = st.integers(-6, 6)
 
@@ -68,6 +71,46 @@ def test_what_covers_tells(data: st.DataObject, dtype: str, weighs: bool) -> Non
             assert known(told) == known(tally_of(values, weights, each))
         else:
             assert each is not kept or not len(kept.ends)
+
+
+@st.composite
+def weighted_brackets(draw: st.DrawFn, dtype: str) -> WeightedBrackets:
+    """Any brackets, and any of the other cells between ends are summed."""
+    found = draw(brackets(dtype))
+    summed = np.array([draw(st.booleans()) for _ in found.wanted], np.bool_) & ~found.wanted
+    summed[[0, -1]] = False
+    return WeightedBrackets(found.ends, found.wanted, summed)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+@given(data=st.data())
+def test_what_covers_tells_sums_of_products(data: st.DataObject, dtype: str) -> None:
+    values = np.array(data.draw(st.lists(VALUES, min_size=1, max_size=30)), dtype)
+    weights = np.array([2.0**-i + 1e30 * (i % 2) for i in range(len(values))])
+
+    def tally(at: Brackets) -> WeightedTally:
+        found = kernels.tally(Accompanied(values, None, weights), values.dtype, at, len(values))
+        assert isinstance(found, WeightedTally)
+        return found
+
+    kept, wanted = data.draw(weighted_brackets(dtype)), data.draw(weighted_brackets(dtype))
+    told = tally(kept)
+    if covers(kept, wanted, weighs=True):
+        found, expected = tally_by(kept, told, wanted), tally(wanted)
+        assert isinstance(found, WeightedTally)
+        assert known(found) == known(expected)
+        assert found.products.tolist() == expected.products.tolist()
+        assert found.square == expected.square
+    without = Brackets(kept.ends, kept.wanted)
+    assert not covers(without, wanted, weighs=True)
+
+
+def test_what_is_between_is_summed_with_what_was_counted() -> None:
+    kept = WeightedBrackets(np.array([0, 3, 9]), np.array([0, 1, 1, 0], np.bool_), np.zeros(4, "?"))
+    wanted = WeightedBrackets(np.array([1, 8]), np.zeros(3, "?"), np.array([0, 1, 0], np.bool_))
+    assert covers(kept, wanted, weighs=True)
+    wanted = WeightedBrackets(np.array([1, 10]), np.zeros(3, "?"), np.array([0, 1, 0], np.bool_))
+    assert not covers(kept, wanted, weighs=True)
 
 
 def test_what_is_inside_is_covered() -> None:

@@ -14,6 +14,7 @@ from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.kept import covers
+from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.seen import MOST_KEPT, Guess, Seen
 from dask_gpuselect.maths.weight_brackets import find_share_brackets
 from dask_gpuselect.maths.weights import WeightedCuts
@@ -94,3 +95,36 @@ def test_waves_are_not_guessed() -> None:
 def test_nothing_is_guessed_of_nothing() -> None:
     cuts = [selection.cuts(np.empty(0), N_PIVOTS) for _ in range(N_CHUNKS)]
     assert guess_of(cuts, 12, brackets_of).brackets is None
+
+
+def test_chunks_that_agree_by_chance_are_doubted() -> None:
+    """No less than if elements were drawn at random: the first two of many may be alike."""
+    cuts = [selection.cuts(np.random.default_rng(5).standard_normal(N), N_PIVOTS)] * N_CHUNKS
+    guess = guess_of(cuts, 2, brackets_of)
+    assert guess.doubt > np.sqrt(0.5 / N)
+    assert guess_of(cuts, 60, brackets_of).doubt < guess.doubt / 3
+
+
+def test_guesses_of_many_brackets_are_made_again() -> None:
+    """Each of them holds the doubt, however little that is of all that they hold."""
+
+    def nineteen(cuts: Cuts) -> Brackets:
+        ranks = np.arange(1, 20) * int(cuts.n_valid.sum()) // 20
+        return find_brackets(cuts, ranks, ranks)
+
+    pivots = 2000
+    cuts = [selection.cuts(np.random.default_rng(i).random(20 * N), pivots) for i in range(60)]
+    guess = guess_of(cuts, 30, nineteen)
+    assert guess.brackets is not None
+    assert guess.n_apart == 19
+    assert guess.doubt < 0.1 * guess.share
+    assert guess.next_after(30) == 46
+
+
+def test_elements_kept_for_a_sort_are_about_its_splitters() -> None:
+    """Of cuts that stand for about as many elements as there are."""
+    wanted = SortedChunks(4, (0, N * 20, N * 30, N * 70))
+    cuts = [selection.cuts(rng.standard_normal(N), N_PIVOTS) for _ in range(N_CHUNKS)]
+    guess = guess_of(cuts, N_CHUNKS // 4, wanted.keep)
+    assert guess.brackets is not None
+    assert covers(guess.brackets, wanted.bracket(Cuts.merge(cuts)))

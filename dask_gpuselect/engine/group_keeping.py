@@ -1,0 +1,138 @@
+"""What the first load of groups of all elements keeps, so that the second need not read.
+
+::
+
+    source ──copy──> cuts of runs ──> brackets
+                 │                       │
+                 └─> kept of runs ──> tallies <── read, where that is not enough
+
+Each group is as an array of its own, of which every part is a chunk: it has a board, and what is
+kept of it is as of an array. A part is not read again if what was kept of all its groups covers
+their brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine.boards import Held, Hold, Limits, board, held_tally
+from dask_gpuselect.engine.group_elements import (
+    MOST_KEPT_GROUPS,
+    GroupedElements,
+    Named,
+    codes_of_names,
+)
+from dask_gpuselect.engine.keeping import LEAST_ROOM, ROOM
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray
+from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
+from dask_gpuselect.maths.group_kept import (
+    BracketsOfGroup,
+    brackets_of_groups,
+    cuts_of_groups,
+    group_tally_by,
+)
+from dask_gpuselect.maths.labels import Labels, codes_among
+from dask_gpuselect.maths.sizes import pivot_share
+
+# So many parts of a group are seen before there is a guess, if there are enough of them. A part is
+# read again if a single guess is wrong: of 18 groups some were, where two parts made the first.
+FIRST = 8
+# Elements of a group in a part, on average, below which nothing is kept: 60 groups of 2e5 elements
+# took 2.5 times as long as two loads that cost nothing, and 1.6 times where a load took 50 ms.
+LEAST_OF_GROUP = 1 << 12
+
+
+@dataclass(frozen=True, eq=False)
+class KeptGroups(Arrays):
+    """What the first load has kept of a part.
+
+    Parameters
+    ----------
+    names : Labels or None
+        Of the groups in the part, if they are not known before.
+    brackets : GroupBrackets
+        Those that were guessed.
+    tally : GroupTally
+        Of the part, at these; without candidates if they wait on disk.
+    held : Hold or tuple of Spilled
+        Where the candidates are.
+    """
+
+    names: Labels | None
+    brackets: GroupBrackets
+    tally: GroupTally
+    held: Held
+
+    def tally_at(self, proven: Named) -> GroupTally | None:
+        """The tally at the proven brackets; None if these are not covered."""
+        tally = self.tally
+        if not isinstance(self.held, Hold):
+            tally = tally.with_columns([column.read() for column in self.held])
+        among: IntArray = np.arange(self.brackets.n_groups)
+        if self.names is not None:
+            among = codes_among(self.names, proven.names).astype(np.int64)
+        return group_tally_by(self.brackets, tally, proven.value, among)
+
+
+@dataclass(frozen=True, eq=False)
+class OnBoards(Arrays):
+    """What was kept of a part, if anything, and the boards of its groups: these are held as long as
+    this is, and of no meaning in another process."""
+
+    kept: KeptGroups | None
+    boards: list[Any] = field(default_factory=list)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OnBoards, (self.kept,)
+
+
+def cuts_and_kept(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    known: None,
+    *,
+    number: int,
+    question: GroupedElements,
+    n_parts: int,
+    limits: Limits,
+    board_name: str,
+) -> tuple[Named, OnBoards]:
+    """The cuts of the runs in a part, by its number, and what is kept of them."""
+    cuts = question.cuts(chunks, dtype, axes, known, edges=None)
+    names, runs = cuts.names, cuts.value
+    n_groups = np.count_nonzero(runs.sizes)
+    if n_groups > MOST_KEPT_GROUPS or runs.n_valid.sum() < n_groups * LEAST_OF_GROUP:
+        return cuts, OnBoards(None)
+    keep = BracketsOfGroup(question.of_group.order.lane_ranks)
+    first = max(min(FIRST, n_parts // FIRST), 2)
+    how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
+    boards: list[Any] = []
+    guessed: dict[int, Brackets] = {}
+    expected = 0.0
+    for group, own in cuts_of_groups(runs):
+        boards.append(board(f"{board_name}-{group if names is None else names[group]}", *how))
+        guess = boards[-1].put(number, own)
+        if guess.brackets is not None:
+            guessed[group] = guess.brackets
+            expected += guess.share * int(own.n_valid[0])
+    if len(guessed) < len(boards) or not boards:
+        return cuts, OnBoards(None, boards)
+    brackets = brackets_of_groups(guessed, runs, question.n_groups_of(names))
+    tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
+    if len(tally.candidates) > ROOM * expected + LEAST_ROOM:
+        return cuts, OnBoards(None, boards)
+    held = held_tally(tally, limits)
+    kept = None if held is None else KeptGroups(names, brackets, *held)
+    return cuts, OnBoards(kept, boards)
+
+
+def tally_by_kept(on_boards: OnBoards, proven: Named) -> GroupTally | None:
+    """The tally of a part by what was kept of it; None if it has to be read."""
+    return None if on_boards.kept is None else on_boards.kept.tally_at(proven)

@@ -1,0 +1,118 @@
+"""The graph of groups of all elements: their order statistics in two loads.
+
+::
+
+    source ──copy──> cuts of runs ──> brackets of some groups ──┐
+       │                          ──> those of others ──────────┴──> all brackets
+       └────copy, waits for these──> tallies ──> elements of some groups ──┬──> answer
+                                             ──> those of others ──────────┘
+
+Where there are many groups, their brackets are found in several places, each for a stretch of
+groups: so no place holds more than `ROOT_LIMIT` says. Where there are few, the first load may keep
+what the second would ask: see `group_keeping`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from dask.base import tokenize
+
+from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine.group_elements import GroupedElements, Named
+from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
+from dask_gpuselect.engine.keeping import limits
+from dask_gpuselect.engine.plans import LanePlan
+from dask_gpuselect.engine.questions import FurtherLoad
+from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.maths.group_cuts import GroupBrackets
+from dask_gpuselect.maths.lane_cuts import join
+
+
+def in_two_loads(
+    x: DaskArray,
+    question: GroupedElements,
+    label: str,
+    plan: LanePlan,
+    shape: AnswerAxes,
+    meta: Any,
+    *,
+    seen: bool,
+) -> DaskArray:
+    """The lazy answer, by two loads of the only column; and a further one if the question has
+    it."""
+    columns = Columns(x, shape.axes, plan.parts)
+    edges = question.edges(plan.n_roots)
+    token = tokenize(x.name, question, plan, shape)
+    name = f"{label}-{token}"
+    kept = None
+    if plan.kept_bytes:
+        reports = columns.report(
+            partial(cuts_and_kept, question=question),
+            "group-reports",
+            1,
+            None,
+            is_numbered=True,
+            limits=limits(),
+            board_name=f"group-reports-{token}",
+            n_parts=len(plan.parts),
+        )
+        cuts, kept = columns.divide(reports, 2)
+    else:
+        cuts = columns.report(question.cuts, "group-cuts", 1, None, edges=edges)
+    sizes = [None] if edges is None else [b - a for a, b in itertools.pairwise(edges)]
+    brackets = [
+        columns.settle(
+            partial(question.bracketed, n_groups=n), f"{label}-bracket-{i}-{token}", each, None
+        )
+        for i, (each, n) in enumerate(zip(columns.divide(cuts, len(sizes)), sizes, strict=True))
+    ]
+    every = columns.gather(_all_brackets, f"{label}-bracket-{token}", brackets)
+    measure = partial(question.tally, edges=edges)
+    if kept is not None:
+        tallies = columns.report_unless(tally_by_kept, measure, f"{label}-candidates", kept, every)
+    else:
+        tallies = columns.report(question.tally, f"{label}-candidates", 2, every, edges=edges)
+    found = [
+        columns.settle(question.found, f"{label}-elements-{i}-{token}", each, own)
+        for i, (each, own) in enumerate(
+            zip(columns.divide(tallies, len(sizes)), brackets, strict=True)
+        )
+    ]
+    further = question.further
+    chunks = shape.chunks(x, question.n_answers)
+    if further is None:
+        answered = partial(_answered, question=question, shape=shape, kind=meta)
+        made = columns.gather(answered, name, found, shape.place, seen=seen)
+        return DaskArray(columns.graph, made.name, chunks, meta=meta)
+    known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
+    reports = columns.report(further.measure, f"{label}-{further.name}", 3, known)
+    reports = columns.merge(further.merge, reports, further.merge_every)
+    finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
+    made = columns.settle(finish, name, reports, known, shape.place, seen=seen)
+    return DaskArray(columns.graph, made.name, chunks, meta=meta)
+
+
+def _all_brackets(parts: Sequence[Named]) -> Named:
+    if len(parts) == 1:
+        return parts[0]
+    return Named(None, GroupBrackets.merge([part.value for part in parts]))
+
+
+def _all_found(parts: Sequence[Named]) -> Named:
+    return Named(parts[0].names, join([part.value for part in parts]))
+
+
+def _answered(
+    parts: Sequence[Named], *, question: GroupedElements, shape: AnswerAxes, kind: Any
+) -> Any:
+    return in_kind(question.restored(_all_found(parts), (), shape), kind)
+
+
+def _known(parts: Sequence[Named], *, further: FurtherLoad) -> Any:
+    return further.known(_all_found(parts))

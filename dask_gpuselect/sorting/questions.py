@@ -1,0 +1,54 @@
+"""What is asked of an array that is sorted: where the chunks of the result begin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.partition import SortedChunks, Splitters
+
+MANY = 64
+
+
+@dataclass(frozen=True)
+class SplitterQuestion(Question):
+    """The elements at which the chunks of the sorted array begin.
+
+    Parameters
+    ----------
+    wanted : SortedChunks
+    """
+
+    wanted: SortedChunks
+
+    @property
+    def has_guess(self) -> bool:
+        """Not by a sample: every chunk is asked what is below each of them."""
+        return False
+
+    @property
+    def n_answers(self) -> int:
+        return self.wanted.n_chunks - 1
+
+    @property
+    def share(self) -> int:
+        return self.wanted.share
+
+    @property
+    def keeps(self) -> bool:
+        """Not around so many splitters that all that would have to be kept is too much. Of n
+        elements drawn at random, of which a quarter is seen, it is about 7 / sqrt(n) around
+        each."""
+        sizes = self.wanted.sizes
+        return sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return self.wanted.bracket(cuts)
+
+    def keep(self, cuts: Cuts) -> Brackets:
+        return self.wanted.keep(cuts)
+
+    def look(self, brackets: Brackets, tally: Tally) -> Splitters:
+        return self.wanted.splitters(brackets, tally)

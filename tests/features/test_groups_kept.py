@@ -1,0 +1,300 @@
+"""Groups of all elements of which the first load keeps what the second would ask."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_gpuselect import ChunksChangedError, median, quantile
+from dask_gpuselect.engine import boards, keeping, spill
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import iqr, mad
+from tests.sources import Source, changing
+
+pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
+
+N, N_CHUNKS, N_GROUPS = 100_000, 60, 18
+Q = [0.25, 0.5, 0.75]
+
+
+@pytest.fixture(autouse=True)
+def parts() -> Iterator[None]:
+    """Each chunk is a part."""
+    with dask.config.set({"dask_gpuselect.column-limit": "100 kB"}):
+        yield
+
+
+def data_and_labels(n: int = N, n_groups: int = N_GROUPS, **how: Any) -> tuple[Source, Source, Any]:
+    data, by = Source((n * N_CHUNKS,), **how), Source((n * N_CHUNKS,))
+    return data, by, (by.lazy(n) * 99991 % n_groups).astype(np.int32)
+
+
+def alone(values: Any, labels: Any, ask: Callable[[Any], Any]) -> Any:
+    return np.stack([ask(values[labels == each]) for each in np.unique(labels)], axis=-1)
+
+
+def two_loads() -> Any:
+    return dask.config.set({"dask_gpuselect.keep-limit": 0})
+
+
+# What is asked, and of how many groups: around three quartiles of the 5,600 elements that each of
+# 18 has in a chunk there are so many others that the first guesses are too wide.
+ASKED: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "median": (lambda grouped: grouped.median(), 18),
+    "quartiles": (lambda grouped: grouped.quantile(Q), 5),
+    "iqr": (lambda grouped: grouped.iqr(), 5),
+    "count": (lambda grouped: grouped.count(), 18),
+}
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("groups", [None, range(18), [3, 1, 99]])
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -> None:
+    """Of the data and of the labels, of which all groups are known before or not."""
+    ask, n_groups = ASKED[name]
+    data, by, labels = data_and_labels(n_groups=n_groups)
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        found = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
+        assert data.loads == by.loads
+        assert sum(data.loads.values()) <= 1.4 * N_CHUNKS
+        assert max(data.loads.values()) <= 2
+        with two_loads():
+            expected = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
+    assert sum(data.loads.values()) >= 3 * N_CHUNKS
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_fewer_loads_of_fewer_groups() -> None:
+    data, _, labels = data_and_labels(n_groups=4)
+    found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
+    assert sum(data.loads.values()) <= 1.15 * N_CHUNKS
+    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
+
+
+def numbers(n: int, seed: int = 3) -> Any:
+    return np.random.default_rng(seed).random(n)
+
+
+DATA: dict[str, Callable[[int], Any]] = {
+    "mixed": numbers,
+    "sorted": lambda n: np.arange(n, dtype="f8"),
+    "a trend": lambda n: numbers(n) + np.linspace(0, 2, n),
+    "missing": lambda n: np.where(numbers(n, 5) < 0.3, np.nan, numbers(n)),
+    "nearly all missing": lambda n: np.where(numbers(n, 5) < 0.999, np.nan, numbers(n)),
+    "ties": lambda n: np.floor(4 * numbers(n)),
+    "constant": np.ones,
+    "float16": lambda n: numbers(n).astype("f2"),
+    "bytes": lambda n: (200 * numbers(n)).astype("u1"),
+    "large integers": lambda n: (1e18 * numbers(n)).astype("u8"),
+    "dates": lambda n: np.where(numbers(n, 5) < 0.1, -(2**63), 1e6 * numbers(n)).astype("M8[s]"),
+}
+LABELS: dict[str, Callable[[int], Any]] = {
+    "anywhere": lambda n: (numbers(n, 7) * 18).astype("i4"),
+    "pieces": lambda n: np.arange(n) * 12 // n,
+    "rare": lambda n: np.where(numbers(n, 7) < 1e-4, 3, -7),
+    "names": lambda n: np.array(["a", "bb", "", "d"])[(numbers(n, 7) * 4).astype(int)],
+    "one late": lambda n: np.where(np.arange(n) == n - 5, 9, (numbers(n, 7) * 3).astype(int)),
+}
+
+
+class Counted:
+    """Chunks of any data, and how often each was loaded."""
+
+    def __init__(self, values: Any, chunk: int) -> None:
+        self.n_loads = np.zeros(-(-len(values) // chunk), np.int64)
+
+        def load(block_id: tuple[int, ...]) -> Any:
+            self.n_loads[block_id] += 1
+            return values[chunk * block_id[0] : chunk * (block_id[0] + 1)]
+
+        sizes = [chunk] * len(self.n_loads)
+        sizes[-1] = len(values) - chunk * (len(sizes) - 1)
+        empty = values[:0]
+        self.lazy = da.map_blocks(load, chunks=(tuple(sizes),), dtype=empty.dtype, meta=empty)
+
+
+@pytest.mark.parametrize("of_labels", LABELS)
+@pytest.mark.parametrize("of_data", DATA)
+def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) -> None:
+    n, chunk = 100_000, 4000
+    values, labels = DATA[of_data](n), LABELS[of_labels](n)
+    q, method = [0.0, 0.3, 0.5, 1.0], "lower"
+    data, by = Counted(values, chunk), Counted(labels, chunk)
+    found = groupby(data.lazy, by.lazy).nanquantile(q, method=method).compute(scheduler="sync")
+    assert data.n_loads.max() <= 2
+    np.testing.assert_array_equal(data.n_loads, by.n_loads)
+    with two_loads():
+        asked = groupby(data.lazy, by.lazy).nanquantile(q, method=method)
+        np.testing.assert_array_equal(asked.compute(scheduler="sync"), found)
+
+    def each(some: Any) -> Any:
+        some = some[~np.isnat(some)] if of_data == "dates" else some[some == some]
+        missing = np.full(len(q), np.nan if of_data != "dates" else np.datetime64("NaT"))
+        return np.quantile(some, q, method=method) if len(some) else missing
+
+    np.testing.assert_array_equal(found, alone(values, labels, each))
+
+
+def test_parts_of_several_chunks_of_uneven_sizes() -> None:
+    n, chunk = 2_000_000, 3456
+    values, labels = numbers(n), (numbers(n, 7) * 3).astype(int)
+    data = Counted(values, chunk)
+    with dask.config.set({"dask_gpuselect.column-limit": "400 kB"}):
+        found = groupby(data.lazy, da.from_array(labels, chunks=chunk)).median().compute()
+    np.testing.assert_array_equal(found, alone(values, labels, np.median))
+    assert data.n_loads.sum() <= 1.5 * len(data.n_loads)
+
+
+def test_masks_are_loaded_along() -> None:
+    data, by, labels = data_and_labels()
+    x = data.lazy(N)
+    found = groupby(x, labels).nanquantile(Q, where=x < 0.7).compute()
+    values = data.whole()
+    some = values < 0.7
+    expected = alone(values[some], labels.compute()[some], lambda each: np.quantile(each, Q))
+    np.testing.assert_array_equal(found, expected)
+    assert max(data.loads.values()) <= 2
+
+
+@pytest.mark.parametrize("ask", [mad, iqr])
+def test_what_is_composed(ask: Callable[..., Any]) -> None:
+    """Deviations are from medians that are found first."""
+    data, _, labels = data_and_labels()
+    asked = getattr(groupby(data.lazy(N), labels), ask.__name__)
+    found = asked().compute()
+    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), ask))
+
+
+def test_boxes_take_a_further_load() -> None:
+    data, _, labels = data_and_labels()
+    found = groupby(data.lazy(N), labels).describe_boxplot().compute()
+    assert sum(data.loads.values()) <= 2.6 * N_CHUNKS
+    assert max(data.loads.values()) <= 3
+    expected = alone(data.whole(), labels.compute(), np.median)
+    assert [box.med for box in found] == expected.tolist()
+
+
+# --- Why all chunks are loaded twice, and where it is kept ---------------------------------------
+
+
+def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _, labels = data_and_labels()
+    x = data.lazy(N)
+
+    def told(labels: Any = labels, **how: Any) -> str:
+        return str(groupby(x, labels, **how).explain())
+
+    assert told().startswith("groups: one to two loads; ")
+    assert told().endswith("; 1.00 GiB kept in a process, at most")
+    assert groupby(x, labels).explain().kept_bytes == 1 << 30
+    assert "2 loads, because groups are many; " in told(groups=range(65))
+    assert "2 loads, because chunks share work; " in told(labels.rechunk(N + 1))
+    with two_loads():
+        assert "2 loads, because keep-limit is 0; " in told()
+    with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
+        assert "2 loads, because groups are many; " in told(groups=range(60))
+    with dask.config.set({"dask_gpuselect.column-limit": "30 MB"}):
+        assert "2 loads, because parts of several chunks are few; " in told()
+    monkeypatch.setattr(keeping, "MOST_PARTS", N_CHUNKS - 1)
+    assert "2 loads, because parts are many; " in told()
+
+
+def test_many_groups_that_were_not_known_take_two_loads() -> None:
+    data, _, labels = data_and_labels(n_groups=100)
+    found = groupby(data.lazy(N), labels).median().compute()
+    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
+    assert set(data.loads.values()) == {2}
+
+
+@pytest.mark.parametrize("limit", [100_000, 1_000_000])
+def test_what_is_kept_never_exceeds_the_limit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    take = boards.Room.take
+
+    def noted(self: boards.Room, n: int, limit: float) -> bool:
+        nonlocal most
+        taken = take(self, n, limit)
+        most = max(most, self.taken)
+        return taken
+
+    monkeypatch.setattr(boards.Room, "take", noted)
+    data, _, labels = data_and_labels()
+    with dask.config.set({"dask_gpuselect.keep-limit": limit}):
+        groupby(data.lazy(N), labels).median().compute(scheduler="threads")
+    assert limit / 3 < most <= limit
+
+
+def test_nothing_is_held_behind() -> None:
+    data, _, labels = data_and_labels()
+    groupby(data.lazy(N), labels).median().compute()
+    gc.collect()
+    assert boards.room.taken == 0
+    assert not boards._boards
+
+
+def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = spill.SpillFile.write
+    monkeypatch.setattr(
+        spill.SpillFile, "write", lambda file, column: written.append(1) or write(file, column)
+    )
+    data, _, labels = data_and_labels()
+    with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
+        found = groupby(data.lazy(N), labels).median().compute()
+    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
+    assert sum(data.loads.values()) <= 1.25 * N_CHUNKS
+    assert len(written) > N_CHUNKS
+
+
+# --- Everything that can happen meanwhile ---------------------------------------------------------
+
+
+def test_a_chunk_that_changes_is_caught_if_it_is_loaded_twice(tmp_path: Path) -> None:
+    """As all chunks are where nothing finds room."""
+    x = changing(lambda values, load: values / load, directory=tmp_path, chunk=20, n_chunks=40)
+    labels = da.arange(40_000, chunks=1000) % 3
+    x._chunks = labels.chunks
+    with (
+        dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.column-limit": 8000}),
+        pytest.raises(ChunksChangedError, match=r"chunk \(0, 20\) h"),
+    ):
+        groupby(x, labels).median().compute(scheduler="sync")
+
+
+@pytest.mark.slow
+def test_workers_keep_their_own(tmp_path: Path) -> None:
+    data, _, labels = data_and_labels(log=tmp_path / "log")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers),
+    ):
+        found = groupby(data.lazy(N), labels).median().compute()
+    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
+    assert sum(data.loads.values()) <= 1.6 * N_CHUNKS
+    assert max(data.loads.values()) <= 2
+
+
+@pytest.mark.slow
+def test_processes(tmp_path: Path) -> None:
+    """Each task is in any of them, and reports are sent about."""
+    data, _, labels = data_and_labels(log=tmp_path / "log")
+    found = groupby(data.lazy(N), labels).median().compute(scheduler="processes", num_workers=2)
+    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
+    assert max(data.loads.values()) <= 2
+
+
+def test_the_same_as_of_one_group_alone() -> None:
+    data, _, _ = data_and_labels()
+    found = groupby(data.lazy(N), da.zeros(N * N_CHUNKS, chunks=N, dtype=int)).quantile(Q)
+    np.testing.assert_array_equal(found.compute()[:, 0], quantile(data.lazy(N), Q).compute())
+    assert median(data.lazy(N)).compute() == found.compute()[1, 0]

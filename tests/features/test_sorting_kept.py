@@ -1,0 +1,167 @@
+"""Sorted dask arrays of which the first load keeps what the second would count."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
+from dask_gpuselect.engine import boards, spill
+from tests.sources import Source, changing
+
+N, N_CHUNKS = 50_000, 60
+OUT = N * N_CHUNKS // 6  # elements of a chunk of the result
+
+SORTS: dict[str, Callable[[da.Array], Any]] = {
+    "sort": lambda x: sort(x, chunks=OUT),
+    "argsort": lambda x: argsort(x, chunks=OUT),
+    "sort_by": lambda x: sort_by(x, da.arange(x.size, chunks=N), chunks=OUT)[1],
+    "uneven chunks": lambda x: sort(x, chunks=((0, 10, OUT, 5 * OUT - 10),)),
+    "pieces on disk": lambda x: sort(x, chunks=OUT, spill=True),
+}
+
+
+@pytest.mark.parametrize("name", SORTS)
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
+    data = Source((N * N_CHUNKS,))
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        found = SORTS[name](data.lazy(N)).compute()
+    assert sum(data.loads.values()) <= 2.15 * N_CHUNKS
+    assert max(data.loads.values()) <= 3
+    order = np.argsort(data.whole(), kind="stable")
+    has_places = name in ("argsort", "sort_by")
+    np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
+
+
+def numbers(n: int) -> Any:
+    return np.random.default_rng(3).random(n)
+
+
+DATA: dict[str, Callable[[int], Any]] = {
+    "mixed": numbers,
+    "sorted": lambda n: np.arange(n, dtype="f8"),
+    "a trend": lambda n: numbers(n) + np.linspace(0, 2, n),
+    "missing": lambda n: np.where(numbers(n) < 0.3, np.nan, numbers(n)),
+    "nearly all missing": lambda n: np.where(numbers(n) < 0.999, np.nan, numbers(n)),
+    "missing at the end": lambda n: np.where(np.arange(n) > n / 2, np.nan, numbers(n)),
+    "ties": lambda n: np.floor(4 * numbers(n)),
+    "constant": np.ones,
+    "integers": lambda n: (1000 * numbers(n)).astype("i2"),
+    "bytes": lambda n: (200 * numbers(n)).astype("u1"),
+    "dates": lambda n: (1e6 * numbers(n)).astype("M8[s]"),
+    "infinite": lambda n: np.log(np.maximum(numbers(n) - 0.5, 0)),
+}
+
+
+class Counted:
+    """Chunks of any data, and how often each was loaded."""
+
+    def __init__(self, values: Any, chunk: int) -> None:
+        self.n_loads = np.zeros(len(values) // chunk, np.int64)
+
+        def load(block_id: tuple[int, ...]) -> Any:
+            self.n_loads[block_id] += 1
+            return values[chunk * block_id[0] : chunk * (block_id[0] + 1)]
+
+        chunks = ((chunk,) * len(self.n_loads),)
+        empty = values[:0]
+        self.lazy = da.map_blocks(load, chunks=chunks, dtype=empty.dtype, meta=empty)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("knows_sizes", [True, False])
+def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
+    values, chunk = DATA[name](80_000), 2000
+    data = Counted(values, chunk)
+    x = data.lazy
+    how = {"chunks": 10_001}
+    if not knows_sizes:
+        x, how = x.copy(), {}
+        x._chunks = ((np.nan,) * x.npartitions,)
+    found = sort(x, **how).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.sort(values))
+    assert data.n_loads.max() <= 3
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
+
+
+@pytest.mark.parametrize("name", ["missing", "ties", "constant", "bytes"])
+def test_what_is_missing_or_tied_is_kept_as_well(name: str) -> None:
+    values = DATA[name](N * N_CHUNKS)
+    data = Counted(values, N)
+    found = sort(data.lazy, chunks=OUT).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.sort(values))
+    assert data.n_loads.sum() <= 2.15 * N_CHUNKS
+
+
+def test_nothing_is_kept_without_a_limit() -> None:
+    data = Source((N * N_CHUNKS,))
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        x = sort(data.lazy(N), chunks=OUT)
+    x[-1].compute()
+    assert set(data.loads.values()) == {3}
+
+
+def test_too_many_splitters_take_three_loads() -> None:
+    """Around each of them so many elements are kept that all together are too many."""
+    data = Source((1000 * N_CHUNKS,))
+    np.testing.assert_array_equal(sort(data.lazy(1000)).compute(), np.sort(data.whole()))
+    assert sum(data.loads.values()) > 2.9 * N_CHUNKS
+
+
+def test_what_is_kept_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = spill.SpillFile.write
+    monkeypatch.setattr(
+        spill.SpillFile, "write", lambda file, column: written.append(1) or write(file, column)
+    )
+    data = Source((N * N_CHUNKS,))
+    with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
+        found = sort(data.lazy(N), chunks=OUT, spill=False).compute()
+    np.testing.assert_array_equal(found, np.sort(data.whole()))
+    assert sum(data.loads.values()) <= 2.15 * N_CHUNKS
+    assert len(written) > 0.8 * N_CHUNKS
+
+
+def test_nothing_is_held_behind() -> None:
+    sort(Source((N * N_CHUNKS,)).lazy(N), chunks=OUT)[-1].compute()
+    gc.collect()
+    assert boards.room.taken == 0
+    assert not boards._boards
+
+
+def test_a_chunk_that_changes_is_caught(tmp_path: Path) -> None:
+    """By the load that deals it out, or before by the second, if there is one."""
+    for limit, when in ((1 << 30, "other elements on the last load"), (0, ".* on the second")):
+        directory = tmp_path / str(limit)
+        directory.mkdir()
+        x = changing(lambda values, load: values / load, directory=directory, chunk=50, n_chunks=60)
+        x._chunks = ((1000,) * 60,)
+        with (
+            dask.config.set({"dask_gpuselect.keep-limit": limit}),
+            pytest.raises(ChunksChangedError, match=rf"chunk \(50,\) held {when}"),
+        ):
+            sort(x, chunks=30_000).compute(scheduler="sync")
+
+
+@pytest.mark.slow
+def test_workers_keep_their_own(tmp_path: Path) -> None:
+    data = Source((N * N_CHUNKS,), log=tmp_path / "log")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers),
+    ):
+        found = sort(data.lazy(N), chunks=OUT).compute()
+    np.testing.assert_array_equal(found, np.sort(data.whole()))
+    assert sum(data.loads.values()) <= 2.3 * N_CHUNKS  # each worker makes guesses of its own
+    assert max(data.loads.values()) <= 3

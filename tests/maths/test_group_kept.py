@@ -1,0 +1,85 @@
+"""What was kept of groups tells what a second load would find, wherever it covers that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.reference import groups as reference
+from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, totals
+from dask_gpuselect.maths.group_kept import (
+    BracketsOfGroup,
+    brackets_of_groups,
+    cuts_of_groups,
+    group_tally_by,
+)
+
+VALUES = st.integers(-4, 4)
+N_GROUPS = 3
+
+
+@st.composite
+def brackets(draw: st.DrawFn) -> GroupBrackets:
+    """Any ends of each group, and any of the cells between."""
+    found = {}
+    for group in draw(st.sets(st.integers(0, N_GROUPS - 1))):
+        ends = sorted(draw(st.sets(VALUES, max_size=4)))
+        wanted = draw(st.lists(st.booleans(), min_size=len(ends) + 1, max_size=len(ends) + 1))
+        found[group] = Brackets(np.array(ends, np.float64), np.array(wanted, np.bool_))
+    like = reference.cuts([(np.empty(0), np.empty(0, np.int32))], N_GROUPS, 1)
+    return brackets_of_groups(found, like, N_GROUPS)
+
+
+def known(tally: GroupTally, at: GroupBrackets) -> list[Any]:
+    """All that a tally says, candidates in an order of their own."""
+    n_cells = len(at.wanted)
+    counts = [totals(tally.cells, each, n_cells) for each in (tally.inside, tally.equal)]
+    candidates = sorted(zip(tally.of_cells.tolist(), tally.candidates.tolist(), strict=True))
+    return [*(each.tolist() for each in counts), candidates]
+
+
+def part(data: st.DataObject) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    values = np.array(data.draw(st.lists(VALUES, min_size=1, max_size=30)), np.float64)
+    values[data.draw(st.integers(0, len(values) - 1))] = np.nan
+    codes = data.draw(
+        st.lists(st.integers(-1, N_GROUPS - 1), min_size=len(values), max_size=len(values))
+    )
+    return values, np.array(codes, np.int32)
+
+
+@given(data=st.data())
+def test_what_covers_tells(data: st.DataObject) -> None:
+    some = part(data)
+    kept, wanted = data.draw(brackets()), data.draw(brackets())
+    tally, among = reference.tally([some], kept), np.arange(N_GROUPS)
+    found = group_tally_by(kept, tally, wanted, among)
+    if found is not None:
+        assert known(found, wanted) == known(reference.tally([some], wanted), wanted)
+    has_ends = all(kept.n_ends[np.unique(some[1][(some[1] >= 0) & ~np.isnan(some[0])])])
+    assert not has_ends or group_tally_by(kept, tally, kept, among) is not None
+
+
+@given(data=st.data())
+def test_cuts_of_a_group_are_those_of_its_elements(data: st.DataObject) -> None:
+    values, codes = part(data)
+    found = dict(cuts_of_groups(reference.cuts([(values, codes)], N_GROUPS, 1)))
+    is_valid = (codes >= 0) & ~np.isnan(values)
+    assert set(found) == set(codes[is_valid].tolist())
+    for group, cuts in found.items():
+        own = np.sort(values[is_valid & (codes == group)])
+        assert cuts.n_valid.tolist() == [len(own)]
+        np.testing.assert_array_equal(cuts.below, np.searchsorted(own, cuts.pivots))
+        np.testing.assert_array_equal(cuts.upto, np.searchsorted(own, cuts.pivots, "right"))
+
+
+def test_brackets_of_a_group_hold_its_ranks() -> None:
+    values = np.arange(1000.0)
+    ((_, cuts),) = cuts_of_groups(reference.cuts([(values, np.zeros(1000, np.int32))], 1, 1))
+    found = BracketsOfGroup(lambda n: (n[None] // 2, n[None] // 2))(cuts)
+    low, high = found.ends[[0, -1]]
+    assert low < 500 <= high < low + 100
