@@ -118,12 +118,13 @@ def test_guesses_of_many_brackets_are_made_again() -> None:
     assert guess.brackets is not None
     assert guess.n_apart == 19
     assert guess.doubt < 0.1 * guess.share
-    assert guess.next_after(30) == 46
+    assert guess.next_after(30) == 61
 
 
 def test_elements_kept_for_a_sort_are_about_its_splitters() -> None:
     """Of cuts that stand for about as many elements as there are."""
     wanted = SortedChunks(4, (0, N * 20, N * 30, N * 70))
+    rng = seeded()
     cuts = [selection.cuts(rng.standard_normal(N), N_PIVOTS) for _ in range(N_CHUNKS)]
     guess = guess_of(cuts, N_CHUNKS // 4, wanted.keep)
     assert guess.brackets is not None
