@@ -35,7 +35,7 @@ MOST_KEPT = 0.15
 MOST_SEEN = 128
 SMALL_DOUBT = 0.1
 # Nor when there is a ruler, which there may be when so small a part of all elements is kept.
-SMALL_SHARE = 0.03
+SMALL_SHARE = 0.02
 # Pivots that tell where the brackets are, about: mostly the error there says that it is too early.
 ROUGH_PIVOTS = 1 << 12
 # Elements more than the error says, where that is nothing.
