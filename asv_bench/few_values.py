@@ -39,7 +39,8 @@ ZONES = 18
 COUNTING = [
     (now, "is_counted"),
     *((module, "takes_counts") for module in (loads, plans)),
-    *((module, "is_countable") for module in (loads, plans)),
+    (loads, "is_counted"),
+    (plans, "is_countable"),
 ]
 """What says that values are counted."""
 STRETCH = (0.02, 0.98)

@@ -204,6 +204,7 @@ COMPILED = {
         f"kernels.cpu.{name}": {"numba"}
         for name in (
             "cells",
+            "rulers",
             "distances",
             "draws",
             "fingerprints",

@@ -277,6 +277,7 @@ def test_two_loads(method: str) -> None:
     assert_box(box, expected)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("method", WEIGHTED)
 def test_a_third_load_where_it_is_needed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boxes, "ROOM", 0)
