@@ -79,7 +79,11 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     return None
 
 
-INCLUDED = {"lanes.cu": ("lanes.cuh",), "long_lanes.cu": ("lanes.cuh",)}
+INCLUDED = {
+    "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
+    "long_lanes.cu": ("lanes.cuh",),
+    "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh"),
+}
 """What files need beside ``elements.cuh``, which all do."""
 
 FILES = {
@@ -113,8 +117,12 @@ FILES = {
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
 
+BOX_KERNELS = {"lanes_boxes": "lane_boxes.cu", "lanes_fliers": "lane_boxes.cu"}
+"""Those of lanes that are not where the others are."""
+
+
 def file_of(kernel: str) -> str:
-    return FILES[kernel.partition("_")[0]]
+    return BOX_KERNELS.get(kernel) or FILES[kernel.partition("_")[0]]
 
 
 Defined = tuple[tuple[str, int], ...]
@@ -305,6 +313,23 @@ WANTED = np.dtype(
     ]
 )
 
+DRAWN = np.dtype(
+    [
+        ("whis", "f8"),
+        ("by_quantiles", "i4"),
+        ("autorange", "i4"),
+        ("omits_missing", "i4"),
+        ("most_fliers", "u4"),
+    ]
+)
+BOX_COLUMNS = (
+    ("q", "mean", "deviation")
+    + ("least", "most", "low", "high")
+    + ("n_valid", "n_low", "n_high", "is_unsure")
+)
+BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
+TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
+
 LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
 LISTED: Defined = (("LISTED", 1),)
 """For lanes that are some of the rows."""
@@ -325,6 +350,25 @@ def long_lane_kernel(n_answers: int, *, side_by_side: bool) -> LaneKernel:
     lanes = 8 if side_by_side else 1
     shared = lanes * n_answers * (32 + 256 * 4) + (lanes + 1) * 4
     return LaneKernel("long_lanes", LONG_THREADS, lanes, shared)
+
+
+BOX_WORKING = 56  # registers of a thread that boxes take beside keys
+WARP_SUMS = 88  # bytes of LaneSums of ``lane_sums.cuh``, at most
+
+
+def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel, *, fliers: bool) -> LaneKernel:
+    """The kernel for the boxes of the lanes that another selects from, or for their fliers."""
+    made = dict(kernel.defined)
+    own = -(-kernel.shared // 8) * 8
+    n_warps = kernel.threads // 32 if made["GROUP"] > 32 and not fliers else 0
+    # Sums and statistics take registers too: fewer blocks at the same time.
+    words = made["RUN"] * key_size(dtype) // 4
+    registers = kernel.threads * (words + (WORKING if fliers else BOX_WORKING))
+    most = max(min(made["MIN_BLOCKS"], REGISTERS // registers), 1)
+    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "WARP_SUMS": own, "FLIERS": int(fliers)}
+    name = "lanes_fliers" if fliers else "lanes_boxes"
+    shared = own + WARP_SUMS * n_warps
+    return kernel._replace(name=name, shared=shared, defined=tuple(made.items()))
 
 
 SHORT = 32  # elements that one thread sorts

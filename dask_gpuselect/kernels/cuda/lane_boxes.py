@@ -1,0 +1,147 @@
+"""Box plots of many lanes at once, finished on the device. The host side of ``lane_boxes.cu``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.lane_stack import (
+    MOST_BLOCKS,
+    Part,
+    as_bytes,
+    kernel_for,
+    parts_in_three,
+    stack_of,
+    tables_of,
+    wanted_of,
+)
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
+from dask_gpuselect.kernels.cuda.moments import moments_of_rows
+from dask_gpuselect.kernels.reference.lanes import TILE
+from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+COLUMN_TYPES = {
+    "q": "f8",
+    "mean": "f8",
+    "deviation": "f8",
+    "n_valid": "u4",
+    "n_low": "u4",
+    "n_high": "u4",
+    "is_unsure": "u1",
+}
+"""Of those columns that are not of elements."""
+
+
+@advised
+def box_lanes(
+    chunks: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    rule: Rule,
+    *,
+    omits_nan: bool,
+) -> LaneBoxes | None:
+    """The box plot of every lane, on the chunks' device; see `reference.lanes.box_lanes`.
+
+    Notes
+    -----
+    Reads device memory once for the boxes, and a second time for the fliers of lanes that have any.
+    The host waits once. None where `lanes.answer_lanes` would not read lanes once, and for integers
+    beyond 2**53 that are to be mixed. Lanes whose sums three float64 (of 8-byte elements, four) do
+    not hold are summed again by digits, and rounded on the host: values of many magnitudes.
+    """
+    if not sum(chunk.size for chunk in chunks):
+        return None
+    parts = parts_in_three([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
+    kind = np.dtype(parts[0].chunk.dtype)
+    n = sum(part.shape[1] for part in parts)
+    stack = stack_of(parts, n)
+    selecting = kernel_for(kind, stack) if n <= DRAWS_UP_TO else None
+    if selecting is None:
+        return None
+    first_v = 0 if kind.kind == "f" else n
+    tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
+    n_lanes = int(stack["n_lanes"])
+    columns = {
+        name: cupy.empty(
+            (question.n_answers, n_lanes) if name == "q" else n_lanes, COLUMN_TYPES.get(name, kind)
+        )
+        for name in source.BOX_COLUMNS
+    }
+    where = np.zeros((), source.BOX_TABLE)
+    for name, column in columns.items():
+        where[name] = column.data.ptr
+    told = cupy.zeros(source.TOLD.itemsize, np.uint8)
+    drawn = _drawn(rule, omits_nan=omits_nan)
+    wanted = wanted_of(question, first_v, tables)
+    _start(kind, selecting, n_lanes, (stack, wanted, drawn, where), (told,), fliers=False)
+    found = told.get().view(source.TOLD)[0]
+    if found["too_wide"]:
+        return None
+    if found["n_unsure"]:
+        _sum_again(parts, columns)
+    fliers = cupy.empty(int(found["n_fliers"]), kind)
+    if fliers.size:
+        kept = (
+            cupy.minimum(columns[name], np.uint32(drawn["most_fliers"]))
+            for name in ("n_low", "n_high")
+        )
+        stops = cupy.cumsum(sum(each.astype(np.int64) for each in kept))
+        _start(kind, selecting, n_lanes, (stack, drawn, where), (stops, fliers), fliers=True)
+    del columns["is_unsure"]
+    return LaneBoxes(n=n, **columns, fliers=fliers, most_fliers=int(drawn["most_fliers"]))
+
+
+def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
+    drawn = np.zeros((), source.DRAWN)
+    drawn["by_quantiles"] = isinstance(rule.whis, tuple)
+    drawn["whis"] = 0.0 if isinstance(rule.whis, tuple) else rule.whis
+    drawn["autorange"], drawn["omits_missing"] = rule.autorange, omits_nan
+    drawn["most_fliers"] = min(rule.max_fliers, DRAWS_UP_TO)
+    return drawn
+
+
+def _start(
+    dtype: np.dtype[Any],
+    selecting: source.LaneKernel,
+    n_lanes: int,
+    records: tuple[Any, ...],
+    arrays: tuple[Array, ...],
+    *,
+    fliers: bool,
+) -> None:
+    """Start a kernel with a block for each tile of lanes."""
+    kernel = source.box_kernel(dtype, selecting, fliers=fliers)
+    arguments = (*map(as_bytes, records), *arrays)
+    blocks = min(-(-n_lanes // kernel.lanes), MOST_BLOCKS)
+    how: dict[str, Any] = {"blocks": blocks, "defined": kernel.defined}
+    launch(dtype, kernel.name, kernel.threads, arguments, kernel.shared, **how)
+
+
+def _sum_again(parts: Sequence[Part], columns: dict[str, Array]) -> None:
+    """Find the means and deviations that are unsure, by digits of exact sums."""
+    n = sum(part.shape[1] for part in parts)
+    unsure = cupy.flatnonzero(columns["is_unsure"])
+    step = max(1, TILE // n)
+    for start in range(0, len(unsure), step):
+        lanes = unsure[start : start + step]
+        rows = cupy.concatenate([_rows(part, lanes) for part in parts], axis=1)
+        moments = moments_of_rows(rows.astype(selection_dtype(rows.dtype), copy=False))
+        for name, numbers in zip(("mean", "deviation"), moments.mean_and_std(), strict=True):
+            columns[name][lanes] = cupy.asarray(numbers)
+
+
+def _rows(part: Part, lanes: Array) -> Array:
+    """The elements of some lanes in a part, as rows."""
+    strides = tuple(stride * part.chunk.itemsize for stride in part.strides)
+    whole = cupy.lib.stride_tricks.as_strided(part.chunk, part.shape, strides)
+    n_inner = part.shape[2]
+    return whole[lanes // n_inner, :, lanes % n_inner]
