@@ -60,6 +60,7 @@ typedef u64 Key;
 #else
 typedef u32 Key;
 #endif
+constexpr int KEY_BITS = 8 * sizeof(Key);
 constexpr Key SIGN = Key(1) << (BITS - 1);
 constexpr Key LARGEST = Key(Word(-1));
 
@@ -83,3 +84,15 @@ static Word word_of(Key key) {
     return Word(key & SIGN ? key ^ SIGN : ~key);
 #endif
 }
+
+template <class T>
+static T __shfl_up_sync(u32, T value, int offset) {
+    int lane = threadIdx.x % 32;
+    return exchanged(value, lane < offset ? lane : lane - offset);
+}
+
+template <class T>
+static T __ldcg(const T* place) { return *place; }
+
+static int __ffs(u32 bits) { return __builtin_ffs((int)bits); }
+static void __threadfence() {}

@@ -348,6 +348,14 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
 
 
+def answer_only_lane(array: Any, dtype: np.dtype[Any], question: LaneOrder) -> Any | None:
+    """The answers about all elements of an array in memory, in kind, if they are found fastest at
+    once; see `reference.lanes.answer_only_lane`."""
+    if isinstance(array, Accompanied):
+        return None
+    return backend_for(array).lanes.answer_only_lane(checked(array, dtype), question)
+
+
 def box_lanes(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],

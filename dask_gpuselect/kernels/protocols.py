@@ -153,6 +153,8 @@ class LaneKernels(Protocol):
         places: Callable[[], Sequence[IntArray]],
     ) -> Any | None: ...
 
+    def answer_only_lane(self, values: Chunk, question: LaneOrder) -> Any | None: ...
+
     def box_lanes(
         self,
         chunks: Sequence[Chunk],

@@ -103,8 +103,9 @@ class OnHost:
             how["threads"] = kernel.threads
             self.compiled.append(compiled(place, "lane_boxes.cu", dtype, more, [wrapper], **how))
 
-    def boxes(self, rows: NDArray[Any], rule: Rule, *, omits_nan: bool) -> tuple[Boxes, int]:
-        """The boxes, and how many means and deviations are unsure: these are the expected ones."""
+    def boxes(self, rows: NDArray[Any], rule: Rule, *, omits_nan: bool) -> tuple[Boxes | None, int]:
+        """The boxes, and how many means and deviations are unsure: these are the expected ones.
+        None for integers beyond 2**53 that are to be mixed."""
         n_lanes, n = rows.shape
         question = LaneBoxQuestion.of(rule, rows.dtype, omits_nan=omits_nan)
         stack = np.zeros((), source.STACK)
@@ -148,7 +149,8 @@ class OnHost:
             where[name] = column.ctypes.data
         box, flier = self.compiled
         box.run(*map(pointer, (stack, wanted, drawn, where, told)))
-        assert not told["too_wide"]
+        if told["too_wide"]:
+            return None, 0
         kept = sum(
             np.minimum(columns[name].astype(np.int64), rule.max_fliers)
             for name in ("n_low", "n_high")
@@ -192,7 +194,7 @@ CASES = [
 def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
     kernels = OnHost(tmp_path, dtype, n, side_by_side=side_by_side)
     names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
-    n_lanes = 301 if n < 400 else 5
+    n_lanes = 301 if n < 50 else 33 if n < 400 else 3
     for i, name in enumerate(names):
         rows = rows_of(name, dtype, n_lanes, n)
         if side_by_side:
@@ -202,6 +204,9 @@ def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: 
                 continue
             for omits_nan in (True, False):
                 found, n_unsure = kernels.boxes(rows, rule, omits_nan=omits_nan)
+                if found is None:
+                    assert dtype in ("i8", "u8")
+                    continue
                 assert_same(found, expected(rows, rule, omits_nan=omits_nan))
                 if name in ("normal", "tied", "constant", "outliers", "few"):
                     assert n_unsure == 0 or name == "outliers"

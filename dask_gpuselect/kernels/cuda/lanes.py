@@ -23,6 +23,7 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
+from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
 from dask_gpuselect.maths.cuts import IntArray
@@ -32,6 +33,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 __all__ = [
     "answer_group_lanes",
     "answer_lanes",
+    "answer_only_lane",
     "answers_and_ends",
     "box_lanes",
     "deviations",

@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_gpuselect.devices import check_device
 from dask_gpuselect.kernels.cuda.source import (
+    COOPERATIVE,
     PASSED,
     PLACE_THREADS,
     Defined,
@@ -57,9 +58,11 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
-def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, defined: Defined = ()) -> int:
-    """As many blocks as `launch` starts of a kernel without shared memory."""
-    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, defined)[1]
+def blocks_at_once(
+    dtype: np.dtype[Any], name: str, threads: int, defined: Defined = (), shared: int = 0
+) -> int:
+    """As many blocks as `launch` starts of a kernel with so many bytes of shared memory."""
+    return _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)[1]
 
 
 @cache
@@ -87,7 +90,8 @@ def _prepared(
 def _module(file: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
     check_device()
     code = source(file, dtype, sizes_of(dtype, device), defined)
-    return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))
+    how = {"enable_cooperative_groups": file in COOPERATIVE}
+    return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",), **how)
 
 
 @cache

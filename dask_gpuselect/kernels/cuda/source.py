@@ -82,6 +82,8 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
 INCLUDED = {
     "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
     "long_lanes.cu": ("lanes.cuh",),
+    "only_lane.cu": ("lanes.cuh", "digits.cuh"),
+    "candidates.cu": ("digits.cuh",),
     "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh"),
 }
 """What files need beside ``elements.cuh``, which all do."""
@@ -94,6 +96,7 @@ FILES = {
     "guess": "sampling.cu",
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
+    "only": "only_lane.cu",
     "moments": "moments.cu",
     "sum": "moments.cu",
     "place": "placing.cu",
@@ -116,6 +119,9 @@ FILES = {
 }
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
+
+COOPERATIVE = frozenset({"only_lane.cu"})
+"""Files whose kernels' blocks wait for each other, and so have to run all at the same time."""
 
 BOX_KERNELS = {"lanes_boxes": "lane_boxes.cu", "lanes_fliers": "lane_boxes.cu"}
 """Those of lanes that are not where the others are."""
@@ -329,6 +335,29 @@ BOX_COLUMNS = (
 )
 BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
 TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
+
+ONLY_WANTED = np.dtype(
+    [
+        ("n", "i8"),
+        ("ranks", "i8", MOST_RANKS),
+        ("weights", "f8", MOST_ANSWERS),
+        ("lower", "i4", MOST_ANSWERS),
+        ("upper", "i4", MOST_ANSWERS),
+        ("n_ranks", "i4"),
+        ("n_answers", "i4"),
+        ("mixes", "i4"),
+        ("padding", "i4"),
+    ]
+)
+ONLY_TOLD = np.dtype(
+    [
+        ("all_missing", "u4"),
+        ("too_wide", "u4"),
+        ("n_missing", "u8"),
+        ("n_arrived", "u4"),
+        ("padding", "u4"),
+    ]
+)
 
 LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
 LISTED: Defined = (("LISTED", 1),)

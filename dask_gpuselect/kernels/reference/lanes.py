@@ -97,6 +97,19 @@ def answer_group_lanes(
     return None
 
 
+def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+    """The answers about all elements of an array, ``(n_answers,)``, in kind; None where samples or
+    cuts find them as fast, and where not all elements are valid.
+
+    Parameters
+    ----------
+    values : array
+        Of one element or more.
+    question : LaneOrder
+    """
+    return None
+
+
 def box_lanes(
     chunks: Sequence[Array],
     dtype: np.dtype[Any],

@@ -1,0 +1,74 @@
+"""Quantiles of a small array by one launch and one wait. The host side of ``only_lane.cu``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.lane_stack import as_bytes
+from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+# Bytes, once for each digit, up to which reading all elements so often is faster than a sample and
+# what follows from it: 2^25 float32, 2^23 float64.
+MOST_READ = 3 << 27
+ELEMENTS_EACH = 8  # of a thread, at least, where an array does not keep all blocks busy
+
+
+@advised
+def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+    """The answers about all elements, ``(n_answers,)``, on the device; see
+    `reference.lanes.answer_only_lane`.
+
+    Notes
+    -----
+    Reads the array once for each digit: 3 times for 4 bytes, 6 for 8. None for large arrays, for
+    those with gaps, for more than six ranks, where elements are missing, and for integers beyond
+    2**53 that are to be mixed.
+    """
+    dtype = np.dtype(values.dtype)
+    is_dense = values.flags.c_contiguous or values.flags.f_contiguous
+    digits = source.digits(dtype)
+    if not is_dense or not 0 < len(digits) * values.nbytes <= MOST_READ:
+        return None
+    wanted = _wanted(question, values.size)
+    if wanted is None:
+        return None
+    record, n_ranks = wanted
+    answer = 8 * question.dtype.itemsize if question.mixes else 0
+    defined = (("ANSWER", answer),)
+    shared = source.select_memory(n_ranks)
+    threads = source.SELECT_THREADS
+    at_once = blocks_at_once(dtype, "only_lane", threads, defined, shared)
+    blocks = min(-(-values.size // (threads * ELEMENTS_EACH)), at_once)
+    size = source.ONLY_TOLD.itemsize
+    zeros = cupy.zeros(size // 8 + len(digits) * (n_ranks << source.DIGIT), np.uint64)
+    answers = cupy.empty(question.n_answers, question.dtype)
+    arguments = (values, record, zeros[size // 8 :], zeros, answers)
+    launch(dtype, "only_lane", threads, arguments, shared, blocks=blocks, defined=defined)
+    told = zeros[: size // 8].get().view(source.ONLY_TOLD)[0]
+    return None if told["n_missing"] or told["too_wide"] else answers
+
+
+@lru_cache  # for arrays of one size are asked the same again and again
+def _wanted(question: LaneOrder, n: int) -> tuple[Any, int] | None:
+    """What is wanted of n elements, and of how many ranks; None if these are too many."""
+    n_answers = question.n_answers
+    if not 0 < n_answers <= source.MOST_ANSWERS:
+        return None
+    found = question.wanted_of_lanes(np.array([n]))
+    lower, upper, weight = (np.broadcast_to(each, (n_answers, 1))[:, 0] for each in found)
+    ranks = np.unique(np.concatenate([lower, upper]))
+    if len(ranks) > source.MOST_RANKS:
+        return None
+    wanted = np.zeros((), source.ONLY_WANTED)
+    wanted["n"], wanted["n_ranks"], wanted["n_answers"] = n, len(ranks), n_answers
+    wanted["ranks"][: len(ranks)], wanted["weights"][:n_answers] = ranks, weight
+    wanted["lower"][:n_answers] = np.searchsorted(ranks, lower)
+    wanted["upper"][:n_answers] = np.searchsorted(ranks, upper)
+    wanted["mixes"] = question.mixes
+    return as_bytes(wanted), len(ranks)
