@@ -339,7 +339,7 @@ def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
 
     def counted(name: str, most: int | None = None) -> ColumnOf:
         def count() -> NDArray[Any]:
-            counts = to_host(getattr(found, name)).astype(np.int64)
+            counts: NDArray[Any] = to_host(getattr(found, name)).astype(np.int64)
             return counts if most is None else np.minimum(counts, most)
 
         return count

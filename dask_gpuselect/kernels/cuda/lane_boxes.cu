@@ -101,7 +101,7 @@ __device__ __forceinline__ void reduce(Group& group, LaneSums& sums, LaneSums* o
 #if !FLIERS
 
 // Shared memory: that of lanes_select, and if groups are of several warps the sums of each warp.
-extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_boxes(
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
     const __grid_constant__ Drawn drawn, const __grid_constant__ Columns columns, Told* told
 ) {
@@ -237,7 +237,7 @@ __device__ __forceinline__ u32 rank_of(const Key* all, int n, Key key, int me, i
 
 // Write the fliers of each lane behind those of the lanes before: the lowest ascending, then the highest
 // descending. `stops` says how many there are up to each lane. Shared memory: that of lanes_select.
-extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_fliers(
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) fliers_of_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Drawn drawn,
     const __grid_constant__ Columns columns, const i64* stops, Word* fliers
 ) {

@@ -11,7 +11,6 @@ import numpy as np
 
 from dask_gpuselect.devices import check_device
 from dask_gpuselect.kernels.cuda.source import (
-    COOPERATIVE,
     PASSED,
     PLACE_THREADS,
     Defined,
@@ -58,11 +57,34 @@ def launch(
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
 
-def blocks_at_once(
-    dtype: np.dtype[Any], name: str, threads: int, defined: Defined = (), shared: int = 0
-) -> int:
-    """As many blocks as `launch` starts of a kernel with so many bytes of shared memory."""
-    return _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)[1]
+def launch_together(
+    dtype: np.dtype[Any],
+    name: str,
+    threads: int,
+    arguments: tuple[Array | np.ndarray[Any, Any], ...],
+    shared: int = 0,
+    *,
+    blocks: int,
+    defined: Defined = (),
+) -> None:
+    """Start a kernel whose blocks wait for each other, so many of them at most: all run at the same
+    time. Arrays on the host are passed by value."""
+    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
+    passed = [
+        each if isinstance(each, np.ndarray) else np.array(each.data.ptr, np.uint64)
+        for each in arguments
+    ]
+    places = np.array([each.ctypes.data for each in passed], np.uint64)
+    grid, block = (min(blocks, at_once), 1, 1), (threads, 1, 1)
+    stream = cupy.cuda.get_current_stream().ptr
+    # Not by CuPy's own flag for such kernels, which wants a library of the CUDA toolkit.
+    start = cupy.cuda.driver.launchCooperativeKernel
+    start(kernel.kernel.ptr, *grid, *block, shared, stream, places.ctypes.data)
+
+
+def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, defined: Defined = ()) -> int:
+    """As many blocks as `launch` starts of a kernel without shared memory."""
+    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, defined)[1]
 
 
 @cache
@@ -90,8 +112,7 @@ def _prepared(
 def _module(file: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
     check_device()
     code = source(file, dtype, sizes_of(dtype, device), defined)
-    how = {"enable_cooperative_groups": file in COOPERATIVE}
-    return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",), **how)
+    return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))
 
 
 @cache

@@ -9,8 +9,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import as_bytes
-from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch_together
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
 # Bytes, once for each digit, up to which reading all elements so often is faster than a sample and
@@ -43,13 +42,13 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
     defined = (("ANSWER", answer),)
     shared = source.select_memory(n_ranks)
     threads = source.SELECT_THREADS
-    at_once = blocks_at_once(dtype, "only_lane", threads, defined, shared)
-    blocks = min(-(-values.size // (threads * ELEMENTS_EACH)), at_once)
+    blocks = -(-values.size // (threads * ELEMENTS_EACH))
     size = source.ONLY_TOLD.itemsize
     zeros = cupy.zeros(size // 8 + len(digits) * (n_ranks << source.DIGIT), np.uint64)
     answers = cupy.empty(question.n_answers, question.dtype)
     arguments = (values, record, zeros[size // 8 :], zeros, answers)
-    launch(dtype, "only_lane", threads, arguments, shared, blocks=blocks, defined=defined)
+    how: dict[str, Any] = {"blocks": blocks, "defined": defined}
+    launch_together(dtype, "only_lane", threads, arguments, shared, **how)
     told = zeros[: size // 8].get().view(source.ONLY_TOLD)[0]
     return None if told["n_missing"] or told["too_wide"] else answers
 
@@ -71,4 +70,4 @@ def _wanted(question: LaneOrder, n: int) -> tuple[Any, int] | None:
     wanted["lower"][:n_answers] = np.searchsorted(ranks, lower)
     wanted["upper"][:n_answers] = np.searchsorted(ranks, upper)
     wanted["mixes"] = question.mixes
-    return as_bytes(wanted), len(ranks)
+    return wanted, len(ranks)

@@ -97,6 +97,8 @@ FILES = {
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
     "only": "only_lane.cu",
+    "boxes": "lane_boxes.cu",
+    "fliers": "lane_boxes.cu",
     "moments": "moments.cu",
     "sum": "moments.cu",
     "place": "placing.cu",
@@ -120,15 +122,8 @@ FILES = {
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
 
-COOPERATIVE = frozenset({"only_lane.cu"})
-"""Files whose kernels' blocks wait for each other, and so have to run all at the same time."""
-
-BOX_KERNELS = {"lanes_boxes": "lane_boxes.cu", "lanes_fliers": "lane_boxes.cu"}
-"""Those of lanes that are not where the others are."""
-
-
 def file_of(kernel: str) -> str:
-    return BOX_KERNELS.get(kernel) or FILES[kernel.partition("_")[0]]
+    return FILES[kernel.partition("_")[0]]
 
 
 Defined = tuple[tuple[str, int], ...]
@@ -395,7 +390,7 @@ def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel, *, fliers: bool) -> Lan
     registers = kernel.threads * (words + (WORKING if fliers else BOX_WORKING))
     most = max(min(made["MIN_BLOCKS"], REGISTERS // registers), 1)
     made |= {"MIN_BLOCKS": most, "ANSWER": 64, "WARP_SUMS": own, "FLIERS": int(fliers)}
-    name = "lanes_fliers" if fliers else "lanes_boxes"
+    name = "fliers_of_lanes" if fliers else "boxes_of_lanes"
     shared = own + WARP_SUMS * n_warps
     return kernel._replace(name=name, shared=shared, defined=tuple(made.items()))
 
