@@ -99,7 +99,7 @@ def test_sources_differ_for_the_oldest_architecture_alone() -> None:
 
 
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
-OTHERS = {"lanes.cu", "lane_boxes.cu", "residuals.cu", "lower_sets.cu"}
+OTHERS = {"lanes.cu", "lane_boxes.cu", "lane_passes.cu", "residuals.cu", "lower_sets.cu"}
 
 
 @needs_nvrtc
@@ -220,6 +220,10 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             defined = (("ANSWER", answer), *more, *kernel.defined)
             text = source("lanes.cu", kind, SIZES[0], defined)
             assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
+        for what in range(3):
+            defined = (("ANSWER", 0), ("PASS", what), *kernel.defined)
+            text = source("lane_passes.cu", kind, SIZES[0], defined)
+            assert b"passes_of_lanes" in Program(text, "c++", options).compile("cubin").code
         for fliers, name in ((False, b"boxes_of_lanes"), (True, b"fliers_of_lanes")):
             boxes = box_kernel(kind, kernel, fliers=fliers)
             assert boxes.shared + STATIC <= shared

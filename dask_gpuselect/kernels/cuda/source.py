@@ -84,6 +84,7 @@ INCLUDED = {
     "long_lanes.cu": ("lanes.cuh",),
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
     "candidates.cu": ("digits.cuh",),
+    "lane_passes.cu": ("lanes.cuh", "lane_runs.cuh"),
     "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh"),
 }
 """What files need beside ``elements.cuh``, which all do."""
@@ -97,6 +98,7 @@ FILES = {
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
     "only": "only_lane.cu",
+    "passes": "lane_passes.cu",
     "boxes": "lane_boxes.cu",
     "fliers": "lane_boxes.cu",
     "moments": "moments.cu",
@@ -330,6 +332,9 @@ BOX_COLUMNS = (
 )
 BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
 TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
+
+PASS_BRACKETS = np.dtype([("low", "u8"), ("high", "u8"), ("n_questions", "i4"), ("n_ranks", "i4")])
+PASS_COUNTS = np.dtype([(name, "u8") for name in ("n_valid", "below", "before", "inside", "upto")])
 
 ONLY_WANTED = np.dtype(
     [
