@@ -96,3 +96,12 @@ static T __ldcg(const T* place) { return *place; }
 
 static int __ffs(u32 bits) { return __builtin_ffs((int)bits); }
 static void __threadfence() {}
+static void __threadfence_system() {}
+static int __clz(u32 bits) { return bits ? __builtin_clz(bits) : 32; }
+using std::fabs;
+using std::fmax;
+using std::fmin;
+struct Extent {
+    int x;
+};
+static const Extent blockDim = {MOMENTS_THREADS};

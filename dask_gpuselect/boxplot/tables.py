@@ -16,7 +16,7 @@ from dask_gpuselect.arrays import as_dtype, to_host
 from dask_gpuselect.maths.boxes import NOTCH, Rule
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
+from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.weights import rounded_sums
@@ -365,7 +365,7 @@ def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
         "n_high": counted("n_high"),
         "kept_low": counted("n_low", found.most_fliers),
         "kept_high": counted("n_high", found.most_fliers),
-        "fliers": given("fliers"),
+        "fliers": lambda: in_order(*map(to_host, (found.fliers, found.starts, found.counts))),
     }
 
 

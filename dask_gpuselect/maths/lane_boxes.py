@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays
 
@@ -29,7 +30,11 @@ class LaneBoxes(Arrays):
     least, most, low, high : array, shape (n_lanes,)
         The extremes, and the nearest elements inside the fences. Of the dtype of the chunks.
     fliers : array
-        Of the same dtype. Lane by lane the lowest, ascending, then the highest, descending.
+        Of the same dtype. Lane by lane the lowest, ascending, then the highest, descending; but
+        those of some consecutive lanes before or behind those of others.
+    starts, counts : array of int64
+        Where the fliers of some consecutive lanes begin, of the next ones, and so on; and how many
+        they are.
     most_fliers : int
         How many there are of each side of a lane, at most.
     """
@@ -46,6 +51,8 @@ class LaneBoxes(Arrays):
     low: Column
     high: Column
     fliers: Column
+    starts: Column
+    counts: Column
     most_fliers: int
 
     @property
@@ -56,5 +63,10 @@ class LaneBoxes(Arrays):
 DRAWS_UP_TO = (1 << 31) - 1
 """How many elements a lane may have, and fliers of each side that are kept."""
 
-BOX_DTYPE = np.dtype(np.float64)
-"""Of quantiles, means and deviations."""
+
+def in_order(
+    fliers: NDArray[Any], starts: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Fliers in the order of their lanes; see `LaneBoxes`."""
+    before = np.cumsum(counts) - counts
+    return fliers[np.repeat(starts - before, counts) + np.arange(len(fliers))]

@@ -116,7 +116,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     }
     names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
-    names += ["only_lane"]
+    names += ["only_lane", "finish_of_lanes"]
     few = 3 if dtype == "f8" else 2
     names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments"]
     names += ["sum_rows"]
@@ -224,11 +224,9 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             defined = (("ANSWER", 0), ("PASS", what), *kernel.defined)
             text = source("lane_passes.cu", kind, SIZES[0], defined)
             assert b"passes_of_lanes" in Program(text, "c++", options).compile("cubin").code
-        for fliers, name in ((False, b"boxes_of_lanes"), (True, b"fliers_of_lanes")):
-            boxes = box_kernel(kind, kernel, fliers=fliers)
-            assert boxes.shared + STATIC <= shared
-            text = source("lane_boxes.cu", kind, SIZES[0], boxes.defined)
-            assert name in Program(text, "c++", options).compile("cubin").code
+        boxes = box_kernel(kind, kernel)
+        text = source("lane_boxes.cu", kind, SIZES[0], boxes.defined)
+        assert b"boxes_of_lanes" in Program(text, "c++", options).compile("cubin").code
     text = source("long_lanes.cu", kind, SIZES[0], (("ANSWER", answer),))
     assert b"long_lanes" in Program(text, "c++", options).compile("cubin").code
 
@@ -243,9 +241,9 @@ def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: in
         kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side)
         assert kernel is not None
         assert kernel.shared + STATIC <= shared
-        for fliers in (False, True):
-            boxes = box_kernel(kind, kernel, fliers=fliers)
-            assert boxes.threads * dict(boxes.defined)["MIN_BLOCKS"] <= 2048
+        boxes = box_kernel(kind, kernel)
+        assert boxes.threads * dict(boxes.defined)["MIN_BLOCKS"] <= 2048
+        assert boxes.shared <= shared
         made = dict(kernel.defined)
         group, kept = made["GROUP"], made["RUN"] * made["RUNS"]
         # As many rows for each thread, all of which are there but for the last four of each run.

@@ -3,6 +3,7 @@ a device."""
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,14 @@ ASM = {
 """What the host cannot take of the kernels' text, and what does the same there."""
 BOXES = (
     "const Stack* stack, const Wanted* wanted, const Drawn* drawn, const Columns* columns, "
+    "const Fliers* fliers, LaneSums* sums, Told* told"
+)
+FINISH = (
+    "const LaneSums* sums, i64 n_lanes, u32 n, int omits_missing, const Columns* columns, "
     "Told* told"
 )
-FLIERS = (
-    "const Stack* stack, const Drawn* drawn, const Columns* columns, const i64* stops, Word* fliers"
-)
+START = "run_block([=] {{ {}({}); }});"
+RECORDS = ("stack", "wanted", "drawn", "columns", "fliers")
 
 
 def rows_of(name: str, dtype: str, n_lanes: int, n: int) -> NDArray[Any]:
@@ -86,22 +90,23 @@ class OnHost:
         kind = np.dtype(dtype)
         selecting = source.lane_kernel(kind, n, 227 << 10, side_by_side=side_by_side)
         assert selecting is not None
-        self.compiled = []
-        for fliers in (False, True):
-            kernel = source.box_kernel(kind, selecting, fliers=fliers)
-            declared = FLIERS if fliers else BOXES
+        kernel = source.box_kernel(kind, selecting)
+        finish = kernel._replace(name="finish_of_lanes", threads=32)
+        self.lanes = kernel.lanes
+        self.runs = []
+        for file, declared, made in (
+            ("lane_boxes.cu", BOXES, kernel),
+            ("lane_finish.cu", FINISH, finish),
+        ):
             names = [each.split()[-1].lstrip("*") for each in declared.split(",")]
-            passed = ", ".join(
-                ("*" if name in ("stack", "wanted", "drawn", "columns") else "") + name
-                for name in names
-            )
-            call = f"run_block([=] {{ {kernel.name}({passed}); }});"
-            wrapper = f'extern "C" void run({declared}) {{ {call} }}'
-            (place := folder / kernel.name).mkdir()
-            more = dict(kernel.defined) | {"LISTED": 0}
+            passed = ", ".join(("*" if name in RECORDS else "") + name for name in names)
+            wrapper = f'extern "C" void run({declared}) {{ {START.format(made.name, passed)} }}'
+            (place := folder / made.name).mkdir()
+            more = dict(made.defined) | {"LISTED": 0}
             how: dict[str, Any] = {"header": "lanes_on_host.hpp", "replaced": ASM}
-            how["threads"] = kernel.threads
-            self.compiled.append(compiled(place, "lane_boxes.cu", dtype, more, [wrapper], **how))
+            how["threads"] = made.threads
+            self.runs.append(compiled(place, file, dtype, more, [wrapper], **how).run)
+        self.is_alone = dict(kernel.defined)["GROUP"] == 1
 
     def boxes(self, rows: NDArray[Any], rule: Rule, *, omits_nan: bool) -> tuple[Boxes | None, int]:
         """The boxes, and how many means and deviations are unsure: these are the expected ones.
@@ -147,24 +152,32 @@ class OnHost:
         where, told = np.zeros((), source.BOX_TABLE), np.zeros((), source.TOLD)
         for name, column in columns.items():
             where[name] = column.ctypes.data
-        box, flier = self.compiled
-        box.run(*map(pointer, (stack, wanted, drawn, where, told)))
+        n_tiles = -(-n_lanes // self.lanes)
+        starts, counts = np.zeros((2, n_tiles), np.int64)
+        fliers, places = np.zeros(rows.size, rows.dtype), np.zeros((), source.FLIERS)
+        places["elements"], places["room"] = fliers.ctypes.data, len(fliers)
+        places["starts"], places["counts"] = starts.ctypes.data, counts.ctypes.data
+        sums = np.zeros(n_lanes * source.LANE_SUMS, np.uint8)
+        box, finish = self.runs
+        box(*map(pointer, (stack, wanted, drawn, where, places, sums, told)))
         if told["too_wide"]:
             return None, 0
+        if not self.is_alone:
+            numbers = (ctypes.c_int64(n_lanes), ctypes.c_uint32(n), ctypes.c_int(omits_nan))
+            finish(pointer(sums), *numbers, pointer(where), pointer(told))
         kept = sum(
             np.minimum(columns[name].astype(np.int64), rule.max_fliers)
             for name in ("n_low", "n_high")
         )
-        assert kept.sum() == told["n_fliers"]
-        fliers = np.zeros(int(told["n_fliers"]), rows.dtype)
-        stops = np.cumsum(kept)
-        flier.run(*map(pointer, (stack, drawn, where, stops, fliers)))
+        assert kept.sum() == counts.sum() == told["n_fliers"]
+        fliers = fliers[: int(told["n_fliers"])]
         unsure = columns.pop("is_unsure") > 0
         assert unsure.sum() == told["n_unsure"]
         other = expected(rows, rule, omits_nan=omits_nan)
         columns["mean"][unsure] = other.mean[unsure]
         columns["deviation"][unsure] = other.std[unsure]
-        found = LaneBoxes(n=n, **columns, fliers=fliers, most_fliers=rule.max_fliers)
+        places = {"fliers": fliers, "starts": starts, "counts": counts}
+        found = LaneBoxes(n=n, **columns, **places, most_fliers=rule.max_fliers)
         return Boxes.finished(found, (n_lanes,), rows.dtype), int(unsure.sum())
 
     @staticmethod

@@ -80,8 +80,11 @@ def test_the_text_on_the_host(dtype: str, tmp_path: Path) -> None:
                 n_digits = len(source.digits(kind))
                 totals = np.zeros(n_digits * (n_ranks << source.DIGIT), np.uint64)
                 found = np.zeros(question.n_answers, question.dtype)
-                run(*map(pointer, (values, record, totals, told, found)))
+                shared = np.zeros(source.ONLY_SHARED, np.uint8)
+                run(*map(pointer, (values, record, totals, shared, told, found)))
                 assert told["n_missing"] == 0
+                assert not totals.any()
+                assert not shared.any()
                 if not told["too_wide"]:
                     with np.errstate(all="ignore"):
                         wanted = expected(question, values)

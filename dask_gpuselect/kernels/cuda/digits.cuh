@@ -101,6 +101,7 @@ __device__ void look_up(const u64* counts, u64& rank, u64& prefix, int bits) {
         below += count;
         ++digit;
     }
+    __syncwarp();  // all have read the rank
     if (threadIdx.x % 32 == 0) {
         rank = wanted - below;
         prefix = prefix << bits | digit;

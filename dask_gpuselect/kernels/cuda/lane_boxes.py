@@ -19,13 +19,16 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
     tables_of,
     wanted_of,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.reference.lanes import TILE
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+FLIERS_SHARE = 8  # of all elements one in so many may be a flier before lanes are read again
+FINISH_THREADS = 128
 
 COLUMN_TYPES = {
     "q": "f8",
@@ -53,10 +56,11 @@ def box_lanes(
 
     Notes
     -----
-    Reads device memory once for the boxes, and a second time for the fliers of lanes that have any.
-    The host waits once. None where `lanes.answer_lanes` would not read lanes once, and for integers
-    beyond 2**53 that are to be mixed. Lanes whose sums three float64 (of 8-byte elements, four) do
-    not hold are summed again by digits, and rounded on the host: values of many magnitudes.
+    Reads device memory once, and a second time if more than an eighth of all elements are fliers.
+    The host waits once for each. Scratch: room for that eighth. None where `lanes.answer_lanes`
+    would not read lanes once, and for integers beyond 2**53 that are to be mixed. Lanes whose sums
+    three float64 (of 8-byte elements, four) do not hold are summed again by digits, and rounded on
+    the host: values of many magnitudes.
     """
     if not sum(chunk.size for chunk in chunks):
         return None
@@ -79,25 +83,51 @@ def box_lanes(
     where = np.zeros((), source.BOX_TABLE)
     for name, column in columns.items():
         where[name] = column.data.ptr
-    told = cupy.zeros(source.TOLD.itemsize, np.uint8)
+    told = cupy.empty(source.TOLD.itemsize, np.uint8)
     drawn = _drawn(rule, omits_nan=omits_nan)
     wanted = wanted_of(question, first_v, tables)
-    _start(kind, selecting, n_lanes, (stack, wanted, drawn, where), (told,), fliers=False)
-    found = told.get().view(source.TOLD)[0]
-    if found["too_wide"]:
+    kernel = source.box_kernel(kind, selecting)
+    if kernel.shared + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
+    n_tiles = -(-n_lanes // kernel.lanes)
+    starts, counts = cupy.empty((2, n_tiles), np.int64)
+    is_alone = dict(kernel.defined)["GROUP"] == 1
+    sums = cupy.empty(0 if is_alone else n_lanes * source.LANE_SUMS, np.uint8)
+    room = n * n_lanes // FLIERS_SHARE + 1
+    while True:
+        fliers = cupy.empty(room, kind)
+        told.fill(0)
+        places = np.zeros((), source.FLIERS)
+        places["elements"], places["room"] = fliers.data.ptr, room
+        places["starts"], places["counts"] = starts.data.ptr, counts.data.ptr
+        records = map(as_bytes, (stack, wanted, drawn, where, places))
+        how: dict[str, Any] = {"defined": kernel.defined, "blocks": min(n_tiles, MOST_BLOCKS)}
+        arguments: tuple[Any, ...] = (*records, sums, told)
+        launch(kind, kernel.name, kernel.threads, arguments, kernel.shared, **how)
+        if not is_alone:
+            numbers = (np.int64(n_lanes), np.uint32(n), np.int32(omits_nan))
+            arguments = (sums, *numbers, as_bytes(where), told)
+            blocks = min(-(-n_lanes // FINISH_THREADS), MOST_BLOCKS)
+            launch(kind, "finish_of_lanes", FINISH_THREADS, arguments, blocks=blocks)
+        found = told.get().view(source.TOLD)[0]
+        n_fliers = int(found["n_fliers"])
+        if found["too_wide"]:
+            return None
+        if n_fliers <= room:
+            break
+        room = n_fliers
+    del sums
     if found["n_unsure"]:
         _sum_again(parts, columns)
-    fliers = cupy.empty(int(found["n_fliers"]), kind)
-    if fliers.size:
-        kept = (
-            cupy.minimum(columns[name], np.uint32(drawn["most_fliers"]))
-            for name in ("n_low", "n_high")
-        )
-        stops = cupy.cumsum(sum(each.astype(np.int64) for each in kept))
-        _start(kind, selecting, n_lanes, (stack, drawn, where), (stops, fliers), fliers=True)
     del columns["is_unsure"]
-    return LaneBoxes(n=n, **columns, fliers=fliers, most_fliers=int(drawn["most_fliers"]))
+    return LaneBoxes(
+        n=n,
+        **columns,
+        fliers=fliers[:n_fliers].copy(),
+        starts=starts,
+        counts=counts,
+        most_fliers=int(drawn["most_fliers"]),
+    )
 
 
 def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
@@ -107,23 +137,6 @@ def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
     drawn["autorange"], drawn["omits_missing"] = rule.autorange, omits_nan
     drawn["most_fliers"] = min(rule.max_fliers, DRAWS_UP_TO)
     return drawn
-
-
-def _start(
-    dtype: np.dtype[Any],
-    selecting: source.LaneKernel,
-    n_lanes: int,
-    records: tuple[Any, ...],
-    arrays: tuple[Array, ...],
-    *,
-    fliers: bool,
-) -> None:
-    """Start a kernel with a block for each tile of lanes."""
-    kernel = source.box_kernel(dtype, selecting, fliers=fliers)
-    arguments = (*map(as_bytes, records), *arrays)
-    blocks = min(-(-n_lanes // kernel.lanes), MOST_BLOCKS)
-    how: dict[str, Any] = {"blocks": blocks, "defined": kernel.defined}
-    launch(dtype, kernel.name, kernel.threads, arguments, kernel.shared, **how)
 
 
 def _sum_again(parts: Sequence[Part], columns: dict[str, Array]) -> None:

@@ -9,7 +9,7 @@ constexpr double SURE_TAIL = 0x1p-120;  // what three float64 leave of a number 
 
 #if BITS < 64
 #define SUM_LEVELS 3
-#define SPREAD_LEVELS 5
+#define SPREAD_LEVELS 4
 #else
 #define SUM_LEVELS 4
 #define SPREAD_LEVELS 7
@@ -168,6 +168,12 @@ struct LaneSums {
 #endif
     }
 
+    // The sum of the finite elements, and that of their squares in two parts, all exact.
+    __device__ __forceinline__ void set(double sum, double high, double low) {
+        total.parts[0] = sum;
+        square.parts[0] = two_sum(high, low, square.parts[1]);
+    }
+
     // All together with the parts of another.
     __device__ __forceinline__ void merge(const LaneSums& other) {
 #pragma unroll
@@ -189,13 +195,20 @@ struct LaneSums {
             return true;
         }
         if (n == 0) return true;
-        bool sure = true;
+        bool sure = true, is_one = true;
         double by = (double)n;
-        mean = quotient(leading(total), by, sure);
+#pragma unroll
+        for (int l = 1; l < SUM_LEVELS; ++l) is_one = is_one && total.parts[l] == 0.0;
+        Leading sum = {total.parts[0], 0.0, 0.0, true, true};
+        if (is_one && !total.lost && !square.lost) {  // a quotient of two numbers is rounded once
+            mean = __ddiv_rn(total.parts[0], by);
+        } else {
+            sum = leading(total);
+            mean = quotient(sum, by, sure);
+        }
         // n squared times the variance.
         Exact<SPREAD_LEVELS> spread;
         spread.lost = total.lost || square.lost;
-        Leading sum = leading(total);
         double parts[3] = {sum.high, sum.middle, sum.low};
         spread.lost |= !sum.is_all;
 #pragma unroll
@@ -215,5 +228,50 @@ struct LaneSums {
         found.is_known = found.is_known && found.high >= 0.0;
         deviation = root_over(found, by, n, sure);
         return sure;
+    }
+};
+
+// --- Sums of elements of few magnitudes -----------------------------------------------------------
+
+// Of elements that are multiples of 2**unit and smaller than 2**top, at most 2**log_n of them, a float64
+// holds the sum, and two the sum of squares: multiples of 2**`cut` up to half of that, and the rest.
+constexpr int MOST_BITS = 26;  // of an element, or its square is no float64
+
+struct Magnitudes {
+    int unit, top, log_n;
+
+    __device__ __forceinline__ bool are_few() const {
+        bool fit = top - unit + log_n <= 52 && top - unit <= 52 - log_n;
+        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
+    }
+    // Adding and subtracting this rounds a square to a multiple of 2**cut.
+    __device__ __forceinline__ double rounder() const {
+        int cut = 2 * top + log_n - 52;
+        return __longlong_as_double((i64)(cut + 52 + 1023) << 52);
+    }
+};
+
+// Of elements whose magnitudes are at most `size`, and but for zeros at least `smallest`, which is not 0.
+__device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u32 n) {
+    int log_n = 32 - __clz(n);
+#if KIND == FLOATING
+    int top = (int)(__double_as_longlong(size) >> 52) - 1022;
+    int unit = (int)(__double_as_longlong(smallest) >> 52) - 1023 - (BITS == 16 ? 10 : 23);
+    return {max(unit, BITS == 16 ? -24 : -149), top, log_n};
+#else
+    return {0, size < 1.0 ? 0 : (int)(__double_as_longlong(size) >> 52) - 1022, log_n};
+#endif
+}
+
+// Sums of elements of few magnitudes.
+struct FewSums {
+    double rounder, sum, high, low;
+
+    __device__ __forceinline__ void add(double x) {
+        double square = __dmul_rn(x, x);
+        double rounded = __dadd_rn(__dadd_rn(square, rounder), -rounder);
+        sum = __dadd_rn(sum, x);
+        high = __dadd_rn(high, rounded);
+        low = __dadd_rn(low, __dadd_rn(square, -rounded));
     }
 };

@@ -85,7 +85,8 @@ INCLUDED = {
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
     "candidates.cu": ("digits.cuh",),
     "lane_passes.cu": ("lanes.cuh", "lane_runs.cuh"),
-    "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh"),
+    "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh", "lane_columns.cuh"),
+    "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
 }
 """What files need beside ``elements.cuh``, which all do."""
 
@@ -100,7 +101,7 @@ FILES = {
     "only": "only_lane.cu",
     "passes": "lane_passes.cu",
     "boxes": "lane_boxes.cu",
-    "fliers": "lane_boxes.cu",
+    "finish": "lane_finish.cu",
     "moments": "moments.cu",
     "sum": "moments.cu",
     "place": "placing.cu",
@@ -331,6 +332,7 @@ BOX_COLUMNS = (
     + ("n_valid", "n_low", "n_high", "is_unsure")
 )
 BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
+FLIERS = np.dtype([("elements", "u8"), ("room", "i8"), ("starts", "u8"), ("counts", "u8")])
 TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
 
 PASS_BRACKETS = np.dtype([("low", "u8"), ("high", "u8"), ("n_questions", "i4"), ("n_ranks", "i4")])
@@ -349,15 +351,8 @@ ONLY_WANTED = np.dtype(
         ("padding", "i4"),
     ]
 )
-ONLY_TOLD = np.dtype(
-    [
-        ("all_missing", "u4"),
-        ("too_wide", "u4"),
-        ("n_missing", "u8"),
-        ("n_arrived", "u4"),
-        ("padding", "u4"),
-    ]
-)
+ONLY_TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_missing", "u8")])
+ONLY_SHARED = 24  # bytes of OnlyShared of ``only_lane.cu``
 
 LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
 LISTED: Defined = (("LISTED", 1),)
@@ -382,22 +377,21 @@ def long_lane_kernel(n_answers: int, *, side_by_side: bool) -> LaneKernel:
 
 
 BOX_WORKING = 56  # registers of a thread that boxes take beside keys
-WARP_SUMS = 88  # bytes of LaneSums of ``lane_sums.cuh``, at most
+LANE_SUMS = 88  # bytes of LaneSums of ``lane_sums.cuh``, at most
 
 
-def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel, *, fliers: bool) -> LaneKernel:
-    """The kernel for the boxes of the lanes that another selects from, or for their fliers."""
+def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel) -> LaneKernel:
+    """The kernel for the boxes of the lanes that another selects from."""
     made = dict(kernel.defined)
     own = -(-kernel.shared // 8) * 8
-    n_warps = kernel.threads // 32 if made["GROUP"] > 32 and not fliers else 0
+    n_warps = kernel.threads // 32 if made["GROUP"] > 32 else 0
+    shared = own + LANE_SUMS * n_warps + 4 * ((kernel.lanes + 2) // 2 * 2) + 8
     # Sums and statistics take registers too: fewer blocks at the same time.
     words = made["RUN"] * key_size(dtype) // 4
-    registers = kernel.threads * (words + (WORKING if fliers else BOX_WORKING))
+    registers = kernel.threads * (words + BOX_WORKING)
     most = max(min(made["MIN_BLOCKS"], REGISTERS // registers), 1)
-    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "WARP_SUMS": own, "FLIERS": int(fliers)}
-    name = "fliers_of_lanes" if fliers else "boxes_of_lanes"
-    shared = own + WARP_SUMS * n_warps
-    return kernel._replace(name=name, shared=shared, defined=tuple(made.items()))
+    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "OWN": own}
+    return LaneKernel("boxes_of_lanes", kernel.threads, kernel.lanes, shared, tuple(made.items()))
 
 
 SHORT = 32  # elements that one thread sorts
