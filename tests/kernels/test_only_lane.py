@@ -21,9 +21,10 @@ from tests.data import FLOATS, INTEGERS, MISSING, make
 THREADS = 192  # of a block on the host: a warp for each rank
 TEXT = {"__syncthreads();": "block_barrier();"}
 DECLARED = (
-    "const Word* elements, const OnlyWanted* wanted, u64* totals, OnlyTold* told, Answer* out"
+    "const Word* elements, const OnlyWanted* wanted, u64* totals, OnlyShared* shared, "
+    "OnlyTold* told, Answer* out"
 )
-CALL = "run_block([=] { only_lane(elements, *wanted, totals, told, out); });"
+CALL = "run_block([=] { only_lane(elements, *wanted, totals, shared, told, out); });"
 QUESTIONS = (((0.5,), "median"), ((0.25, 0.5, 0.75), "linear"), ((0.0, 0.9, 1.0), "lower"))
 
 
