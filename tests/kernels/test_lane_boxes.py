@@ -207,6 +207,8 @@ CASES = [
 def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
     kernels = OnHost(tmp_path, dtype, n, side_by_side=side_by_side)
     names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
+    if n > 1000:  # of many threads, which take turns
+        names = [name for name in names if name in ("normal", "infinite", "some nan", "zipf")]
     n_lanes = 301 if n < 50 else 33 if n < 400 else 3
     for i, name in enumerate(names):
         rows = rows_of(name, dtype, n_lanes, n)
