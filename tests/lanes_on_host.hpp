@@ -31,16 +31,15 @@ static T exchanged(T value, int lane) {
 static bool __any_sync(u32 mask, bool is) { return __ballot_sync(mask, is) != 0; }
 static bool __all_sync(u32 mask, bool is) { return __ballot_sync(mask, !is) == 0; }
 
-// Of all threads, of which some may be ahead by shuffles in their warp.
-static int n_at_barrier, n_passed;
+// Of some or all threads, of which some may be ahead by shuffles in their warp.
+static int n_at_barrier[16], n_passed[16];
 static bool votes;
-static void block_barrier() {
-    int turn = n_passed;
-    if (++n_at_barrier == MOMENTS_THREADS) {
-        n_at_barrier = 0, ++n_passed;
-    }
-    while (n_passed == turn) swapcontext(&contexts[threadIdx.x], &scheduler);
+static void group_barrier(int name, int n_threads) {
+    int turn = n_passed[name];
+    if (++n_at_barrier[name] == n_threads) n_at_barrier[name] = 0, ++n_passed[name];
+    while (n_passed[name] == turn) swapcontext(&contexts[threadIdx.x], &scheduler);
 }
+static void block_barrier() { group_barrier(0, MOMENTS_THREADS); }
 static bool __syncthreads_or(bool is) {
     block_barrier();
     votes = false;

@@ -41,7 +41,7 @@ ASM = {
             : "r"(a), "r"(b), "r"(most), "r"(one), "r"(-one));
     }""": "    if (multiplies) least = a + b - most;",
     'asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");': (
-        "block_barrier();"
+        "group_barrier(name, n_threads);"
     ),
     'asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(reach) : "f"((float)n_proposed));': (
         "reach = std::sqrt((float)n_proposed);"
