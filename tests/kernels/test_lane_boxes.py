@@ -106,7 +106,7 @@ class OnHost:
             how: dict[str, Any] = {"header": "lanes_on_host.hpp", "replaced": ASM}
             how["threads"] = made.threads
             self.runs.append(compiled(place, file, dtype, more, [wrapper], **how).run)
-        self.is_alone = dict(kernel.defined)["GROUP"] == 1
+        self.group = dict(kernel.defined)["GROUP"]
 
     def boxes(self, rows: NDArray[Any], rule: Rule, *, omits_nan: bool) -> tuple[Boxes | None, int]:
         """The boxes, and how many means and deviations are unsure: these are the expected ones.
@@ -152,8 +152,8 @@ class OnHost:
         where, told = np.zeros((), source.BOX_TABLE), np.zeros((), source.TOLD)
         for name, column in columns.items():
             where[name] = column.ctypes.data
-        n_tiles = -(-n_lanes // self.lanes)
-        starts, counts = np.zeros((2, n_tiles), np.int64)
+        n_starts = n_lanes if self.group > 32 else -(-n_lanes // self.lanes)
+        starts, counts = np.zeros((2, n_starts), np.int64)
         fliers, places = np.zeros(rows.size, rows.dtype), np.zeros((), source.FLIERS)
         places["elements"], places["room"] = fliers.ctypes.data, len(fliers)
         places["starts"], places["counts"] = starts.ctypes.data, counts.ctypes.data
@@ -162,7 +162,7 @@ class OnHost:
         box(*map(pointer, (stack, wanted, drawn, where, places, sums, told)))
         if told["too_wide"]:
             return None, 0
-        if not self.is_alone:
+        if self.group > 1:
             numbers = (ctypes.c_int64(n_lanes), ctypes.c_uint32(n), ctypes.c_int(omits_nan))
             finish(pointer(sums), *numbers, pointer(where), pointer(told))
         kept = sum(

@@ -18,7 +18,7 @@ from tests.backends import kernel_module
 from tests.cuda_on_host import compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
-THREADS = 192  # of a block on the host: a warp for each rank
+THREADS = 256  # of a block on the host
 TEXT = {"__syncthreads();": "block_barrier();"}
 DECLARED = (
     "const Word* elements, const OnlyWanted* wanted, u64* totals, OnlyShared* shared, "

@@ -86,11 +86,11 @@ __device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSum
 }
 
 // The sum of a group's numbers, which is exact; in its first thread.
-__device__ __forceinline__ double plain_sum(Group& group, double x, double* of_warps) {
+__device__ __forceinline__ double plain_sum(Group& group, double x, LaneSums* of_warps) {
 #pragma unroll
     for (int mask = TEAM / 2; mask; mask /= 2) x = __dadd_rn(x, group.other(x, mask));
     if constexpr (GROUP > 32) {
-        double* its_warps = of_warps + group.slot * (GROUP / 32);
+        double* its_warps = (double*)(of_warps + group.slot * (GROUP / 32));
         if (group.mate() == 0) its_warps[group.warp()] = x;
         group.sync();
         if (group.me == 0) {
@@ -115,7 +115,7 @@ __device__ __forceinline__ Key smallest_of(const Key* run, int n) {
 __device__ __forceinline__ u32 n_first(const Key* run, int n, Key key, bool with_ties) {
     int i = 0;
     while (i < n && (run[i * PITCH] < key || (with_ties && run[i * PITCH] == key))) {
-        if (++i == 4) return with_ties ? n_upto(run, i, n, key) : n_below(run, i, n, key);
+        if (++i == 2) return with_ties ? n_upto(run, i, n, key) : n_below(run, i, n, key);
     }
     return i;
 }
@@ -123,7 +123,7 @@ __device__ __forceinline__ u32 n_first(const Key* run, int n, Key key, bool with
 __device__ __forceinline__ u32 n_last(const Key* run, int n, Key key, bool with_ties) {
     int i = n;
     while (i > 0 && (run[(i - 1) * PITCH] > key || (with_ties && run[(i - 1) * PITCH] == key))) {
-        if (n - --i == 4) return n - (with_ties ? n_below(run, 0, i, key) : n_upto(run, 0, i, key));
+        if (n - --i == 2) return n - (with_ties ? n_below(run, 0, i, key) : n_upto(run, 0, i, key));
     }
     return n - i;
 }
@@ -136,8 +136,9 @@ __device__ __forceinline__ u32 rank_from(
     u32 rank = place;
 #pragma unroll 1
     for (int run = 0; run < RUNS; ++run) {
-#pragma unroll 4
-        for (int other = 0; other < GROUP; ++other) {
+#pragma unroll 2
+        for (int i = 0; i < GROUP; ++i) {
+            int other = (me + i) % GROUP;  // each thread another one: their keys lie in different banks
             if (other == me && run == its_run) continue;
             int n_left = n - other - run * RUN * GROUP;
             int n_there = min(max((n_left + GROUP - 1) / GROUP, 0), RUN);
@@ -216,11 +217,11 @@ __device__ __forceinline__ u32 sums_before(u32* numbers) {
 struct Fliers {
     Word* elements;
     i64 room;
-    i64 *starts, *counts;  // of each block's lanes
+    i64 *starts, *counts;  // of each block's lanes, or of each lane that has a group of several warps
 };
 
-// Shared memory: that of lanes_select, the numbers of the lanes' fliers, and if groups are of several warps
-// the sums of each warp.
+// Shared memory: that of lanes_select, and the numbers of the lanes' fliers, or if groups are of several
+// warps the sums of each warp.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
     const __grid_constant__ Drawn drawn, const __grid_constant__ Columns columns,
@@ -323,9 +324,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
                 for (int j = 0; j < n_kept[run]; ++j) few.add(number_of(its_keys[j * PITCH]));
             }
             __syncwarp();
-            double* of_these = (double*)of_warps;
-            few.sum = plain_sum(group, few.sum, of_these);
-            few.high = plain_sum(group, few.high, of_these), few.low = plain_sum(group, few.low, of_these);
+            few.sum = plain_sum(group, few.sum, of_warps);
+            few.high = plain_sum(group, few.high, of_warps), few.low = plain_sum(group, few.low, of_warps);
             sums.set(few.sum, few.high, few.low);
         } else {
 #pragma unroll
@@ -340,15 +340,28 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
 
         if (none || lane >= n_lanes) n_low = 0, n_high = 0;
         u32 kept_low = min(n_low, drawn.most_fliers), kept_high = min(n_high, drawn.most_fliers);
-        if (me == 0) numbers[slot] = kept_low + kept_high;
-        u32 n_fliers = sums_before(numbers);
-        if (threadIdx.x == 0) {
-            *place = n_fliers ? atomicAdd(&told->n_fliers, (u64)n_fliers) : 0;
-            fliers.starts[tile] = *place, fliers.counts[tile] = n_fliers;
+        u32 n_own = kept_low + kept_high, n_before = 0, n_together = n_own;
+        u64 start;
+        if constexpr (GROUP > 32) {
+            u64* told_to_all = (u64*)(of_warps + slot * (GROUP / 32));
+            if (me == 0) {
+                *told_to_all = start = n_own ? atomicAdd(&told->n_fliers, (u64)n_own) : 0;
+                if (lane < n_lanes) fliers.starts[lane] = start, fliers.counts[lane] = n_own;
+            }
+            group.sync();
+            start = *told_to_all;
+        } else {
+            if (me == 0) numbers[slot] = n_own;
+            n_together = sums_before(numbers);
+            if (threadIdx.x == 0) {
+                *place = n_together ? atomicAdd(&told->n_fliers, (u64)n_together) : 0;
+                fliers.starts[tile] = *place, fliers.counts[tile] = n_together;
+            }
+            __syncthreads();
+            start = *place, n_before = numbers[slot];
         }
-        __syncthreads();
-        if (kept_low + kept_high && (i64)*place + n_fliers <= fliers.room) {
-            Word* its_fliers = fliers.elements + *place + numbers[slot];
+        if (n_own && (i64)start + n_together <= fliers.room) {
+            Word* its_fliers = fliers.elements + start + n_before;
             write_fliers(
                 mine, kept + slot * STRIDE, n_kept, rows.n, n_valid, me, low, high, kept_low, kept_high,
                 its_fliers
@@ -381,6 +394,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
             columns.n_valid[lane] = n_valid;
             columns.n_low[lane] = n_low, columns.n_high[lane] = n_high;
         }
-        __syncthreads();
+        if (GROUP > 32 && !STAGED) {
+            group.sync();
+        } else {
+            __syncthreads();
+        }
     }
 }

@@ -27,7 +27,9 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
-FLIERS_SHARE = 8  # of all elements one in so many may be a flier before lanes are read again
+# Of all elements one in so many may be a flier before lanes are read again: 16 % of lognormal ones
+# are (sigma of 3).
+FLIERS_SHARE = 5
 FINISH_THREADS = 128
 
 COLUMN_TYPES = {
@@ -56,8 +58,8 @@ def box_lanes(
 
     Notes
     -----
-    Reads device memory once, and a second time if more than an eighth of all elements are fliers.
-    The host waits once for each. Scratch: room for that eighth. None where `lanes.answer_lanes`
+    Reads device memory once, and a second time if more than a fifth of all elements are fliers.
+    The host waits once for each. Scratch: room for that fifth. None where `lanes.answer_lanes`
     would not read lanes once, and for integers beyond 2**53 that are to be mixed. Lanes whose sums
     three float64 (of 8-byte elements, four) do not hold are summed again by digits, and rounded on
     the host: values of many magnitudes.
@@ -89,9 +91,9 @@ def box_lanes(
     kernel = source.box_kernel(kind, selecting)
     if kernel.shared + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
-    n_tiles = -(-n_lanes // kernel.lanes)
-    starts, counts = cupy.empty((2, n_tiles), np.int64)
-    is_alone = dict(kernel.defined)["GROUP"] == 1
+    n_tiles, group = -(-n_lanes // kernel.lanes), dict(kernel.defined)["GROUP"]
+    starts, counts = cupy.empty((2, n_lanes if group > 32 else n_tiles), np.int64)
+    is_alone = group == 1
     sums = cupy.empty(0 if is_alone else n_lanes * source.LANE_SUMS, np.uint8)
     room = n * n_lanes // FLIERS_SHARE + 1
     while True:

@@ -40,6 +40,55 @@ __device__ __forceinline__ void meet(OnlyShared* shared, u32 times) {
     __syncthreads();
 }
 
+// By all threads of a block: the digit of each rank, and its rank among the elements with that digit.
+__device__ __forceinline__ void look_up_together(
+    const u64* totals, const Groups& groups, int n_ranks, u64* ranks, u64* prefixes, int bits
+) {
+    constexpr int EACH = BINS / SELECT_THREADS, WARPS = SELECT_THREADS / 32;
+    __shared__ u32 of_warps[MOST_RANKS][WARPS];
+    u32 counts[MOST_RANKS][EACH], upto[MOST_RANKS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) {
+        upto[r] = 0;
+        if (r >= n_ranks) continue;
+        const u64* its_totals = totals + groups.of_rank[r] * BINS + threadIdx.x * EACH;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) upto[r] += counts[r][i] = (u32)__ldcg(its_totals + i);
+    }
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) {
+        if (r >= n_ranks) continue;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            u32 lower = __shfl_up_sync(ALL_LANES, upto[r], step);
+            if (lane >= step) upto[r] += lower;
+        }
+        if (lane == 31) of_warps[r][warp] = upto[r];
+    }
+    u32 wanted[MOST_RANKS];
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) wanted[r] = r < n_ranks ? (u32)ranks[r] : 0;
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) {
+        if (r >= n_ranks) continue;
+        upto[r] += warp_sum(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
+        u32 below = upto[r];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) below -= counts[r][i];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            if (below <= wanted[r] && wanted[r] < below + counts[r][i]) {
+                ranks[r] = wanted[r] - below;
+                prefixes[r] = prefixes[r] << bits | (threadIdx.x * EACH + i);
+            }
+            below += counts[r][i];
+        }
+    }
+    __syncthreads();
+}
+
 // `totals` are zeros, and left so: BINS for each digit and rank.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     const Word* elements, const __grid_constant__ OnlyWanted wanted, u64* totals,
@@ -70,9 +119,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
             if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
         }
         meet(shared, ++times);
-        int r = threadIdx.x / 32;
-        if (r < n_ranks) look_up(totals + groups.of_rank[r] * BINS, ranks[r], prefixes[r], bits);
-        __syncthreads();
+        look_up_together(totals, groups, n_ranks, ranks, prefixes, bits);
         totals += n_ranks * BINS;
     }
     if (blockIdx.x == 0 && threadIdx.x < wanted.n_answers) {

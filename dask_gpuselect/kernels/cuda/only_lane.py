@@ -17,7 +17,7 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 # what follows from it: 2^25 float32, 2^23 float64.
 MOST_READ = 3 << 27
 MOST_DIGITS = 6  # of 8 bytes
-ELEMENTS_EACH = 8  # of a thread, at least, where an array does not keep all blocks busy
+BYTES_EACH = 64  # of a thread: with fewer, some blocks have nothing to count
 
 
 @advised
@@ -42,7 +42,7 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
     record, n_ranks = wanted
     answer = 8 * question.dtype.itemsize if question.mixes else 0
     threads = source.SELECT_THREADS
-    blocks = -(-values.size // (threads * ELEMENTS_EACH))
+    blocks = -(-values.nbytes // (threads * BYTES_EACH))
     answers = cupy.empty(question.n_answers, question.dtype)
     room = _ROOMS.here()
     arguments = (values.data.ptr, record, room.totals, room.shared, room.told_at, answers.data.ptr)
