@@ -355,7 +355,7 @@ def lane_boxes(shrink: int, repeat: int) -> None:
         "| its kernels, reads | medians on the host too, reads | all columns, reads |"
     )
     print("|---" * 9 + "|")
-    for shape, kind in (*((shape, "normal") for shape in SHAPES), (SHAPES[1], "lognormal(σ = 3)")):
+    for shape, kind in product(SHAPES, ("normal", "lognormal(σ = 3)")):
         for axis in (0, -1):
             x = lanes((shape[0] >> shrink, *shape[1:]), kind)
             x = x if axis == 0 else cp.ascontiguousarray(cp.moveaxis(x, 0, -1))

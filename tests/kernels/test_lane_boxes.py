@@ -88,7 +88,8 @@ class OnHost:
 
     def __init__(self, folder: Path, dtype: str, n: int, *, side_by_side: bool) -> None:
         kind = np.dtype(dtype)
-        selecting = source.lane_kernel(kind, n, 227 << 10, side_by_side=side_by_side)
+        how: dict[str, Any] = {"side_by_side": side_by_side, "most_runs": 1}
+        selecting = source.lane_kernel(kind, n, 227 << 10, **how)
         assert selecting is not None
         kernel = source.box_kernel(kind, selecting)
         finish = kernel._replace(name="finish_of_lanes", threads=32)
@@ -103,8 +104,7 @@ class OnHost:
             wrapper = f'extern "C" void run({declared}) {{ {START.format(made.name, passed)} }}'
             (place := folder / made.name).mkdir()
             more = dict(made.defined) | {"LISTED": 0}
-            how: dict[str, Any] = {"header": "lanes_on_host.hpp", "replaced": ASM}
-            how["threads"] = made.threads
+            how = {"header": "lanes_on_host.hpp", "replaced": ASM, "threads": made.threads}
             self.runs.append(compiled(place, file, dtype, more, [wrapper], **how).run)
         self.group = dict(kernel.defined)["GROUP"]
 

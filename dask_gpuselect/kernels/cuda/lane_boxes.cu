@@ -110,6 +110,29 @@ __device__ __forceinline__ Key smallest_of(const Key* run, int n) {
     return smallest;
 }
 
+// The sums of a group's lane, whose elements are of few magnitudes, or of some; in its first thread.
+template <bool ARE_FEW>
+__device__ __forceinline__ void add_plainly(
+    const Key* mine, const int (&n_kept)[RUNS], const Magnitudes& of, Group& group, LaneSums* of_warps,
+    LaneSums& sums
+) {
+    PlainSums<ARE_FEW> plain(of);
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) {
+        const Key* its_keys = mine + run * RUN * PITCH;
+#pragma unroll 4
+        for (int j = 0; j < n_kept[run]; ++j) plain.add(number_of(its_keys[j * PITCH]));
+    }
+    __syncwarp();
+    plain.sum = plain_sum(group, plain.sum, of_warps), plain.high = plain_sum(group, plain.high, of_warps);
+    plain.low = plain_sum(group, plain.low, of_warps);
+    if constexpr (!ARE_FEW) {
+        plain.rest = plain_sum(group, plain.rest, of_warps);
+        plain.middle = plain_sum(group, plain.middle, of_warps);
+    }
+    sums.set(plain.sum, plain.rest, plain.high, plain.middle, plain.low);
+}
+
 // How many of the first keys of a run are below this one, or equal it too; of the last ones, above it.
 // Few are: fliers.
 __device__ __forceinline__ u32 n_first(const Key* run, int n, Key key, bool with_ties) {
@@ -301,8 +324,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
         inside_low = group.least(inside_low), below_inside_high = group.least(below_inside_high);
         Key most = LARGEST - below_most;
 
-        // Sums: plain ones if the elements are of few magnitudes, which all threads of the warps know.
-        bool is_few = false;
+        // Plain sums if the elements of all lanes of a warp are of few magnitudes, or of some.
+        LaneSums sums;
+        bool is_few = false, is_some = false;
         Magnitudes of = {};
         if constexpr (KIND != FLOATING || BITS < 64) {
             if (KIND == FLOATING) smallest = group.least(smallest);
@@ -311,23 +335,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
             if (size == 0.0) size = 1.0;
             double nearest = KIND == FLOATING && smallest != LARGEST ? as_double(value_of((Word)smallest)) : size;
             of = magnitudes(nearest, size, n);
-            is_few = of.are_few();
-        }
-        LaneSums sums;
-        bool are_all_few = GROUP <= 32 ? __all_sync(ALL_LANES, is_few) : is_few;
-        if (are_all_few) {
-            FewSums few = {of.rounder(), 0.0, 0.0, 0.0};
-#pragma unroll
-            for (int run = 0; run < RUNS; ++run) {
-                const Key* its_keys = mine + run * RUN * PITCH;
-#pragma unroll 4
-                for (int j = 0; j < n_kept[run]; ++j) few.add(number_of(its_keys[j * PITCH]));
+            is_few = of.are_few(), is_some = of.are_some();
+            if (GROUP < 32) {
+                is_few = __all_sync(ALL_LANES, is_few), is_some = __all_sync(ALL_LANES, is_some);
             }
-            __syncwarp();
-            few.sum = plain_sum(group, few.sum, of_warps);
-            few.high = plain_sum(group, few.high, of_warps), few.low = plain_sum(group, few.low, of_warps);
-            sums.set(few.sum, few.high, few.low);
-        } else {
+            if (is_few) {
+                add_plainly<true>(mine, n_kept, of, group, of_warps, sums);
+            } else if (is_some) {
+                add_plainly<false>(mine, n_kept, of, group, of_warps, sums);
+            }
+        }
+        if (!is_few && !is_some) {
 #pragma unroll
             for (int run = 0; run < RUNS; ++run) {
                 const Key* its_keys = mine + run * RUN * PITCH;

@@ -17,13 +17,13 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 MOST_BLOCKS = (1 << 31) - 1  # of a grid
 
 
-def kernel_for(dtype: np.dtype[Any], stack: Any) -> source.LaneKernel | None:
+def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.LaneKernel | None:
     """The kernel that reads lanes of this length and layout once; None if they are too long."""
     side_by_side = bool(stack["n_inner"] > 1)
     shared = most_shared(cupy.cuda.Device().id)
     in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
-    how = {"side_by_side": side_by_side, "in_vectors": in_vectors}
-    return source.lane_kernel(dtype, int(stack["n"]), shared, **how)
+    how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": in_vectors}
+    return source.lane_kernel(dtype, int(stack["n"]), shared, most_runs=most_runs, **how)
 
 
 def as_bytes(record: Any) -> Any:

@@ -168,10 +168,10 @@ struct LaneSums {
 #endif
     }
 
-    // The sum of the finite elements, and that of their squares in two parts, all exact.
-    __device__ __forceinline__ void set(double sum, double high, double low) {
-        total.parts[0] = sum;
-        square.parts[0] = two_sum(high, low, square.parts[1]);
+    // The sum of the finite elements in two parts, and that of their squares in three, all exact.
+    __device__ __forceinline__ void set(double sum, double rest, double high, double middle, double low) {
+        total.parts[0] = two_sum(sum, rest, total.parts[1]);
+        square.add(high), square.add(middle), square.add(low);
     }
 
     // All together with the parts of another.
@@ -233,8 +233,9 @@ struct LaneSums {
 
 // --- Sums of elements of few magnitudes -----------------------------------------------------------
 
-// Of elements that are multiples of 2**unit and smaller than 2**top, at most 2**log_n of them, a float64
-// holds the sum, and two the sum of squares: multiples of 2**`cut` up to half of that, and the rest.
+// Of elements that are multiples of 2**unit and smaller than 2**top, fewer than 2**log_n, a float64 holds
+// the sum, and two the sum of squares: of multiples of a power of two, and of what is left of them. Where
+// magnitudes differ more, two and three do.
 constexpr int MOST_BITS = 26;  // of an element, or its square is no float64
 
 struct Magnitudes {
@@ -244,12 +245,25 @@ struct Magnitudes {
         bool fit = top - unit + log_n <= 52 && top - unit <= 52 - log_n;
         return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
     }
-    // Adding and subtracting this rounds a square to a multiple of 2**cut.
-    __device__ __forceinline__ double rounder() const {
-        int cut = 2 * top + log_n - 52;
-        return __longlong_as_double((i64)(cut + 52 + 1023) << 52);
+    __device__ __forceinline__ bool are_some() const {
+        bool fit = top - unit <= 106 - 2 * log_n && 2 * (top - unit) <= 158 - 3 * log_n;
+        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
     }
+    // The multiples of 2**cut that the squares and the elements are rounded to, so that a float64 holds
+    // their sum; and what is left of the squares.
+    __device__ __forceinline__ int cut_of_squares() const { return 2 * top + log_n - 52; }
+    __device__ __forceinline__ int cut_of_rest() const { return cut_of_squares() + log_n - 53; }
+    __device__ __forceinline__ int cut_of_elements() const { return top + log_n - 52; }
 };
+
+// Adding this, and subtracting it again, rounds a number of up to 2**(cut + 51) to a multiple of 2**cut.
+__device__ __forceinline__ double rounder_to(int cut) {
+    return __longlong_as_double(((i64)(cut + 52 + 1023) << 52) + (1ll << 51));
+}
+
+__device__ __forceinline__ double rounded_by(double x, double rounder) {
+    return __dadd_rn(__dadd_rn(x, rounder), -rounder);
+}
 
 // Of elements whose magnitudes are at most `size`, and but for zeros at least `smallest`, which is not 0.
 __device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u32 n) {
@@ -263,15 +277,27 @@ __device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u
 #endif
 }
 
-// Sums of elements of few magnitudes.
-struct FewSums {
-    double rounder, sum, high, low;
+// Sums of elements of few magnitudes, or of some more. All parts are exact.
+template <bool ARE_FEW>
+struct PlainSums {
+    double by_squares, by_rest, by_elements;
+    double sum, rest, high, middle, low;
+
+    __device__ __forceinline__ explicit PlainSums(const Magnitudes& of)
+        : by_squares(rounder_to(of.cut_of_squares())), by_rest(rounder_to(of.cut_of_rest())),
+          by_elements(rounder_to(of.cut_of_elements())), sum(0.0), rest(0.0), high(0.0), middle(0.0),
+          low(0.0) {}
 
     __device__ __forceinline__ void add(double x) {
-        double square = __dmul_rn(x, x);
-        double rounded = __dadd_rn(__dadd_rn(square, rounder), -rounder);
-        sum = __dadd_rn(sum, x);
+        double square = __dmul_rn(x, x), rounded = rounded_by(square, by_squares);
+        double left = __dadd_rn(square, -rounded);
         high = __dadd_rn(high, rounded);
-        low = __dadd_rn(low, __dadd_rn(square, -rounded));
+        if constexpr (ARE_FEW) {
+            sum = __dadd_rn(sum, x), low = __dadd_rn(low, left);
+        } else {
+            double near = rounded_by(left, by_rest), most = rounded_by(x, by_elements);
+            middle = __dadd_rn(middle, near), low = __dadd_rn(low, __dadd_rn(left, -near));
+            sum = __dadd_rn(sum, most), rest = __dadd_rn(rest, __dadd_rn(x, -most));
+        }
     }
 };

@@ -404,13 +404,19 @@ WORKING = 36  # registers of a thread for all else than keys
 # The same lengths come again and again.
 @lru_cache(maxsize=1024)
 def lane_kernel(
-    dtype: np.dtype[Any], n: int, shared: int, *, side_by_side: bool, in_vectors: bool = False
+    dtype: np.dtype[Any],
+    n: int,
+    shared: int,
+    *,
+    side_by_side: bool,
+    in_vectors: bool = False,
+    most_runs: int = 2,
 ) -> LaneKernel | None:
     """The kernel for lanes of n elements, if a block can have so many bytes of shared memory; None
     if they are too long for that.
 
     They lie side by side or one behind the other, then perhaps so that short ones can be loaded in
-    vectors of 16 bytes.
+    vectors of 16 bytes. A thread sorts so many runs at most.
     """
     most = MOST_KEPT * 4 // key_size(dtype)
     group = 1
@@ -418,7 +424,8 @@ def lane_kernel(
         kept = -(-n // group)
         # A warp that has a lane for itself waits for no other: rather two runs than two warps (2.9
         # reads instead of 3.6 for 3,650 elements; side by side, 4.0 instead of 3.7).
-        runs = 2 if group == 32 and not side_by_side and kept > most else 1
+        has_two = group == 32 and not side_by_side and kept > most
+        runs = 2 if has_two and most_runs > 1 else 1
         if kept <= (SHORT if group == 1 else runs * most):
             kernel = _lane_kernel(dtype, kept, group, runs, shared, side_by_side=side_by_side)
             if in_vectors and group == 1:
