@@ -31,6 +31,26 @@ REPLACED = {
     DYNAMIC: "alignas(16) static unsigned char scratch[1 << 18];",
     "extern __shared__ u64 memory[];": "alignas(16) static u64 memory[1 << 15];",
 }
+ASM = {
+    """    if (multiplies) {
+        asm("{\\n"
+            "    .reg .u32 sum;\\n"
+            "    mad.lo.u32 sum, %1, %4, %2;\\n"
+            "    mad.lo.u32 %0, %3, %5, sum;\\n"
+            "}"
+            : "=r"(least)
+            : "r"(a), "r"(b), "r"(most), "r"(one), "r"(-one));
+    }""": "    if (multiplies) least = a + b - most;",
+    'asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");': (
+        "group_barrier(name, n_threads);"
+    ),
+    'asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(reach) : "f"((float)n_proposed));': (
+        "reach = std::sqrt((float)n_proposed);"
+    ),
+    'asm("" : "+l"(at));': "",
+    "__syncthreads();": "block_barrier();",
+}
+"""What the host cannot take of the text of lanes' kernels, and what does the same there."""
 
 
 def compiled(

@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from tests.backends import CUPY, kernel_module
-from tests.cuda_on_host import compiled, pointer
+from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
 RULES = {
@@ -30,26 +30,6 @@ RULES = {
     "none": Rule(1.5, False, 0, "lower"),
     "percentiles": Rule((0.05, 0.9), False, 3, "inverted_cdf"),
 }
-ASM = {
-    """    if (multiplies) {
-        asm("{\\n"
-            "    .reg .u32 sum;\\n"
-            "    mad.lo.u32 sum, %1, %4, %2;\\n"
-            "    mad.lo.u32 %0, %3, %5, sum;\\n"
-            "}"
-            : "=r"(least)
-            : "r"(a), "r"(b), "r"(most), "r"(one), "r"(-one));
-    }""": "    if (multiplies) least = a + b - most;",
-    'asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");': (
-        "group_barrier(name, n_threads);"
-    ),
-    'asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(reach) : "f"((float)n_proposed));': (
-        "reach = std::sqrt((float)n_proposed);"
-    ),
-    'asm("" : "+l"(at));': "",
-    "__syncthreads();": "block_barrier();",
-}
-"""What the host cannot take of the kernels' text, and what does the same there."""
 BOXES = (
     "const Stack* stack, const Wanted* wanted, const Drawn* drawn, const Columns* columns, "
     "const Fliers* fliers, LaneSums* sums, Told* told"

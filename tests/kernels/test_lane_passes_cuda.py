@@ -17,9 +17,8 @@ from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneBrackets, LaneCuts, LaneTally
 from tests.backends import kernel_module
-from tests.cuda_on_host import compiled, pointer
+from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
-from tests.kernels.test_lane_boxes import ASM
 
 DECLARED = (
     "const Stack* stack, const Brackets* brackets, const Counts* counts, const i64* starts, "

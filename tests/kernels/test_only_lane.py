@@ -15,11 +15,10 @@ from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
-from tests.cuda_on_host import compiled, pointer
+from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
 THREADS = 256  # of a block on the host
-TEXT = {"__syncthreads();": "block_barrier();"}
 DECLARED = (
     "const Word* elements, const OnlyWanted* wanted, u64* totals, OnlyShared* shared, "
     "OnlyTold* told, Answer* out"
@@ -71,7 +70,7 @@ def test_the_text_on_the_host(dtype: str, tmp_path: Path) -> None:
         more = {"ANSWER": answer, "LISTED": 0, "SELECT_THREADS": THREADS}
         wrapper = f'extern "C" void run({DECLARED}) {{ {CALL} }}'
         (folder := tmp_path / method).mkdir()
-        how: dict[str, Any] = {"header": "lanes_on_host.hpp", "threads": THREADS, "replaced": TEXT}
+        how: dict[str, Any] = {"header": "lanes_on_host.hpp", "threads": THREADS, "replaced": ASM}
         run = compiled(folder, "only_lane.cu", dtype, more, [wrapper], **how).run
         for name in names:
             for n in (1, 2, 700) if method == "median" else (700,):

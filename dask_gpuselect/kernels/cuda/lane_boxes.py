@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -74,63 +75,95 @@ def box_lanes(
     selecting = kernel_for(kind, stack, most_runs=1) if n <= DRAWS_UP_TO else None
     if selecting is None:
         return None
-    first_v = 0 if kind.kind == "f" else n
-    tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
-    n_lanes = int(stack["n_lanes"])
-    columns = {
-        name: cupy.empty(
-            (question.n_answers, n_lanes) if name == "q" else n_lanes, COLUMN_TYPES.get(name, kind)
-        )
-        for name in source.BOX_COLUMNS
-    }
-    where = np.zeros((), source.BOX_TABLE)
-    for name, column in columns.items():
-        where[name] = column.data.ptr
-    told = cupy.empty(source.TOLD.itemsize, np.uint8)
-    drawn = _drawn(rule, omits_nan=omits_nan)
-    wanted = wanted_of(question, first_v, tables)
     kernel = source.box_kernel(kind, selecting)
     if kernel.shared + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
-    n_tiles, group = -(-n_lanes // kernel.lanes), dict(kernel.defined)["GROUP"]
-    starts, counts = cupy.empty((2, n_lanes if group > 32 else n_tiles), np.int64)
-    is_alone = group == 1
-    sums = cupy.empty(0 if is_alone else n_lanes * source.LANE_SUMS, np.uint8)
-    room = n * n_lanes // FLIERS_SHARE + 1
-    while True:
-        fliers = cupy.empty(room, kind)
-        told.fill(0)
-        places = np.zeros((), source.FLIERS)
-        places["elements"], places["room"] = fliers.data.ptr, room
-        places["starts"], places["counts"] = starts.data.ptr, counts.data.ptr
-        records = map(as_bytes, (stack, wanted, drawn, where, places))
-        how: dict[str, Any] = {"defined": kernel.defined, "blocks": min(n_tiles, MOST_BLOCKS)}
-        arguments: tuple[Any, ...] = (*records, sums, told)
-        launch(kind, kernel.name, kernel.threads, arguments, kernel.shared, **how)
-        if not is_alone:
-            numbers = (np.int64(n_lanes), np.uint32(n), np.int32(omits_nan))
-            arguments = (sums, *numbers, as_bytes(where), told)
-            blocks = min(-(-n_lanes // FINISH_THREADS), MOST_BLOCKS)
-            launch(kind, "finish_of_lanes", FINISH_THREADS, arguments, blocks=blocks)
-        found = told.get().view(source.TOLD)[0]
-        n_fliers = int(found["n_fliers"])
-        if found["too_wide"]:
-            return None
-        if n_fliers <= room:
-            break
-        room = n_fliers
-    del sums
-    if found["n_unsure"]:
+    first_v = 0 if kind.kind == "f" else n
+    tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
+    drawn = _drawn(rule, omits_nan=omits_nan)
+    drawing = _Drawing(kind, kernel, stack, wanted_of(question, first_v, tables), drawn)
+    columns = drawing.columns(question.n_answers)
+    told, fliers, starts, counts = drawing.fill(columns)
+    if told["too_wide"]:
+        return None
+    if told["n_unsure"]:
         _sum_again(parts, columns)
     del columns["is_unsure"]
     return LaneBoxes(
         n=n,
         **columns,
-        fliers=fliers[:n_fliers].copy(),
+        fliers=fliers[: int(told["n_fliers"])].copy(),
         starts=starts,
         counts=counts,
         most_fliers=int(drawn["most_fliers"]),
     )
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What the kernels are told of lanes, as records."""
+
+    dtype: np.dtype[Any]
+    kernel: source.LaneKernel
+    stack: Any
+    wanted: Any
+    drawn: Any
+
+    @property
+    def n_lanes(self) -> int:
+        return int(self.stack["n_lanes"])
+
+    @property
+    def group(self) -> int:
+        """Threads for a lane."""
+        return dict(self.kernel.defined)["GROUP"]
+
+    def columns(self, n_q: int) -> dict[str, Array]:
+        """Columns by their names, to be filled."""
+        shapes = {"q": (n_q, self.n_lanes)}
+        return {
+            name: cupy.empty(shapes.get(name, self.n_lanes), COLUMN_TYPES.get(name, self.dtype))
+            for name in source.BOX_COLUMNS
+        }
+
+    def fill(self, columns: dict[str, Array]) -> tuple[Any, Array, Array, Array]:
+        """Fill columns. Returns what the kernels tell, and the fliers with where those of some
+        lanes start and how many they are."""
+        where = np.zeros((), source.BOX_TABLE)
+        for name, column in columns.items():
+            where[name] = column.data.ptr
+        n_starts = self.n_lanes if self.group > 32 else -(-self.n_lanes // self.kernel.lanes)
+        starts, counts = cupy.empty((2, n_starts), np.int64)
+        sums = cupy.empty(0 if self.group == 1 else self.n_lanes * source.LANE_SUMS, np.uint8)
+        told = cupy.empty(source.TOLD.itemsize, np.uint8)
+        room = int(self.stack["n"]) * self.n_lanes // FLIERS_SHARE + 1
+        while True:
+            fliers = cupy.empty(room, self.dtype)
+            places = np.zeros((), source.FLIERS)
+            places["elements"], places["room"] = fliers.data.ptr, room
+            places["starts"], places["counts"] = starts.data.ptr, counts.data.ptr
+            told.fill(0)
+            self._start(where, places, sums, told)
+            found = told.get().view(source.TOLD)[0]
+            if found["n_fliers"] <= room or found["too_wide"]:
+                return found, fliers, starts, counts
+            room = int(found["n_fliers"])
+            del fliers
+
+    def _start(self, where: Any, places: Any, sums: Array, told: Array) -> None:
+        """Start the kernel with a block for each tile of lanes; and, where several threads have
+        summed a lane, one with a thread for each lane."""
+        kernel = self.kernel
+        records = map(as_bytes, (self.stack, self.wanted, self.drawn, where, places))
+        blocks = min(-(-self.n_lanes // kernel.lanes), MOST_BLOCKS)
+        how: dict[str, Any] = {"blocks": blocks, "defined": kernel.defined}
+        arguments: tuple[Any, ...] = (*records, sums, told)
+        launch(self.dtype, kernel.name, kernel.threads, arguments, kernel.shared, **how)
+        if self.group > 1:
+            n, omits = np.uint32(self.stack["n"]), np.int32(self.drawn["omits_missing"])
+            arguments = (sums, np.int64(self.n_lanes), n, omits, as_bytes(where), told)
+            blocks = min(-(-self.n_lanes // FINISH_THREADS), MOST_BLOCKS)
+            launch(self.dtype, "finish_of_lanes", FINISH_THREADS, arguments, blocks=blocks)
 
 
 def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
