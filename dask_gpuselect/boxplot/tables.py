@@ -209,9 +209,9 @@ class Boxes(Arrays):
             for name in COLUMNS
         }
         # Where each table's boxes are among all of them: their fliers go there.
-        first = itertools.accumulate((table.n.size for table in tables), initial=0)
+        first = itertools.accumulate((table.size for table in tables), initial=0)
         numbers = [
-            np.arange(start, start + table.n.size).reshape(table.n.shape)
+            np.arange(start, start + table.size).reshape(table.shape)
             for start, table in zip(first, tables, strict=False)
         ]
         place = np.argsort(np.concatenate(numbers, axis), axis=None)
@@ -236,6 +236,10 @@ class Boxes(Arrays):
     @property
     def shape(self) -> tuple[int, ...]:
         return self.n.shape
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
     def reshape(self, shape: tuple[int, ...]) -> Boxes:
         """In another shape, in C order."""
@@ -296,9 +300,9 @@ class Boxes(Arrays):
             }
         for name in RAGGED:
             if getattr(self, name) is not None:
-                ragged = np.empty(self.n.size, object)
-                ragged[:] = [self._of_box(name, i) for i in range(self.n.size)]
-                known[name] = ragged.reshape(self.n.shape)
+                ragged = np.empty(self.size, object)
+                ragged[:] = [self._of_box(name, i) for i in range(self.size)]
+                known[name] = ragged.reshape(self.shape)
         return {field.name: known[field.name] for field in fields(Box) if field.name in known}
 
     def box(self, i: int, label: str | None) -> Box:
