@@ -150,6 +150,19 @@ def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: 
                 assert_tally(found, reference.tally([rows], brackets))
 
 
+def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
+    """Parts are told with one layout: of three lanes, by shapes and strides."""
+    rows_first, lanes_first = ((3, 5, 1), (1, 3, 0)), ((3, 5, 1), (5, 1, 0))
+    one_row = ((3, 1, 1), (1, 0, 0))
+    assert source.are_side_by_side([rows_first])
+    assert source.are_side_by_side([one_row, rows_first])
+    assert source.are_side_by_side([rows_first, one_row])
+    assert not source.are_side_by_side([lanes_first])
+    assert not source.are_side_by_side([one_row, lanes_first])
+    assert not source.are_side_by_side([one_row, rows_first, lanes_first])
+    assert not source.are_side_by_side([one_row, one_row])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [1, 7, 32, 33, 365, 1500, 3650, 12_000])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u4", "i8"])
@@ -164,7 +177,13 @@ def test_as_the_reference(dtype: str, n: int) -> None:
         rows = rows.astype(selection_dtype(rows.dtype))
         device = cupy.asarray(rows)
         third = n // 3
-        layouts = [[device], [cupy.asfortranarray(device)], [device[:, :third], device[:, third:]]]
+        rows_first = cupy.asfortranarray(device)
+        layouts = [[device], [rows_first], [device[:, :third], device[:, third:]]]
+        # Of one row a part's steps say nothing: as the first one, and among parts of two layouts.
+        layouts.append([rows_first[:, :1], rows_first[:, 1:]])
+        layouts.append(
+            [rows_first[:, :1].copy(), device[:, 1 : third + 1], rows_first[:, third + 1 :]]
+        )
         for brackets in (None, brackets_of(rows)):
             with np.errstate(invalid="ignore"):
                 wanted = reference.cuts([rows], brackets, 9)

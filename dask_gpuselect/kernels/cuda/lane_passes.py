@@ -94,7 +94,7 @@ class _Measured:
         """None where the kernels cannot measure it."""
         if not sum(part.size for part in parts):
             return None
-        whole = [_side_by_side(each) for each in parts_in_three(parts, (parts[0].ndim - 1,))]
+        whole = _side_by_side(parts_in_three(parts, (parts[0].ndim - 1,)))
         dtype = np.dtype(parts[0].dtype)
         n = sum(part.shape[1] for part in whole)
         stack = stack_of(whole, n)
@@ -145,9 +145,12 @@ def _as_int64(counts: NDArray[Any]) -> IntArray:
     return counts.astype(np.int64)
 
 
-def _side_by_side(part: Part) -> Part:
-    """A part whose lanes, the outer ones, are side by side, as inner ones: to be read so."""
-    (n_outer, n, n_inner), (outer, row, inner) = part.shape, part.strides
-    if n_inner == 1 and n_outer > 1 and outer < row:
-        return Part(part.chunk, (1, n, n_outer), (0, row, outer))
-    return Part(part.chunk, (n_outer, n, n_inner), (outer, row, inner))
+def _side_by_side(parts: list[Part]) -> list[Part]:
+    """Parts with their lanes, the outer ones, as inner ones where that is how they lie: all of
+    them, or none, for they have one layout."""
+    if not source.are_side_by_side([(part.shape, part.strides) for part in parts]):
+        return parts
+    return [
+        Part(part.chunk, (1, part.shape[1], part.shape[0]), (0, part.strides[1], part.strides[0]))
+        for part in parts
+    ]

@@ -3,6 +3,7 @@ they take. Nothing here needs CuPy or a device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -357,6 +358,17 @@ ONLY_SHARED = 24  # bytes of OnlyShared of ``only_lane.cu``
 LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
 LISTED: Defined = (("LISTED", 1),)
 """For lanes that are some of the rows."""
+
+
+Three = tuple[int, int, int]
+
+
+def are_side_by_side(parts: Sequence[tuple[Three, Three]]) -> bool:
+    """Whether the outer lanes of all parts, by their shapes and strides as (outer, rows, inner),
+    are nearer to each other than rows are. Of a part of one row the strides say nothing."""
+    n_outer, _, n_inner = parts[0][0]
+    nearer = [outer < row for (_, n, _), (outer, row, _) in parts if n > 1]
+    return n_inner == 1 and n_outer > 1 and bool(nearer) and all(nearer)
 
 
 class LaneKernel(NamedTuple):
