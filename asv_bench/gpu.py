@@ -328,6 +328,66 @@ def box_plots(shrink: int, repeat: int) -> None:
         free()
 
 
+SHAPES = ((24, 4000, 4000), (365, 1000, 1000), (3650, 300, 300))
+
+
+def check_lanes(x: Any, axis: int, table: Any) -> None:
+    """That boxes of some lanes are those of NumPy's arithmetic."""
+    lanes = cp.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
+    some = np.unique(np.linspace(0, len(lanes) - 1, 200).astype(np.int64))
+    host = lanes[cp.asarray(some)].get().astype(np.float64)
+    q = np.quantile(host, Q, axis=1)
+    for name, expected in zip(("q1", "med", "q3"), q, strict=True):
+        assert np.array_equal(getattr(table, name).ravel()[some], expected), name
+    reach = 1.5 * (q[2] - q[0])
+    n_low = (host < (q[0] - reach)[:, None]).sum(axis=1)
+    assert np.array_equal(table.n_low.ravel()[some], n_low)
+    assert np.array_equal(table.max.ravel()[some], host.max(axis=1))
+    assert np.allclose(table.mean.ravel()[some], host.mean(axis=1), rtol=1e-9, atol=1e-12)
+    assert np.allclose(table.std.ravel()[some], host.std(axis=1), rtol=1e-9)
+    assert len(table.fliers) == int((table.kept_low + table.kept_high).sum())
+
+
+def lane_boxes(shrink: int, repeat: int) -> None:
+    print("\n## Box plots along an axis, plain float32 arrays, wall\n")
+    print(
+        "| shape, data | axis | read, ms | quartiles, reads | `describe_boxplot`, ms | reads "
+        "| its kernels, reads | medians on the host too, reads | all columns, reads |"
+    )
+    print("|---" * 9 + "|")
+    for shape, kind in product(SHAPES, ("normal", "lognormal(σ = 3)")):
+        for axis in (0, -1):
+            x = lanes((shape[0] >> shrink, *shape[1:]), kind)
+            x = x if axis == 0 else cp.ascontiguousarray(cp.moveaxis(x, 0, -1))
+            read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+
+            def boxes(x: Any = x, axis: int = axis) -> Any:
+                return dask_gpuselect.describe_boxplot(x, axis=axis).tables[0]
+
+            check_lanes(x, axis, boxes())
+
+            def three(x: Any = x, axis: int = axis) -> Any:
+                return dask_gpuselect.quantile(x, Q, axis=axis)
+
+            quartiles = wall(three, repeat)
+            box = wall(boxes, repeat)
+            alone = sum(device(boxes, repeat).values())
+
+            def seen_boxes(boxes: Any = boxes) -> Any:
+                return boxes().med
+
+            def every_column(boxes: Any = boxes) -> Any:
+                return boxes().__reduce__()
+
+            seen, every = wall(seen_boxes, 3), wall(every_column, 1)
+            name = f"({', '.join(map(str, x.shape))}), {kind}"
+            times = f"{quartiles / read:.2f} | {box:.2f} | {box / read:.2f} | {alone / read:.2f}"
+            looked = f"{seen / read:.1f} | {every / read:.1f}"
+            print(f"| {name} | {axis} | {read:.3f} | {times} | {looked} |", flush=True)
+            del x, boxes, three, seen_boxes, every_column
+            free()
+
+
 def import_torch() -> Any:
     """PyTorch, or None if there is none, or none that can use the device."""
     try:
@@ -400,6 +460,7 @@ TABLES = {
     "kinds": all_kinds,
     "axes": along_axes,
     "boxplot": box_plots,
+    "boxes": lane_boxes,
     "torch": beside_torch,
 }
 

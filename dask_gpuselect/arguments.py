@@ -260,6 +260,8 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
 
 def check_data(value: Any, name: str) -> None:
     """Raise for data that is lazy and no dask array, holds lazy values in a list, or has a unit."""
+    if type(value) in PLAIN:
+        return
     if isinstance(value, Grouped):
         value = value.array
     if is_lazy_array(value):

@@ -93,6 +93,7 @@ template <int N>
 struct Present {
     bool is[N];
     bool operator[](int e) const { return is[e]; }
+    operator bool() const { return is[0]; }  // where no mask is
 };
 
 // As in ``elements.cuh``: whole tiles, then one element at a time; all threads take part in all calls.

@@ -119,7 +119,9 @@ def describe_boxplot(
 
     Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side; along an
     axis so many for every lane, and about 200 bytes for each; up to 1.7 KB where its float64 are
-    of all magnitudes. With weights those of `quantile` with weights.
+    of all magnitudes. With weights those of `quantile` with weights. The boxes of a plain CuPy
+    array along an axis, some 80 bytes and its fliers for each lane, stay on the device: a column is
+    copied to the host when it is first looked at.
 
     Semantics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside the
     box, and a flier is what lies beyond its end. The mean and the standard deviation (of all

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.boxplot.tables import COLUMNS, Boxes
+from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels.reference.selection import elements_at
@@ -29,6 +29,7 @@ from dask_gpuselect.maths.boxes import (
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
@@ -176,6 +177,24 @@ class LaneBoxQuestion(Quantiles):
         return LaneEndsLoad(self)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
+        found = self._finished(chunks, dtype, shape)
+        if found is not None:
+            return Boxes.finished(found, shape.kept(chunks[0].shape), dtype)
+        return self._by_ends(chunks, dtype, shape)
+
+    def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
+        found = self._finished(chunks, dtype, shape)
+        if found is not None:
+            return BoxesThere.waiting(found, shape.kept(chunks[0].shape), dtype)
+        return self._by_ends(chunks, dtype, shape)
+
+    def _finished(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> LaneBoxes | None:
+        how = {"omits_nan": self.omits_nan}
+        return kernels.box_lanes(chunks, dtype, shape.axes, self, self.rule, **how)
+
+    def _by_ends(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         rule = self.rule
         about = (self, rule.fences, rule.max_fliers)
         q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)

@@ -131,7 +131,7 @@ class Boxplot(LazyCollection):
         """Of the boxes: that of the array without the reduced axes; of several arrays, one axis."""
         if len(self._sources) > 1:
             return (len(self),)
-        shape = self._sources[0].shape if self._tables is None else self._tables[0].n.shape
+        shape = self._sources[0].shape if self._tables is None else self._tables[0].shape
         return (len(self),) if shape == () else tuple(map(int, shape))
 
     @property
@@ -142,7 +142,7 @@ class Boxplot(LazyCollection):
 
     def __len__(self) -> int:
         if self._tables is not None:
-            return sum(table.n.size for table in self._tables)
+            return sum(table.size for table in self._tables)
         size = sum(source.size for source in self._sources)
         if math.isnan(size):
             raise ValueError("how many boxes there are is not known before they are computed")
@@ -164,21 +164,21 @@ class Boxplot(LazyCollection):
         i = range(len(found))[which]
         first = 0
         for number, table in enumerate(found.tables):
-            if i < first + table.n.size:
+            if i < first + table.size:
                 return table.box(i - first, found._label(i, (number, i - first)))
-            first += table.n.size
+            first += table.size
         raise IndexError(which)
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """The table of each box, and its number there."""
         for number, table in enumerate(self.tables):
-            for i in range(table.n.size):
+            for i in range(table.size):
                 yield number, i
 
     def _label(self, i: int, place: tuple[int, int]) -> str | None:
         if self._given is not None:
             return self._given[i]
-        name, shape = self._sources[place[0]].name, self.tables[place[0]].n.shape
+        name, shape = self._sources[place[0]].name, self.tables[place[0]].shape
         return name if name is None or shape == () else f"{name}[{_index(place[1], shape)}]"
 
     def _shown(self, i: int, label: str | None) -> str:

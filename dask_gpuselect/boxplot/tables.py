@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -12,10 +12,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.arrays import as_dtype, to_host
 from dask_gpuselect.maths.boxes import NOTCH, Rule
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.weights import rounded_sums
@@ -137,6 +138,12 @@ class Boxes(Arrays):
         return cls._of_ends(q, ends, ends.moments.mean_and_std(), counts, shape, rule)[0]
 
     @classmethod
+    def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
+        """The same of lanes whose boxes are finished, with every column on the host."""
+        waiting = _Waiting(columns_of(found), shape, dtype)
+        return cls(**{name: waiting.column(name) for name in waiting.columns})
+
+    @classmethod
     def of_weighted_lanes(
         cls, q: FloatArray, ends: WeightedLaneEnds, shape: tuple[int, ...], rule: Rule
     ) -> Boxes:
@@ -202,9 +209,9 @@ class Boxes(Arrays):
             for name in COLUMNS
         }
         # Where each table's boxes are among all of them: their fliers go there.
-        first = itertools.accumulate((table.n.size for table in tables), initial=0)
+        first = itertools.accumulate((table.size for table in tables), initial=0)
         numbers = [
-            np.arange(start, start + table.n.size).reshape(table.n.shape)
+            np.arange(start, start + table.size).reshape(table.shape)
             for start, table in zip(first, tables, strict=False)
         ]
         place = np.argsort(np.concatenate(numbers, axis), axis=None)
@@ -230,6 +237,10 @@ class Boxes(Arrays):
     def shape(self) -> tuple[int, ...]:
         return self.n.shape
 
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
     def reshape(self, shape: tuple[int, ...]) -> Boxes:
         """In another shape, in C order."""
         columns = {name: getattr(self, name).reshape(shape) for name in COLUMNS}
@@ -237,8 +248,8 @@ class Boxes(Arrays):
 
     def in_dtype(self, dtype: np.dtype[Any]) -> Boxes:
         """With elements, that were of `selection_dtype`, in the dtype of the data."""
-        names = ("min", "max", "low", "high", "fliers")
-        return replace(self, **{name: as_dtype(getattr(self, name), dtype) for name in names})
+        columns = {name: as_dtype(getattr(self, name), dtype) for name in OF_ELEMENTS}
+        return replace(self, **columns)
 
     def less_left_out(self, n: IntArray) -> Self:
         return replace(self, n_left_out=self.n_left_out - n)
@@ -289,9 +300,9 @@ class Boxes(Arrays):
             }
         for name in RAGGED:
             if getattr(self, name) is not None:
-                ragged = np.empty(self.n.size, object)
-                ragged[:] = [self._of_box(name, i) for i in range(self.n.size)]
-                known[name] = ragged.reshape(self.n.shape)
+                ragged = np.empty(self.size, object)
+                ragged[:] = [self._of_box(name, i) for i in range(self.size)]
+                known[name] = ragged.reshape(self.shape)
         return {field.name: known[field.name] for field in fields(Box) if field.name in known}
 
     def box(self, i: int, label: str | None) -> Box:
@@ -323,10 +334,95 @@ class Boxes(Arrays):
         return np.append(np.int64(0), np.cumsum(self.kept_low + self.kept_high))
 
 
+ColumnOf = Callable[[], NDArray[Any]]
+"""Gives a column on the host."""
+
+
+def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
+    """How each column of boxes is made of what is known of lanes, which may be on a device."""
+
+    def counted(name: str, most: int | None = None) -> ColumnOf:
+        def count() -> NDArray[Any]:
+            counts: NDArray[Any] = to_host(getattr(found, name)).astype(np.int64)
+            return counts if most is None else np.minimum(counts, most)
+
+        return count
+
+    def given(name: str, row: int | None = None) -> ColumnOf:
+        column = getattr(found, name)
+        return lambda: np.asarray(to_host(column if row is None else column[row]))
+
+    return {
+        "n": counted("n_valid"),
+        "n_nan": lambda: found.n - counted("n_valid")(),
+        "n_left_out": lambda: np.zeros(found.n_lanes, np.int64),
+        "min": given("least"),
+        "q1": given("q", 0),
+        "med": given("q", 1),
+        "q3": given("q", 2),
+        "max": given("most"),
+        "mean": given("mean"),
+        "std": given("deviation"),
+        "low": given("low"),
+        "high": given("high"),
+        "n_low": counted("n_low"),
+        "n_high": counted("n_high"),
+        "kept_low": counted("n_low", found.most_fliers),
+        "kept_high": counted("n_high", found.most_fliers),
+        "fliers": lambda: in_order(*map(to_host, (found.fliers, found.starts, found.counts))),
+    }
+
+
+class BoxesThere(Boxes):
+    """Boxes on a device. A column comes to the host when someone looks at it."""
+
+    @classmethod
+    def waiting(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
+        """The boxes of lanes, of that shape and of data of that dtype."""
+        boxes: BoxesThere = object.__new__(cls)
+        boxes.__dict__["_waiting"] = _Waiting(columns_of(found), shape, dtype)
+        return boxes
+
+    def __getattr__(self, name: str) -> Any:
+        waiting = self.__dict__.get("_waiting")
+        if waiting is None or name not in waiting.columns:
+            raise AttributeError(name)
+        column = self.__dict__[name] = waiting.column(name)
+        return column
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        waiting = self.__dict__.get("_waiting")
+        return super().shape if waiting is None else waiting.shape
+
+    def __reduce__(self) -> Any:
+        return _restored, ({field.name: getattr(self, field.name) for field in fields(self)},)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """Columns of boxes of some shape, which are on a device."""
+
+    columns: dict[str, ColumnOf]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def column(self, name: str) -> NDArray[Any]:
+        column = self.columns[name]()
+        if name in OF_ELEMENTS:
+            column = as_dtype(column, self.dtype)
+        return column if name in RAGGED else column.reshape(self.shape)
+
+
+def _restored(columns: dict[str, Any]) -> Boxes:
+    return Boxes(**columns)
+
+
 def _is_nan(values: NDArray[Any]) -> Any:
     return values != values
 
 
+OF_ELEMENTS = ("min", "max", "low", "high", "fliers")
 RAGGED = ("fliers", "flier_weights")  # of each box as many as it has
 COLUMNS = tuple(field.name for field in fields(Boxes) if field.name not in RAGGED)
 BOX_COLUMNS = {field.name for field in fields(Box)}

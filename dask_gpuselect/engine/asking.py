@@ -12,6 +12,7 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine import loads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
@@ -246,6 +247,9 @@ def _ask_lanes(asking: Asking, label: str) -> DaskArray:
 def _answer_now(asking: Asking) -> Any:
     array, dtype = asking.array, numpy_dtype(asking.array)
     if asking.is_whole:
+        found = _answer_only_lane(asking)
+        if found is not None:
+            return found
         return asking.form.made(answer_now(array, dtype, asking.question))
     is_object = asking.dtype is None
     if asking.is_one_lane:
@@ -253,3 +257,15 @@ def _answer_now(asking: Asking) -> Any:
     else:
         found = answer_lanes_now(array, dtype, asking.lanes, asking.shape, is_object=is_object)
     return found if is_object else in_kind(found, found)
+
+
+def _answer_only_lane(asking: Asking) -> Any:
+    """The answer about all elements of an array in memory that its kernels find at once; None if
+    they do not."""
+    question = asking.question
+    is_any = math.prod(asking.array.shape) > 0
+    if not (is_any and isinstance(question, LaneQuestion) and question.by_order):
+        return None
+    order = question.order
+    found = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)
+    return None if found is None else found.reshape(asking.form.shape)

@@ -104,7 +104,7 @@ def answer_lanes_now(
     whole = _Whole(place, array.shape[axis])
 
     def answer(piece: Any, start: int) -> Any:
-        found = question.block([piece], dtype, shape)
+        found = question.block_now([piece], dtype, shape)
         return found if is_object or len(pieces) == 1 else whole.put(found, start)
 
     found = _in_threads(answer, array, axis, pieces)

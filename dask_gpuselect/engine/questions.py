@@ -477,6 +477,10 @@ class LaneQuestion(ABC):
         """A block of the answer, from the chunks of its column."""
         return shape.restore(self.answer(chunks, dtype, shape.axes), chunks[0].shape)
 
+    def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        """The same of an array in memory, whose answer may stay where the array is."""
+        return self.block(chunks, dtype, shape)
+
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
         """Blocks of the answer, one behind the other."""
         return concatenate(list(blocks), axis)

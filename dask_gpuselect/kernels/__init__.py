@@ -39,11 +39,13 @@ from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.atoms import Atoms
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.labels import Labels
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -364,6 +366,32 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
         return replace(chunk, values=deviations(chunk.values, centre, dtype))
     centre = centre.data if isinstance(centre, np.ma.MaskedArray) else centre
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
+
+
+def answer_only_lane(array: Any, dtype: np.dtype[Any], question: LaneOrder) -> Any | None:
+    """The answers about all elements of an array in memory, in kind, if they are found fastest at
+    once; see `reference.lanes.answer_only_lane`."""
+    if isinstance(array, Accompanied):
+        return None
+    return backend_for(array).lanes.answer_only_lane(checked(array, dtype), question)
+
+
+def box_lanes(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    rule: Rule,
+    *,
+    omits_nan: bool,
+) -> LaneBoxes | None:
+    """The finished box plot of every lane, of the kind of the chunks; None where `answers_and_ends`
+    is as fast. See `reference.lanes.box_lanes`."""
+    if isinstance(chunks[0], Accompanied):
+        return None
+    chunks = [checked(chunk, dtype) for chunk in chunks]
+    kernel = backend_for(chunks[0]).lanes
+    return kernel.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
 
 
 def answers_and_ends(

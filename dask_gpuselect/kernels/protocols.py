@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.atoms import Atoms
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.labels import Labels
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -154,6 +156,19 @@ class LaneKernels(Protocol):
         question: LaneOrder,
         places: Callable[[], Sequence[IntArray]],
     ) -> Any | None: ...
+
+    def answer_only_lane(self, values: Chunk, question: LaneOrder) -> Any | None: ...
+
+    def box_lanes(
+        self,
+        chunks: Sequence[Chunk],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        question: LaneOrder,
+        rule: Rule,
+        *,
+        omits_nan: bool,
+    ) -> LaneBoxes | None: ...
 
     def answers_and_ends(
         self,

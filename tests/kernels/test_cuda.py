@@ -25,6 +25,7 @@ from dask_gpuselect.kernels.cuda.source import (
     SIZES,
     SPANS,
     STATIC,
+    box_kernel,
     choose_memory,
     classify_memory,
     digits,
@@ -97,6 +98,10 @@ def test_sources_differ_for_the_oldest_architecture_alone() -> None:
     assert lines == {"#if __CUDA_ARCH__ >= 800"}
 
 
+# Made for a length of lanes, for a number of parameters, or for float64 alone.
+OTHERS = {"lanes.cu", "lane_boxes.cu", "lane_passes.cu", "residuals.cu", "lower_sets.cu"}
+
+
 @needs_nvrtc
 @pytest.mark.parametrize(("dtype", "arch"), COMPILED)
 def test_every_kernel_compiles(dtype: str, arch: str) -> None:
@@ -107,11 +112,11 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     compiled = {
         file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
-        # One is made for a length of lanes, one for a number of parameters, one for float64.
-        for file in set(FILES.values()) - {"lanes.cu", "residuals.cu", "lower_sets.cu"}
+        for file in set(FILES.values()) - OTHERS
     }
     names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
+    names += ["only_lane", "finish_of_lanes"]
     few = 3 if dtype == "f8" else 2
     names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments"]
     names += ["sum_rows"]
@@ -215,6 +220,13 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             defined = (("ANSWER", answer), *more, *kernel.defined)
             text = source("lanes.cu", kind, SIZES[0], defined)
             assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
+        for what in range(3):
+            defined = (("ANSWER", 0), ("PASS", what), *kernel.defined)
+            text = source("lane_passes.cu", kind, SIZES[0], defined)
+            assert b"passes_of_lanes" in Program(text, "c++", options).compile("cubin").code
+        boxes = box_kernel(kind, kernel)
+        text = source("lane_boxes.cu", kind, SIZES[0], boxes.defined)
+        assert b"boxes_of_lanes" in Program(text, "c++", options).compile("cubin").code
     text = source("long_lanes.cu", kind, SIZES[0], (("ANSWER", answer),))
     assert b"long_lanes" in Program(text, "c++", options).compile("cubin").code
 
@@ -229,6 +241,9 @@ def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: in
         kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side)
         assert kernel is not None
         assert kernel.shared + STATIC <= shared
+        boxes = box_kernel(kind, kernel)
+        assert boxes.threads * dict(boxes.defined)["MIN_BLOCKS"] <= 2048
+        assert boxes.shared <= shared
         made = dict(kernel.defined)
         group, kept = made["GROUP"], made["RUN"] * made["RUNS"]
         # As many rows for each thread, all of which are there but for the last four of each run.

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.reference.lanes import answer_group_lanes, lanes_last
+from dask_gpuselect.kernels.reference.lanes import (
+    answer_group_lanes,
+    answer_only_lane,
+    box_lanes,
+    lanes_last,
+)
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, pick
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
@@ -19,7 +24,9 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 __all__ = [
     "answer_group_lanes",
     "answer_lanes",
+    "answer_only_lane",
     "answers_and_ends",
+    "box_lanes",
     "deviations",
     "lane_ends",
     "lanes",

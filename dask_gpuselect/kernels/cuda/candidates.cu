@@ -4,10 +4,6 @@
 // One launch for each digit: all blocks count the digit over the elements whose digits before are
 // those of a wanted one, and the block that finishes last looks up what the digit of each rank is.
 
-constexpr u32 BINS = 1u << DIGIT;  // 2 for each of 1024
-constexpr int SELECT_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
-constexpr u32 NONE = ~0u;
-
 struct Selection {
     i64 n;                     // elements
     i64 places[MOST_RANKS];    // wanted: ranks among them
@@ -17,109 +13,6 @@ struct Selection {
     u64 n_missing;             // elements, whose keys are beyond infinity's
 };
 
-// Ranks that share their digits so far share their counts.
-struct Groups {
-    Key prefixes[MOST_RANKS];
-    u32 of_rank[MOST_RANKS];
-    u32 number;
-};
-
-__device__ __forceinline__ void find_groups(const Selection* selection, int n_ranks, Groups& groups) {
-    u32 number = 0;
-    for (int r = 0; r < n_ranks; ++r) {
-        Key prefix = (Key)selection->prefixes[r];
-        u32 g = 0;
-        while (g < number && groups.prefixes[g] != prefix) ++g;
-        if (g == number) groups.prefixes[number++] = prefix;
-        groups.of_rank[r] = g;
-    }
-    groups.number = number;
-}
-
-struct CountDigits {
-    const Groups& groups;
-    u32* counts;  // in shared memory: BINS for each group
-    int shift, bits;
-    bool looks_for_missing;
-    u32 n_missing;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
-            if (looks_for_missing) n_missing += is_present && is_missing(value_of(words[e]));
-            Key rest = key_of(words[e]) >> shift;
-            u32 digit = (u32)rest & ((1u << bits) - 1);
-            Key prefix = shift + bits < KEY_BITS ? rest >> bits : Key(0);
-            u32 bin = NONE;
-            for (u32 g = 0; g < groups.number; ++g) {
-                if (groups.prefixes[g] == prefix) bin = g * BINS + digit;
-            }
-            add(is_present ? bin : NONE);
-        }
-    }
-
-    // The first digits of candidates, which lie close together, are often the same in a whole warp.
-    __device__ __forceinline__ void add(u32 bin) {
-        u32 first = __shfl_sync(ALL_LANES, bin, 0);
-        if (__all_sync(ALL_LANES, bin == first)) {
-            if (threadIdx.x % 32 == 0 && bin != NONE) atomicAdd(&counts[bin], 32u);
-        } else if (bin != NONE) {
-            atomicAdd(&counts[bin], 1u);
-        }
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
-
-__device__ __forceinline__ u64 sum_before(u64 mine) {  // of the lanes before
-    u64 upto = mine;
-    for (int offset = 1; offset < 32; offset *= 2) {
-        u64 other = __shfl_up_sync(ALL_LANES, upto, offset);
-        if (threadIdx.x % 32 >= offset) upto += other;
-    }
-    return upto - mine;
-}
-
-// By one warp: which of 32 runs of WIDTH counts from `start` has the wanted rank, if any, and how many
-// elements are below it.
-template <int WIDTH>
-__device__ __forceinline__ bool narrow(const u64* counts, u64 wanted, u32& start, u64& below) {
-    u32 lane = threadIdx.x % 32;
-    const u64* mine = counts + start + lane * WIDTH;
-    u64 sum = 0;
-#pragma unroll 16
-    for (int i = 0; i < WIDTH; ++i) sum += __ldcg(mine + i);  // all of them in flight together
-    u64 upto = below + sum;
-    for (int offset = 1; offset < 32; offset *= 2) {
-        u64 of_others = __shfl_up_sync(ALL_LANES, upto - below, offset);
-        if (lane >= offset) upto += of_others;
-    }
-    u32 owners = __ballot_sync(ALL_LANES, upto - sum <= wanted && wanted < upto);
-    if (owners == 0) return false;
-    int owner = __ffs(owners) - 1;
-    start += owner * WIDTH;
-    below = __shfl_sync(ALL_LANES, upto - sum, owner);
-    return true;
-}
-
-// By one warp: the digit of a rank, and its rank among the elements with that digit.
-__device__ void look_up(const u64* counts, u64& rank, u64& prefix, int bits) {
-    u64 wanted = rank, below = 0;
-    u32 digit = 0;
-    if (!narrow<BINS / 32>(counts, wanted, digit, below)) return;
-    narrow<BINS / 1024>(counts, wanted, digit, below);
-    u64 count = __ldcg(counts + digit);
-    if (wanted >= below + count) {
-        below += count;
-        ++digit;
-    }
-    if (threadIdx.x % 32 == 0) {
-        rank = wanted - below;
-        prefix = prefix << bits | digit;
-    }
-}
-
 // `totals` are zeros, and left so: BINS for each rank.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     const Word* elements, Selection* selection, u64* totals, int n_ranks, int shift, int bits
@@ -128,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     u32* counts = (u32*)scratch;
     __shared__ Groups groups;
     __shared__ bool is_last;
-    if (threadIdx.x == 0) find_groups(selection, n_ranks, groups);
+    if (threadIdx.x == 0) find_groups(selection->prefixes, n_ranks, groups);
     for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
     __syncthreads();
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import cache, lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -55,6 +56,34 @@ def launch(
     """Start a kernel with some bytes of shared memory; as many blocks as run at once by default."""
     kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
+
+
+def launch_together(
+    dtype: np.dtype[Any],
+    name: str,
+    threads: int,
+    arguments: tuple[int | np.ndarray[Any, Any], ...],
+    shared: int = 0,
+    *,
+    blocks: int,
+    defined: Defined = (),
+) -> None:
+    """Start a kernel whose blocks wait for each other, so many of them at most: all run at the same
+    time. Arguments are addresses, and arrays on the host that are passed by value."""
+    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
+    addresses = (ctypes.c_uint64 * len(arguments))()
+    places = (ctypes.c_uint64 * len(arguments))()
+    first = ctypes.addressof(addresses)
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray):
+            places[i] = argument.ctypes.data
+        else:
+            addresses[i], places[i] = argument, first + 8 * i
+    grid, block = (min(blocks, at_once), 1, 1), (threads, 1, 1)
+    stream = cupy.cuda.get_current_stream().ptr
+    # Not by CuPy's own flag for such kernels, which wants a library of the CUDA toolkit.
+    start = cupy.cuda.driver.launchCooperativeKernel
+    start(kernel.kernel.ptr, *grid, *block, shared, stream, ctypes.addressof(places))
 
 
 def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, defined: Defined = ()) -> int:

@@ -3,6 +3,7 @@ they take. Nothing here needs CuPy or a device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -79,7 +80,15 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     return None
 
 
-INCLUDED = {"lanes.cu": ("lanes.cuh",), "long_lanes.cu": ("lanes.cuh",)}
+INCLUDED = {
+    "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
+    "long_lanes.cu": ("lanes.cuh",),
+    "only_lane.cu": ("lanes.cuh", "digits.cuh"),
+    "candidates.cu": ("digits.cuh",),
+    "lane_passes.cu": ("lanes.cuh", "lane_runs.cuh"),
+    "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh", "lane_columns.cuh"),
+    "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
+}
 """What files need beside ``elements.cuh``, which all do."""
 
 FILES = {
@@ -90,6 +99,10 @@ FILES = {
     "guess": "sampling.cu",
     "lanes": "lanes.cu",
     "long": "long_lanes.cu",
+    "only": "only_lane.cu",
+    "passes": "lane_passes.cu",
+    "boxes": "lane_boxes.cu",
+    "finish": "lane_finish.cu",
     "moments": "moments.cu",
     "sum": "moments.cu",
     "place": "placing.cu",
@@ -305,9 +318,57 @@ WANTED = np.dtype(
     ]
 )
 
+DRAWN = np.dtype(
+    [
+        ("whis", "f8"),
+        ("by_quantiles", "i4"),
+        ("autorange", "i4"),
+        ("omits_missing", "i4"),
+        ("most_fliers", "u4"),
+    ]
+)
+BOX_COLUMNS = (
+    ("q", "mean", "deviation")
+    + ("least", "most", "low", "high")
+    + ("n_valid", "n_low", "n_high", "is_unsure")
+)
+BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
+FLIERS = np.dtype([("elements", "u8"), ("room", "i8"), ("starts", "u8"), ("counts", "u8")])
+TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
+
+PASS_BRACKETS = np.dtype([("low", "u8"), ("high", "u8"), ("n_questions", "i4"), ("n_ranks", "i4")])
+PASS_COUNTS = np.dtype([(name, "u8") for name in ("n_valid", "below", "before", "inside", "upto")])
+
+ONLY_WANTED = np.dtype(
+    [
+        ("n", "i8"),
+        ("ranks", "i8", MOST_RANKS),
+        ("weights", "f8", MOST_ANSWERS),
+        ("lower", "i4", MOST_ANSWERS),
+        ("upper", "i4", MOST_ANSWERS),
+        ("n_ranks", "i4"),
+        ("n_answers", "i4"),
+        ("mixes", "i4"),
+        ("padding", "i4"),
+    ]
+)
+ONLY_TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_missing", "u8")])
+ONLY_SHARED = 24  # bytes of OnlyShared of ``only_lane.cu``
+
 LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
 LISTED: Defined = (("LISTED", 1),)
 """For lanes that are some of the rows."""
+
+
+Three = tuple[int, int, int]
+
+
+def are_side_by_side(parts: Sequence[tuple[Three, Three]]) -> bool:
+    """Whether the outer lanes of all parts, by their shapes and strides as (outer, rows, inner),
+    are nearer to each other than rows are. Of a part of one row the strides say nothing."""
+    n_outer, _, n_inner = parts[0][0]
+    nearer = [outer < row for (_, n, _), (outer, row, _) in parts if n > 1]
+    return n_inner == 1 and n_outer > 1 and bool(nearer) and all(nearer)
 
 
 class LaneKernel(NamedTuple):
@@ -327,6 +388,24 @@ def long_lane_kernel(n_answers: int, *, side_by_side: bool) -> LaneKernel:
     return LaneKernel("long_lanes", LONG_THREADS, lanes, shared)
 
 
+BOX_WORKING = 56  # registers of a thread that boxes take beside keys
+LANE_SUMS = 88  # bytes of LaneSums of ``lane_sums.cuh``, at most
+
+
+def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel) -> LaneKernel:
+    """The kernel for the boxes of the lanes that another selects from."""
+    made = dict(kernel.defined)
+    own = -(-kernel.shared // 8) * 8
+    n_warps = kernel.threads // 32 if made["GROUP"] > 32 else 0
+    shared = own + LANE_SUMS * n_warps + 4 * ((kernel.lanes + 2) // 2 * 2) + 8
+    # Sums and statistics take registers too: fewer blocks at the same time.
+    words = made["RUN"] * key_size(dtype) // 4
+    registers = kernel.threads * (words + BOX_WORKING)
+    most = max(min(made["MIN_BLOCKS"], REGISTERS // registers), 1)
+    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "OWN": own}
+    return LaneKernel("boxes_of_lanes", kernel.threads, kernel.lanes, shared, tuple(made.items()))
+
+
 SHORT = 32  # elements that one thread sorts
 MOST_KEPT = 64  # keys of 4 bytes that a thread sorts at once and keeps; half as many of 8
 MOST_THREADS = 1024
@@ -337,13 +416,19 @@ WORKING = 36  # registers of a thread for all else than keys
 # The same lengths come again and again.
 @lru_cache(maxsize=1024)
 def lane_kernel(
-    dtype: np.dtype[Any], n: int, shared: int, *, side_by_side: bool, in_vectors: bool = False
+    dtype: np.dtype[Any],
+    n: int,
+    shared: int,
+    *,
+    side_by_side: bool,
+    in_vectors: bool = False,
+    most_runs: int = 2,
 ) -> LaneKernel | None:
     """The kernel for lanes of n elements, if a block can have so many bytes of shared memory; None
     if they are too long for that.
 
     They lie side by side or one behind the other, then perhaps so that short ones can be loaded in
-    vectors of 16 bytes.
+    vectors of 16 bytes. A thread sorts so many runs at most.
     """
     most = MOST_KEPT * 4 // key_size(dtype)
     group = 1
@@ -351,7 +436,8 @@ def lane_kernel(
         kept = -(-n // group)
         # A warp that has a lane for itself waits for no other: rather two runs than two warps (2.9
         # reads instead of 3.6 for 3,650 elements; side by side, 4.0 instead of 3.7).
-        runs = 2 if group == 32 and not side_by_side and kept > most else 1
+        has_two = group == 32 and not side_by_side and kept > most
+        runs = 2 if has_two and most_runs > 1 else 1
         if kept <= (SHORT if group == 1 else runs * most):
             kernel = _lane_kernel(dtype, kept, group, runs, shared, side_by_side=side_by_side)
             if in_vectors and group == 1:

@@ -22,8 +22,10 @@ from dask_gpuselect.arrays import (
     transposed,
 )
 from dask_gpuselect.kernels.reference.moments import moments_of_rows
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, pick
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_moments import LaneMoments
@@ -91,6 +93,43 @@ def answer_group_lanes(
         As for `answer_lanes`.
     places : callable
         Gives for each group where its elements are in every lane, ascending.
+    """
+    return None
+
+
+def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+    """The answers about all elements of an array, ``(n_answers,)``, in kind; None where samples or
+    cuts find them as fast, and where not all elements are valid.
+
+    Parameters
+    ----------
+    values : array
+        Of one element or more.
+    question : LaneOrder
+    """
+    return None
+
+
+def box_lanes(
+    chunks: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    rule: Rule,
+    *,
+    omits_nan: bool,
+) -> LaneBoxes | None:
+    """The finished box plot of every lane, of the chunks' kind; None where `answers_and_ends` is as
+    fast, which tells what boxes are made of.
+
+    Parameters
+    ----------
+    chunks, dtype, axes, question
+        As for `answer_lanes`. The answers are those that `rule` wants.
+    rule : Rule
+        How boxes are drawn.
+    omits_nan : bool
+        Whether NaN is left out; otherwise a lane with any has no box.
     """
     return None
 

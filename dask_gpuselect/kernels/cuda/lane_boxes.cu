@@ -1,0 +1,421 @@
+// Box plots of many lanes at once, each read from device memory one time. Needs lanes.cuh, lane_runs.cuh,
+// lane_sums.cuh and lane_columns.cuh.
+//
+// The sorted runs of a lane know all of its box: its quartiles are selected, the places of the fences in
+// each run count what is beyond them, and the elements there are the whiskers' ends and the fliers. Those
+// of a block's lanes are written behind each other, and the blocks' in any order.
+//
+// Defined before this text, beside those of lanes.cuh and lane_runs.cuh: OWN, the bytes of shared memory
+// of lanes_select. ANSWER is 64.
+
+// How boxes are drawn; see `boxes.Rule`.
+struct Drawn {
+    double whis;
+    int by_quantiles, autorange;  // the whiskers' ends are the last two quantiles; see `Rule.fences`
+    int omits_missing;
+    u32 most_fliers;  // of each side
+};
+
+constexpr int MOST_Q = 5;
+
+__device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }
+
+// As `Rule.fences`.
+__device__ __forceinline__ void fences_of(
+    const Drawn& drawn, const double (&q)[MOST_Q], double& low, double& high
+) {
+    double height = __dadd_rn(q[2], -q[0]);
+    double reach = __dmul_rn(drawn.whis, height);
+    low = fmin(drawn.by_quantiles ? q[3] : __dadd_rn(q[0], -reach), q[0]);
+    high = fmax(drawn.by_quantiles ? q[4] : __dadd_rn(q[2], reach), q[2]);
+    if (height == 0.0 && drawn.autorange) low = -infinity(), high = infinity();
+}
+
+__device__ __forceinline__ double number_of(Key key) { return as_double(value_of(word_of(key))); }
+
+// The first of so many places of a run that is not below a bound, and the first that is above it. Nothing
+// is beyond NaN.
+__device__ __forceinline__ int place_of_low(const Key* run, int n, double bound) {
+    int from = 0, to = n;
+    while (from < to) {
+        int middle = (from + to) / 2;
+        if (number_of(run[middle * PITCH]) < bound) from = middle + 1; else to = middle;
+    }
+    return from;
+}
+
+__device__ __forceinline__ int place_of_high(const Key* run, int n, double bound) {
+    int from = 0, to = n;
+    while (from < to) {
+        int middle = (from + to) / 2;
+        if (!(number_of(run[middle * PITCH]) > bound)) from = middle + 1; else to = middle;
+    }
+    return from;
+}
+
+// How many elements a run has, without those that are missing.
+__device__ __forceinline__ int n_of_run(const Key* run, int n) {
+    return KIND == FLOATING && n > 0 && is_absent(run[(n - 1) * PITCH]) ? n_below(run, 0, n, LARGEST) : n;
+}
+
+// The sums of a group's threads together.
+__device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSums* of_warps) {
+#pragma unroll 1
+    for (int mask = TEAM / 2; mask; mask /= 2) {
+        LaneSums others;
+#pragma unroll
+        for (int l = 0; l < SUM_LEVELS; ++l) {
+            others.total.parts[l] = group.other(sums.total.parts[l], mask);
+            others.square.parts[l] = group.other(sums.square.parts[l], mask);
+        }
+        u32 told = sums.total.lost | sums.square.lost << 1;
+        told = group.other(told, mask);
+        others.total.lost = told & 1, others.square.lost = told >> 1;
+        others.n_high = group.other(sums.n_high, mask), others.n_low = group.other(sums.n_low, mask);
+        sums.merge(others);
+    }
+    if constexpr (GROUP > 32) {
+        LaneSums* its_warps = of_warps + group.slot * (GROUP / 32);
+        if (group.mate() == 0) its_warps[group.warp()] = sums;
+        group.sync();
+        if (group.me == 0) {
+            for (int i = 1; i < GROUP / 32; ++i) sums.merge(its_warps[i]);
+        }
+        group.sync();
+    }
+}
+
+// The sum of a group's numbers, which is exact; in its first thread.
+__device__ __forceinline__ double plain_sum(Group& group, double x, LaneSums* of_warps) {
+#pragma unroll
+    for (int mask = TEAM / 2; mask; mask /= 2) x = __dadd_rn(x, group.other(x, mask));
+    if constexpr (GROUP > 32) {
+        double* its_warps = (double*)(of_warps + group.slot * (GROUP / 32));
+        if (group.mate() == 0) its_warps[group.warp()] = x;
+        group.sync();
+        if (group.me == 0) {
+            for (int i = 1; i < GROUP / 32; ++i) x = __dadd_rn(x, its_warps[i]);
+        }
+        group.sync();
+    }
+    return x;
+}
+
+// The smallest magnitude but 0 of a sorted run, as the bits of a number, or the largest key.
+__device__ __forceinline__ Key smallest_of(const Key* run, int n) {
+    int zero = n_below(run, 0, n, SIGN), behind = n_upto(run, zero, n, SIGN);
+    Key smallest = LARGEST;
+    if (zero > 0) smallest = Key(word_of(run[(zero - 1) * PITCH])) & ~SIGN;
+    if (behind < n) smallest = min(smallest, run[behind * PITCH] & ~SIGN);
+    return smallest;
+}
+
+// The sums of a group's lane, whose elements are of few magnitudes, or of some; in its first thread.
+template <bool ARE_FEW>
+__device__ __forceinline__ void add_plainly(
+    const Key* mine, const int (&n_kept)[RUNS], const Magnitudes& of, Group& group, LaneSums* of_warps,
+    LaneSums& sums
+) {
+    PlainSums<ARE_FEW> plain(of);
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) {
+        const Key* its_keys = mine + run * RUN * PITCH;
+#pragma unroll 4
+        for (int j = 0; j < n_kept[run]; ++j) plain.add(number_of(its_keys[j * PITCH]));
+    }
+    __syncwarp();
+    plain.sum = plain_sum(group, plain.sum, of_warps), plain.high = plain_sum(group, plain.high, of_warps);
+    plain.low = plain_sum(group, plain.low, of_warps);
+    if constexpr (!ARE_FEW) {
+        plain.rest = plain_sum(group, plain.rest, of_warps);
+        plain.middle = plain_sum(group, plain.middle, of_warps);
+    }
+    sums.set(plain.sum, plain.rest, plain.high, plain.middle, plain.low);
+}
+
+// How many of the first keys of a run are below this one, or equal it too; of the last ones, above it.
+// Few are: fliers.
+__device__ __forceinline__ u32 n_first(const Key* run, int n, Key key, bool with_ties) {
+    int i = 0;
+    while (i < n && (run[i * PITCH] < key || (with_ties && run[i * PITCH] == key))) {
+        if (++i == 2) return with_ties ? n_upto(run, i, n, key) : n_below(run, i, n, key);
+    }
+    return i;
+}
+
+__device__ __forceinline__ u32 n_last(const Key* run, int n, Key key, bool with_ties) {
+    int i = n;
+    while (i > 0 && (run[(i - 1) * PITCH] > key || (with_ties && run[(i - 1) * PITCH] == key))) {
+        if (n - --i == 2) return n - (with_ties ? n_below(run, 0, i, key) : n_upto(run, 0, i, key));
+    }
+    return n - i;
+}
+
+// How many elements of a lane lie before one of them, from its low or its high end; of equal ones those
+// of other runs in the order of these. `n_missing` of the lane are sorted last in their runs.
+__device__ __forceinline__ u32 rank_from(
+    bool from_high, const Key* all, int n, bool is_any_missing, Key key, int me, int its_run, int place
+) {
+    u32 rank = place;
+#pragma unroll 1
+    for (int run = 0; run < RUNS; ++run) {
+#pragma unroll 2
+        for (int i = 0; i < GROUP; ++i) {
+            int other = (me + i) % GROUP;  // each thread another one: their keys lie in different banks
+            if (other == me && run == its_run) continue;
+            int n_left = n - other - run * RUN * GROUP;
+            int n_there = min(max((n_left + GROUP - 1) / GROUP, 0), RUN);
+            const Key* keys = all + other + run * RUN * PITCH;
+            bool is_before = run < its_run || (run == its_run && other < me);
+            if (!from_high) {
+                rank += n_first(keys, n_there, key, is_before);
+            } else {
+                if (is_any_missing) n_there = n_below(keys, 0, n_there, LARGEST);
+                rank += n_last(keys, n_there, key, is_before);
+            }
+        }
+    }
+    return rank;
+}
+
+// Write the fliers of a lane: the lowest ascending, then the highest descending.
+__device__ __forceinline__ void write_fliers(
+    const Key* mine, const Key* all, const int (&n_kept)[RUNS], int n, u32 n_valid, int me, double low,
+    double high, u32 kept_low, u32 kept_high, Word* fliers
+) {
+    if constexpr (GROUP == 1) {
+        for (u32 i = 0; i < kept_low; ++i) fliers[i] = word_of(mine[i * PITCH]);
+        for (u32 i = 0; i < kept_high; ++i) {
+            fliers[kept_low + i] = word_of(mine[(n_valid - 1 - i) * PITCH]);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int run = 0; run < RUNS; ++run) {
+        const Key* its_keys = mine + run * RUN * PITCH;
+        int its_n = n_kept[0];
+#pragma unroll
+        for (int r = 1; r < RUNS; ++r) its_n = r == run ? n_kept[r] : its_n;
+        bool is_any_missing = KIND == FLOATING && n_valid < (u32)n;
+        for (int i = 0; kept_low && i < its_n && number_of(its_keys[i * PITCH]) < low; ++i) {
+            Key key = its_keys[i * PITCH];
+            u32 rank = rank_from(false, all, n, is_any_missing, key, me, run, i);
+            if (rank >= kept_low) break;  // the next ones lie behind it
+            fliers[rank] = word_of(key);
+        }
+        for (int i = its_n - 1; kept_high && i >= 0 && number_of(its_keys[i * PITCH]) > high; --i) {
+            Key key = its_keys[i * PITCH];
+            u32 rank = rank_from(true, all, n, is_any_missing, key, me, run, its_n - 1 - i);
+            if (rank >= kept_high) break;
+            fliers[kept_low + rank] = word_of(key);
+        }
+    }
+}
+
+// Numbers of the block's lanes, as sums of those before; returns that of all. All threads take part.
+__device__ __forceinline__ u32 sums_before(u32* numbers) {
+    u32 total = 0;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        for (int start = 0; start < LANES; start += 32) {
+            int i = start + threadIdx.x;
+            u32 own = i < LANES ? numbers[i] : 0, upto = own;
+#pragma unroll
+            for (int step = 1; step < 32; step *= 2) {
+                u32 lower = __shfl_sync(ALL_LANES, upto, max((int)threadIdx.x - step, 0));
+                if (threadIdx.x >= step) upto += lower;
+            }
+            __syncwarp();
+            if (i < LANES) numbers[i] = total + upto - own;
+            total += __shfl_sync(ALL_LANES, upto, 31);
+        }
+        if (threadIdx.x == 0) numbers[LANES] = total;
+    }
+    __syncthreads();
+    return numbers[LANES];
+}
+
+// Where fliers go: those of a block's lanes begin at a place of theirs. No more are written than there is
+// room for, but all are counted.
+struct Fliers {
+    Word* elements;
+    i64 room;
+    i64 *starts, *counts;  // of each block's lanes, or of each lane that has a group of several warps
+};
+
+// Shared memory: that of lanes_select, and the numbers of the lanes' fliers, or if groups are of several
+// warps the sums of each warp.
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
+    const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
+    const __grid_constant__ Drawn drawn, const __grid_constant__ Columns columns,
+    const __grid_constant__ Fliers fliers, LaneSums* sums_of_lanes, Told* told
+) {
+    extern __shared__ u64 memory[];
+    Key* kept = (Key*)memory;
+    Key* all_few = kept + KEPT * PITCH;
+    u32* all_sums = (u32*)(all_few + (GROUP > 1 ? LANES * FEW : 0));
+    LaneSums* of_warps = (LaneSums*)((char*)memory + OWN);
+    u32* numbers = (u32*)(of_warps + (GROUP > 32 ? BLOCK / 32 : 0));
+    u64* place = (u64*)(numbers + (LANES + 2) / 2 * 2);
+
+    int slot = IS_SPREAD ? threadIdx.x / 32 * STEP + threadIdx.x % STEP : threadIdx.x / GROUP;
+    int me = IS_SPREAD ? threadIdx.x % 32 / STEP : threadIdx.x % GROUP;
+    Group group = {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
+    Key* mine = kept + slot * STRIDE + me;
+    i64 n_lanes = stack.n_lanes, n_tiles = (n_lanes + LANES - 1) / LANES;
+    Rows rows = {(int)stack.n};
+    u32 n = (u32)rows.n;
+    for (i64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+        i64 first_lane = tile * LANES, lane = first_lane + slot;
+        int n_kept[RUNS];
+        fetch(stack, rows, first_lane, group, kept, mine, n_kept);
+        u32 n_valid = 0;
+#pragma unroll
+        for (int run = 0; run < RUNS; ++run) {
+            n_kept[run] = n_of_run(mine + run * RUN * PITCH, n_kept[run]);
+            n_valid += n_kept[run];
+        }
+        __syncwarp();
+        n_valid = group.sum(n_valid);
+        bool none = n_valid == 0 || (n_valid < n && !drawn.omits_missing);
+
+        double q[MOST_Q] = {};
+        i64 entry = ((i64)n_valid - wanted.first_v) * wanted.n_answers;
+#pragma unroll 1
+        for (int a = 0; a < wanted.n_answers; ++a) {
+            int2 ranks = wanted.ranks[entry + a];
+            Key first = 0, second = 0;
+            if constexpr (GROUP == 1) {
+                first = mine[ranks.x * PITCH], second = mine[ranks.y * PITCH];
+            } else {
+                select_keys(mine, n_kept, group, n_valid, ranks.x, ranks.y, first, second);
+                group.broadcast(first, second, 0);
+            }
+            // Lanes without elements have keys that are none.
+            double answer = none ? 0.0
+                                 : mixed(first, second, wanted.weights[entry + a], wanted.mixes, &told->flags);
+#pragma unroll
+            for (int k = 0; k < MOST_Q; ++k) q[k] = k == a ? answer : q[k];
+        }
+
+        double low, high;
+        fences_of(drawn, q, low, high);
+        Key least = LARGEST, below_most = LARGEST, inside_low = LARGEST, below_inside_high = LARGEST;
+        Key smallest = LARGEST;
+        u32 n_low = 0, n_high = 0;
+#pragma unroll
+        for (int run = 0; run < RUNS; ++run) {
+            const Key* its_keys = mine + run * RUN * PITCH;
+            int its_n = n_kept[run];
+            if (its_n == 0) continue;
+            int at_low = place_of_low(its_keys, its_n, low), at_high = place_of_high(its_keys, its_n, high);
+            n_low += at_low, n_high += its_n - at_high;
+            least = min(least, its_keys[0]);
+            below_most = min(below_most, LARGEST - its_keys[(its_n - 1) * PITCH]);
+            if (at_low < its_n) inside_low = min(inside_low, its_keys[at_low * PITCH]);
+            if (at_high > 0) {
+                below_inside_high = min(below_inside_high, LARGEST - its_keys[(at_high - 1) * PITCH]);
+            }
+            if (KIND == FLOATING && BITS < 64) smallest = min(smallest, smallest_of(its_keys, its_n));
+        }
+        __syncwarp();
+        n_low = group.sum(n_low), n_high = group.sum(n_high);
+        least = group.least(least), below_most = group.least(below_most);
+        inside_low = group.least(inside_low), below_inside_high = group.least(below_inside_high);
+        Key most = LARGEST - below_most;
+
+        // Plain sums if the elements of all lanes of a warp are of few magnitudes, or of some.
+        LaneSums sums;
+        bool is_few = false, is_some = false;
+        Magnitudes of = {};
+        if constexpr (KIND != FLOATING || BITS < 64) {
+            if (KIND == FLOATING) smallest = group.least(smallest);
+            bool is_any = n_valid > 0;
+            double size = is_any ? fmax(fabs(number_of(least)), fabs(number_of(most))) : 1.0;
+            if (size == 0.0) size = 1.0;
+            double nearest = KIND == FLOATING && smallest != LARGEST ? as_double(value_of((Word)smallest)) : size;
+            of = magnitudes(nearest, size, n);
+            is_few = of.are_few(), is_some = of.are_some();
+            if (GROUP < 32) {
+                is_few = __all_sync(ALL_LANES, is_few), is_some = __all_sync(ALL_LANES, is_some);
+            }
+            if (is_few) {
+                add_plainly<true>(mine, n_kept, of, group, of_warps, sums);
+            } else if (is_some) {
+                add_plainly<false>(mine, n_kept, of, group, of_warps, sums);
+            }
+        }
+        if (!is_few && !is_some) {
+#pragma unroll
+            for (int run = 0; run < RUNS; ++run) {
+                const Key* its_keys = mine + run * RUN * PITCH;
+#pragma unroll 1
+                for (int j = 0; j < n_kept[run]; ++j) sums.add(value_of(word_of(its_keys[j * PITCH])));
+            }
+            __syncwarp();
+            merge_sums(group, sums, of_warps);
+        }
+
+        if (none || lane >= n_lanes) n_low = 0, n_high = 0;
+        u32 kept_low = min(n_low, drawn.most_fliers), kept_high = min(n_high, drawn.most_fliers);
+        u32 n_own = kept_low + kept_high, n_before = 0, n_together = n_own;
+        u64 start;
+        if constexpr (GROUP > 32) {
+            u64* told_to_all = (u64*)(of_warps + slot * (GROUP / 32));
+            if (me == 0) {
+                *told_to_all = start = n_own ? atomicAdd(&told->n_fliers, (u64)n_own) : 0;
+                if (lane < n_lanes) fliers.starts[lane] = start, fliers.counts[lane] = n_own;
+            }
+            group.sync();
+            start = *told_to_all;
+        } else {
+            if (me == 0) numbers[slot] = n_own;
+            n_together = sums_before(numbers);
+            if (threadIdx.x == 0) {
+                *place = n_together ? atomicAdd(&told->n_fliers, (u64)n_together) : 0;
+                fliers.starts[tile] = *place, fliers.counts[tile] = n_together;
+            }
+            __syncthreads();
+            start = *place, n_before = numbers[slot];
+        }
+        if (n_own && (i64)start + n_together <= fliers.room) {
+            Word* its_fliers = fliers.elements + start + n_before;
+            write_fliers(
+                mine, kept + slot * STRIDE, n_kept, rows.n, n_valid, me, low, high, kept_low, kept_high,
+                its_fliers
+            );
+        }
+
+        if (me == 0 && lane < n_lanes) {
+            double nan = __longlong_as_double(0x7ff8000000000000ll);
+            if constexpr (GROUP == 1) {
+                double mean, deviation;
+                bool is_sure = sums.finish(n_valid, mean, deviation) || none;
+                columns.mean[lane] = none ? nan : mean;
+                columns.deviation[lane] = none ? nan : deviation;
+                columns.is_unsure[lane] = !is_sure;
+                if (!is_sure) atomicAdd(&told->n_unsure, 1ull);
+            } else {
+                sums_of_lanes[lane] = sums;
+            }
+            Word none_word = word_of(LARGEST);
+#pragma unroll
+            for (int k = 0; k < MOST_Q; ++k) {
+                if (k < wanted.n_answers) columns.q[k * n_lanes + lane] = none ? nan : q[k];
+            }
+            columns.least[lane] = none ? none_word : word_of(least);
+            columns.most[lane] = none ? none_word : word_of(most);
+            // Nothing is inside a fence of infinite quartiles.
+            bool is_low = KIND != FLOATING || low == low, is_high = KIND != FLOATING || high == high;
+            columns.low[lane] = none || !is_low ? none_word : word_of(inside_low);
+            columns.high[lane] = none || !is_high ? none_word : word_of(LARGEST - below_inside_high);
+            columns.n_valid[lane] = n_valid;
+            columns.n_low[lane] = n_low, columns.n_high[lane] = n_high;
+        }
+        if (GROUP > 32 && !STAGED) {
+            group.sync();
+        } else {
+            __syncthreads();
+        }
+    }
+}

@@ -1,0 +1,516 @@
+// Lanes as sorted runs in shared memory, each read from device memory one time, and keys of given ranks.
+//
+// GROUP threads share a lane. Each sorts RUNS runs of RUN keys by a network, in registers, and keeps
+// them in shared memory. Of one thread that is the sorted lane. Others narrow a bracket about the
+// wanted key: every thread proposes, from one of its runs, the key at the place that the rank has
+// among all that are inside. The middle of the sorted proposals is near: a run of 24 keys knows its
+// median better than 24 keys picked at random know it together. Two of them, about the middle, are
+// counted in all runs, by binary search, and what is not between them falls away; again, until FEW
+// keys are left, which are sorted. No data can make that slow: pivots are elements, so that ties are
+// counted in one sweep.
+//
+// Defined before this text, beside those of lanes.cuh:
+//   GROUP: threads for a lane, a power of two
+//   RUN, RUNS: keys of a run, and runs of a thread
+//   BLOCK: threads of a block
+//   MIN_BLOCKS: blocks at the same time on a multiprocessor
+//   SIDE_BY_SIDE: lanes are next to each other in memory, and not one behind the other
+//   STAGED: what threads fetch is not what they keep, for they read rows in the order of memory
+//   WORDS: elements that are loaded at once
+
+constexpr int KEPT = RUN * RUNS;  // keys of a thread
+constexpr int LANES = BLOCK / GROUP;  // of a block at the same time
+constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a group that are of one warp
+constexpr int FEW = GROUP < 4 ? 8 * GROUP : 32;  // keys that are sorted at the end
+constexpr int FEW_EACH = FEW / TEAM;
+
+// Thread `me` of lane `slot` keeps key j at j * PITCH + slot * STRIDE + me: its keys in one bank, and
+// those that a warp fetches together, which are other threads', in different ones.
+constexpr int PAD = !STAGED || !SIDE_BY_SIDE ? 0 : LANES < 32 ? 32 / LANES : 1;
+constexpr int STRIDE = GROUP + PAD;
+constexpr int PITCH = LANES * STRIDE + (STAGED && !SIDE_BY_SIDE ? GROUP : 0);
+
+// Where the threads of a team are in their warp: next to each other, or so that those next to each
+// other have lanes next to each other.
+constexpr bool IS_SPREAD = SIDE_BY_SIDE && !STAGED && GROUP < 32;
+constexpr int STEP = IS_SPREAD ? 32 / GROUP : 1;
+
+__device__ constexpr u32 team_of_first() {
+    u32 threads = 0;
+    for (int i = 0; i < TEAM; ++i) threads |= 1u << i * STEP;
+    return threads;
+}
+constexpr u32 TEAM_OF_FIRST = team_of_first();
+
+// --- Sorting in registers -------------------------------------------------------------------------
+
+// Comparing keeps the units of integers busy, those that multiply have nothing to do: in two of three
+// exchanges these find the smaller key, as the sum less the larger one. That takes 12 % off the time
+// for lanes of 24. `one` is 1, which the compiler must not know.
+__device__ __forceinline__ void exchange(Key& a, Key& b, bool multiplies, Key one) {
+    Key most = max(a, b), least = min(a, b);
+#if BITS < 64
+    if (multiplies) {
+        asm("{\n"
+            "    .reg .u32 sum;\n"
+            "    mad.lo.u32 sum, %1, %4, %2;\n"
+            "    mad.lo.u32 %0, %3, %5, sum;\n"
+            "}"
+            : "=r"(least)
+            : "r"(a), "r"(b), "r"(most), "r"(one), "r"(-one));
+    }
+#endif
+    a = least, b = most;
+}
+
+// Batcher's odd-even merge sort (Knuth, volume 3, 5.3.4): 191 exchanges for 32 keys. By templates,
+// for a loop whose step doubles is not unrolled, and keys in registers need constant places.
+template <int P, int K, int N>
+__device__ __forceinline__ void sort_in_thread(Key (&keys)[N], Key one) {
+#pragma unroll
+    for (int j = K % P; j + K < N; j += 2 * K) {
+#pragma unroll
+        for (int i = 0; i < K; ++i) {
+            if (i + j + K < N && (i + j) / (2 * P) == (i + j + K) / (2 * P)) {
+                exchange(keys[i + j], keys[i + j + K], (i + j) % 3 != 0, one);
+            }
+        }
+    }
+    if constexpr (K > 1) {
+        sort_in_thread<P, K / 2>(keys, one);
+    } else if constexpr (2 * P < N) {
+        sort_in_thread<2 * P, 2 * P>(keys, one);
+    }
+}
+
+// --- Groups ---------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void named_barrier(int name, int n_threads) {
+    asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");
+}
+
+// The threads that share a lane. All threads of a warp take part in all calls.
+struct Group {
+    int slot, me;  // this thread's lane in the block, and its place in the group
+    Key* few;      // FEW
+    u32* sums;     // two for each warp, if there are several
+    int turn;
+
+    __device__ __forceinline__ int mate() const { return me % TEAM; }  // this thread in its team
+    __device__ __forceinline__ int warp() const { return me / 32; }
+
+    __device__ __forceinline__ void sync() const {
+        if constexpr (GROUP <= 32) {
+            __syncwarp();
+        } else {
+            named_barrier(1 + slot, GROUP);
+        }
+    }
+
+    template <class T>
+    __device__ __forceinline__ T other(T value, int mask) const {
+        return __shfl_xor_sync(ALL_LANES, value, mask * STEP);
+    }
+
+    // What thread i of the team has.
+    template <class T>
+    __device__ __forceinline__ T of(T value, int i) const {
+        int lane = threadIdx.x % 32;
+        return __shfl_sync(ALL_LANES, value, lane + (i - mate()) * STEP);
+    }
+
+    __device__ __forceinline__ u32 team_sum(u32 value) const {
+        if constexpr (TEAM == 32) return warp_sum(value);
+#pragma unroll
+        for (int mask = TEAM / 2; mask; mask /= 2) value += other(value, mask);
+        return value;
+    }
+
+    __device__ __forceinline__ Key team_least(Key key) const {
+#pragma unroll
+        for (int mask = TEAM / 2; mask; mask /= 2) key = min(key, other(key, mask));
+        return key;
+    }
+
+    // How many of the team say yes.
+    __device__ __forceinline__ int team_votes(bool yes) const {
+        int first = threadIdx.x % 32 - mate() * STEP;
+        return __popc(__ballot_sync(ALL_LANES, yes) & TEAM_OF_FIRST << first);
+    }
+
+    __device__ __forceinline__ u32 sum(u32 value) {
+        value = team_sum(value);
+        if constexpr (GROUP <= 32) return value;
+        // By turns in two places: a warp that is ahead by one sum overwrites nothing that is wanted.
+        u32* mine = sums + 32 * (turn ^= 1);
+        if (mate() == 0) mine[warp()] = value;
+        sync();
+        return warp_sum(mate() < GROUP / 32 ? mine[mate()] : 0);
+    }
+
+    // The sum of those before this thread, and that of all.
+    __device__ __forceinline__ u32 sum_before(u32 value, u32& total) {
+        u32 upto = value;
+#pragma unroll
+        for (int step = 1; step < TEAM; step *= 2) {
+            u32 lower = of(upto, max(mate() - step, 0));
+            if (mate() >= step) upto += lower;
+        }
+        total = of(upto, TEAM - 1);
+        if constexpr (GROUP <= 32) return upto - value;
+        u32* mine = sums + 32 * (turn ^= 1);
+        if (mate() == 0) mine[warp()] = total;
+        sync();
+        u32 of_warp = mate() < GROUP / 32 ? mine[mate()] : 0;
+        total = warp_sum(of_warp);
+        return warp_sum(mate() < warp() ? of_warp : 0) + upto - value;
+    }
+
+    __device__ __forceinline__ Key least(Key key) {
+        key = team_least(key);
+        if constexpr (GROUP <= 32) return key;
+        sync();
+        if (mate() == 0) few[warp()] = key;
+        sync();
+        return team_least(mate() < GROUP / 32 ? few[mate()] : LARGEST);
+    }
+
+    // What the threads of one of the warps have.
+    __device__ __forceinline__ void broadcast(Key& a, Key& b, int from_warp) {
+        if constexpr (GROUP <= 32) return;
+        sync();
+        if (me == 32 * from_warp) few[0] = a, few[1] = b;
+        sync();
+        a = few[0], b = few[1];
+    }
+
+    // The team's keys in ascending order, EACH of them a thread.
+    template <int EACH>
+    __device__ __forceinline__ void sort(Key (&keys)[EACH]) const {
+        int first = mate() * EACH;
+#pragma unroll
+        for (int size = 2; size <= TEAM * EACH; size *= 2) {
+#pragma unroll
+            for (int step = size / 2; step >= EACH; step /= 2) {
+                bool takes_least = ((first & step) == 0) == ((first & size) == 0);
+#pragma unroll
+                for (int k = 0; k < EACH; ++k) {
+                    Key theirs = other(keys[k], step / EACH);
+                    keys[k] = takes_least ? min(keys[k], theirs) : max(keys[k], theirs);
+                }
+            }
+#pragma unroll
+            for (int step = size / 2 < EACH ? size / 2 : EACH / 2; step; step /= 2) {
+#pragma unroll
+                for (int k = 0; k < EACH; ++k) {
+                    if (k & step) continue;
+                    bool ascends = ((first + k) & size) == 0;
+                    Key a = keys[k], b = keys[k + step];
+                    keys[k] = ascends ? min(a, b) : max(a, b);
+                    keys[k + step] = ascends ? max(a, b) : min(a, b);
+                }
+            }
+        }
+    }
+};
+
+// --- Fetching -------------------------------------------------------------------------------------
+
+// So many of a thread's keys are surely elements, if it has every GROUP-th row: a run is rounded up by
+// three at most, the runs to the same length, and the lane to as many rows for each thread.
+constexpr int SURE = KEPT - 4 * RUNS;
+
+// Run RUN_0 of what a thread fetches: rows me, me + GROUP, ...
+template <int RUN_0>
+__device__ __forceinline__ void read_run(
+    const Stack& stack, const Rows& rows, i64 lane, int me, Word (&words)[RUN]
+) {
+    constexpr int SURE_HERE = SURE - RUN_0 * RUN;
+    int first = me + RUN_0 * RUN * GROUP;
+    if (stack.n_parts == 1) {
+        Reader<true>(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
+    } else {
+        Reader<false>(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
+    }
+}
+
+// Lanes side by side: the block's threads read rows of the block's lanes.
+template <int RUN_0 = 0>
+__device__ __forceinline__ void fetch_rows(
+    const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
+) {
+    if constexpr (RUN_0 < RUNS) {
+        int slot = threadIdx.x % LANES, row = threadIdx.x / LANES;
+        Word words[RUN];
+        read_run<RUN_0>(stack, rows, min(first_lane + slot, stack.n_lanes - 1), row, words);
+        Key* its_kept = kept + RUN_0 * RUN * PITCH + slot * STRIDE + row;
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) its_kept[j * PITCH] = words[j];
+        fetch_rows<RUN_0 + 1>(stack, rows, first_lane, kept);
+    }
+}
+
+// What is loaded at once.
+#if WORDS == 1
+typedef Word Vector;
+__device__ __forceinline__ Word word_in(const Vector& vector, int) { return vector; }
+#else
+typedef uint4 Vector;
+__device__ __forceinline__ Word word_in(const Vector& vector, int i) {
+    return ((const Word*)&vector)[i];
+}
+#endif
+
+// Lanes one behind the other: a warp's threads read the warp's lanes, several at once if they are
+// short. So many rows or lanes are read one after the other that 16 loads are in flight together.
+template <bool IS_ONE>
+__device__ __forceinline__ void fetch_lanes(
+    const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
+) {
+    constexpr int PLACES = (KEPT * GROUP + WORDS - 1) / WORDS;  // of a lane, for vectors
+    constexpr int WIDTH = PLACES > 16 ? 32 : PLACES > 8 ? 16 : PLACES > 4 ? 8 : PLACES > 2 ? 4 : 2;
+    constexpr int AT_ONCE = 32 / WIDTH, STEPS = (PLACES + WIDTH - 1) / WIDTH;
+    constexpr int ROUNDS = 32 / GROUP / AT_ONCE, IN_FLIGHT = WORDS > 1 ? 8 : 16;
+    constexpr int LANES_TOGETHER = ROUNDS < IN_FLIGHT ? ROUNDS : IN_FLIGHT;
+    constexpr int STEPS_TOGETHER =
+        STEPS * LANES_TOGETHER < IN_FLIGHT ? STEPS : IN_FLIGHT / LANES_TOGETHER;
+    constexpr int SURE_STEPS = SURE * GROUP / (WIDTH * WORDS);
+    int me = threadIdx.x % WIDTH, n = rows.n;
+    int first_slot = threadIdx.x / 32 * (32 / GROUP) + threadIdx.x % 32 / WIDTH;
+    i64 lane = first_lane + first_slot;
+    int n_left = (int)min(stack.n_lanes - lane, (i64)32);  // of lanes
+    Reader<IS_ONE> read(stack, rows, min(lane, stack.n_lanes - 1));
+#pragma unroll
+    for (int first = 0; first < STEPS; first += STEPS_TOGETHER) {
+#pragma unroll 1
+        for (int start = 0; start < ROUNDS; start += LANES_TOGETHER) {
+            Vector vectors[STEPS_TOGETHER][LANES_TOGETHER];
+#pragma unroll
+            for (int s = 0; s < STEPS_TOGETHER; ++s) {
+                int step = first + s, row = (me + step * WIDTH) * WORDS;
+                bool is_row = step < SURE_STEPS || (step < STEPS && row < n);
+                const char* at = read.row_0;
+                i64 jump = 0;
+                if (is_row) {
+                    at = read.at(row);
+                    jump = AT_ONCE * stack.parts[read.part].outer * (i64)sizeof(Word);
+                }
+                at += start * jump;
+#pragma unroll
+                for (int l = 0; l < LANES_TOGETHER; ++l) {
+                    vectors[s][l] = Vector();
+                    bool is_lane = (start + l) * AT_ONCE < n_left;
+                    if (is_row && is_lane) vectors[s][l] = __ldg((const Vector*)at);
+                    at += jump;
+                    asm("" : "+l"(at));  // or else the compiler adds up all jumps for every load
+                }
+            }
+#pragma unroll
+            for (int s = 0; s < STEPS_TOGETHER; ++s) {
+                int step = first + s;
+#pragma unroll
+                for (int i = 0; i < WORDS; ++i) {
+                    int row = me * WORDS + i;  // of the first step: the others keep the distance
+                    Key* its_kept = kept + row / GROUP * PITCH + row % GROUP + first_slot * STRIDE;
+                    bool is_place = PLACES % WIDTH == 0 || me + step * WIDTH < PLACES;
+                    int further = step * (WIDTH * WORDS / GROUP) * PITCH;
+#pragma unroll
+                    for (int l = 0; l < LANES_TOGETHER; ++l) {
+                        int slot = (start + l) * AT_ONCE;
+                        if (step < STEPS && is_place) {
+                            its_kept[further + slot * STRIDE] = word_in(vectors[s][l], i);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Sort each run, fetched now if it is not here already.
+template <int RUN_0 = 0>
+__device__ __forceinline__ void sort_runs(
+    const Stack& stack, const Rows& rows, i64 lane, int me, Key* mine, int (&n_kept)[RUNS]
+) {
+    if constexpr (RUN_0 < RUNS) {
+        constexpr int SURE_HERE = SURE - RUN_0 * RUN;
+        Key* run_kept = mine + RUN_0 * RUN * PITCH;
+        Word words[RUN];
+        if constexpr (STAGED) {
+#pragma unroll
+            for (int j = 0; j < RUN; ++j) words[j] = (Word)run_kept[j * PITCH];
+        } else {
+            read_run<RUN_0>(stack, rows, lane, me, words);
+        }
+        int n_left = rows.n - me - RUN_0 * RUN * GROUP;
+        Key keys[RUN];
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) {
+            bool is_present = j < SURE_HERE || j * GROUP < n_left;
+            keys[j] = is_present ? key_or_absent(words[j]) : LARGEST;
+        }
+        sort_in_thread<1, 1>(keys, (Key)stack.one);
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) run_kept[j * PITCH] = keys[j];
+        n_kept[RUN_0] = min(max((n_left + GROUP - 1) / GROUP, 0), RUN);
+        sort_runs<RUN_0 + 1>(stack, rows, lane, me, mine, n_kept);
+    }
+}
+
+// Fill the block's part of shared memory with the lanes from this one on, each run sorted. Returns
+// through n_kept how many keys of each of the thread's runs are elements.
+__device__ __forceinline__ void fetch(
+    const Stack& stack, const Rows& rows, i64 first_lane, const Group& group, Key* kept, Key* mine,
+    int (&n_kept)[RUNS]
+) {
+    if constexpr (STAGED && SIDE_BY_SIDE) {
+        fetch_rows(stack, rows, first_lane, kept);
+        __syncthreads();
+    } else if constexpr (STAGED) {
+        if (stack.n_parts == 1) fetch_lanes<true>(stack, rows, first_lane, kept);
+        else fetch_lanes<false>(stack, rows, first_lane, kept);
+        __syncwarp();
+    }
+    i64 lane = min(first_lane + group.slot, stack.n_lanes - 1);
+    sort_runs(stack, rows, lane, group.me, mine, n_kept);
+}
+
+// --- Selecting ------------------------------------------------------------------------------------
+
+// The first of the places [from, to) of a run whose key is not below this one, or `to`.
+__device__ __forceinline__ int n_below(const Key* run, int from, int to, Key key) {
+    while (from < to) {
+        int middle = (from + to) / 2;
+        if (run[middle * PITCH] < key) from = middle + 1; else to = middle;
+    }
+    return from;
+}
+
+__device__ __forceinline__ int n_upto(const Key* run, int from, int to, Key key) {
+    while (from < to) {
+        int middle = (from + to) / 2;
+        if (run[middle * PITCH] <= key) from = middle + 1; else to = middle;
+    }
+    return from;
+}
+
+// The two keys of ranks `lower` and `upper`, which is `lower` or the next, of a group's lane; for the
+// first warp of the group.
+__device__ __forceinline__ void select_keys(
+    const Key* mine, const int (&n_kept)[RUNS], Group& group, u32 n_valid, u32 lower, u32 upper,
+    Key& first, Key& second
+) {
+    // The wanted key is in [lo, hi]; so many are below lo, and up to hi. Those inside are the places
+    // [from, to) of each run.
+    Key lo = 0, hi = LARGEST;
+    u32 below = 0, upto = n_valid;
+    int from[RUNS], to[RUNS];
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) from[run] = 0, to[run] = n_kept[run];
+    for (int sweep = 0;; ++sweep) {
+        bool is_open = lo < hi && upto - below > FEW;
+        if (GROUP < 32 ? !__any_sync(ALL_LANES, is_open) : !is_open) break;
+
+        float share = ((float)(lower - below) + 0.5f) / (float)(upto - below);
+        int its_run = RUNS == 1 ? 0 : (group.me + sweep / max(GROUP / 32, 1)) % RUNS;
+        int start = from[0], n_inside = to[0] - from[0];
+#pragma unroll
+        for (int run = 1; run < RUNS; ++run) {
+            if (run == its_run) start = from[run], n_inside = to[run] - from[run];
+        }
+        // The place is rounded at random, or else the runs would all err on the same side.
+        float random = (float)((group.me + 32 * sweep) * 0x9e3779b1u) * 0x1p-32f;
+        int place = (int)(share * (float)n_inside - 0.5f + random);
+        place = start + max(min(place, n_inside - 1), 0);
+        bool proposes = n_inside > 0;
+        Key proposed[1] = {LARGEST};
+        if (proposes) proposed[0] = mine[(its_run * RUN + place) * PITCH];
+        group.sort(proposed);
+        int n_proposed = group.team_votes(proposes);
+        Key p = lo, r = hi;
+        float reach;
+        asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(reach) : "f"((float)n_proposed));
+        float middle = 0.5f * (float)n_proposed;
+        int at_p = max((int)(middle - 0.75f * reach), 0);
+        int at_r = max(min((int)(middle + 0.75f * reach), n_proposed - 1), 0);
+        Key low = group.of(proposed[0], at_p), high = group.of(proposed[0], at_r);
+        Key between = group.of(proposed[0], n_proposed / 2);
+        if (n_proposed) {
+            // Ties at both ends: count those of one.
+            bool is_stuck = low == lo && high == hi;
+            p = is_stuck ? between : low;
+            r = is_stuck ? between : high;
+        }
+        // By turns, for each warp has other keys; one without any inside has nothing to say.
+        group.broadcast(p, r, sweep % max(GROUP / 32, 1));
+
+        int at_lo[RUNS], at_hi[RUNS];
+        u32 counts = 0;  // of those inside that are below p, and of those up to r
+#pragma unroll
+        for (int run = 0; run < RUNS; ++run) {
+            const Key* its_keys = mine + run * RUN * PITCH;
+            at_lo[run] = n_below(its_keys, from[run], to[run], p);
+            at_hi[run] = n_upto(its_keys, at_lo[run], to[run], r);
+            counts += (u32)(at_lo[run] - from[run]) + ((u32)(at_hi[run] - from[run]) << 16);
+        }
+        __syncwarp();
+        counts = group.sum(counts);
+        if (!is_open) continue;
+        u32 below_p = below + (counts & 0xffff), upto_r = below + (counts >> 16);
+        bool is_lower = lower < below_p, is_higher = lower >= upto_r;
+#pragma unroll
+        for (int run = 0; run < RUNS; ++run) {
+            int stop = to[run];
+            to[run] = is_lower ? at_lo[run] : is_higher ? stop : at_hi[run];
+            from[run] = is_lower ? from[run] : is_higher ? at_hi[run] : at_lo[run];
+        }
+        if (is_lower) {
+            hi = p - 1, upto = below_p;
+        } else if (is_higher) {
+            lo = r + 1, below = upto_r;
+        } else {
+            lo = p, below = below_p, hi = r, upto = upto_r;
+        }
+    }
+
+    // What is left is one value, or few keys.
+    bool is_one_value = lo == hi;
+    u32 n_own = 0, total;
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) n_own += is_one_value ? 0 : to[run] - from[run];
+    u32 place = group.sum_before(n_own, total);
+    group.sync();
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) {
+        if (is_one_value) continue;
+        for (int i = from[run]; i < to[run]; ++i) group.few[place++] = mine[(run * RUN + i) * PITCH];
+    }
+    group.sync();
+    Key left[FEW_EACH];
+#pragma unroll
+    for (int k = 0; k < FEW_EACH; ++k) {
+        int i = group.mate() * FEW_EACH + k;
+        left[k] = i < (int)total ? group.few[i] : LARGEST;
+    }
+    group.sync();
+    group.sort(left);
+    if (group.warp() == 0) {
+#pragma unroll
+        for (int k = 0; k < FEW_EACH; ++k) group.few[group.mate() * FEW_EACH + k] = left[k];
+    }
+    __syncwarp();  // those of the first warp, which answers
+    if (group.warp() == 0) {
+        first = is_one_value ? lo : group.few[lower - below];
+        second = is_one_value ? lo : group.few[min(upper - below, (u32)FEW - 1)];
+    }
+    bool is_outside = upper >= upto;  // the next one
+    if (GROUP <= 32 ? __any_sync(ALL_LANES, is_outside) : is_outside) {
+        Key next = LARGEST;
+#pragma unroll
+        for (int run = 0; run < RUNS; ++run) {
+            if (to[run] < n_kept[run]) next = min(next, mine[(run * RUN + to[run]) * PITCH]);
+        }
+        next = group.least(next);
+        if (is_outside) second = next;
+    }
+}

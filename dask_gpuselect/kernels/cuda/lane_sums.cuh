@@ -1,0 +1,303 @@
+// Sums of the elements of a lane and of their squares, exactly, and what follows from them, each rounded
+// once. Float64 by error-free transformations; as `maths.lane_moments` rounds them. What cannot be told
+// so is told to be unsure: the caller then finds it by integers.
+
+constexpr double ERROR = 0x1p-96;  // of what is found in two float64, at most: as in Python
+constexpr double FARTHEST = 0x1p400;  // elements up to here and from its inverse have exact squares
+constexpr double SURE_TAIL = 0x1p-120;  // what three float64 leave of a number may be that much of it
+#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
+
+#if BITS < 64
+#define SUM_LEVELS 3
+#define SPREAD_LEVELS 4
+#else
+#define SUM_LEVELS 4
+#define SPREAD_LEVELS 7
+#endif
+
+__device__ __forceinline__ double two_sum(double a, double b, double& error) {
+    double sum = __dadd_rn(a, b), other = __dadd_rn(sum, -a);
+    error = __dadd_rn(__dadd_rn(a, -__dadd_rn(sum, -other)), __dadd_rn(b, -other));
+    return sum;
+}
+
+__device__ __forceinline__ double product_of(double a, double b, double& error) {
+    double product = __dmul_rn(a, b);
+    error = __fma_rn(a, b, -product);
+    return product;
+}
+
+// The exact sum of what is added, unless something was lost: the sum of all parts.
+template <int LEVELS>
+struct Exact {
+    double parts[LEVELS];
+    bool lost;
+
+    __device__ __forceinline__ Exact() : lost(false) {
+#pragma unroll
+        for (int l = 0; l < LEVELS; ++l) parts[l] = 0.0;
+    }
+
+    __device__ __forceinline__ void add(double x) {
+#pragma unroll
+        for (int l = 0; l < LEVELS; ++l) {
+            parts[l] = two_sum(parts[l], x, x);
+            if (x == 0.0) return;
+        }
+        lost = true;
+    }
+
+    __device__ __forceinline__ void add_product(double a, double b) {
+        double error, product = product_of(a, b, error);
+        add(product);
+        if (error != 0.0) add(error);
+    }
+};
+
+// A number by its leading bits, and whether these are all; see `lane_moments.Leading`.
+struct Leading {
+    double high, middle, low;
+    bool is_all, is_known;
+};
+
+template <int LEVELS>
+__device__ __forceinline__ Leading leading(const Exact<LEVELS>& exact) {
+    double p[LEVELS];
+#pragma unroll
+    for (int l = 0; l < LEVELS; ++l) p[l] = exact.parts[l];
+    // From the last to the first, again and again: then each is what is left of the sum of the rest.
+#pragma unroll
+    for (int round = 0; round + 1 < LEVELS; ++round) {
+#pragma unroll
+        for (int l = LEVELS - 1; l > 0; --l) p[l - 1] = two_sum(p[l - 1], p[l], p[l]);
+    }
+    double rest = 0.0;
+#pragma unroll
+    for (int l = 3; l < LEVELS; ++l) rest += fabs(p[l]);
+    Leading found = {p[0], p[1], p[2], rest == 0.0, !exact.lost};
+    double size = fabs(p[0]);
+    found.is_known = found.is_known && fabs(p[1]) <= 0x1p-52 * size && fabs(p[2]) <= 0x1p-104 * size &&
+                     rest <= SURE_TAIL * size;
+    return found;
+}
+
+// As `lane_moments._rounded_sum`, of numbers that are not scaled.
+__device__ __forceinline__ double rounded_sum(double first, double second, bool is_exact, bool& sure) {
+    first = two_sum(first, second, second);
+    double error = is_exact ? 0.0 : __dmul_rn(fabs(first), ERROR);
+    double low = __dadd_rn(first, __dadd_rn(second, -error));
+    double high = __dadd_rn(first, __dadd_rn(second, error));
+    bool is_normal = (fabs(low) > 0x1p-1021 && fabs(low) < 0x1p1023) || first == 0.0;
+    sure = sure && low == high && is_normal;
+    return low;
+}
+
+// As `lane_moments._quotient`.
+__device__ __forceinline__ double quotient(const Leading& number, double by, bool& sure) {
+    double first = __ddiv_rn(number.high, by), error, more, lost;
+    double whole = product_of(first, by, error);
+    double rest = two_sum(__dadd_rn(__dadd_rn(number.high, -whole), -error), number.middle, more);
+    more = __dadd_rn(more, number.low);
+    double second = __ddiv_rn(__dadd_rn(rest, more), by);
+    double again = product_of(second, by, lost);
+    bool is_exact = number.is_all && more == 0.0 && again == rest && lost == 0.0;
+    sure = sure && number.is_known;
+    return rounded_sum(first, second, is_exact, sure);
+}
+
+// As `lane_moments._root_over`; n is `by`.
+__device__ __forceinline__ double root_over(const Leading& number, double by, u32 n, bool& sure) {
+    double root = __dsqrt_rn(number.high), error, more;
+    double whole = product_of(root, root, error);
+    double rest = two_sum(__dadd_rn(__dadd_rn(number.high, -whole), -error), number.middle, more);
+    double second = root > 0.0
+        ? __ddiv_rn(__dadd_rn(rest, __dadd_rn(more, number.low)), __dmul_rn(2.0, root))
+        : 0.0;
+    double lost, lost_own, lost_left, lost_more;
+    double twice = product_of(__dmul_rn(2.0, root), second, lost);
+    double own = product_of(second, second, lost_own);
+    double left = two_sum(__dadd_rn(rest, -twice), more, lost_left);
+    left = two_sum(left, __dadd_rn(number.low, -own), lost_more);
+    lost = fabs(lost) + fabs(lost_own) + fabs(lost_left) + fabs(lost_more);
+    bool is_root = number.is_all && left == 0.0 && lost == 0.0;
+    double first = __ddiv_rn(root, by);
+    whole = product_of(first, by, error);
+    rest = __dadd_rn(__dadd_rn(root, -whole), -error);
+    bool is_exact = (is_root && (n & (n - 1)) == 0) || number.high == 0.0;
+    sure = sure && number.is_known;
+    return rounded_sum(first, __ddiv_rn(__dadd_rn(rest, second), by), is_exact, sure);
+}
+
+// Sums of a lane or of a part of it: of the finite elements.
+struct LaneSums {
+    Exact<SUM_LEVELS> total, square;
+    u32 n_high, n_low;  // infinite ones
+
+    __device__ __forceinline__ LaneSums() : n_high(0), n_low(0) {}
+
+    __device__ __forceinline__ void add(Value value) {
+#if KIND == FLOATING
+        double x = as_double(value), size = fabs(x);
+        if (!(size < INFINITE)) {
+            n_high += x > 0.0, n_low += x < 0.0;
+            return;
+        }
+        total.add(x);
+#if BITS < 64
+        square.add(__dmul_rn(x, x));  // of 48 bits
+#else
+        square.add_product(x, x);
+        square.lost |= size > FARTHEST || (size < 1.0 / FARTHEST && size > 0.0);
+#endif
+#elif BITS <= 16
+        double x = (double)value;
+        total.add(x), square.add(__dmul_rn(x, x));
+#elif BITS == 32
+        double x = (double)value;
+        total.add(x), square.add_product(x, x);
+#else
+        // Two halves that a float64 holds each.
+        double low = (double)(u32)value;
+#if KIND == SIGNED
+        double high = (double)(int)(value >> 32) * 0x1p32;
+#else
+        double high = (double)(u32)(value >> 32) * 0x1p32;
+#endif
+        total.add(high), total.add(low);
+        square.add_product(high, high), square.add_product(2.0 * high, low), square.add_product(low, low);
+#endif
+    }
+
+    // The sum of the finite elements in two parts, and that of their squares in three, all exact.
+    __device__ __forceinline__ void set(double sum, double rest, double high, double middle, double low) {
+        total.parts[0] = two_sum(sum, rest, total.parts[1]);
+        square.add(high), square.add(middle), square.add(low);
+    }
+
+    // All together with the parts of another.
+    __device__ __forceinline__ void merge(const LaneSums& other) {
+#pragma unroll
+        for (int l = 0; l < SUM_LEVELS; ++l) {
+            double a = other.total.parts[l], b = other.square.parts[l];
+            if (a != 0.0) total.add(a);
+            if (b != 0.0) square.add(b);
+        }
+        total.lost |= other.total.lost, square.lost |= other.square.lost;
+        n_high += other.n_high, n_low += other.n_low;
+    }
+
+    // Mean and standard deviation of n elements, each rounded once; and whether that is sure.
+    __device__ __forceinline__ bool finish(u32 n, double& mean, double& deviation) const {
+        double nan = __longlong_as_double(0x7ff8000000000000ll);
+        mean = deviation = nan;
+        if (n_high || n_low) {
+            if (!(n_high && n_low)) mean = n_high ? INFINITE : -INFINITE;
+            return true;
+        }
+        if (n == 0) return true;
+        bool sure = true, is_one = true;
+        double by = (double)n;
+#pragma unroll
+        for (int l = 1; l < SUM_LEVELS; ++l) is_one = is_one && total.parts[l] == 0.0;
+        Leading sum = {total.parts[0], 0.0, 0.0, true, true};
+        if (is_one && !total.lost && !square.lost) {  // a quotient of two numbers is rounded once
+            mean = __ddiv_rn(total.parts[0], by);
+        } else {
+            sum = leading(total);
+            mean = quotient(sum, by, sure);
+        }
+        // n squared times the variance.
+        Exact<SPREAD_LEVELS> spread;
+        spread.lost = total.lost || square.lost;
+        double parts[3] = {sum.high, sum.middle, sum.low};
+        spread.lost |= !sum.is_all;
+#pragma unroll
+        for (int l = 0; l < SUM_LEVELS; ++l) {
+            if (square.parts[l] != 0.0) spread.add_product(by, square.parts[l]);
+        }
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            if (parts[i] == 0.0) continue;
+            spread.add_product(-parts[i], parts[i]);
+#pragma unroll
+            for (int j = 0; j < i; ++j) {
+                if (parts[j] != 0.0) spread.add_product(-2.0 * parts[j], parts[i]);
+            }
+        }
+        Leading found = leading(spread);
+        found.is_known = found.is_known && found.high >= 0.0;
+        deviation = root_over(found, by, n, sure);
+        return sure;
+    }
+};
+
+// --- Sums of elements of few magnitudes -----------------------------------------------------------
+
+// Of elements that are multiples of 2**unit and smaller than 2**top, fewer than 2**log_n, a float64 holds
+// the sum, and two the sum of squares: of multiples of a power of two, and of what is left of them. Where
+// magnitudes differ more, two and three do.
+constexpr int MOST_BITS = 26;  // of an element, or its square is no float64
+
+struct Magnitudes {
+    int unit, top, log_n;
+
+    __device__ __forceinline__ bool are_few() const {
+        bool fit = top - unit + log_n <= 52 && top - unit <= 52 - log_n;
+        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
+    }
+    __device__ __forceinline__ bool are_some() const {
+        bool fit = top - unit <= 106 - 2 * log_n && 2 * (top - unit) <= 158 - 3 * log_n;
+        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
+    }
+    // The multiples of 2**cut that the squares and the elements are rounded to, so that a float64 holds
+    // their sum; and what is left of the squares.
+    __device__ __forceinline__ int cut_of_squares() const { return 2 * top + log_n - 52; }
+    __device__ __forceinline__ int cut_of_rest() const { return cut_of_squares() + log_n - 53; }
+    __device__ __forceinline__ int cut_of_elements() const { return top + log_n - 52; }
+};
+
+// Adding this, and subtracting it again, rounds a number of up to 2**(cut + 51) to a multiple of 2**cut.
+__device__ __forceinline__ double rounder_to(int cut) {
+    return __longlong_as_double(((i64)(cut + 52 + 1023) << 52) + (1ll << 51));
+}
+
+__device__ __forceinline__ double rounded_by(double x, double rounder) {
+    return __dadd_rn(__dadd_rn(x, rounder), -rounder);
+}
+
+// Of elements whose magnitudes are at most `size`, and but for zeros at least `smallest`, which is not 0.
+__device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u32 n) {
+    int log_n = 32 - __clz(n);
+#if KIND == FLOATING
+    int top = (int)(__double_as_longlong(size) >> 52) - 1022;
+    int unit = (int)(__double_as_longlong(smallest) >> 52) - 1023 - (BITS == 16 ? 10 : 23);
+    return {max(unit, BITS == 16 ? -24 : -149), top, log_n};
+#else
+    return {0, size < 1.0 ? 0 : (int)(__double_as_longlong(size) >> 52) - 1022, log_n};
+#endif
+}
+
+// Sums of elements of few magnitudes, or of some more. All parts are exact.
+template <bool ARE_FEW>
+struct PlainSums {
+    double by_squares, by_rest, by_elements;
+    double sum, rest, high, middle, low;
+
+    __device__ __forceinline__ explicit PlainSums(const Magnitudes& of)
+        : by_squares(rounder_to(of.cut_of_squares())), by_rest(rounder_to(of.cut_of_rest())),
+          by_elements(rounder_to(of.cut_of_elements())), sum(0.0), rest(0.0), high(0.0), middle(0.0),
+          low(0.0) {}
+
+    __device__ __forceinline__ void add(double x) {
+        double square = __dmul_rn(x, x), rounded = rounded_by(square, by_squares);
+        double left = __dadd_rn(square, -rounded);
+        high = __dadd_rn(high, rounded);
+        if constexpr (ARE_FEW) {
+            sum = __dadd_rn(sum, x), low = __dadd_rn(low, left);
+        } else {
+            double near = rounded_by(left, by_rest), most = rounded_by(x, by_elements);
+            middle = __dadd_rn(middle, near), low = __dadd_rn(low, __dadd_rn(left, -near));
+            sum = __dadd_rn(sum, most), rest = __dadd_rn(rest, __dadd_rn(x, -most));
+        }
+    }
+};

@@ -1,0 +1,145 @@
+// Quantiles of the one lane that an array is, by one launch: all blocks count a digit, wait for each other,
+// and look up what the digit of each rank is, digit by digit. To be started cooperatively, so that all
+// blocks run at the same time. Needs lanes.cuh and digits.cuh.
+
+constexpr int ONLY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
+
+// What is wanted, if no element is missing or as many as the host says: ascending and distinct ranks, and
+// for each answer which two of them are its neighbours.
+struct OnlyWanted {
+    i64 n;
+    i64 ranks[MOST_RANKS];
+    double weights[MOST_ANSWERS];  // of the upper
+    int lower[MOST_ANSWERS], upper[MOST_ANSWERS];
+    int n_ranks, n_answers, mixes;
+};
+
+// What the blocks share: all zeros at first, and left so.
+struct OnlyShared {
+    Flags flags;
+    u64 n_missing;
+    u32 n_arrived, n_left;
+};
+
+// What the host reads, in its own memory.
+struct OnlyTold {
+    Flags flags;
+    u64 n_missing;
+};
+
+// Wait until all blocks have come here so many times.
+__device__ __forceinline__ void meet(OnlyShared* shared, u32 times) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        atomicAdd(&shared->n_arrived, 1u);
+        while (*(volatile u32*)&shared->n_arrived < times * gridDim.x) {
+        }
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+// By all threads of a block: the digit of each rank, and its rank among the elements with that digit.
+__device__ __forceinline__ void look_up_together(
+    const u64* totals, const Groups& groups, int n_ranks, u64* ranks, u64* prefixes, int bits
+) {
+    constexpr int EACH = BINS / SELECT_THREADS, WARPS = SELECT_THREADS / 32;
+    __shared__ u32 of_warps[MOST_RANKS][WARPS];
+    u32 counts[MOST_RANKS][EACH], upto[MOST_RANKS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) {
+        upto[r] = 0;
+        if (r >= n_ranks) continue;
+        const u64* its_totals = totals + groups.of_rank[r] * BINS + threadIdx.x * EACH;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) upto[r] += counts[r][i] = (u32)__ldcg(its_totals + i);
+    }
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) {
+        if (r >= n_ranks) continue;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            u32 lower = __shfl_up_sync(ALL_LANES, upto[r], step);
+            if (lane >= step) upto[r] += lower;
+        }
+        if (lane == 31) of_warps[r][warp] = upto[r];
+    }
+    u32 wanted[MOST_RANKS];
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) wanted[r] = r < n_ranks ? (u32)ranks[r] : 0;
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < MOST_RANKS; ++r) {
+        if (r >= n_ranks) continue;
+        upto[r] += warp_sum(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
+        u32 below = upto[r];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) below -= counts[r][i];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            if (below <= wanted[r] && wanted[r] < below + counts[r][i]) {
+                ranks[r] = wanted[r] - below;
+                prefixes[r] = prefixes[r] << bits | (threadIdx.x * EACH + i);
+            }
+            below += counts[r][i];
+        }
+    }
+    __syncthreads();
+}
+
+// `totals` are zeros, and left so: BINS for each digit and rank.
+extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
+    const Word* elements, const __grid_constant__ OnlyWanted wanted, u64* totals,
+    OnlyShared* shared, OnlyTold* told, Answer* answers
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    u32* counts = (u32*)scratch;
+    __shared__ Groups groups;
+    __shared__ u64 ranks[MOST_RANKS], prefixes[MOST_RANKS];
+    int n_ranks = wanted.n_ranks;
+    if (threadIdx.x < n_ranks) ranks[threadIdx.x] = wanted.ranks[threadIdx.x], prefixes[threadIdx.x] = 0;
+    __syncthreads();
+    __shared__ bool is_last;
+    u64* all_totals = totals;
+    u32 times = 0;
+    for (int top = BITS; top > 0; top -= DIGIT) {
+        int bits = top < DIGIT ? top : DIGIT, shift = top - bits;
+        if (threadIdx.x == 0) find_groups(prefixes, n_ranks, groups);
+        for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
+        __syncthreads();
+
+        CountDigits count = {groups, counts, shift, bits, top == BITS, 0};
+        visit_all<SELECT_THREADS, ONLY_EACH>(elements, wanted.n, nullptr, nullptr, count);
+        u32 n_missing = warp_sum(count.n_missing);
+        if (threadIdx.x % 32 == 0 && n_missing) atomicAdd(&shared->n_missing, (u64)n_missing);
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
+            if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
+        }
+        meet(shared, ++times);
+        look_up_together(totals, groups, n_ranks, ranks, prefixes, bits);
+        totals += n_ranks * BINS;
+    }
+    if (blockIdx.x == 0 && threadIdx.x < wanted.n_answers) {
+        int a = threadIdx.x;
+        Key lower = (Key)prefixes[wanted.lower[a]], upper = (Key)prefixes[wanted.upper[a]];
+        answers[a] = mixed(lower, upper, wanted.weights[a], wanted.mixes, &shared->flags);
+    }
+    // The last block to leave tells the host, and leaves zeros.
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(&shared->n_left, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!is_last) return;
+    __threadfence();
+    for (u64* total = all_totals + threadIdx.x; total < totals; total += SELECT_THREADS) *total = 0;
+    if (threadIdx.x == 0) {
+        volatile OnlyShared* known = shared;
+        told->flags.all_missing = 0, told->flags.too_wide = known->flags.too_wide;
+        told->n_missing = known->n_missing;
+        __threadfence_system();
+        known->flags.too_wide = 0, known->n_missing = 0, known->n_arrived = 0, known->n_left = 0;
+    }
+}

@@ -1,0 +1,112 @@
+"""Quantiles of a small array by one launch and one wait. The host side of ``only_lane.cu``."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch_together
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+# Bytes, once for each digit, up to which reading all elements so often is faster than a sample and
+# what follows from it: 2^25 float32, 2^23 float64.
+MOST_READ = 3 << 27
+MOST_DIGITS = 6  # of 8 bytes
+BYTES_EACH = 64  # of a thread: with fewer, some blocks have nothing to count
+
+
+@advised
+def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+    """The answers about all elements, ``(n_answers,)``, on the device; see
+    `reference.lanes.answer_only_lane`.
+
+    Notes
+    -----
+    Reads the array once for each digit: 3 times for 4 bytes, 6 for 8. None for large arrays, for
+    those with gaps, for more than six ranks, where elements are missing, and for integers beyond
+    2**53 that are to be mixed.
+    """
+    dtype = np.dtype(values.dtype)
+    is_dense = values.flags.c_contiguous or values.flags.f_contiguous
+    n_digits = len(source.digits(dtype))
+    if not is_dense or not 0 < n_digits * values.nbytes <= MOST_READ:
+        return None
+    wanted = _wanted(question, values.size)
+    if wanted is None:
+        return None
+    record, n_ranks = wanted
+    answer = 8 * question.dtype.itemsize if question.mixes else 0
+    threads = source.SELECT_THREADS
+    blocks = -(-values.nbytes // (threads * BYTES_EACH))
+    answers = cupy.empty(question.n_answers, question.dtype)
+    room = _ROOMS.here()
+    arguments = (values.data.ptr, record, room.totals, room.shared, room.told_at, answers.data.ptr)
+    how: dict[str, Any] = {"blocks": blocks, "defined": (("ANSWER", answer),)}
+    shared = source.select_memory(n_ranks)
+    try:
+        launch_together(dtype, "only_lane", threads, arguments, shared, **how)
+        cupy.cuda.get_current_stream().synchronize()
+    except BaseException:
+        _ROOMS.leave()  # it may be left in any state
+        raise
+    told = room.told
+    return None if told["n_missing"] or told["too_wide"] else answers
+
+
+class _Room:
+    """Where blocks count, on a device, and where they tell the host, in its memory."""
+
+    def __init__(self) -> None:
+        n_counts = MOST_DIGITS * (source.MOST_RANKS << source.DIGIT)
+        self.zeros = cupy.zeros(n_counts + source.ONLY_SHARED // 8, np.uint64)
+        self.totals = self.zeros.data.ptr
+        self.shared = self.totals + 8 * n_counts
+        self.pinned = cupy.cuda.alloc_pinned_memory(source.ONLY_TOLD.itemsize)
+        self.told = np.frombuffer(self.pinned, source.ONLY_TOLD, 1)[0:1].reshape(())
+        self.told_at = self.pinned.ptr
+
+
+class _Rooms(threading.local):
+    """A room of each thread on each device, made once: 0.6 MB."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[int, _Room] = {}
+
+    def here(self) -> _Room:
+        device = cupy.cuda.Device().id
+        room = self.by_device.get(device)
+        if room is None:
+            room = self.by_device[device] = _Room()
+            cupy.cuda.get_current_stream().synchronize()  # for calls in other streams
+        return room
+
+    def leave(self) -> None:
+        self.by_device.pop(cupy.cuda.Device().id, None)
+
+
+_ROOMS = _Rooms()
+
+
+@lru_cache  # for arrays of one size are asked the same again and again
+def _wanted(question: LaneOrder, n: int) -> tuple[Any, int] | None:
+    """What is wanted of n elements, and of how many ranks; None if these are too many."""
+    n_answers = question.n_answers
+    if not 0 < n_answers <= source.MOST_ANSWERS:
+        return None
+    found = question.wanted_of_lanes(np.array([n]))
+    lower, upper, weight = (np.broadcast_to(each, (n_answers, 1))[:, 0] for each in found)
+    ranks = np.unique(np.concatenate([lower, upper]))
+    if len(ranks) > source.MOST_RANKS:
+        return None
+    wanted = np.zeros((), source.ONLY_WANTED)
+    wanted["n"], wanted["n_ranks"], wanted["n_answers"] = n, len(ranks), n_answers
+    wanted["ranks"][: len(ranks)], wanted["weights"][:n_answers] = ranks, weight
+    wanted["lower"][:n_answers] = np.searchsorted(ranks, lower)
+    wanted["upper"][:n_answers] = np.searchsorted(ranks, upper)
+    wanted["mixes"] = question.mixes
+    return wanted, len(ranks)

@@ -1,0 +1,194 @@
+"""Lanes that a device takes in parts: the text of the kernels on the host, and all of it on a
+device."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.reference import lane_passes as reference
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import LaneBrackets, LaneCuts, LaneTally
+from tests.backends import kernel_module
+from tests.cuda_on_host import ASM, compiled, pointer
+from tests.data import FLOATS, INTEGERS, MISSING, make
+
+DECLARED = (
+    "const Stack* stack, const Brackets* brackets, const Counts* counts, const i64* starts, "
+    "Word* found"
+)
+CALL = "run_block([=] { passes_of_lanes(*stack, *brackets, *counts, starts, found); });"
+COUNTS = ("n_valid", "below", "before", "inside", "upto")
+SOME = ("normal", "tied", "constant", "infinite", "denormal float32", "some nan", "all nan")
+
+
+def brackets_of(rows: NDArray[Any]) -> LaneBrackets:
+    """Two brackets of each lane: one about its middle, and one of other lanes' elements, of one
+    value in every third."""
+    ordered = np.sort(rows, axis=1)
+    n = rows.shape[1]
+    low = np.stack([ordered[:, n // 4], np.roll(ordered[:, n // 2], 1)], axis=1)
+    high = np.stack([ordered[:, n // 2 + n // 8], ordered[:, n - 1]], axis=1)
+    low[::3, 0] = high[::3, 0]
+    if rows.dtype.kind == "f":  # ends are elements, and never missing
+        low[np.isnan(low)], high[np.isnan(high)] = 0, 0
+    none = np.zeros((len(rows), 2), np.int64)
+    return LaneBrackets(low, high, none, none, none[:, 0], none[:, 0])
+
+
+def assert_cuts(found: LaneCuts, wanted: LaneCuts) -> None:
+    for name in ("n_inside", "n_before", "n_valid", "n_missing"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    is_some = wanted.n_inside > 0
+    assert found.low.dtype == wanted.low.dtype
+    np.testing.assert_array_equal(found.low[is_some], wanted.low[is_some])
+    np.testing.assert_array_equal(found.high[is_some], wanted.high[is_some])
+
+
+def in_order(tally: LaneTally) -> NDArray[Any]:
+    """The candidates, those of each bracket ascending."""
+    owner = np.repeat(np.arange(tally.n_inside.size), tally.n_inside.ravel())
+    ordered: NDArray[Any] = tally.candidates[np.lexsort((tally.candidates, owner))]
+    return ordered
+
+
+def assert_tally(found: LaneTally, wanted: LaneTally) -> None:
+    for field in fields(LaneTally):
+        if field.name != "candidates":
+            mine, theirs = (getattr(each, field.name) for each in (found, wanted))
+            np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
+    assert found.candidates.dtype == wanted.candidates.dtype
+    np.testing.assert_array_equal(in_order(found), in_order(wanted))
+
+
+def on_host(
+    folder: Path, rows: NDArray[Any], brackets: LaneBrackets | None, m: int
+) -> list[dict[str, Any]]:
+    """What each pass finds, by the kernels' text, of lanes in a table."""
+    kind, (n_lanes, n) = rows.dtype, rows.shape
+    side_by_side = rows.strides[0] == rows.itemsize
+    kernel = source.lane_kernel(kind, n, 227 << 10, side_by_side=side_by_side)
+    assert kernel is not None
+    stack = np.zeros((), source.STACK)
+    part = stack["parts"][0]
+    part["data"], part["stop"] = rows.ctypes.data, n
+    part["outer"], part["row"] = (stride // rows.itemsize for stride in rows.strides)
+    part["inner"] = part["outer"]
+    stack["n_parts"], stack["n"], stack["n_lanes"], stack["one"] = 1, n, n_lanes, 1
+    stack["n_inner"] = n_lanes if side_by_side else 1
+    n_questions = 1 if brackets is None else 2
+    ends = [] if brackets is None else [brackets.low.copy(), brackets.high.copy()]
+    told = np.zeros((), source.PASS_BRACKETS)
+    for name, end in zip(("low", "high"), ends, strict=False):
+        told[name] = end.ctypes.data
+    told["n_questions"], told["n_ranks"] = n_questions, m
+    outcomes: list[dict[str, Any]] = []
+    for what in range(3):
+        if what and brackets is None:
+            break
+        counts = {
+            name: np.zeros(n_lanes if name == "n_valid" else (n_lanes, n_questions), np.uint32)
+            for name in COUNTS
+        }
+        where = np.zeros((), source.PASS_COUNTS)
+        for name, count in counts.items():
+            where[name] = count.ctypes.data
+        inside = outcomes[1]["inside"].astype(np.int64).ravel() if what == 2 else np.zeros(1)
+        size = {0: n_lanes * n_questions * m, 1: 0, 2: int(inside.sum())}[what]
+        found, starts = np.zeros(size, kind), (np.cumsum(inside) - inside).astype(np.int64)
+        run = _compiled(folder, str(kind.str[1:]), kernel, what)
+        run(*map(pointer, (stack, told, where, starts, found)))
+        outcomes.append(counts | {"found": found})
+    return outcomes
+
+
+KNOWN: dict[tuple[Any, ...], Any] = {}
+
+
+def _compiled(folder: Path, dtype: str, kernel: source.LaneKernel, what: int) -> Any:
+    key = (folder, dtype, kernel, what)
+    if key not in KNOWN:
+        (place := folder / str(len(KNOWN))).mkdir()
+        more = dict(kernel.defined) | {"LISTED": 0, "ANSWER": 0, "PASS": what}
+        how: dict[str, Any] = {"header": "lanes_on_host.hpp", "replaced": ASM}
+        how["threads"] = kernel.threads
+        wrapper = f'extern "C" void run({DECLARED}) {{ {CALL} }}'
+        KNOWN[key] = compiled(place, "lane_passes.cu", dtype, more, [wrapper], **how).run
+    return KNOWN[key]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    ("dtype", "n", "side_by_side"),
+    [("f4", 24, True), ("f8", 24, False), ("f4", 200, True), ("u1", 100, False), ("i8", 70, True)],
+)
+@pytest.mark.slow
+def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
+    n_lanes, m = 40, 5
+    for name in SOME if dtype[0] == "f" else INTEGERS:
+        rows = make(name, dtype, n_lanes * n).reshape(n_lanes, n)
+        rows = np.asfortranarray(rows) if side_by_side else rows
+        n_missing = np.isnan(rows).sum(axis=1) if dtype[0] == "f" else np.zeros(n_lanes, np.int64)
+        for brackets in (None, brackets_of(rows)):
+            with np.errstate(invalid="ignore"):
+                wanted = reference.cuts([rows], brackets, m)
+            first, *rest = on_host(tmp_path, rows, brackets, m)
+            pivots = first["found"].reshape(n_lanes, -1, m)
+            counts = [first[name].astype(np.int64) for name in ("inside", "before", "n_valid")]
+            assert_cuts(LaneCuts(pivots, pivots, *counts, n_missing), wanted)
+            if brackets is not None:
+                told = {name: rest[0][name].astype(np.int64) for name in COUNTS}
+                columns = (told[name] for name in ("below", "before", "inside", "upto"))
+                found = LaneTally(*columns, rest[1]["found"], told["n_valid"], n_missing)
+                assert_tally(found, reference.tally([rows], brackets))
+
+
+def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
+    """Parts are told with one layout: of three lanes, by shapes and strides."""
+    rows_first, lanes_first = ((3, 5, 1), (1, 3, 0)), ((3, 5, 1), (5, 1, 0))
+    one_row = ((3, 1, 1), (1, 0, 0))
+    assert source.are_side_by_side([rows_first])
+    assert source.are_side_by_side([one_row, rows_first])
+    assert source.are_side_by_side([rows_first, one_row])
+    assert not source.are_side_by_side([lanes_first])
+    assert not source.are_side_by_side([one_row, lanes_first])
+    assert not source.are_side_by_side([one_row, rows_first, lanes_first])
+    assert not source.are_side_by_side([one_row, one_row])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1, 7, 32, 33, 365, 1500, 3650, 12_000])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u4", "i8"])
+def test_as_the_reference(dtype: str, n: int) -> None:
+    import cupy
+
+    kernels = kernel_module("cuda", "lane_passes")
+    names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
+    for i, name in enumerate(names):
+        n_lanes = (300 if n < 100 else 20) + i
+        rows = make(name, dtype, n_lanes * n).reshape(n_lanes, n)
+        rows = rows.astype(selection_dtype(rows.dtype))
+        device = cupy.asarray(rows)
+        third = n // 3
+        rows_first = cupy.asfortranarray(device)
+        layouts = [[device], [rows_first], [device[:, :third], device[:, third:]]]
+        # Of one row a part's steps say nothing: as the first one, and among parts of two layouts.
+        layouts.append([rows_first[:, :1], rows_first[:, 1:]])
+        layouts.append(
+            [rows_first[:, :1].copy(), device[:, 1 : third + 1], rows_first[:, third + 1 :]]
+        )
+        for brackets in (None, brackets_of(rows)):
+            with np.errstate(invalid="ignore"):
+                wanted = reference.cuts([rows], brackets, 9)
+            for parts in layouts:
+                assert_cuts(kernels.cuts(parts, brackets, 9), wanted)
+                if brackets is not None:
+                    tally = kernels.tally(parts, brackets)
+                    assert_tally(tally, reference.tally([rows], brackets))

@@ -1,0 +1,173 @@
+"""Quantiles of small arrays by one launch: its text on the host, and all of it on a device."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_gpuselect import median, nanquantile, quantile
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.quantiles.questions import Quantiles
+from tests.backends import kernel_module
+from tests.cuda_on_host import ASM, compiled, pointer
+from tests.data import FLOATS, INTEGERS, MISSING, make
+
+THREADS = 256  # of a block on the host
+DECLARED = (
+    "const Word* elements, const OnlyWanted* wanted, u64* totals, OnlyShared* shared, "
+    "OnlyTold* told, Answer* out"
+)
+CALL = "run_block([=] { only_lane(elements, *wanted, totals, shared, told, out); });"
+QUESTIONS = (((0.5,), "median"), ((0.25, 0.5, 0.75), "linear"), ((0.0, 0.9, 1.0), "lower"))
+
+
+SOME = ("normal", "two values", "outliers", "denormal float32", "infinite", "signed zeros")
+
+
+def question_of(q: tuple[float, ...], method: str, dtype: str) -> Quantiles:
+    kind = np.dtype(dtype)
+    answer = kind if method == "lower" else np.dtype(np.float64)
+    return Quantiles(q, method, False, kind, answer)
+
+
+def wanted_record(question: Quantiles, n: int) -> tuple[Any, int]:
+    lower, upper, weight = (
+        np.broadcast_to(each, (question.n_answers, 1))[:, 0]
+        for each in question.wanted_of_lanes(np.array([n]))
+    )
+    ranks = np.unique(np.concatenate([lower, upper]))
+    record = np.zeros((), source.ONLY_WANTED)
+    record["n"], record["n_ranks"], record["n_answers"] = n, len(ranks), question.n_answers
+    record["ranks"][: len(ranks)], record["weights"][: question.n_answers] = ranks, weight
+    record["lower"][: question.n_answers] = np.searchsorted(ranks, lower)
+    record["upper"][: question.n_answers] = np.searchsorted(ranks, upper)
+    record["mixes"] = question.mixes
+    return record, len(ranks)
+
+
+def expected(question: Quantiles, values: Any) -> Any:
+    """By a sort."""
+    ordered, n = np.sort(values), np.array([values.size])
+    lower, upper = (ordered[np.ravel(each)] for each in question.lane_ranks(n))
+    return question.lane_answer(Lanes(lower[None], upper[None], n, n * 0))[:, 0]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "u1", "i2"])
+@pytest.mark.slow
+def test_the_text_on_the_host(dtype: str, tmp_path: Path) -> None:
+    kind = np.dtype(dtype)
+    names = SOME if dtype[0] == "f" else [*INTEGERS]
+    for q, method in QUESTIONS:
+        question = question_of(q, method, dtype)
+        answer = 8 * question.dtype.itemsize if question.mixes else 0
+        more = {"ANSWER": answer, "LISTED": 0, "SELECT_THREADS": THREADS}
+        wrapper = f'extern "C" void run({DECLARED}) {{ {CALL} }}'
+        (folder := tmp_path / method).mkdir()
+        how: dict[str, Any] = {"header": "lanes_on_host.hpp", "threads": THREADS, "replaced": ASM}
+        run = compiled(folder, "only_lane.cu", dtype, more, [wrapper], **how).run
+        for name in names:
+            for n in (1, 2, 700) if method == "median" else (700,):
+                values = make(name, dtype, n)
+                record, n_ranks = wanted_record(question, n)
+                told = np.zeros((), source.ONLY_TOLD)
+                n_digits = len(source.digits(kind))
+                totals = np.zeros(n_digits * (n_ranks << source.DIGIT), np.uint64)
+                found = np.zeros(question.n_answers, question.dtype)
+                shared = np.zeros(source.ONLY_SHARED, np.uint8)
+                run(*map(pointer, (values, record, totals, shared, told, found)))
+                assert told["n_missing"] == 0
+                assert not totals.any()
+                assert not shared.any()
+                if not told["too_wide"]:
+                    with np.errstate(all="ignore"):
+                        wanted = expected(question, values)
+                    np.testing.assert_array_equal(found, wanted, err_msg=f"{name} {n}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1, 2, 3, 1000, 65_536, 70_001, 1 << 20, (1 << 22) + 3])
+@pytest.mark.parametrize("dtype", ["?", "f2", "f4", "f8", "i1", "u2", "i4", "u8", "i8"])
+def test_as_numpy(dtype: str, n: int) -> None:
+    import cupy
+
+    answer = kernel_module("cuda", "lanes").answer_only_lane
+    names = ["bools"] if dtype == "?" else [*FLOATS] if dtype[0] == "f" else [*INTEGERS]
+    for name in names if n <= 70_001 else names[:3]:
+        values = make(name, dtype, n)
+        for places in (slice(None), slice(1, None)):  # the second one is not aligned
+            if not len(values[places]):
+                continue
+            for q, method in QUESTIONS:
+                if dtype == "?" and method == "linear":
+                    continue
+                question = question_of(q, method, dtype)
+                found = answer(cupy.asarray(values)[places], question)
+                if found is None:
+                    assert dtype in ("i8", "u8")
+                    continue
+                with np.errstate(all="ignore"):
+                    wanted = expected(question, values[places])
+                np.testing.assert_array_equal(found.get(), wanted, err_msg=name)
+                assert found.dtype == wanted.dtype
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*MISSING, "normal", "infinite"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_public_functions_as_on_the_host(dtype: str, name: str) -> None:
+    import cupy
+
+    values = make(name, dtype, 6000).reshape(60, 100)
+    for array in (values, np.asfortranarray(values), values[::2, 5:], values[:0]):
+        device = cupy.asarray(array)
+        for ask in (
+            median,
+            lambda x: quantile(x, [0.1, 0.5]),
+            lambda x: nanquantile(x, 0.3),
+            lambda x: median(x, keepdims=True),
+            lambda x: quantile(x, [0.1, 0.5], keepdims=True),
+        ):
+            outcomes = []
+            for x in (array, device):
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    try:
+                        found = ask(x)
+                    except (ValueError, IndexError) as error:
+                        found = np.array(str(error))
+                host = found.get() if isinstance(found, cupy.ndarray) else np.asarray(found)
+                outcomes.append((host, [str(each.message) for each in told]))
+            (mine, said), (theirs, told_there) = outcomes
+            assert mine.dtype == theirs.dtype
+            assert mine.shape == theirs.shape
+            np.testing.assert_array_equal(mine, theirs)
+            assert said == told_there
+
+
+@pytest.mark.gpu
+def test_one_wait_and_one_launch() -> None:
+    import cupy
+
+    from dask_gpuselect.kernels.cuda import launch
+
+    x = cupy.random.default_rng(0).standard_normal(1 << 20, dtype="f4")
+    median(x)
+    started, prepared = [], launch._prepared
+
+    def noted(*args: Any) -> Any:
+        started.append(args[1])
+        return prepared(*args)
+
+    launch._prepared = noted
+    try:
+        median(x)
+    finally:
+        launch._prepared = prepared
+    assert set(started) == {"only_lane"}
