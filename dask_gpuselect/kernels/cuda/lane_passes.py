@@ -21,11 +21,11 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.reference import lane_passes as reference
-from dask_gpuselect.kernels.reference.lane_passes import bracketed, merge_tallies
+from dask_gpuselect.kernels.reference.lane_passes import bracketed, merge_tallies, tails
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import LaneBrackets, LaneCuts, LaneTally
 
-__all__ = ["bracketed", "cuts", "merge_tallies", "tally"]
+__all__ = ["bracketed", "cuts", "merge_tallies", "tails", "tally"]
 
 CUTS, COUNTS, CANDIDATES = range(3)
 """What a launch finds; PASS of ``lane_passes.cu``."""
