@@ -234,6 +234,8 @@ def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
     """Of even steps in value and in key, over narrow and wide ranges: near zero and across it."""
     if dtype.kind == "f":
         ranges = [(-2, 2), (0.5, 1e6), (-1e30, 1e30), (-1e-30, 1e-40), (1e-40, 1e30)]
+        # Several steps for each element: some bars are equal.
+        ranges += [(9, 9 + 9 * np.finfo(dtype).eps), (1e9, 1e9 * (1 + 99 * np.finfo(dtype).eps))]
     else:
         info = np.iinfo(dtype)
         ranges = [(info.min, info.max), (info.min // 3, info.max // 2), (0, 9), (info.max - 99, 99)]

@@ -38,7 +38,8 @@ def counts_by(values: NDArray[Any], ruler: Ruler) -> tuple[IntArray, IntArray] |
     total, equal, n_missing = kernel(values, *how, bars)
     total[0] -= n_missing
     upto = np.cumsum(total[:-1])
-    return upto - equal[:-1], upto
+    # Of bars that are equal, as where steps are finer than the elements, the first one has counted.
+    return upto - equal[ruler.bars.searchsorted(ruler.bars)], upto
 
 
 def _count_by_value(x: Any, start: Any, step: Any, bars: Any) -> Any:
