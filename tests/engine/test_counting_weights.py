@@ -161,7 +161,13 @@ def test_several_arrays_and_questions_share_the_load() -> None:
         assert set(source.counts.values()) == {1}
         for one, ask in zip(found, QUESTIONS.values(), strict=True):
             assert_same(one, ask(source.whole(), weights=weights.compute()))
-    source.counts.clear()
+
+
+@pytest.mark.legacy
+def test_box_plots_of_several_arrays_share_the_load() -> None:
+    """Expressions of dask that depend on each other are read apart."""
+    source, weights = Source(SHAPE, "u1"), da.from_array(weights_of("floats"), chunks=CHUNKS)
+    x = source.lazy(CHUNKS)
     boxes = describe_boxplot({"x": x, "more": x + 1}, weights=weights, method="linear")
     boxes.compute(scheduler="sync")
     assert set(source.counts.values()) == {1}
