@@ -177,7 +177,8 @@ def test_what_is_composed(ask: Callable[..., Any]) -> None:
 
 def test_boxes_take_a_further_load() -> None:
     data, _, labels = data_and_labels()
-    found = groupby(data.lazy(N), labels).describe_boxplot().compute()
+    # In one order: among threads a guess misses now and then, which costs loads.
+    found = groupby(data.lazy(N), labels).describe_boxplot().compute(scheduler="sync")
     assert sum(data.loads.values()) <= 2.6 * N_CHUNKS
     assert max(data.loads.values()) <= 3
     expected = alone(data.whole(), labels.compute(), np.median)
@@ -250,7 +251,7 @@ def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     data, _, labels = data_and_labels()
     with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
-        found = groupby(data.lazy(N), labels).median().compute()
+        found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
     np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
     assert sum(data.loads.values()) <= 1.25 * N_CHUNKS
     assert len(written) > N_CHUNKS
