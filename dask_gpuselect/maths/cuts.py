@@ -97,6 +97,9 @@ class Cuts(Arrays):
         one.
     n_valid, n_missing : ndarray of int64, shape (B,)
         Number of valid elements, and of NaN or NaT, of each chunk.
+    doubt : float
+        By which share of all elements the counts of all chunks together may be off: 0 but for data
+        that might be, see `maths.seen`.
     """
 
     pivots: NDArray[Any]
@@ -107,6 +110,7 @@ class Cuts(Arrays):
     sizes: IntArray
     n_valid: IntArray
     n_missing: IntArray
+    doubt: float = field(default=0.0, kw_only=True)
 
     OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing"})
     """The columns of a number for each chunk; the others have one for each pivot."""
@@ -139,21 +143,24 @@ class Cuts(Arrays):
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """The cuts of all chunks of `parts`, in their order."""
-        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
+        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
         return cls(*(np.concatenate(column) for column in columns))
+
+    @classmethod
+    def column_names(cls) -> list[str]:
+        """Of what there is a number of for each chunk or pivot."""
+        return [each.name for each in fields(cls) if not each.kw_only]
 
     def of_chunks(self, chunks: IntArray) -> Self:
         """The cuts of some of the chunks, by their numbers, in that order."""
         sizes = self.sizes[chunks]
         first = (np.cumsum(self.sizes) - self.sizes)[chunks]
         pivots = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}
-        return type(self)(
-            **{
-                name: column[chunks if name in self.OF_CHUNKS else pivots]
-                for name, column in columns.items()
-            }
-        )
+        columns = {
+            name: getattr(self, name)[chunks if name in self.OF_CHUNKS else pivots]
+            for name in self.column_names()
+        }
+        return replace(self, **columns)
 
     # --- Of data that might be: see `maths.seen` ---
 
@@ -172,24 +179,6 @@ class Cuts(Arrays):
             n_missing=multiplied(self.n_missing, factors),
             distance=np.full_like(self.distance, np.nan),
         )
-
-    def with_doubt(self, share: float, least: int) -> Self:
-        """The cuts with a further chunk, of about that share of all elements, `least` at least. It
-        says nothing of them but that nearly all are between the least and the largest pivot."""
-        n = int(share / (1 - share) * self.n_valid.sum()) + least
-        return type(self).merge([self, self._doubt(n, share)])
-
-    def _doubt(self, n: int, share: float) -> Self:
-        del share
-        pivots, counts = self._around(n)
-        unknown = np.full(len(pivots), np.nan)
-        return type(self).of_chunk(pivots, counts, counts, unknown, n, 0, slack=unknown)
-
-    def _around(self, n: int) -> tuple[NDArray[Any], IntArray]:
-        """The least and the largest pivot, and how many of `n` elements are below each."""
-        pivots, counts = np.array([self.pivots.min(), self.pivots.max()]), np.array([1, n - 1])
-        differ = slice(1 + bool(pivots[0] < pivots[1]))
-        return pivots[differ], counts[differ]
 
 
 def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:

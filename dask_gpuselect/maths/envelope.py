@@ -8,7 +8,8 @@ cells narrow what it proves (`Distances`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, TypeVar
 
 import numpy as np
@@ -142,7 +143,7 @@ def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
     stops = np.cumsum(cuts.sizes)
     follows = np.append(np.False_, is_kept[:-1])
     distance = np.where(follows, cuts.distance, np.nan)
-    columns = (each.name for each in fields(cuts) if each.name not in cuts.OF_CHUNKS)
+    columns = (name for name in cuts.column_names() if name not in cuts.OF_CHUNKS)
     kept = {name: getattr(cuts, name)[is_kept] for name in columns}
     sizes = n_kept[stops] - n_kept[stops - cuts.sizes]
     return replace(cuts, **kept | {"distance": distance[is_kept], "sizes": sizes})
@@ -247,7 +248,8 @@ class Envelope:
     values : ndarray, shape (K,)
         The distinct pivots, ascending.
     lower, upper : ndarray of int64, shape (K,)
-        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending.
+        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending. Of cuts in doubt they may be
+        less than none and more than all.
     ties : ndarray of int64, shape (K,)
         Elements known to equal the value.
     position : ndarray of int64, shape (P,)
@@ -274,6 +276,8 @@ class Envelope:
 
         counts = Sums(cuts.upto, cuts.below, cuts.upto, cuts.n_valid)
         lower, upper = counts.bounds(cuts, order, is_last)
+        doubt = ceil(cuts.doubt * cuts.n_valid.sum())
+        lower, upper = lower - doubt, upper + doubt
         ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
         ties = np.diff(ties, prepend=np.int64(0))
         inside = cuts.below - _previous(cuts, cuts.upto, 0)

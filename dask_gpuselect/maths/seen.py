@@ -5,9 +5,9 @@ from the chunks before it. Nothing depends on the guess but whether the chunk is
 the brackets are proven, what was kept covers them or it does not.
 
 The guess is what the question itself proves of data that might be: each chunk that was seen stands
-for those around it, in the order of the grid, and a few elements more, of which nothing is known,
-stand for the error of that. How many these are follows from the differences between neighbours: far
-fewer where chunks change slowly from one to the next than where they differ as much, at random.
+for those around it, in the order of the grid, and all counts may be off by as much as that is
+likely to be wrong. How much this is follows from the differences between neighbours: far less where
+chunks change slowly from one to the next than where they differ as much, at random.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from dask_gpuselect.maths.sizes import pivot_count
 # A guess is off by more than this many standard deviations once in 16,000 times. What is missed is
 # found by the counts, and costs a load.
 SIGMA = 4.0
+# Chunks differ at random if the mean square of the steps from one to the next is more than so many
+# times their variance: of noise it is twice that, of a trend next to nothing.
+NOISE = 1.2
 # Of all elements, at most: more would take as long to keep as to load again.
 MOST_KEPT = 0.15
 # A guess is made no more when so many chunks have been seen, or when its error is so small a part
@@ -38,7 +41,7 @@ SMALL_DOUBT = 0.1
 SMALL_SHARE = 0.02
 # Pivots that tell where the brackets are, about: mostly the error there says that it is too early.
 ROUGH_PIVOTS = 1 << 12
-# Elements more than the error says, where that is nothing.
+# Elements that counts may be off by, more than the error says.
 LEAST_DOUBT = 4
 
 
@@ -58,7 +61,7 @@ class Guess:
     share : float
         About this share of all elements is inside.
     doubt : float
-        Which share of all elements stands for the error of the guess.
+        Which share of all elements is inside of each bracket because the guess may be wrong.
     n_apart : int
         So many brackets are apart, and each holds that share more.
     ruler : Ruler or None
@@ -81,6 +84,8 @@ class Guess:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
         if self.brackets is not None:
             return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
+        if self.doubt <= MOST_KEPT:  # it would be a guess that holds a little less
+            return n + n // 4 + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), 2 * n)
@@ -135,11 +140,13 @@ class Seen:
         stands_for = self._stands_for()
         rough = thinned(self.cuts, max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1))
         about = keep(rough.times(stands_for))
-        doubt = 2 * self._error(about.ends)
+        cuts = self.cuts.times(stands_for)
+        # Where nothing differs, a few elements may.
+        error = self._error(about.ends) + LEAST_DOUBT / float(cuts.n_valid.sum())
+        doubt = 2 * error  # on both sides
         if doubt > MOST_KEPT:
             return Guess(None, 1.0, doubt)
-        cuts = self.cuts.times(stands_for * (1 - doubt)).with_doubt(doubt, LEAST_DOUBT)
-        brackets = keep(cuts)
+        brackets = keep(replace(cuts, doubt=error))
         inside = self._share_inside(brackets)
         if inside > MOST_KEPT:
             return Guess(None, inside, doubt)
@@ -170,20 +177,34 @@ class Seen:
         residual = (upto - mass[:, None] * share) / mass.mean()
         # Two chunks may agree by chance: they say no less than if elements were drawn at random.
         at_random = 2 * share * (1 - share) / self.cuts.n_valid.mean()
-        steps = np.maximum(np.abs(np.diff(residual, axis=0)), np.sqrt(at_random))
+        differences = np.diff(residual, axis=0)
+        steps = np.maximum(np.abs(differences), np.sqrt(at_random))
+        is_noise = (differences**2).mean(0) > NOISE * residual.var(0, ddof=1)
+        found = np.where(is_noise, self._error_of_noise(steps), self._error_of_trend(steps))
+        return float(found.max() / self.n_chunks)
+
+    def _error_of_noise(self, steps: FloatArray) -> FloatArray:
+        """By how much sums over all chunks are off, were the steps from one chunk that was seen to
+        the next the noise of both."""
+        # A chunk that was not seen is off by its own noise, and all of those for which a chunk
+        # stands by that of this one.
+        others = self._stands_for() - 1
+        n_noisy = (others**2).sum() + self.n_chunks - len(self.places)
+        found: FloatArray = _sigmas(steps) * np.sqrt((steps**2).mean(0) / 2 * n_noisy)
+        return found
+
+    def _error_of_trend(self, steps: FloatArray) -> FloatArray:
+        """The same, were some of it a trend: of each gap only the step over it tells."""
         unseen = np.diff(self.places)[:, None] - 1.0
         first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
-        # Were differences noise, a chunk that was not seen would be off by its own noise, and all
-        # of a gap by that of the chunk that stands for them. Were they a trend, all of this would
-        # be too much, but for the chunks before the first one and behind the last.
         noise = (steps**2).mean(0) / 2
         variance = (steps**2 / 2 * (unseen**2 + unseen)).sum(0) + noise * (first + last)
         variance += (steps[0] * first) ** 2 + (steps[-1] * last) ** 2
-        likely = SIGMA * (1 + 2 / len(steps)) * np.sqrt(variance)
         # No more than if every chunk in a gap were like the one at the other side of it.
         at_most = (steps * unseen).sum(0) + steps[0] * first + steps[-1] * last
         at_most += SIGMA * np.sqrt(noise * (self.n_chunks - len(self.places)))
-        return float(np.minimum(likely, at_most).max() / self.n_chunks)
+        found: FloatArray = np.minimum(_sigmas(steps) * np.sqrt(variance), at_most)
+        return found
 
     def _share_inside(self, brackets: Brackets) -> float:
         """Which share of the elements that were seen is in the wanted cells, about."""
@@ -195,6 +216,11 @@ class Seen:
         inside = np.hstack([below, n_valid])
         inside[:, 1:] -= upto
         return float(inside[:, brackets.wanted].sum() / n_valid.sum())
+
+
+def _sigmas(steps: FloatArray) -> float:
+    """How many standard deviations an error may have that is known by so few steps."""
+    return SIGMA * (1 + 2 / len(steps))
 
 
 def _ruler_for(cuts: Cuts, share: int) -> Ruler | None:

@@ -87,11 +87,13 @@ class WeightEnvelope:
         )
         counts = Envelope.of(cuts)
         lower, upper = counts.bounds(cuts, sums)
-        least = int(_in_units(cuts.weight, shift).sum())
+        least, most = int(_in_units(cuts.weight, shift).sum()), int(sums.most.sum())
+        doubt = ceil(cuts.doubt * most)
         square = Fraction(float(np.ldexp(cuts.square, 2 * shift).sum()))
-        around = square * (1 - SQUARE_ERROR), square * (1 + SQUARE_ERROR)
+        error = SQUARE_ERROR + Fraction(cuts.doubt)
+        around = square * (1 - error), square * (1 + error)
         n_valid = int(cuts.n_valid.sum())
-        return cls(counts, n_valid, lower, upper, least, int(sums.most.sum()), around)
+        return cls(counts, n_valid, lower - doubt, upper + doubt, least, most, around)
 
     def share(self, q: float, *, passes: bool = False) -> Reach:
         """The share q of all weights."""

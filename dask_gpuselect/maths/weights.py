@@ -94,6 +94,7 @@ class WeightedCuts(Cuts):
             self.sizes,
             multiplied(self.weight, scale),
             self.n_missing,
+            doubt=self.doubt,
         )
 
     def times(self, factors: FloatArray) -> Self:
@@ -106,30 +107,6 @@ class WeightedCuts(Cuts):
             weight_upto=multiplied(self.weight_upto, at_pivots),
             weight=multiplied(self.weight, shares),
             square=self.square * shares,
-        )
-
-    def _doubt(self, n: int, share: float) -> Self:
-        pivots, counts = self._around(n)
-        of_all, weight = share / (1 - share), float(self.by_mass().n_valid.sum()) * 2.0**10
-        significand, exponent = math.frexp(max(of_all * weight, 1.0))
-        total, unit = int(math.ldexp(significand, 53)), self._unit() + exponent - 53
-        weights = np.array([0, total])[-len(pivots) :]
-        squares = np.ldexp(self.square, (2 * (self.unit - unit)).astype(np.int32)).sum() * of_all
-        unknown = np.full(len(pivots), np.nan)
-        return type(self)(
-            pivots,
-            counts,
-            counts,
-            unknown,
-            unknown,
-            np.array([len(pivots)]),
-            np.array([n]),
-            np.array([0]),
-            weights,
-            weights,
-            np.array([total]),
-            np.array([unit]),
-            np.array([squares]),
         )
 
     def _unit(self) -> int:

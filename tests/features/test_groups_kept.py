@@ -75,15 +75,14 @@ def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -
 
 
 def test_fewer_loads_of_fewer_groups() -> None:
-    """A guess misses now and then, in an order of tasks that depends on hashes, and costs loads."""
+    """Of fewer groups the first guess is narrow enough, in whatever order the parts are taken."""
     loads = []
     for n_groups in (3, 4, 5):
         data, _, labels = data_and_labels(n_groups=n_groups)
         found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
         loads.append(sum(data.loads.values()))
         np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
-    assert min(loads) <= 1.15 * N_CHUNKS
-    assert max(loads) <= 2 * N_CHUNKS
+    assert max(loads) <= 1.15 * N_CHUNKS
 
 
 def numbers(n: int, seed: int = 3) -> Any:
@@ -189,7 +188,7 @@ def test_boxes_take_a_further_load() -> None:
         assert max(data.loads.values()) <= 3
         expected = alone(data.whole(), labels.compute(), np.median)
         assert [box.med for box in found] == expected.tolist()
-    assert min(loads) <= 2.6 * N_CHUNKS
+    assert max(loads) <= 2.4 * N_CHUNKS
 
 
 # --- Why all chunks are loaded twice, and where it is kept ---------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], NDArray[Any]]] = {
 
 
 def seeded() -> np.random.Generator:
-    """For each test its own: of other random data a guess may miss, which costs a load. Of 150
-    seeds 16 miss for the trend, and one for weights."""
+    """For each test its own: of other random data a guess may miss, which costs a load."""
     return np.random.default_rng(3)
 
 
@@ -59,6 +59,36 @@ def test_what_is_guessed_of_a_quarter_covers_what_is_proven(kind: str) -> None:
     assert guess.brackets is not None
     assert guess.share <= MOST_KEPT
     assert covers(guess.brackets, brackets_of(Cuts.merge(cuts)))
+
+
+def bracket_of(q: float, cuts: Cuts) -> Brackets:
+    rank = np.array([int(q * cuts.n_valid.sum())])
+    return find_brackets(cuts, rank, rank)
+
+
+@pytest.mark.parametrize("q", [0.1, 0.5, 0.75])
+def test_chunks_seen_anywhere_tell_of_all_of_noise(q: float) -> None:
+    """Nothing says that tasks run in an even order."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        cuts = [selection.cuts(rng.standard_normal(1000), 255) for _ in range(60)]
+        places = np.sort(rng.permutation(60)[:7])
+        guess = Seen.of(Cuts.merge([cuts[i] for i in places]), places, 60)
+        found = guess.guess(partial(bracket_of, q))
+        assert found.brackets is not None
+        assert covers(found.brackets, bracket_of(q, Cuts.merge(cuts)))
+
+
+@pytest.mark.parametrize("q", [0.02, 0.1, 0.5, 0.75])
+def test_there_is_as_much_doubt_below_a_quantile_as_above(q: float) -> None:
+    rng = seeded()
+    cuts = [selection.cuts(rng.random(N), N) for _ in range(N_CHUNKS)]  # it tells everything
+    guess = guess_of(cuts, 15, partial(bracket_of, q))
+    assert guess.brackets is not None
+    merged = Cuts.merge([cuts[i] for i in ChunkOrder.evenly(N_CHUNKS).chunks(0, 15)])
+    low, high = (np.mean(merged.pivots <= end) for end in guess.brackets.ends[[0, -1]])
+    assert q - low == pytest.approx(guess.doubt / 2, rel=0.1)
+    assert high - q == pytest.approx(guess.doubt / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 2.0**900])
