@@ -12,6 +12,7 @@ many chunks as fit, and each line is a layer with one task a part, or one a colu
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -121,10 +122,11 @@ class Columns:
         """For each part of each column ``known_by(kept, brackets)``, what an earlier load has kept
         of it; or ``measure(chunks, dtype, axes, brackets)`` where that is None: a load."""
         reads = Reads(self.x)
-        name = f"{name}-{tokenize(kept.name, brackets.name)}"
         tasks, keys = {}, {}
         read = partial(_measure_seen, dtype=self.x.dtype, axes=self.axes, measure=measure)
-        function = partial(_known_or_read, known_by=known_by, measure=read)
+        told = f"{name}: one of {len(self.places) * len(self.parts)} parts is loaded twice"
+        function = partial(_known_or_read, known_by=known_by, measure=read, told=told)
+        name = f"{name}-{tokenize(kept.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
             of_chunks = [reads.of_places[chunk] for chunk in self._column(place)]
@@ -250,6 +252,9 @@ class Columns:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
 
 
+logger = logging.getLogger("dask_gpuselect")
+
+
 def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:
     """The chunks of the first load of columns that are taken in parts. Questions about the same
     array along the same axes share it."""
@@ -278,9 +283,13 @@ def _known_or_read(
     *,
     known_by: Callable[[Any, Any], Any],
     measure: Callable[..., Seen],
+    told: str,
 ) -> Seen:
     found = known_by(kept.value, known.value)
-    return measure(read(), known=known) if found is None else Seen(found, kept.marks)
+    if found is not None:
+        return Seen(found, kept.marks)
+    logger.debug(told)
+    return measure(read(), known=known)
 
 
 def _merge_values(function: Callable[..., Any], parts: list[Seen]) -> Seen:

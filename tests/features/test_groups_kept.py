@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,19 @@ def test_fewer_loads_of_fewer_groups() -> None:
         loads.append(sum(data.loads.values()))
         np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
     assert max(loads) <= 1.15 * N_CHUNKS
+
+
+def test_a_logger_tells_of_each_part_that_is_loaded_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    data, _, labels = data_and_labels(n_groups=4)
+    with caplog.at_level(logging.DEBUG, "dask_gpuselect"):
+        groupby(data.lazy(N), labels).median().compute(scheduler="sync")
+    told = [record.message for record in caplog.records]
+    twice = sum(data.loads.values()) - N_CHUNKS
+    assert 0 < twice < N_CHUNKS
+    assert len(told) == twice
+    assert set(told) == {f"median-groups-candidates: one of {N_CHUNKS} parts is loaded twice"}
 
 
 def numbers(n: int, seed: int = 3) -> Any:
