@@ -58,8 +58,8 @@ def ask_lanes(
     """
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
-    is_in_passes = plan.parts and not (plan.is_counted or plan.keeps_tails)
-    composed = _composed(x, question, label, shape, dtype) if is_in_passes else None
+    several = plan.name in ("passes", "groups")
+    composed = _composed(x, question, label, shape, dtype) if several else None
     if composed is not None:
         return composed
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
@@ -106,15 +106,8 @@ def _ask(
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype)
-    if plan.is_counted:
-        return _by_counts(x, question, label, plan, shape, meta, seen=seen)
-    if plan.n_roots:
-        assert isinstance(question, GroupedElements)
-        return in_two_loads(x, question, label, plan, shape, meta, seen=seen)
-    if plan.keeps_tails:
-        return _by_tails(x, question, label, plan, shape, meta, seen=seen)
-    if plan.parts:
-        return _in_passes(x, question, label, plan, shape, meta, seen=seen)
+    if (in_parts := IN_PARTS.get(plan.name)) is not None:
+        return in_parts(x, question, label, plan, shape, meta, seen=seen)
     result: DaskArray = blockwise(
         partial(_answer_column, question=question, dtype=x.dtype, shape=shape, seen=seen),
         shape.labels,
@@ -149,14 +142,15 @@ def _sources(
         n, about = plan.slabs, f"of {x.name} along {axes}"
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
         return [_part(source, _slab, axis, i, n) for i, source in enumerate(each)], axis
-    if plan.keeps_tails:
+    is_shared = plan.name == "tails"  # one load of every chunk for all shares
+    if is_shared:
         source = first_load(x, axes)
     elif plan.parts or all(x.numblocks[axis] == 1 for axis in axes):
         return [x], axis
     else:
         source = private_copy(x, f"columns of {x.name} along {axes}")
     n = plan.shares
-    if seen or (n == 1 and not plan.keeps_tails):
+    if seen or (n == 1 and not is_shared):
         return [source], axis
     axis = share_axis(x, axes, n)
     return [_part(source, _share, axis, i, n) for i in range(n)], axis
@@ -416,3 +410,16 @@ def _known(
     """What a further load has to know of the order statistics."""
     del block
     return further.known(_found(tallies, brackets, steps))
+
+
+InParts = Callable[..., DaskArray]
+"""From an array, a question, a label, a plan, the axes of the answer and its meta, and whether it
+is `seen`."""
+
+IN_PARTS: dict[str, InParts] = {
+    "counts": _by_counts,
+    "groups": in_two_loads,
+    "tails": _by_tails,
+    "passes": _in_passes,
+}
+"""The graph of each plan that takes a column in parts; the others take it at once."""

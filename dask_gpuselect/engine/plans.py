@@ -8,7 +8,7 @@ About all elements there are three plans:
   one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `ROOT_LIMIT` in
   one place, these are narrowed on the way there.
 
-Along some axes there are five:
+Along some axes there are six:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
@@ -18,6 +18,7 @@ Along some axes there are five:
 - *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
   0.9. It is taken in parts that fit, and of each part the least and the largest elements of every
   lane are kept, as many as can have a part in the answer: one load;
+- *groups*: groups of all elements, of more chunks than one task takes: two loads, as of *bracket*;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
   the bracket of every lane, and the last gathers what is inside. The number of passes is known
   before, from sizes alone: mostly two. Where a lane has so little room that passes would not
@@ -190,15 +191,11 @@ class LanePlan(Plan):
         none if a column is taken as a whole.
     passes : Passes
         Those before the last.
-    keeps_tails : bool
-        Whether the one load keeps the tails of lanes.
     n_roots : int
         In how many places the reports of groups are looked at, each about some of the groups; 0 if
         not groups of all elements are asked.
     shares : int
         Among how many tasks the lanes of a column are divided, which share one load.
-    is_counted : bool
-        Whether every part reports the counts of all values.
     advice : str
         What would take one load instead of several.
     """
@@ -206,10 +203,8 @@ class LanePlan(Plan):
     slabs: int = 1
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
-    keeps_tails: bool = field(default=False, repr=False)
     n_roots: int = field(default=0, repr=False)
     shares: int = field(default=1, repr=False)
-    is_counted: bool = field(default=False, repr=False)
     advice: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -391,7 +386,7 @@ def _plan_counts(
     task_bytes = max(sizes) * n_lanes * itemsize
     passes = Passes((), TALLIES_EVERY, int(gathered))
     about = task_bytes, int(gathered), 1, tuple(parts), passes
-    return LanePlan("counts", 1, *about, is_counted=True)
+    return LanePlan("counts", 1, *about)
 
 
 def _plan_tails(
@@ -425,7 +420,6 @@ def _plan_tails(
         1,
         parts,
         Passes((), merge_every, waiting * of_lane),
-        keeps_tails=True,
         shares=_shares(x, axes, row_bytes * sum(chunks) / len(chunks)),
     )
 
