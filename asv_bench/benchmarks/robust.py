@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
 
-from .common import THREADS, Floats, shrunk, unit
+from .common import THREADS, Floats, Seconds, shrunk, unit
 
 ROWS, COLUMNS, CHUNKS = 10_000_000, 5, 16
 SHARES = (0.0, 0.45)  # of outliers
@@ -63,13 +63,11 @@ def compile_rows() -> None:
         fitted(name, *rows)
 
 
-class Regression:
+class Regression(Seconds):
     """Ten million rows of five columns."""
 
     params = (("least squares", *ESTIMATORS), SHARES)
     param_names = ("fit", "outliers")
-    timeout = 600
-    number, warmup_time = 1, 0.0
 
     def setup(self, fit: str, outliers: float) -> None:
         compile_rows()
