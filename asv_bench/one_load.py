@@ -176,16 +176,22 @@ def computed(lazy: Any) -> Any:
     return lazy[0].med if hasattr(lazy, "to_bxp") else lazy
 
 
-def seconds_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
-    """Medians, in turn, the first round left out."""
+def turns_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, list[float]]:
+    """Seconds in turn, in alternating order, the first round left out."""
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for round_ in range(repeat + 1):
-        for name, run in contenders.items():
+        for name, run in list(contenders.items())[:: -1 if round_ % 2 else 1]:
             begin = time.perf_counter()
             run()
             if round_:
                 found[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(each) for name, each in found.items()}
+    return found
+
+
+def seconds_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
+    """Their medians."""
+    turns = turns_of(contenders, repeat)
+    return {name: statistics.median(each) for name, each in turns.items()}
 
 
 def row_of(data: Counted, ask: Ask, repeat: int) -> tuple[float, list[str]]:
@@ -346,8 +352,17 @@ def beside_percentile(x: da.Array, repeat: int) -> list[list[str]]:
         runs["da.percentile, t-digests"] = lambda: da.percentile(
             x, [25, 50, 75], internal_method="tdigest"
         ).compute()
-    took = seconds_of(runs, repeat)
-    return [[name, f"{each:.2f}", f"{each / took['x.sum()']:.2f}"] for name, each in took.items()]
+    turns = turns_of(runs, repeat)
+    return [
+        [name, f"{statistics.median(each):.2f}", ratios(each, turns["x.sum()"])]
+        for name, each in turns.items()
+    ]
+
+
+def ratios(one: list[float], other: list[float]) -> str:
+    """The median of the ratios within a turn, the least and the most."""
+    each = [a / b for a, b in zip(one, other, strict=True)]
+    return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
 def few(a: argparse.Namespace) -> None:
