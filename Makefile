@@ -16,9 +16,9 @@ DASK_PINNED ?= 2026.7.1
 XARRAY_PINNED ?= 2024.11.0
 # Of tests, those that compute by dask; mathematics and kernels know nothing of it.
 FOLDERS_PINNED ?= engine doors docs features
-# What sizes are divided by, so that `make bench` takes two cores at most 45 minutes: 2e7 elements,
+# What sizes are divided by, so that `make bench` takes two cores at most 45 minutes: 1e7 elements,
 # not 1e8. Results of other sizes do not compare with those that asv has kept.
-BENCH_SHRINK ?= 5
+BENCH_SHRINK ?= 10
 ARGS ?=
 
 SHELL := /bin/sh
@@ -41,7 +41,7 @@ help:
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
-	@echo "make bench        the benchmarks (asv), at most 45 minutes (BENCH_SHRINK=5)"
+	@echo "make bench        the benchmarks (asv), at most 45 minutes (BENCH_SHRINK=10)"
 	@echo "make bench-pages  asv's pages of all results so far, in asv_bench/html"
 	@echo "make clean        remove environments, caches and builds"
 
