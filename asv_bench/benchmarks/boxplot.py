@@ -174,8 +174,9 @@ class BoxLoads:
     param_names = ("distribution",)
 
     def setup(self, distribution: str) -> None:
-        # Chunks of a million, so that there is a pilot where they are held.
-        self.source = Source.generated(distribution, shrunk(2 * ELEMENTS // 10), CHUNKS)
+        # Chunks of a million and more, so that there is a pilot where they are held.
+        size = min(shrunk(2 * ELEMENTS), 2 * ELEMENTS // 10)
+        self.source = Source.generated(distribution, size, CHUNKS)
         self.x = self.source.lazy()
 
     @unit("loads")

@@ -15,6 +15,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.utils import parse_bytes
 from numpy.typing import NDArray
 
 from dask_gpuselect import explain, median, nanquantile, quantile
@@ -150,7 +151,8 @@ class LanePeers(Seconds):
 
 
 class LanePlans:
-    """The plans of a stack that is made when it is read: loads, tasks and peak memory."""
+    """The plans of a stack that is made when it is read: loads, tasks and peak memory. Limits are
+    divided as the stack is."""
 
     params = (["1 GiB", "100 MB", "20 MB"],)
     param_names = ("column_limit",)
@@ -161,7 +163,8 @@ class LanePlans:
         chunk = (50, side, side)
         blocks = da.zeros((2500, side, side), chunks=chunk, dtype=np.float32)
         self.x = blocks.map_blocks(_normal, dtype=np.float32, meta=np.empty((0, 0, 0), "f4"))
-        with dask.config.set({"dask_gpuselect.column-limit": column_limit}):
+        limit = shrunk(parse_bytes(column_limit))
+        with dask.config.set({"dask_gpuselect.column-limit": limit}):
             self.lazy = quantile(self.x, QUARTILES, axis=0)
             self.plan = explain(self.x, QUARTILES, axis=0)
 
