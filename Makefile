@@ -16,14 +16,18 @@ DASK_PINNED ?= 2026.7.1
 XARRAY_PINNED ?= 2024.11.0
 # Of tests, those that compute by dask; mathematics and kernels know nothing of it.
 FOLDERS_PINNED ?= engine doors docs features
+# What sizes are divided by, so that `make bench` takes two cores at most 45 minutes: 1e7 elements,
+# not 1e8. Results of other sizes do not compare with those that asv has kept.
+BENCH_SHRINK ?= 10
 ARGS ?=
 
 SHELL := /bin/sh
 # Modules are compiled when they are imported, most of them never: 28 s to install the test extra, not 70.
 PIP_FLAGS := -qq --disable-pip-version-check --no-compile
+ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-pinned test-expressions test-gpu lint format mypy docs bench clean
+.PHONY: help demo test test-all test-pinned test-expressions test-gpu lint format mypy docs bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -37,7 +41,8 @@ help:
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
-	@echo "make bench        the benchmarks (asv)"
+	@echo "make bench        the benchmarks (asv), at most 45 minutes (BENCH_SHRINK=10)"
+	@echo "make bench-pages  asv's pages of all results so far, in asv_bench/html"
 	@echo "make clean        remove environments, caches and builds"
 
 demo: $(VENV)/.demo
@@ -83,10 +88,16 @@ mypy: $(VENV)/.dev
 docs: $(VENV_DOCS)/.docs
 	$(VENV_DOCS)/bin/sphinx-build -W --keep-going -q -b html docs docs/_build
 
+# asv keeps the results of an existing environment only if it is told their commit.
 bench: $(VENV)/.dev
-	cd asv_bench && $(abspath $(VENV))/bin/asv machine --yes
-	cd asv_bench && $(abspath $(VENV))/bin/asv run --show-stderr \
-		--environment existing:$(abspath $(VENV))/bin/python $(ARGS)
+	cd asv_bench && $(ASV) machine --yes
+	cd asv_bench && BENCH_SHRINK=$(BENCH_SHRINK) $(ASV) run --show-stderr \
+		--environment existing:$(abspath $(VENV))/bin/python \
+		--set-commit-hash $$(git rev-parse HEAD) $(ARGS)
+
+# `make docs` takes them along.
+bench-pages: $(VENV)/.dev
+	cd asv_bench && $(ASV) publish
 
 clean:
 	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) .venv-cuda* build dist docs/_build

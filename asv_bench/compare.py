@@ -35,7 +35,6 @@ from benchmarks.boxplot import (
     FORMS,
     OTHER_BOXES,
     OUR_BOXES,
-    WITH_CLUSTER,
     Arrays,
     BoxPeer,
     compile_boxes,
@@ -585,7 +584,7 @@ def defaults(chosen: argparse.Namespace) -> tuple[int, int, Sequence[str]]:
     if chosen.candidates:
         return 32 * 200_000, 32, DESIGNED
     if chosen.boxplot:
-        return 100_000_000, 10, WITH_CLUSTER
+        return 100_000_000, 10, (*SPEED, "clustered")
     return 100_000_000, 10, SPEED
 
 

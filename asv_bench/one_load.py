@@ -176,16 +176,31 @@ def computed(lazy: Any) -> Any:
     return lazy[0].med if hasattr(lazy, "to_bxp") else lazy
 
 
-def seconds_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
-    """Medians, in turn, the first round left out."""
-    found: dict[str, list[float]] = {name: [] for name in contenders}
+Clocks = tuple[float, float]
+"""Seconds by the wall, and of processors."""
+
+
+def clocks() -> Clocks:
+    return time.perf_counter(), time.process_time()
+
+
+def turns_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, list[Clocks]]:
+    """Seconds in turn, in alternating order, the first round left out."""
+    found: dict[str, list[Clocks]] = {name: [] for name in contenders}
     for round_ in range(repeat + 1):
-        for name, run in contenders.items():
-            begin = time.perf_counter()
+        for name, run in list(contenders.items())[:: -1 if round_ % 2 else 1]:
+            begin = clocks()
             run()
+            end = clocks()
             if round_:
-                found[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(each) for name, each in found.items()}
+                found[name].append((end[0] - begin[0], end[1] - begin[1]))
+    return found
+
+
+def seconds_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
+    """Their medians."""
+    turns = turns_of(contenders, repeat)
+    return {name: statistics.median(wall for wall, _ in each) for name, each in turns.items()}
 
 
 def row_of(data: Counted, ask: Ask, repeat: int) -> tuple[float, list[str]]:
@@ -321,7 +336,7 @@ def stores(a: argparse.Namespace) -> None:
     rows = []
     for name, x in (("zstd, level 9", da.from_zarr(path)), ("50 ms a chunk", slow.x)):
         rows += [[name, *row] for row in beside_percentile(x, a.repeat)]
-    say(table(["source", "what", "seconds", "times x.sum()"], rows))
+    say(table(["source", "what", "seconds", "times x.sum()", "in processor time"], rows))
 
 
 def beside_percentile(x: da.Array, repeat: int) -> list[list[str]]:
@@ -346,8 +361,22 @@ def beside_percentile(x: da.Array, repeat: int) -> list[list[str]]:
         runs["da.percentile, t-digests"] = lambda: da.percentile(
             x, [25, 50, 75], internal_method="tdigest"
         ).compute()
-    took = seconds_of(runs, repeat)
-    return [[name, f"{each:.2f}", f"{each / took['x.sum()']:.2f}"] for name, each in took.items()]
+    turns = turns_of(runs, repeat)
+    return [
+        [
+            name,
+            f"{statistics.median(wall for wall, _ in each):.2f}",
+            ratios(each, turns["x.sum()"], 0),
+            ratios(each, turns["x.sum()"], 1),
+        ]
+        for name, each in turns.items()
+    ]
+
+
+def ratios(one: list[Clocks], other: list[Clocks], clock: int) -> str:
+    """The median of the ratios within a turn, the least and the most."""
+    each = [a[clock] / b[clock] for a, b in zip(one, other, strict=True)]
+    return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
 def few(a: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -18,7 +19,17 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"{project} {version}"
 
-myst_enable_extensions = ["dollarmath"]
+# Those of asv, which `make bench-pages` makes, are taken along if they are there.
+asv_pages = Path(__file__).parents[1] / "asv_bench" / "html"
+has_asv_pages = (asv_pages / "benchmarks" / "index.html").exists()
+html_extra_path = [str(asv_pages)] if has_asv_pages else []
+
+myst_enable_extensions = ["dollarmath", "substitution"]
+myst_substitutions = {
+    "asv_pages": '<a href="benchmarks/index.html">The pages that asv made</a> come with this copy.'
+    if has_asv_pages
+    else "This copy of the documentation was built without them."
+}
 myst_heading_anchors = 3
 
 autodoc_typehints = "none"  # the docstrings say more

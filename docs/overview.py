@@ -1,4 +1,4 @@
-"""Draw the picture of the front page, from the figures in RESULTS.md: python docs/overview.py"""
+"""Draw the picture of the front page, from what was measured: python docs/overview.py"""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parents[1] / "asv_bench" / "RESULTS.md"
+MEASURED = Path(__file__).parents[1] / "asv_bench" / "measured"
 PICTURE = Path(__file__).parent / "overview.png"
 OURS, OTHERS = "tab:blue", "0.7"
 
 
 def tables(section: str) -> dict[str, list[str]]:
     """The rows of a section's tables by their first cell; of equal ones, the first."""
-    _, *parts = re.split(r"^#+ (.*)$", RESULTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    pages = "".join(path.read_text(encoding="utf-8") for path in sorted(MEASURED.glob("*.md")))
+    _, *parts = re.split(r"^#+ (.*)$", pages, flags=re.MULTILINE)
     text = dict(zip(parts[::2], parts[1::2], strict=True))[section]
     rows: dict[str, list[str]] = {}
     for line in text.splitlines():

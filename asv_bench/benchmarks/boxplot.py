@@ -20,8 +20,9 @@ from dask_gpuselect import describe_boxplot, quantile
 
 from .common import (
     QUARTILES,
-    SPEED,
     THREADS,
+    WATCHED,
+    Seconds,
     Source,
     Values,
     compute,
@@ -31,7 +32,7 @@ from .common import (
     unit,
 )
 from .peers import Data
-from .quantiles import CHUNKS, ELEMENTS, Seconds, chunk_count, values_of
+from .quantiles import CHUNKS, ELEMENTS, chunk_count, values_of
 
 Arrays = Mapping[str, Any]
 """The same elements in each form."""
@@ -43,9 +44,6 @@ FORMS: Mapping[str, Callable[[Values, int], Any]] = {
 }
 """From elements and a number of chunks to a dask array that is like a file, a dask array whose
 chunks are there already, or no dask array at all."""
-
-WITH_CLUSTER = (*SPEED, "clustered")
-"""The distributions that times of boxes are quoted for."""
 
 
 def forms_of(values: Values, n_chunks: int) -> Arrays:
@@ -139,7 +137,7 @@ class Boxes(Seconds):
     asv measures one after the other. For ratios run ``compare.py --boxplot``, which takes turns.
     """
 
-    params = (list(FORMS), ("float32", "float64"), WITH_CLUSTER)
+    params = (list(FORMS), ("float32", "float64"), ("normal", "clustered"))
     param_names = ("form", "dtype", "distribution")
 
     def setup(self, form: str, dtype: str, distribution: str) -> None:
@@ -156,7 +154,7 @@ class Boxes(Seconds):
 class OtherBoxes(Seconds):
     """What else there is, on 1e8 float64 in memory."""
 
-    params = (list(OTHER_BOXES), SPEED)
+    params = (list(OTHER_BOXES), WATCHED)
     param_names = ("peer", "distribution")
 
     def setup(self, peer: str, distribution: str) -> None:
@@ -172,12 +170,13 @@ class BoxLoads:
     """Loads of a chunk, and tasks. The contract: 2, and 3 of clustered data; of data that is held,
     none but the one that brought it there."""
 
-    params = (WITH_CLUSTER,)
+    params = ((*WATCHED, "clustered"),)
     param_names = ("distribution",)
 
     def setup(self, distribution: str) -> None:
-        # Chunks of a million, so that there is a pilot where they are held.
-        self.source = Source.generated(distribution, shrunk(2 * ELEMENTS // 10), CHUNKS)
+        # Chunks of a million and more, so that there is a pilot where they are held.
+        size = min(shrunk(2 * ELEMENTS), 2 * ELEMENTS // 10)
+        self.source = Source.generated(distribution, size, CHUNKS)
         self.x = self.source.lazy()
 
     @unit("loads")
@@ -236,11 +235,12 @@ class BoxMemory:
     sum and quartiles."""
 
     timeout = 600
-    params = (("normal", "constant", "outliers", "clustered"), (10, 100, 1000))
+    params = (("normal", "clustered"), (10, 1000))
     param_names = ("distribution", "n_chunks")
 
     def setup(self, distribution: str, n_chunks: int) -> None:
-        compile_boxes("float64")
+        # Of little: what `compile_boxes` takes would hide what is measured.
+        compute(describe_boxplot(Source.generated("clustered", 40_000, 2).lazy()))
         source = Source.generated(distribution, shrunk(ELEMENTS), chunk_count(n_chunks))
         self.x = source.lazy()
 

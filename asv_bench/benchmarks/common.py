@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import dask
@@ -16,6 +17,11 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.ranks import ranks
+
+with suppress(ImportError):
+    # Dask does, the first time that it computes. asv forks the processes of measurements from one
+    # that has imported everything: otherwise this is most of their time.
+    import distributed  # noqa: F401
 
 Values = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -31,9 +37,27 @@ def shrunk(size: int) -> int:
     return max(1, size // int(os.environ.get("BENCH_SHRINK", "1")))
 
 
+def shrunk_side(side: int) -> int:
+    """One of two sides that are divided both, so that the number of elements is divided by
+    ``BENCH_SHRINK``."""
+    return max(1, round(side / int(os.environ.get("BENCH_SHRINK", "1")) ** 0.5))
+
+
 def some_q(n_q: int) -> Floats:
     """Evenly spaced shares: the median, the quartiles, ... for 1, 3, ... of them."""
     return np.arange(1, n_q + 1) / (n_q + 1)
+
+
+class Seconds:
+    """How times are taken: one call a sample, for the graph is new each time; a second of them, at
+    least two, in one process. A machine's noise is told from a change by many runs, not by long
+    ones."""
+
+    number = 1
+    rounds = 1
+    repeat = (2, 7, 1.0)
+    warmup_time = 0
+    timeout = 600
 
 
 def unit(name: str) -> Callable[[Function], Function]:
@@ -104,6 +128,9 @@ DISTRIBUTIONS: Mapping[str, Callable[[Part], Floats]] = {
 
 SPEED = ("normal", "lognormal", "integers", "constant", "sorted", "outliers")
 """The distributions that times are quoted for."""
+
+WATCHED = ("normal", "integers", "sorted")
+"""Those that asv measures: no ties, many, and chunks that do not overlap."""
 
 
 def make(distribution: str, part: Part, dtype: DTypeLike = np.float64) -> Values:

@@ -13,8 +13,8 @@ import numpy as np
 
 from dask_gpuselect import median, quantile
 
-from .common import QUARTILES, Source, compute, in_memory, shrunk, unit
-from .quantiles import CHUNKS, ELEMENTS
+from .common import QUARTILES, Seconds, Source, compute, shrunk, unit
+from .quantiles import CHUNKS, ELEMENTS, values_of
 
 CALLS: Mapping[str, Callable[[Any, Any], Any]] = {
     "plain": lambda x, w: quantile(x, QUARTILES),
@@ -24,7 +24,7 @@ CALLS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Companions:
+class Companions(Seconds):
     """Quartiles of all elements."""
 
     params = (list(CALLS), ["uint16", "float64"])
@@ -33,7 +33,7 @@ class Companions:
     def setup(self, call: str, dtype: str) -> None:
         n = shrunk(ELEMENTS)
         weights = (np.arange(n) * 0.618) % 1
-        self.sources = Source.of(in_memory("normal", n, dtype), CHUNKS), Source.of(weights, CHUNKS)
+        self.sources = Source.of(values_of("normal", n, dtype), CHUNKS), Source.of(weights, CHUNKS)
         few = (Source.of(s[: min(n, 40_000)], 2).lazy() for s in self.sources)
         compute(CALLS[call](*few))
         self.arrays = [source.lazy() for source in self.sources]
@@ -50,7 +50,7 @@ class Companions:
         return max(n for source in self.sources for n in source.loads)
 
 
-class CompanionsOfLanes:
+class CompanionsOfLanes(Seconds):
     """Medians along the first axis of an array in memory, of which some elements are left out."""
 
     params = (["plain", "where"], ["uint16", "float32"])

@@ -6,16 +6,24 @@ measured. ``groups.py`` beside this package compares with others, and measures m
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from dask_gpuselect import median
 from dask_gpuselect.groups import groupby
 
-from .common import Source, compute, in_memory, shrunk, unit
-from .quantiles import CHUNKS, ELEMENTS
+from .common import Seconds, Source, Values, compute, shrunk, unit
+from .quantiles import CHUNKS, ELEMENTS, values_of
 
 
-class GroupsOfAll:
+@lru_cache(maxsize=1)
+def labels_of(n: int, n_groups: int) -> Values:
+    """Labels of groups of equal size, in any order."""
+    return np.random.default_rng(1).permutation(np.arange(n, dtype=np.int32) % n_groups)
+
+
+class GroupsOfAll(Seconds):
     """Medians of all elements by random labels; of one group, the median without groups."""
 
     params = ([1, 18, 1000, 100_000], ["float32", "float64"])
@@ -24,8 +32,8 @@ class GroupsOfAll:
     def setup(self, groups: int, dtype: str) -> None:
         n = shrunk(ELEMENTS)
         n_groups = max(min(groups, n // 50), 1)
-        labels = np.random.default_rng(1).permutation(np.arange(n, dtype=np.int32) % n_groups)
-        self.sources = Source.of(in_memory("normal", n, dtype), CHUNKS), Source.of(labels, CHUNKS)
+        labels = labels_of(n, n_groups)
+        self.sources = Source.of(values_of("normal", n, dtype), CHUNKS), Source.of(labels, CHUNKS)
         x, by = (source.lazy() for source in self.sources)
         names = np.arange(n_groups)
         self.answer = median(x) if groups == 1 else groupby(x, by, groups=names).median()
@@ -44,7 +52,7 @@ class GroupsOfAll:
         return max(n for source in self.sources for n in source.loads)
 
 
-class GroupsOfLanes:
+class GroupsOfLanes(Seconds):
     """The 90th percentile along the first axis of an array in memory: of twelve months, or of five
     days around each of a year."""
 

@@ -1,6 +1,7 @@
 """Time, memory and loads of quantiles along an axis: of a stack of images, chunked along time.
 
-The stack is that of the claims in RESULTS.md; ``BENCH_SHRINK`` divides its images' sides.
+The stack is that of the claims in RESULTS.md; ``BENCH_SHRINK`` divides the
+number of its images' pixels.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.utils import parse_bytes
 from numpy.typing import NDArray
 
 from dask_gpuselect import explain, median, nanquantile, quantile
 
-from .common import QUARTILES, THREADS, Values, compute, in_memory, shrunk, unit
+from .common import (
+    QUARTILES,
+    THREADS,
+    Seconds,
+    Values,
+    compute,
+    in_memory,
+    shrunk,
+    shrunk_side,
+    unit,
+)
 from .crafted import killer
 
 STACK = (365, 500, 500)
@@ -115,13 +127,13 @@ stack_of = lru_cache(maxsize=1)(make_stack)
 
 
 def shrunk_stack(missing: float = 0.0) -> Stack:
-    side = shrunk(STACK[1])
+    side = shrunk_side(STACK[1])
     shape = (STACK[0], side, side)
     chunk = (CHUNKS[0], -(-side // 2), -(-side // 2))
     return Stack.of(stack_of(shape, missing), chunk)
 
 
-class LanePeers:
+class LanePeers(Seconds):
     """Questions about (365, 500, 500) float32 in chunks of (73, 250, 250).
 
     asv measures one after the other. For ratios run ``axis.py``, which takes turns.
@@ -129,10 +141,6 @@ class LanePeers:
 
     params = (["median", "quartiles", "quartiles with NaN"], ["ours", "plain", "dask"])
     param_names = ("question", "peer")
-    number = 1
-    repeat = (3, 10, 20.0)
-    warmup_time = 0
-    timeout = 600
 
     def setup(self, question: str, peer: str) -> None:
         self.stack = shrunk_stack(MISSING if "NaN" in question else 0.0)
@@ -143,18 +151,20 @@ class LanePeers:
 
 
 class LanePlans:
-    """The plans of a stack that is made when it is read: loads, tasks and peak memory."""
+    """The plans of a stack that is made when it is read: loads, tasks and peak memory. Limits are
+    divided as the stack is."""
 
     params = (["1 GiB", "100 MB", "20 MB"],)
     param_names = ("column_limit",)
     timeout = 600
 
     def setup(self, column_limit: str) -> None:
-        side = shrunk(200)
+        side = shrunk_side(200)
         chunk = (50, side, side)
         blocks = da.zeros((2500, side, side), chunks=chunk, dtype=np.float32)
         self.x = blocks.map_blocks(_normal, dtype=np.float32, meta=np.empty((0, 0, 0), "f4"))
-        with dask.config.set({"dask_gpuselect.column-limit": column_limit}):
+        limit = shrunk(parse_bytes(column_limit))
+        with dask.config.set({"dask_gpuselect.column-limit": limit}):
             self.lazy = quantile(self.x, QUARTILES, axis=0)
             self.plan = explain(self.x, QUARTILES, axis=0)
 
@@ -194,11 +204,11 @@ def of_crafted(n: int) -> Values:
 
 
 KINDS: Mapping[str, tuple[Callable[[], Values], int]] = {
-    "uint8 (2000, 10000)": (lambda: of_bytes((shrunk(2000), shrunk(10_000))), 0),
-    "uint8 (10000, 2000)": (lambda: of_bytes((shrunk(10_000), shrunk(2000))), 1),
-    "uint8 (200, 100000)": (lambda: of_bytes((shrunk(200), shrunk(100_000))), 0),
+    "uint8 (2000, 10000)": (lambda: of_bytes((shrunk_side(2000), shrunk_side(10_000))), 0),
+    "uint8 (10000, 2000)": (lambda: of_bytes((shrunk_side(10_000), shrunk_side(2000))), 1),
+    "uint8 (200, 100000)": (lambda: of_bytes((shrunk_side(200), shrunk_side(100_000))), 0),
     "uint8 (20, 1000000)": (lambda: of_bytes((20, shrunk(1_000_000))), 0),
-    "int16 (2000, 10000)": (lambda: of_bytes((shrunk(2000), shrunk(10_000)), "i2"), 0),
+    "int16 (2000, 10000)": (lambda: of_bytes((shrunk_side(2000), shrunk_side(10_000)), "i2"), 0),
     "float64 (16e6, 1)": (lambda: of_normal((shrunk(16_000_000), 1)), 1),
     "float64 (1, 16e6)": (lambda: of_normal((1, shrunk(16_000_000))), 0),
     "float64 (5e6, 2)": (lambda: of_normal((shrunk(5_000_000), 2)), 1),
@@ -218,15 +228,11 @@ CALLS: Mapping[str, Callable[[Values, int], Any]] = {
 }
 
 
-class KindsOfLanes:
+class KindsOfLanes(Seconds):
     """The median and three quartiles of NumPy arrays that are not like a stack of images."""
 
-    params = (list(KINDS), list(CALLS))
+    params = (list(KINDS), ["median", "quantile"])
     param_names = ("kind", "call")
-    number = 1
-    repeat = (3, 10, 20.0)
-    warmup_time = 0
-    timeout = 600
 
     def setup(self, kind: str, call: str) -> None:
         make, self.axis = KINDS[kind]

@@ -20,8 +20,9 @@ from dask_gpuselect.maths.expected import Expected
 from .common import (
     DISTRIBUTIONS,
     QUARTILES,
-    SPEED,
     THREADS,
+    WATCHED,
+    Seconds,
     Source,
     compute,
     count_candidates,
@@ -57,15 +58,6 @@ def chunk_count(n_chunks: int) -> int:
     return min(n_chunks, max(1, shrunk(ELEMENTS) // 4096))
 
 
-class Seconds:
-    """How times are taken: one call a sample, for the graph is new each time."""
-
-    number = 1
-    repeat = (3, 10, 20.0)
-    warmup_time = 0
-    timeout = 600
-
-
 # --- Whole answers
 
 
@@ -75,7 +67,7 @@ class Peers(Seconds):
     asv measures one after the other. For ratios run ``compare.py``, which takes turns.
     """
 
-    params = (list(PEERS), SPEED)
+    params = (list(PEERS), WATCHED)
     param_names = ("peer", "distribution")
 
     def setup(self, peer: str, distribution: str) -> None:
@@ -122,7 +114,7 @@ class Shapes(Seconds):
 class Loads:
     """Loads of a chunk, and tasks. The contract: 2, and 3 with the array itself."""
 
-    params = (SPEED, MANY_Q)
+    params = (WATCHED, (1, 1001))
     param_names = ("distribution", "n_q")
 
     def setup(self, distribution: str, n_q: int) -> None:
@@ -156,7 +148,7 @@ class Memory:
     """
 
     timeout = 600
-    params = (("normal", "constant", "outliers"), (10, 100, 1000))
+    params = (("normal", "outliers"), (10, 1000))
     param_names = ("distribution", "n_chunks")
 
     def setup(self, distribution: str, n_chunks: int) -> None:
@@ -217,7 +209,7 @@ class ManyChunks(Seconds):
 class Chunk(Seconds):
     """The kernels on one chunk of 1e7 float64, on one thread; sorting it is the yardstick."""
 
-    params = (SPEED,)
+    params = (WATCHED,)
     param_names = ("distribution",)
 
     def setup(self, distribution: str) -> None:
@@ -240,7 +232,7 @@ class Chunk(Seconds):
 class ChunkCuts(Seconds):
     """Load 1 at several numbers of pivots."""
 
-    params = (SPEED, (255, 1023, 4095, 16383))
+    params = (WATCHED, (255, 1023, 4095, 16383))
     param_names = ("distribution", "n_pivots")
 
     def setup(self, distribution: str, n_pivots: int) -> None:
@@ -280,7 +272,7 @@ class Root(Seconds):
 class Candidates:
     """Candidates of a quantile, in units of n/m: n elements, m evenly spaced pivots a chunk."""
 
-    params = (list(DISTRIBUTIONS), (64, 256), (False, True))
+    params = (list(DISTRIBUTIONS), (256,), (False, True))
     param_names = ("distribution", "n_pivots", "use_distances")
     timeout = 600
 

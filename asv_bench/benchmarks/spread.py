@@ -26,6 +26,7 @@ from .common import (
     DISTRIBUTIONS,
     SPEED,
     THREADS,
+    Seconds,
     Source,
     compute,
     in_memory,
@@ -33,7 +34,7 @@ from .common import (
     shrunk,
     unit,
 )
-from .quantiles import CHUNKS, ELEMENTS, Seconds
+from .quantiles import CHUNKS, ELEMENTS, values_of
 
 
 def composed(x: Any) -> Any:
@@ -70,12 +71,12 @@ def compile_spread() -> None:
 class Spread(Seconds):
     """Deviations of 1e8 elements in 10 chunks, and medians, of each form of an array."""
 
-    params = (list(OURS), list(FORMS), list(SPEED))
+    params = (list(OURS), list(FORMS), ["normal", "integers"])
     param_names = ("question", "form", "distribution")
 
     def setup(self, question: str, form: str, distribution: str) -> None:
         compile_spread()
-        values = in_memory(distribution, shrunk(ELEMENTS), "float64")
+        values = values_of(distribution, shrunk(ELEMENTS), "float64")
         self.array = FORMS[form](values, CHUNKS)
 
     def time_compute(self, question: str, form: str, distribution: str) -> None:
@@ -86,7 +87,7 @@ class Spread(Seconds):
 class SpreadLoads:
     """How often a chunk is loaded, and how many tasks that takes."""
 
-    params = (list(OURS), list(SPEED))
+    params = (list(OURS), ["normal", "sorted"])
     param_names = ("question", "distribution")
 
     def setup(self, question: str, distribution: str) -> None:

@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from dask_gpuselect.strategies import STRATEGIES
 
-from .common import shrunk, unit
-from .quantiles import Seconds
+from .common import Seconds, shrunk, unit
 from .selection import Contender, by_strategy, make_data, median_rank
 
 ELEMENTS = 1 << 22

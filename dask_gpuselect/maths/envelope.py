@@ -59,8 +59,8 @@ def find_brackets(
     Notes
     -----
     O(P log P) in the number P of pivots, and O(B log B) for each narrowed bracket of B chunks.
-    Distances save a quarter to a half of the candidates on continuous data (measured in
-    ``asv_bench/RESULTS.md``).
+    Distances save a quarter to a half of the candidates on continuous data ("Candidates" in
+    ``asv_bench/measured/quantiles.md``).
     """
     if len(first) == 0:
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))

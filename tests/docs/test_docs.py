@@ -194,17 +194,48 @@ def test_sections_that_are_named_exist(page: str) -> None:
     assert set(re.findall(r'RESULTS\.md, "([^"]+)"', text_of(page))) <= results().keys()
 
 
+BENCH = ROOT / "asv_bench"
+MEASURED = sorted((BENCH / "measured").glob("*.md"))
+RESULTS = [BENCH / "RESULTS.md", *MEASURED]
+
+
 def results() -> dict[str, str]:
-    """The sections of the measurements, by their titles."""
-    text = (ROOT / "asv_bench" / "RESULTS.md").read_text(encoding="utf-8")
+    """The sections of the measurements, by their titles: of the pages behind RESULTS.md, for that
+    page alone proves nothing."""
+    text = "".join(path.read_text(encoding="utf-8") for path in MEASURED)
     _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    assert len(set(parts[::2])) == len(parts[::2])
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_the_ten_figures_are_backed() -> None:
+    """The first screen of RESULTS.md: each figure is in the section that its row links."""
+    text = (BENCH / "RESULTS.md").read_text(encoding="utf-8")
+    found = rows(text.partition("\n## ")[0])
+    assert len(found) == 10
+    check_rows([[*row[:-1], re.sub(r"^\[(.*)\]", r'RESULTS.md, "\1"', row[-1])] for row in found])
+    for row in found:
+        assert re.search(r"\d+\.\d+", row[2]), row
+        assert row[3] == "the same" or (ROOT / re.findall(r"\S+\.py", row[3])[0]).exists(), row
+
+
+def test_every_page_of_measurements_is_reached() -> None:
+    """From the first screen, and from a page of `docs/` that includes it."""
+    text = (BENCH / "RESULTS.md").read_text(encoding="utf-8")
+    subjects = text.partition("\n## By subject\n")[2].partition("\n## ")[0]
+    names = {path.name for path in MEASURED}
+    assert set(re.findall(r"\]\(measured/(\w+\.md)\)", subjects)) == names
+    assert {path.name for path in (DOCS / "measured").glob("*.md")} == names
+    for name in names:
+        assert f"{{include}} ../../asv_bench/measured/{name}\n" in text_of(f"measured/{name}")
+    listed = re.findall(r"^measured/(\w+)$", text_of("results.md"), flags=re.MULTILINE)
+    assert {f"{name}.md" for name in listed} == names
 
 
 # --- Links ----------------------------------------------------------------------------------------
 
 FRONT = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"]
-LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
 
 
 def anchors(path: Path) -> set[str]:
@@ -214,13 +245,16 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", FRONT)
-def test_links_of_the_repository_resolve(page: str) -> None:
+@pytest.mark.parametrize(
+    "page", [*(ROOT / name for name in FRONT), *RESULTS], ids=lambda page: page.name
+)
+def test_links_of_the_repository_resolve(page: Path) -> None:
     """Sphinx looks at those of `docs/`."""
-    for link in LINK.findall(BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))):
+    for link in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
         path, _, anchor = link.partition("#")
-        assert (ROOT / path).exists(), link
-        assert not anchor or anchor in anchors(ROOT / path), link
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
 # --- Settings and versions ------------------------------------------------------------------------

@@ -5,8 +5,8 @@ Pinned to the reference, `distances`, by one shared test.
 There is no matrix multiplication here, and so no cancellation. A subtraction and a fused product
 and sum for each feature, in registers of two queries and four features, take as long as what BLAS
 makes of the product alone up to about 50 features, and the rest is done while the distances are in
-the cache: see "Nearest neighbours" in asv_bench/RESULTS.md. BLAS has threads of its own besides,
-which dask's threads then wait for.
+the cache: see "Nearest neighbours" in asv_bench/measured/neighbors.md. BLAS has threads of its own
+besides, which dask's threads then wait for.
 
 These sums are only compared with a threshold. Their relative error is less than ``(p + 3) 2**-53``,
 where p is the number of features, whether products are fused or not; what is not proven to be too
