@@ -18,9 +18,9 @@ import yaml
 
 import dask_gpuselect
 from dask_gpuselect import staging
-from dask_gpuselect.engine import keeping, plans
+from dask_gpuselect.engine import settings
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.sorting import graph
+from dask_gpuselect.neighbors import graph
 from tests.backends import CUPY
 from tests.data import normal
 
@@ -236,24 +236,32 @@ def test_every_setting_is_in_the_table() -> None:
     assert {name for name in listed if name.startswith("dask_gpuselect.")} == {
         f"dask_gpuselect.{name}" for name in asked
     }
+    assert asked == settings.DEFAULTS.keys()
 
 
 def test_the_settings_in_yaml_are_the_defaults() -> None:
+    """The file that dask finds, the block and the table of the page, and the code that chooses."""
+    text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
     (block,) = re.findall(
         r"^```\{code-block\} yaml\n(.*?)^```$", text_of("settings.md"), re.M | re.S
     )
+    assert yaml.safe_load(block) == yaml.safe_load(text) == {"dask_gpuselect": settings.DEFAULTS}
     table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
-    for name, value in yaml.safe_load(block)["dask_gpuselect"].items():
-        assert table[f"dask_gpuselect.{name}"] == str(value)
-    limits = {
-        "keep-limit": keeping.KEEP_LIMIT,
-        "column-limit": plans.COLUMN_LIMIT,
-        "root-limit": plans.ROOT_LIMIT,
-        "spill-limit": graph.SPILL_LIMIT,
-        "staging-pool": staging.POOL,
+    chosen = {
+        "distance-limit": f"{graph.DISTANCE_LIMIT}, and {graph.DISTANCE_LIMIT_OF_GPUS} on a GPU",
+        "staging-threads": f"the number of CPUs, at most {staging.MOST_THREADS}",
     }
-    for name, default in limits.items():
-        assert table[f"dask_gpuselect.{name}"] == default
+    for name, value in settings.DEFAULTS.items():
+        shown = str(value) if value is not None else f"None: {chosen[name]}"
+        assert table[f"dask_gpuselect.{name}"] == shown
+    for name, what in chosen.items():
+        assert re.search(rf"# .*null: {what}\.\n  {name}: null", text)
+
+
+def test_every_setting_in_yaml_has_a_comment() -> None:
+    text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
+    for name in settings.DEFAULTS:
+        assert re.search(rf"^  # .*\.\n  {name}: ", text, re.MULTILINE), name
 
 
 def test_the_citation_is_of_this_version() -> None:
