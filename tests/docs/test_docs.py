@@ -223,7 +223,7 @@ def test_links_of_the_repository_resolve(page: str) -> None:
         assert not anchor or anchor in anchors(ROOT / path), link
 
 
-# --- Settings and versions ------------------------------------------------------------------------
+# --- Settings -------------------------------------------------------------------------------------
 
 
 def test_every_setting_is_in_the_table() -> None:
@@ -262,12 +262,6 @@ def test_every_setting_in_yaml_has_a_comment() -> None:
     text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
     for name in settings.DEFAULTS:
         assert re.search(rf"^  # .*\.\n  {name}: ", text, re.MULTILINE), name
-
-
-def test_the_citation_is_of_this_version() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == dask_gpuselect.__version__
-    assert citation["title"] == dask_gpuselect.__name__
 
 
 # --- What is said of dask -------------------------------------------------------------------------
