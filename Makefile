@@ -92,7 +92,7 @@ docs: $(VENV_DOCS)/.docs
 # The wheel is built from the sdist, so that neither lacks a file.
 dist: $(VENV_DIST)/.dist
 	rm -rf dist $(VENV_WHEEL)
-	$(VENV_DIST)/bin/python -m build --quiet
+	$(VENV_DIST)/bin/python -m build --quiet --no-isolation
 	$(VENV_DIST)/bin/python -m twine check --strict dist/*
 	$(VENV_DIST)/bin/python recipe/render.py
 	@$(PYTHON) -m venv $(VENV_WHEEL)
@@ -157,6 +157,6 @@ $(VENV_DOCS)/.docs: pyproject.toml | $(VENV_DOCS)/.made
 	@touch $@
 
 $(VENV_DIST)/.dist: | $(VENV_DIST)/.made
-	@echo "installing build, twine and rattler-build into $(@D)"
-	@$(VENV_DIST)/bin/python -m pip install $(PIP_FLAGS) build twine py-rattler-build
+	@echo "installing build, hatchling, twine and rattler-build into $(@D)"
+	@$(VENV_DIST)/bin/python -m pip install $(PIP_FLAGS) build 'hatchling>=1.27' twine py-rattler-build
 	@touch $@
