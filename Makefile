@@ -113,7 +113,7 @@ bench: $(VENV)/.dev
 		--environment existing:$(abspath $(VENV))/bin/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) $(VENV_DIST) $(VENV_WHEEL) .venv-cuda* build dist docs/_build
+	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) $(VENV_DIST) $(VENV_WHEEL) .venv-cuda* build dist docs/_build docs/generated
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf asv_bench/env asv_bench/html asv_bench/results
 	find dask_gpuselect tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} + \

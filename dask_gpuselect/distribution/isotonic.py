@@ -22,7 +22,7 @@ WEIGHT_BITS = 59  # of the sum of all weights as integers: twice it, and n, are 
 def isotonic_regression(
     y: Any, weights: Any = None, *, loss: str = "squared", increasing: bool = True
 ) -> Array:
-    """The ascending sequence that is nearest to y.
+    """Isotonic regression: the ascending sequence that is nearest to y.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quant
 
 @dataclass(frozen=True)
 class Plan:
-    """How an answer is computed.
+    """The plan by which an answer is computed: its name, loads and memory.
 
     Parameters
     ----------

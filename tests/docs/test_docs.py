@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import importlib.util
 import re
 from functools import cache
@@ -119,13 +120,26 @@ def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)
 
 
+FEATURES = ("distribution", "groups", "neighbors", "robust")
+
+
 # --- What is named --------------------------------------------------------------------------------
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    directive = r"^\.\. auto(?:function|class|exception):: ([\w.]+)"
-    named = re.findall(directive, text_of("api.rst"), flags=re.MULTILINE)
-    assert {*dask_gpuselect.__all__, "dask_gpuselect.methods.Exact"} <= set(named)
+    """Each in one table, under the module that it is imported from."""
+    _, *parts = re.split(r"^\.\. currentmodule:: (.*)$", text_of("api.rst"), flags=re.MULTILINE)
+    named = [
+        f"{module}.{name}"
+        for module, text in zip(parts[::2], parts[1::2], strict=True)
+        for name in re.findall(r"^   ([\w.]+)$", text, flags=re.MULTILINE)
+    ]
+    assert len(named) == len(set(named))
+    modules = {name: importlib.import_module(f"dask_gpuselect.{name}") for name in FEATURES}
+    public = {f"dask_gpuselect.{name}" for name in dask_gpuselect.__all__}
+    for feature, module in modules.items():
+        public |= {f"dask_gpuselect.{feature}.{name}" for name in module.__all__}
+    assert public | {"dask_gpuselect.methods.Exact"} <= set(named)
 
 
 def test_every_page_is_in_the_contents() -> None:
