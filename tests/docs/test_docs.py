@@ -372,3 +372,14 @@ def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
     assert bracket[0] < elements[drawn["rank"]] <= bracket[-1]
     assert 0 < len(drawn["inside"]) < len(elements) / 4
     assert (DOCS / "how_it_works.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.any_dask
+def test_the_picture_of_what_is_kept_is_true(tmp_path: Path) -> None:
+    drawn = drawing("pictures").draw_kept(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    (low, high), (first, last) = drawn["guess"], drawn["proven"]
+    assert low < first < drawn["median"] <= last < high
+    assert drawn["covers"]
+    assert drawn["share"] < 0.15
+    assert (DOCS / "kept_range.png").stat().st_size < 100_000
