@@ -50,8 +50,8 @@ def isotonic_regression(
     ValueError
         For shapes, numbers or weights that are not as said above; for an unknown loss.
     ImportError
-        For "squared", if SciPy 1.12 or later is missing: ``pip install
-        'dask-gpuselect[distribution]'``. Not for CuPy arrays of up to 16,384 elements.
+        For "squared", if SciPy is missing: ``pip install scipy``. Not for CuPy arrays of up to
+        16,384 elements.
     MemoryError
         Out of device memory.
 

@@ -63,6 +63,8 @@ def documented() -> Iterator[tuple[str, Any]]:
         ]
         for name in names:
             thing = getattr(module, name)
+            if inspect.ismodule(thing):
+                continue
             yield f"{module.__name__}.{name}", thing
             for method, value in vars(thing).items() if inspect.isclass(thing) else ():
                 if not method.startswith("_") and (callable(value) or isinstance(value, property)):

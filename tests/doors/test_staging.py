@@ -661,7 +661,7 @@ def test_a_warning_once_without_pinned_memory(machine: Machine) -> None:
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ImportError, match=r"pip install 'dask-gpuselect\[cuda13\]'"):
+    with pytest.raises(ImportError, match=r"pip install cupy-cuda13x"):
         to_gpu(da.ones(3))
 
 
