@@ -715,7 +715,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     [
         ({"count": 0}, "no CUDA device can be seen: .* CUDA_VISIBLE_DEVICES"),
         ({"status": 100}, "no CUDA device can be seen: .* CUDA_VISIBLE_DEVICES"),
-        ({"status": 35}, r"driver knows CUDA 12.4, and CuPy .* CUDA 13.2: update .*\[cuda12\]"),
+        ({"status": 35}, r"driver knows CUDA 12.4, and CuPy .* CUDA 13.2: update .*cupy-cuda12x"),
         ({"status": 35, "driver": 0}, "there is no NVIDIA driver"),
         ({"status": 999}, "cudaError 999"),
     ],
