@@ -7,6 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 VENV_PINNED ?= .venv-pinned
 VENV_DOCS ?= .venv-docs
+VENV_DIST ?= .venv-dist
+# A fresh one each time, for what is built.
+VENV_WHEEL ?= .venv-wheel
 # Of CuPy, 12 or 13. dask-cuda pins dask, so it has an environment of its own.
 CUDA ?= 13
 VENV_GPU ?= .venv-cuda$(CUDA)
@@ -27,7 +30,8 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-pinned test-expressions test-gpu lint format mypy docs bench bench-pages clean
+.PHONY: help demo test test-all test-pinned test-expressions test-gpu test-dist \
+	lint format mypy docs dist bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -41,6 +45,8 @@ help:
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
+	@echo "make dist         wheel and sdist, in dist; checked, installed in a fresh environment and tried"
+	@echo "make test-dist    the tests of make test, of the wheel, in a fresh environment"
 	@echo "make bench        the benchmarks (asv), at most 45 minutes (BENCH_SHRINK=10)"
 	@echo "make bench-pages  asv's pages of all results so far, in asv_bench/html"
 	@echo "make clean        remove environments, caches and builds"
@@ -88,6 +94,24 @@ mypy: $(VENV)/.dev
 docs: $(VENV_DOCS)/.docs
 	$(VENV_DOCS)/bin/sphinx-build -W --keep-going -q -b html docs docs/_build
 
+# The wheel is built from the sdist, so that neither lacks a file.
+dist: $(VENV_DIST)/.dist
+	rm -rf dist $(VENV_WHEEL)
+	$(VENV_DIST)/bin/python -m build --quiet --no-isolation
+	$(VENV_DIST)/bin/python -m twine check --strict dist/*
+	$(VENV_DIST)/bin/python recipe/render.py
+	@$(PYTHON) -m venv $(VENV_WHEEL)
+	@$(VENV_WHEEL)/bin/python -m pip install $(PIP_FLAGS) dist/*.whl
+	$(VENV_WHEEL)/bin/python -I tests/installed.py
+
+# In the unpacked sdist, without the package in it: what is tested is the wheel.
+test-dist: dist
+	@$(VENV_WHEEL)/bin/python -m pip install $(PIP_FLAGS) "$$(echo dist/*.whl)[test]"
+	mkdir dist/unpacked
+	tar -xzf dist/*.tar.gz -C dist/unpacked --strip-components 1
+	rm -r dist/unpacked/dask_gpuselect
+	cd dist/unpacked && $(abspath $(VENV_WHEEL))/bin/python $(PYTEST) -m "not slow" $(ARGS)
+
 # asv keeps the results of an existing environment only if it is told their commit.
 bench: $(VENV)/.dev
 	cd asv_bench && $(ASV) machine --yes
@@ -100,7 +124,7 @@ bench-pages: $(VENV)/.dev
 	cd asv_bench && $(ASV) publish
 
 clean:
-	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) .venv-cuda* build dist docs/_build
+	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) $(VENV_DIST) $(VENV_WHEEL) .venv-cuda* build dist docs/_build docs/generated
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf asv_bench/env asv_bench/html asv_bench/results
 	find dask_gpuselect tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} + \
@@ -108,7 +132,7 @@ clean:
 
 # Environments. A stamp is younger than pyproject.toml when its extras are installed.
 
-$(VENV)/.made $(VENV_PINNED)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made:
+$(VENV)/.made $(VENV_PINNED)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made $(VENV_DIST)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: '$(PYTHON)' is missing or older than Python 3.11;" \
 			"name another one: make PYTHON=python3.12" >&2; exit 1; }
@@ -141,4 +165,9 @@ $(VENV_GPU)/.test-gpu: pyproject.toml | $(VENV_GPU)/.made
 $(VENV_DOCS)/.docs: pyproject.toml | $(VENV_DOCS)/.made
 	@echo "installing dask_gpuselect[docs] into $(@D)"
 	@$(VENV_DOCS)/bin/python -m pip install $(PIP_FLAGS) --editable '.[docs]'
+	@touch $@
+
+$(VENV_DIST)/.dist: | $(VENV_DIST)/.made
+	@echo "installing build, hatchling, twine and rattler-build into $(@D)"
+	@$(VENV_DIST)/bin/python -m pip install $(PIP_FLAGS) build 'hatchling>=1.27' twine py-rattler-build
 	@touch $@

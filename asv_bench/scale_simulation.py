@@ -42,8 +42,8 @@ from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _look
 from dask_gpuselect.engine.narrowing import _kept_of_each, _ranges_of_each, _some_of_each
-from dask_gpuselect.engine.plans import ROOT_LIMIT
 from dask_gpuselect.engine.reports import Gathered, Proven
+from dask_gpuselect.engine.settings import DEFAULTS
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.sizes import Narrowing, pivot_count, plan_narrowing
@@ -404,7 +404,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, nargs="+", default=[10_000])
     parser.add_argument("--size", type=int, default=10**8, help="elements of a chunk")
     parser.add_argument("--q", type=float, nargs="+", default=[0.25, 0.5, 0.75])
-    parser.add_argument("--limit", default=ROOT_LIMIT)
+    parser.add_argument("--limit", default=DEFAULTS["root-limit"])
     args = parser.parse_args()
     if args.what == "root":
         for n_chunks in args.chunks:

@@ -1,4 +1,8 @@
-"""Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
+"""Exact medians, quantiles and box plots of dask arrays that are larger than memory.
+
+For quantiles of all elements, each chunk is read at most twice, and nothing is rechunked. Chunks
+may be NumPy or CuPy arrays. A call with a dask array computes nothing and returns a dask array.
+"""
 
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
@@ -44,4 +48,4 @@ __all__ = [
     "to_gpu",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

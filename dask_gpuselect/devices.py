@@ -18,8 +18,8 @@ def import_cupy() -> Any:
         if error.name != "cupy":
             raise  # CuPy is there, and something that it needs is not
         raise ImportError(
-            "this needs CuPy: pip install 'dask-gpuselect[cuda13]', "
-            "or [cuda12] for a driver that knows no CUDA 13"
+            "this needs CuPy: pip install cupy-cuda13x, "
+            "or cupy-cuda12x for a driver that knows no CUDA 13"
         ) from error
     return cupy
 
@@ -50,7 +50,7 @@ def _driver_problem(runtime: Any) -> str:
     return (
         f"the NVIDIA driver knows CUDA {_version(known)}, and CuPy was built for CUDA "
         f"{_version(needed)}: update the driver, or install the CuPy of an older CUDA "
-        "(pip install 'dask-gpuselect[cuda12]')"
+        "(pip install cupy-cuda12x)"
     )
 
 

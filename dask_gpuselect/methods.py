@@ -336,17 +336,17 @@ def also_replace(owner: type, name: str, routed: Callable[[Any], Any]) -> None:
 
 
 def enable() -> Enabled:
-    """Answer ``x.median()``, ``da.median(x)`` and ``np.median(x)`` of dask arrays exactly.
+    """Make ``x.median()``, ``da.median(x)`` and ``np.median(x)`` of dask arrays exact.
 
-    Adds `median`, `nanmedian`, `quantile`, `nanquantile`, `percentile`, `nanpercentile` and
-    `describe_boxplot` to dask arrays as methods, and puts ours in the place of dask's functions of
-    the first six names: `dask.array.median` and so on, to which NumPy sends its own.
+    It adds `median`, `nanmedian`, `quantile`, `nanquantile`, `percentile`, `nanpercentile` and
+    `describe_boxplot` to dask arrays as methods. It replaces dask's functions with the first six
+    names (`dask.array.median` and so on), which NumPy's functions call for dask arrays.
 
     Returns
     -------
     Enabled
-        A context manager. Ours stay in place until its context ends, or, if it is not used as one,
-        until `disable`.
+        A context manager. The functions of this package stay in place until its context ends. If it
+        is not used as a context manager, they stay until `disable` is called.
 
     See Also
     --------
@@ -354,23 +354,24 @@ def enable() -> Enabled:
 
     Notes
     -----
-    Once `dask.dataframe` is imported, its `quantile` and `median` of Series and DataFrames are
-    ours too: see `dask_gpuselect.dataframe`. If it is imported only after this call, import
-    `dask_gpuselect.dataframe` as well. The same holds of xarray and `dask_gpuselect.xarray`, for
-    weighted quantiles, and medians and quantiles of groups.
+    If `dask.dataframe` is imported already, `quantile` and `median` of Series and DataFrames are
+    replaced too: see `dask_gpuselect.dataframe`. If you import it after this call, import
+    `dask_gpuselect.dataframe` as well. In the same way, weighted quantiles, and medians and
+    quantiles of groups, are replaced if xarray is imported, or `dask_gpuselect.xarray` later.
 
-    Nothing else changes. Calls with other than dask arrays, with arguments that ours do not take
-    (``out``, ``overwrite_input``, ``interpolation``, ``internal_method``, q that is lazy or of two
-    dimensions), and with dtypes that they do not know go to dask's own function, which answers or
-    raises as it did. Masked arrays, and calls with ``weights``, ``where`` or ``nodata``, never go
-    there, for dask's functions ignore masks, and some ignore weights: ours answer or raise.
+    Calls that this package does not support still go to dask's own function: arrays that are not
+    dask's; the arguments ``out``, ``overwrite_input``, ``interpolation`` and ``internal_method``; a
+    q that is lazy or two-dimensional; and dtypes without quantiles. Masked arrays and calls with
+    ``weights``, ``where`` or ``nodata`` never go to dask, because dask's functions ignore masks,
+    and some of them ignore weights. This package answers them or raises.
 
-    Each call counts. Dask has its functions back, the very objects, when the context of every call
-    has ended, so contexts may be nested and those of several threads overlap. A call that is no
-    context does not end, and no context ends it: only `disable` does, which ends all, in all
-    threads. A context that `disable` has ended changes nothing at its end.
+    Contexts may be nested, and contexts of several threads may overlap. Dask gets its own functions
+    back when the last context ends. A call that is not used as a context manager stays in force
+    until `disable`, which ends all calls and contexts in all threads. A context that `disable` has
+    ended changes nothing when it exits.
 
-    Functions that were imported by name, as by ``from dask.array import median``, are not reached.
+    Functions that were imported by name before, as in ``from dask.array import median``, stay
+    dask's.
 
     Examples
     --------
@@ -388,7 +389,7 @@ def enable() -> Enabled:
 
 
 def disable() -> None:
-    """Give dask its functions back, in all threads, and take the methods away.
+    """Undo every `enable`, in all threads: dask has its own functions back.
 
     See Also
     --------

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 NAMES = {"pandas": "pandas", "pyarrow": "PyArrow", "scipy": "SciPy", "sklearn": "scikit-learn"}
-EXTRAS = {
-    "pandas": "dataframe",
-    "pyarrow": "dataframe",
-    "scipy": "distribution",
-    "sklearn": "learn",
+# What to type: it works whether or not this package came from an index.
+INSTALLED_BY = {
+    "pandas": "'dask[dataframe]'",
+    "pyarrow": "'dask[dataframe]'",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
 }
 
 
@@ -51,7 +52,7 @@ def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
         if (error.name or "").partition(".")[0] != package:
             raise  # the package is there, and something that it needs is not
         raise ImportError(
-            f"{what} needs {NAMES[package]}: pip install 'dask-gpuselect[{EXTRAS[package]}]'{but}"
+            f"{what} needs {NAMES[package]}: pip install {INSTALLED_BY[package]}{but}"
         ) from error
 
 

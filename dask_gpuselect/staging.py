@@ -40,7 +40,6 @@ from dask_gpuselect.engine.source import DaskArray, map_blocks
 from dask_gpuselect.engine.threads import Threads
 
 BUFFER = 8 << 20  # bytes; with 32 MiB the copies were slower
-POOL = "128 MiB"
 # On an H200 1, 4 and 8 threads copied 9, 30 and 51 GB/s, of the 55 that its link carries.
 MOST_THREADS = 8
 
@@ -196,7 +195,7 @@ def _staging(device: int) -> Staging:
 
 def _settings() -> Settings:
     """The settings that dask's config asks for."""
-    pool = n_bytes("staging-pool", POOL)
+    pool = n_bytes("staging-pool")
     threads = number("staging-threads", min(MOST_THREADS, CPU_COUNT))
     return Settings(pool // BUFFER, threads)
 

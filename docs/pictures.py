@@ -1,4 +1,4 @@
-"""Draw the picture of how it works, from the library's own functions: python docs/pictures.py"""
+"""Draw the pictures of how it works, from the library's own functions: python docs/pictures.py"""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.reference import selection as generic
-from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.expected import bounds_of
+from dask_gpuselect.maths.kept import covers
+from dask_gpuselect.maths.seen import Seen
 
 CHUNKS = ((40, 12), (55, 8), (60, 18))  # mean and standard deviation of each
 SIZE = 60
 N_PIVOTS = 8  # the root of that
 PICTURE = Path(__file__).parent / "how_it_works.png"
+KEPT = Path(__file__).parent / "kept_range.png"
+N_CHUNKS, CHUNK, N_SEEN = 40, 1600, 12
 COLOURS = ("tab:blue", "tab:orange", "tab:green")
 
 
@@ -87,10 +92,69 @@ def draw(picture: Path) -> dict[str, Any]:
     }
 
 
+def draw_kept(picture: Path) -> dict[str, Any]:
+    """Draw what the first load keeps of chunks that drift a little, and return what is drawn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    random = np.random.default_rng(4)
+    drift = 4 * np.sin(np.arange(N_CHUNKS) / 7)
+    chunks = [random.normal(50 + mean, 12, CHUNK) for mean in drift]
+    parts = [generic.cuts(chunk, int(CHUNK**0.5)) for chunk in chunks]
+    rank = np.array([N_CHUNKS * CHUNK // 2])
+
+    def brackets(cuts: Cuts) -> Brackets:
+        n = int(cuts.n_valid.sum())
+        middle = rank * n // (N_CHUNKS * CHUNK)
+        return find_brackets(cuts, middle, middle)
+
+    order = ChunkOrder.evenly(N_CHUNKS).chunks(0, N_CHUNKS)
+    places = np.sort(order[:N_SEEN])
+    seen = Seen.of(Cuts.merge([parts[i] for i in places]), places, N_CHUNKS)
+    guess = seen.guess(brackets, has_ruler=False)
+    assert guess.brackets is not None
+    low, high = guess.brackets.ends[[0, -1]]
+    proven = brackets(Cuts.merge(parts))
+    kept = [chunk[(chunk > low) & (chunk < high)] for chunk in chunks]
+    first = set(places.tolist())
+
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    for i, (chunk, inside) in enumerate(zip(chunks, kept, strict=True)):
+        shown = chunk[::16]
+        colour = "tab:orange" if i in first else "0.75"
+        axes.plot(shown, np.full(len(shown), i), ".", color=colour, markersize=3)
+        if i not in first:
+            axes.plot(inside, np.full(len(inside), i), "|", color="tab:blue", markersize=6)
+    # For the legend alone.
+    axes.plot([], [], ".", color="tab:orange", label=f"{N_SEEN} chunks read before the guess")
+    axes.plot([], [], ".", color="0.75", label="chunks read after it (some of their elements)")
+    axes.plot([], [], "|", color="tab:blue", label="what they keep: all elements in the guess")
+    axes.axvspan(
+        *proven.ends[[0, -1]], color="tab:red", linewidth=0, zorder=3, label="the proven bracket"
+    )
+    axes.set(xlabel="value", ylabel="chunk", xlim=(20, 80), ylim=(-1, N_CHUNKS + 9))
+    axes.set_title("Blue chunks are not read again: what they keep covers the bracket", loc="left")
+    axes.legend(loc="upper center", frameon=False, ncols=2, fontsize=9)
+    figure.savefig(picture, dpi=100, metadata={"Software": None})
+    pyplot.close(figure)
+    return {
+        "guess": (low, high),
+        "proven": (proven.ends[0], proven.ends[-1]),
+        "covers": covers(guess.brackets, proven),
+        "share": sum(map(len, kept)) / (N_CHUNKS * CHUNK),
+        "median": np.sort(np.concatenate(chunks))[rank[0]],
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=PICTURE)
-    draw(parser.parse_args(arguments).output)
+    parser.add_argument("--output-kept", type=Path, default=KEPT)
+    options = parser.parse_args(arguments)
+    draw(options.output)
+    draw_kept(options.output_kept)
     return 0
 
 

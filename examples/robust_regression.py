@@ -146,7 +146,14 @@ def main(arguments: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--rows", type=int, default=10_000_000, help="10,000,000")
     add("--store", type=Path, help="folder that keeps the rows; a temporary one if none")
-    add("--picture", type=Path, default=Path("robust_regression.png"), help="robust_regression.png")
+    add(
+        "--output",
+        "--picture",
+        dest="picture",
+        type=Path,
+        default=Path("robust_regression.png"),
+        help="robust_regression.png",
+    )
     add("--gpu", action="store_true", help="rows pass through the GPU")
     options = parser.parse_args(arguments)
     if options.rows < 100:
@@ -155,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
         import matplotlib  # noqa: F401
         import sklearn  # noqa: F401
     except ImportError:
-        needs = "pip install 'dask-gpuselect[demo,learn]'"
+        needs = "python -m pip install '.[gallery]'"
         print(f"this example fits and draws: {needs}", file=sys.stderr)
         return 1
     if options.store is not None:

@@ -42,7 +42,7 @@ def describe_boxplot(
     where: Any = None,
     nodata: Any = None,
 ) -> Boxplot:
-    """Box plot statistics of arrays of any size, exactly.
+    """Exact statistics of box plots, of arrays of any size.
 
     Parameters
     ----------

@@ -50,10 +50,10 @@ class BoxSource:
 
 
 class Boxplot(LazyCollection):
-    """Boxes: a dask collection until they are computed, then a sequence of `Box`.
+    """The boxes of one or several arrays: lazy until computed, then a sequence of `Box`.
 
-    Methods that need the statistics compute them if they are not there yet. Not to be made by
-    hand: see `describe_boxplot`.
+    `describe_boxplot` makes it. Before ``compute()`` it is a dask collection. Methods that need the
+    statistics compute them if they are not there yet.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Boxplot(LazyCollection):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the boxes: that of the array without the reduced axes; of several arrays, one axis."""
+        """The shape of the boxes: of one array, without its reduced axes; of several, one axis."""
         if len(self._sources) > 1:
             return (len(self),)
         shape = self._sources[0].shape if self._tables is None else self._tables[0].shape
@@ -136,7 +136,7 @@ class Boxplot(LazyCollection):
 
     @property
     def labels(self) -> tuple[str | None, ...]:
-        """Of each box."""
+        """The label of each box."""
         found = self.computed()
         return tuple(found._label(i, box) for i, box in enumerate(found._places()))
 
@@ -189,7 +189,9 @@ class Boxplot(LazyCollection):
     # --- To draw ----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
-        """An array for each statistic, of the shape of the boxes; labels and fliers as objects.
+        """Return a dict with an array for each statistic, of the shape of the boxes.
+
+        Labels and fliers are arrays of objects.
 
         Ends of whiskers of 64-bit integers are exact in `Box`, and here float64 where quartiles are
         among them.
@@ -209,8 +211,9 @@ class Boxplot(LazyCollection):
         return {name: column.reshape(found.shape) for name, column in every.items()}
 
     def to_bxp(self) -> list[dict[str, Any]]:
-        """What `matplotlib.axes.Axes.bxp` draws: a dict for each box, as
-        `matplotlib.cbook.boxplot_stats` gives, with the fliers that were kept."""
+        """Return what `matplotlib.axes.Axes.bxp` draws: a dict for each box.
+
+        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the fliers that were kept."""
         names = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "fliers", "q1", "med", "q3")
         drawn = []
         for box in self:

@@ -70,7 +70,9 @@ class Box:
     flier_weights: NDArray[np.float64] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The statistics by their names; weights of fliers only where elements weigh."""
+        """Return the statistics of this box as a dict, by their names.
+
+        `flier_weights` is included only if the elements have weights."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.flier_weights is None:
             del found["flier_weights"]

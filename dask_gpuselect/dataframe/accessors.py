@@ -147,8 +147,7 @@ class ExactSeries:
 
     @public()
     def describe(self, percentiles: Sequence[float] | None = None) -> Any:
-        """Number, mean, standard deviation, extremes and percentiles, as ``pandas.Series.describe``
-        prints them.
+        """Count, mean, standard deviation, extremes and percentiles, as ``pandas.Series.describe``.
 
         Parameters
         ----------
@@ -178,7 +177,7 @@ class ExactSeries:
 
     @public()
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """The statistics of a box plot.
+        """Statistics of a box plot of this Series.
 
         Parameters
         ----------
@@ -302,8 +301,10 @@ class ExactDataFrame:
 
     @public()
     def describe(self, percentiles: Sequence[float] | None = None) -> Any:
-        """Number, mean, standard deviation, extremes and percentiles of the columns of integers and
-        floats, as ``pandas.DataFrame.describe`` prints them.
+        """Count, mean, standard deviation, extremes and percentiles of each numeric column.
+
+        The answer looks like that of ``pandas.DataFrame.describe``. Numeric columns are those of
+        integers and floats.
 
         Parameters
         ----------
@@ -331,7 +332,7 @@ class ExactDataFrame:
 
     @public()
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """The statistics of a box plot for each column of integers or floats.
+        """Statistics of a box plot for each column of integers or floats.
 
         Parameters
         ----------
@@ -358,7 +359,7 @@ class ExactDataFrame:
 
     @public(instead="name a column, which df.assign(key=...) makes of it")
     def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactGroupBy:
-        """The groups of rows that share keys, of which quantiles are asked.
+        """Divide the rows into groups by keys, for quantiles of each group.
 
         Parameters
         ----------

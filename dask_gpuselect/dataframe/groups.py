@@ -33,7 +33,7 @@ Of = Callable[[Any], Any]
 
 
 class ExactGroupBy:
-    """The groups of a dask DataFrame's rows that share keys: what ``df.exact.groupby(keys)`` gives.
+    """The groups of the rows of a dask DataFrame, made by ``df.exact.groupby(keys)``.
 
     ``groups["v"]`` and ``groups[["v", "w"]]`` name the columns that are asked about, as in pandas.
     By default these are all but the keys.

@@ -17,11 +17,11 @@ from dask_gpuselect.maths.ranks import ranks
 
 @dataclass(frozen=True, eq=False)
 class EmpiricalDistribution(curves.Curve, Arrays):
-    """The distribution of the elements of an array: exact at some points, APPROXIMATE between them.
+    """The distribution of the elements of an array: exact at k points, approximate between them.
 
-    Made by `ecdf`. At the points the counts are exact; between two of them a monotone spline says
-    how the elements there may lie. What the counts prove is in `cdf_bounds` and `quantile_bounds`,
-    and no value of `cdf` or `quantile` is outside of that.
+    `ecdf` makes it. The counts at the points are exact. Between two points, a monotone spline
+    interpolates. `cdf_bounds` and `quantile_bounds` give the bounds that the counts prove, which
+    `cdf` and `quantile` never leave.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @property
     def is_jump(self) -> NDArray[np.bool_]:
-        """Which points have so many elements that the spline jumps there; see the notes."""
+        """Whether so many elements equal a point that `cdf` jumps there; see the notes."""
         ties = (self.upto - self.below).astype(np.float64)
         beside = np.append(0, self._between) + np.append(self._between, 0)
         return np.asarray(ties * ties > beside)
@@ -133,7 +133,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
-        """The share of the elements up to z: exact at the points, APPROXIMATE between them.
+        """The share of the elements up to z: exact at the points, approximate between them.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
-        """Between what the share of the elements up to z is, as the exact counts prove.
+        """Lower and upper bounds of the share of the elements that are at most z.
 
         Parameters
         ----------
@@ -166,7 +166,8 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         Returns
         -------
         lower, upper : ndarrays of float64, of the shape of `z`, or scalars
-            Equal at the points, and where nothing is between two points.
+            The exact counts prove these bounds. They are equal at the points, and between two
+            points that have no elements between them.
 
         Raises
         ------
@@ -178,7 +179,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
-        """The density at z, an ESTIMATE: the slope of the spline.
+        """The estimated density at z: the slope of the spline.
 
         Parameters
         ----------
@@ -206,7 +207,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
-        """The element up to which the share p of all is, APPROXIMATELY: the inverse of `cdf`.
+        """The approximate quantile at p: the inverse of `cdf`.
 
         Parameters
         ----------
@@ -228,7 +229,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
-        """Two points, of all, that enclose the exact quantile, as the counts prove.
+        """Two points between which the exact quantile at p lies.
 
         Parameters
         ----------
@@ -254,7 +255,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
-        """Draw `cdf` with matplotlib, and between which bounds it is exact, in a paler shade.
+        """Draw `cdf` with matplotlib, and the bounds that the counts prove in a paler shade.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ POINTS = 1001
 
 @public("x")
 def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
-    """Empirical distribution of all elements: exact at some points, APPROXIMATE between them.
+    """Empirical distribution of all elements: exact at k points, approximate between them.
 
     Parameters
     ----------
@@ -117,13 +117,13 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
 class LazyDistribution(LazyCollection):
     """An `EmpiricalDistribution` that is not computed yet: a dask collection.
 
-    Not to be made by hand: see `ecdf`. ``compute()`` gives the distribution, and ``dask.compute``
-    those of several arrays together.
+    `ecdf` makes it. ``compute()`` returns the `EmpiricalDistribution`. ``dask.compute`` computes
+    several of them together.
     """
 
     @classmethod
     def of(cls, answer: DaskArray) -> Self:
-        """The distribution that a task makes."""
+        """Return the lazy distribution that a task makes."""
         return cls(answer.dask, [(answer.name,)])
 
     @staticmethod

@@ -16,9 +16,9 @@ from dask_gpuselect.maths.cuts import Arrays, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class EstimatedDistribution(curves.Curve, Arrays):
-    """A distribution by estimates of the shares up to some points: APPROXIMATE everywhere.
+    """A distribution made from estimated shares of the elements up to some points.
 
-    Made by `EstimatedDistribution.from_noisy`. Nothing is proven of it.
+    `EstimatedDistribution.from_noisy` makes it. It is approximate everywhere, without any bounds.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
     def from_noisy(
         cls, points: ArrayLike, proportions: ArrayLike, weights: ArrayLike | None = None
     ) -> Self:
-        """The distribution that is nearest to proportions which were each found in a sample.
+        """Fit a distribution to proportions, each of which was measured in a sample.
 
         Parameters
         ----------
@@ -96,12 +96,12 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @property
     def knots(self) -> tuple[FloatArray, FloatArray]:
-        """The points and shares."""
+        """The points, and the shares of the elements up to them."""
         return self.points, self.shares
 
     @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
-        """The share of the elements up to z, an ESTIMATE; NaN beyond the points, and where z is.
+        """The estimated share of the elements that are at most z; NaN beyond the points.
 
         See `EmpiricalDistribution.cdf` for what z may be, and what is returned and raised.
         """
@@ -109,12 +109,12 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
-        """The density at z, an ESTIMATE: the slope of the spline; NaN where `cdf` is."""
+        """The estimated density at z: the slope of the spline; NaN where `cdf` is NaN."""
         return curves.evaluated(lambda values: self._at(values, nu=1), z)
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
-        """The least value up to which the share p of the elements is, an ESTIMATE.
+        """The estimated quantile at p: the least value at which `cdf` is at least p.
 
         NaN for a p that is less than the first of the shares, or more than the last. See
         `EmpiricalDistribution.quantile` for what p may be, and what is returned and raised.
@@ -129,17 +129,17 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @property
     def max_error(self) -> float:
-        """Raises TypeError: nothing is proven of estimates."""
+        """Raise TypeError: estimates have no proven bounds."""
         raise nothing_proven()
 
     @curves.evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
-        """Raises TypeError: nothing is proven of estimates."""
+        """Raise TypeError: estimates have no proven bounds."""
         raise nothing_proven()
 
     @curves.evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
-        """Raises TypeError: nothing is proven of estimates."""
+        """Raise TypeError: estimates have no proven bounds."""
         raise nothing_proven()
 
 

@@ -22,7 +22,7 @@ WEIGHT_BITS = 59  # of the sum of all weights as integers: twice it, and n, are 
 def isotonic_regression(
     y: Any, weights: Any = None, *, loss: str = "squared", increasing: bool = True
 ) -> Array:
-    """The ascending sequence that is nearest to y.
+    """Isotonic regression: the ascending sequence that is nearest to y.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def isotonic_regression(
     ValueError
         For shapes, numbers or weights that are not as said above; for an unknown loss.
     ImportError
-        For "squared", if SciPy 1.12 or later is missing: ``pip install
-        'dask-gpuselect[distribution]'``. Not for CuPy arrays of up to 16,384 elements.
+        For "squared", if SciPy is missing: ``pip install scipy``. Not for CuPy arrays of up to
+        16,384 elements.
     MemoryError
         Out of device memory.
 

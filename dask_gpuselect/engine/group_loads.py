@@ -8,7 +8,7 @@
                                              ──> those of others ──────────┘
 
 Where there are many groups, their brackets are found in several places, each for a stretch of
-groups: so no place holds more than `ROOT_LIMIT` says. Where there are few, the first load may keep
+groups: so no place holds more than `root-limit` says. Where there are few, the first load may keep
 what the second would ask: see `group_keeping`.
 """
 

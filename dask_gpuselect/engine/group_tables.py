@@ -12,7 +12,7 @@ A chunk numbers its groups by itself and says what it calls them. So labels of a
 number of columns, are compared once for each load of a chunk, whatever is asked of how many
 columns.
 
-Where reports may exceed `ROOT_LIMIT`, groups are divided among several roots. Which root a group
+Where reports may exceed `root-limit`, groups are divided among several roots. Which root a group
 comes to is told by its name alone, its *class*, for no chunk knows the groups of the others.
 """
 
@@ -34,7 +34,6 @@ from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_elements import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
-from dask_gpuselect.engine.plans import ROOT_LIMIT
 from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied, values_of
@@ -366,7 +365,7 @@ def classes_of(x: DaskArray) -> int:
     that dask makes, and each row of it as a group.
     """
     reported = REPORTED * settings.chunk_bytes() * int(x.npartitions)
-    wanted = -(-reported // max(settings.n_bytes("root-limit", ROOT_LIMIT), 1))
+    wanted = -(-reported // max(settings.n_bytes("root-limit"), 1))
     return max(min(wanted, MOST_ROOTS, MOST_REPORTS // int(x.npartitions)), 1)
 
 

@@ -67,10 +67,6 @@ from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
 
-KEEP_LIMIT = "1 GiB"
-"""Of what the first loads keep in a process, unless the config value ``dask_gpuselect.keep-limit``
-says otherwise; 0 for nothing. In a worker of `distributed` it is a tenth of its memory at most."""
-
 # With fewer chunks most are loaded before there is a guess.
 FEW_CHUNKS = 8
 GROUPS = 128
@@ -126,7 +122,7 @@ class Keeping:
 
 def limits() -> Limits:
     """What may be kept, by dask's config."""
-    return Limits(settings.n_bytes("keep-limit", KEEP_LIMIT), settings.directory("keep-spill"))
+    return Limits(settings.n_bytes("keep-limit"), settings.directory("keep-spill"))
 
 
 def keeping_of(

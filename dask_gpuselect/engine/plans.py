@@ -5,7 +5,7 @@ About all elements there are three plans:
 - *counts*: elements of one or two bytes. Each chunk counts all its values: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
 - *bracket*: two loads, with a bracket between them. What the first one keeps may spare the second
-  one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `ROOT_LIMIT` in
+  one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `root-limit` in
   one place, these are narrowed on the way there.
 
 Along some axes there are six:
@@ -67,21 +67,12 @@ ONE_TASK = 1 << 26
 """Bytes of the elements that one task takes, where one lane is all that there is: several threads
 take parts of it."""
 
-COLUMN_LIMIT = "1 GiB"
-"""Of the chunks that one task takes, unless the config value ``dask_gpuselect.column-limit`` says
-otherwise (bytes, or a string such as ``"500 MB"``)."""
-
-
-ROOT_LIMIT = "1 GiB"
-"""Of what one place may hold of the cuts of all chunks, unless the config value
-``dask_gpuselect.root-limit`` says otherwise. Of more, those are left out that do not matter."""
-
 PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How an answer is computed.
+    """The plan by which an answer is computed: its name, loads and memory.
 
     Parameters
     ----------
@@ -165,9 +156,9 @@ def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:
     Raises
     ------
     ValueError
-        If `ROOT_LIMIT` is set to what is no size.
+        If `root-limit` is set to what is no size.
     """
-    limit = settings.n_bytes("root-limit", ROOT_LIMIT)
+    limit = settings.n_bytes("root-limit")
     itemsize = selection_dtype(x.dtype).itemsize
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
@@ -306,7 +297,7 @@ def _plan_groups(
         parts = list(_parts(chunks, limit // itemsize))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
     gathered = question.root_bytes_of(sizes, selection_dtype(x.dtype).itemsize)
-    n_roots = max(-(-gathered // settings.n_bytes("root-limit", ROOT_LIMIT)), 1)
+    n_roots = max(-(-gathered // settings.n_bytes("root-limit")), 1)
     n_roots = min(n_roots, question.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
@@ -372,7 +363,7 @@ def _plan_counts(
     time, if the counts take at most that share of a part.
 
     Of each lane there are as many counts as values, at most, in a part and in all. `TALLIES_EVERY`
-    of these reports come to one place, as far as `ROOT_LIMIT` lets them.
+    of these reports come to one place, as far as `root-limit` lets them.
     """
     if not is_countable(x.dtype) or is_cupy(x._meta):
         return None
@@ -381,7 +372,7 @@ def _plan_counts(
     gathered = min(len(parts), TALLIES_EVERY) * of_report
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
     is_little = of_report <= share * part_bytes  # not if that is not known
-    if not (is_little and gathered <= settings.n_bytes("root-limit", ROOT_LIMIT)):
+    if not (is_little and gathered <= settings.n_bytes("root-limit")):
         return None
     task_bytes = max(sizes) * n_lanes * itemsize
     passes = Passes((), TALLIES_EVERY, int(gathered))
@@ -526,7 +517,7 @@ PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
 
 def column_limit() -> int:
     """In bytes, from dask's config."""
-    return settings.n_bytes("column-limit", COLUMN_LIMIT)
+    return settings.n_bytes("column-limit")
 
 
 def one_lane_limit(x: DaskArray) -> int:

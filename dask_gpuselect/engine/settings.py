@@ -1,12 +1,15 @@
 """What dask's config says of this package, and of threads: every value is checked here, and an
-error names the setting and says which values are allowed."""
+error names the setting and says which values are allowed. The defaults are in
+`dask_gpuselect/dask_gpuselect.yaml`."""
 
 from __future__ import annotations
 
 import math
 import operator
 import os
+from collections.abc import Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from dask import config
@@ -17,9 +20,30 @@ OURS = "dask_gpuselect."
 CHUNK = "128 MiB"  # as dask has it
 
 
-def n_bytes(name: str, default: str) -> int:
-    """The bytes that `dask_gpuselect.<name>` is set to: a number, or a string such as "500 MB"."""
+def _read_defaults() -> Mapping[str, Any]:
+    """The values of the YAML file, which become defaults of dask's config."""
+    (found,) = config.collect_yaml([str(Path(__file__).parents[1] / "dask_gpuselect.yaml")])
+    config.update_defaults(found)
+    values: Mapping[str, Any] = found["dask_gpuselect"]
+    return values
+
+
+DEFAULTS = _read_defaults()
+
+
+def _value(name: str, chosen: Any = None) -> Any:
+    """What `dask_gpuselect.<name>` is set to, or `chosen` if it is None and None is its default."""
+    default = DEFAULTS[name]
     value = config.get(f"{OURS}{name}", default)
+    return chosen if value is None and default is None else value
+
+
+def n_bytes(name: str, chosen: str | None = None) -> int:
+    """The bytes that `dask_gpuselect.<name>` is set to: a number, or a string such as "500 MB".
+
+    `chosen` is for a setting that has no default because the best value depends on the chunks.
+    """
+    value = _value(name, chosen)
     found = _bytes(value)
     if found is None:
         raise ValueError(
@@ -46,7 +70,7 @@ def _bytes(value: Any) -> int | None:
 def directory(name: str) -> str | None:
     """The directory that `dask_gpuselect.<name>` is set to, "" for that of dask's temporary files
     (if it is True); None for none."""
-    value = config.get(f"{OURS}{name}", False)
+    value = _value(name)
     if value is None or isinstance(value, bool):
         return "" if value else None
     if isinstance(value, str | os.PathLike) and os.fspath(value):
@@ -54,9 +78,9 @@ def directory(name: str) -> str | None:
     raise ValueError(f"{OURS}{name} must be True, False or a directory, and is {value!r}")
 
 
-def number(name: str, default: int) -> int:
-    """The number, 1 or more, that `dask_gpuselect.<name>` is set to."""
-    return _number(f"{OURS}{name}", config.get(f"{OURS}{name}", default))
+def number(name: str, chosen: int) -> int:
+    """The number, 1 or more, that `dask_gpuselect.<name>` is set to; `chosen` if it is not set."""
+    return _number(f"{OURS}{name}", _value(name, chosen))
 
 
 def chunk_bytes() -> int:

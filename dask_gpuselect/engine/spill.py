@@ -69,7 +69,7 @@ def restored(array: NDArray[Any], is_cupy: bool) -> Any:
 
 
 class SpillFile:
-    """A file that has no name, and so is gone with the process, however that ends.
+    """A temporary file without a name, which the system deletes when the process ends.
 
     Parameters
     ----------

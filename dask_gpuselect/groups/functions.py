@@ -33,7 +33,7 @@ from dask_gpuselect.robust import spread
 
 
 def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupBy:
-    """The groups of an array's elements that share a label, of which quantiles are asked.
+    """Divide the elements of an array into groups by labels, for quantiles of each group.
 
     Parameters
     ----------
@@ -127,17 +127,17 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
 
 
 class GroupBy:
-    """Groups of elements: what `groupby` gives.
+    """The groups of an array, with methods for quantiles of each group; made by `groupby`.
 
-    Each method takes the arguments of the function of its name, but for the array, `axis` and
-    `keepdims`. The axis of the groups stands where the first reduced axis stood; that of q is
-    before all.
+    Each method takes the arguments of the function with its name, without the array, `axis` and
+    `keepdims`. In the answer, the axis of the groups stands where the first reduced axis stood. The
+    axis of q comes first.
 
     Attributes
     ----------
     groups : ndarray, list of tuples, or dask array
-        What the groups are called, in order. A dask array of unknown size if labels are lazy and
-        nobody said which are wanted: labels of several kinds are the fields of its elements then.
+        The labels of the groups, in order. If labels are lazy and `groups` was not given, a dask
+        array of unknown size; labels of several kinds are then the fields of its elements.
     """
 
     def __init__(self, array: Any, axes: tuple[int, ...], grouping: Grouping, groups: Any) -> None:
@@ -191,7 +191,7 @@ class GroupBy:
         return self._numbered._ask(spread.mad, **how)
 
     def nanmad(self, **how: Any) -> Any:
-        """The same, NaN left out: see `dask_gpuselect.robust.nanmad`."""
+        """Median absolute deviation of each group, ignoring NaN: `dask_gpuselect.robust.nanmad`."""
         return self._numbered._ask(spread.nanmad, **how)
 
     def iqr(self, **how: Any) -> Any:
@@ -199,7 +199,7 @@ class GroupBy:
         return self._ask(spread.iqr, **how)
 
     def naniqr(self, **how: Any) -> Any:
-        """The same, NaN left out: see `dask_gpuselect.robust.naniqr`."""
+        """Interquartile range of each group, ignoring NaN: `dask_gpuselect.robust.naniqr`."""
         return self._ask(spread.naniqr, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:

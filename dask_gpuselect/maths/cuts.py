@@ -31,7 +31,7 @@ ADVICE = "The source is not reproducible: `.persist()` the array first."
 
 
 class ChunksChangedError(RuntimeError):
-    """A chunk differed between two loads, so no exact answer exists.
+    """Raised if a chunk differs between two loads, so that there is no exact answer.
 
     Raised while computing, and names the chunk by its place in the grid. The source is not
     reproducible (an unseeded random function, a file that is being written). ``x.persist()`` or

@@ -102,7 +102,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
 
 
 class NearestNeighbors(_Neighbors):
-    """Exact nearest neighbours by brute force, of rows in chunks, in one load.
+    """Exact nearest neighbours by brute force, for rows in chunks, reading each chunk once.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class NearestNeighbors(_Neighbors):
 
     @public("X", "y")
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Keep the rows.
+        """Keep the rows among which neighbours are searched.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class _Supervised(_Neighbors):
 
 @documented_like(NearestNeighbors)
 class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
-    """Regression by the weighted mean of what is known of the nearest rows.
+    """Regression by the weighted mean of the targets of the nearest rows.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
     @documented_like(_Neighbors.kneighbors)
     @public("X")
     def predict(self, X: Any) -> Any:
-        """Weighted means of some queries.
+        """Predict the target of each query: the weighted mean of its nearest rows.
 
         Parameters
         ----------
@@ -364,7 +364,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
 
     @public("X")
     def predict(self, X: Any) -> Any:
-        """Classes of some queries.
+        """Predict the class of each query.
 
         Parameters
         ----------
@@ -392,7 +392,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
 
     @public("X")
     def predict_proba(self, X: Any) -> Any:
-        """Shares of the classes in the votes about some queries.
+        """Predict the probability of each class for each query: its share of the votes.
 
         Parameters
         ----------

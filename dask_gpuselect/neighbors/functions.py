@@ -16,7 +16,7 @@ from dask_gpuselect.neighbors.graph import Answer, NeighborSearch, check_k, dist
 
 @public("X", "Q")
 def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
-    """Exact k nearest rows of some queries by Euclidean distance, in one load.
+    """Exact k nearest rows of each query by Euclidean distance, reading each chunk once.
 
     Parameters
     ----------

@@ -32,15 +32,15 @@ from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.quiet import quiet
 
 DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
-"""Of one tile of distances, unless the config value ``dask_gpuselect.distance-limit`` says
-otherwise. A GPU takes milliseconds for a tile, however small: of 1e6 rows and 1,000 queries, tiles
-of 64 MiB took five times as long as those of 1 GiB."""
+"""Of one tile of distances, if the config value ``dask_gpuselect.distance-limit`` is None. A GPU
+takes milliseconds for a tile, however small: of 1e6 rows and 1,000 queries, tiles of 64 MiB took
+five times as long as those of 1 GiB."""
 
 
 def distance_limit(kind: Any) -> int:
     """How many bytes a tile of distances may have; at least one distance."""
-    default = DISTANCE_LIMIT_OF_GPUS if is_cupy(kind) else DISTANCE_LIMIT
-    return max(8, settings.n_bytes("distance-limit", default))
+    chosen = DISTANCE_LIMIT_OF_GPUS if is_cupy(kind) else DISTANCE_LIMIT
+    return max(8, settings.n_bytes("distance-limit", chosen))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from dask_gpuselect.strategies import Strategy, strategy_of
 def median(
     a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
 ) -> Any:
-    """Exact median of all elements in at most two loads, or along some axes.
+    """Exact median of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
     ----------
@@ -43,27 +43,28 @@ def median(
         Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
         not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
         once, in kind.
-        Of a dict of arrays, or a list that has dask arrays, the answers are a dict or list; those
-        about all elements share the loads of what the arrays have in common. `where` and `weights`
-        may then be one for all, or a dict or list with one for each.
+        For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
+        Answers about all elements share the loads of what the arrays have in common. `where` and
+        `weights` may then be one for all, or a dict or list with one for each.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
     keepdims : bool, default False
         Whether the reduced axes stay, with size 1.
     where : array of bool, optional
-        Only where it is True elements take part. NumPy, CuPy or dask, of a shape that broadcasts to
-        that of `a`, with any chunks.
+        Elements take part only where it is True. A NumPy, CuPy or dask array whose shape broadcasts
+        to that of `a`, with any chunks.
     nodata : scalar or 1-D array_like, optional
-        Elements that equal one of these are left out, in the dtype of `a`: uint16 stays uint16. NaN
-        and NaT count as equal to themselves.
+        Elements that equal one of these are left out. They are compared in the dtype of `a`, so
+        uint16 stays uint16. NaN and NaT count as equal to themselves.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64, as ``numpy.median`` does.
-        NaN if any element is NaN, or, with a RuntimeWarning, if there is none or all are left out.
-        Of a masked array, which leaves out what it masks: masked where that is all.
+        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
+        left out. Masked elements of a masked array are left out, and the answer is masked where all
+        are masked.
 
     Raises
     ------
@@ -86,37 +87,37 @@ def median(
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data; chunks in
-    memory (persisted, ``from_array``) are read in place. Nothing is computed by the call.
+    Loads, of all elements: each chunk of a lazy array is read at most twice, for any data. Chunks in
+    memory (persisted, ``from_array``) are read in place. The call computes nothing.
 
-    Chunks of a `where` are loaded as often as those of `a`, and together with them: what both are
-    made of is read once for both. They are rechunked to those of `a`, never the other way round.
+    Chunks of a `where` are loaded together with those of `a`, and as often. Work that both share is
+    done once for both. `where` is rechunked to the chunks of `a`; `a` is never rechunked.
 
-    Along some of the axes: nothing is rechunked, and the other chunks stay. Where the column of
-    chunks that an output chunk is made of is a single one, or fits ``dask_gpuselect.column-limit``
-    (dask config; 1 GiB): one load, and a worker holds a column for each of its threads. A larger
-    column is taken in slabs or in parts that fit, mostly in two loads (see `explain`), and in one
-    where q is near 0 or 1, so that the elements that can answer fit the limit; a worker holds
-    one of them for each of its threads, and what the parts of a column report, which fits the limit
-    too.
-    Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place; a copy is made of
-    those whose axes are not evenly spaced, or where ``axis`` are not next to each other.
+    Along some of the axes: nothing is rechunked. An output chunk is made of a column of chunks. If
+    the column is a single chunk or fits ``dask_gpuselect.column-limit`` (dask config; 1 GiB), one
+    task takes it: each chunk is read once, and a worker holds a column for each of its threads. A
+    larger column is taken in slabs or in parts that fit. This mostly takes two loads (see
+    `explain`), and one if q is so near 0 or 1 that the elements that can answer fit the limit. A
+    worker then holds a part for each of its threads, and the reports of the parts, which fit the
+    limit too. Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place. Those
+    whose axes are not evenly spaced are copied, and so are all if ``axis`` names axes that are not
+    neighbours.
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
+    chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
     The first loads of a process keep up to ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a
-    worker of `distributed` a tenth of its memory at most), and chunks of which enough was kept are
-    loaded once: nearly all of mixed data.
-    Where all pivots exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB) in one place, only
-    those that may matter come there; more then wait on the workers, and leave fewer candidates.
+    worker of `distributed` at most a tenth of its memory). A chunk of which enough was kept is
+    loaded once; for mixed data this is nearly every chunk. If all pivots together exceed
+    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
+    one place.
     A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
     an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
-    (Beliakov 2011, section IV; one bundle a chunk: Birge & Louveaux 1988), their sum brackets the
-    order statistics, and a second load counts and gathers what lies in the bracket. Two loads are
-    the fewest possible in so little memory (Munro & Paterson 1980).
+    (Beliakov 2011, section IV; one bundle for each chunk: Birge & Louveaux 1988). Their sum proves a
+    bracket around each order statistic. A second load counts and gathers the elements in the
+    bracket. No method needs fewer than two loads in so little memory (Munro & Paterson 1980).
 
     The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
@@ -140,7 +141,7 @@ def median(
 def nanmedian(
     a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
 ) -> Any:
-    """Exact median of all elements in at most two loads, or along some axes, NaN left out.
+    """Exact median of all elements, or along axes, ignoring NaN.
 
     {Parameters}
 
@@ -167,7 +168,8 @@ def nanmedian(
 
     {Memory}
 
-    NaN is counted in the first load: leaving it out costs nothing. See `median` for the algorithm.
+    NaN is counted in the first load, so ignoring it takes no further load. See `median` for the
+    algorithm.
 
     Examples
     --------
@@ -194,7 +196,7 @@ def quantile(
     nodata: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
-    """Exact quantiles of all elements in at most two loads, or along some axes.
+    """Exact quantiles of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
     ----------
@@ -202,9 +204,9 @@ def quantile(
         Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
         discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
         other array-API arrays. A plain array is answered at once, in kind.
-        Of a dict of arrays, or a list that has dask arrays, the answers are a dict or list; those
-        about all elements share the loads of what the arrays have in common. `where` and `weights`
-        may then be one for all, or a dict or list with one for each.
+        For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
+        Answers about all elements share the loads of what the arrays have in common. `where` and
+        `weights` may then be one for all, or a dict or list with one for each.
     q : float or 1-D array_like of floats
         In [0, 1]. All of them share the loads.
     {axis}
@@ -263,19 +265,19 @@ def quantile(
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array at most twice, whatever its data and the
-    number of q; chunks in memory (persisted, ``from_array``) are read in place, large ones as a
-    rule once. Nothing is computed by the call.
+    Loads, of all elements: each chunk of a lazy array is read at most twice, for any data and any
+    number of q. Chunks in memory (persisted, ``from_array``) are read in place, and large ones
+    usually once. The call computes nothing.
 
     {Chunks}
 
     {Along}
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. From each
-    chunk of n elements come about sqrt(n) pivots (40 bytes each) and about as many candidates for
-    each q; past 8 of them, ``sqrt(n * len(q))`` of both.
-    Where all pivots exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB) in one place, only
-    those that may matter come there; more then wait on the workers, and leave fewer candidates.
+    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
+    chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates
+    for each q; for more than 8 q, ``sqrt(n * len(q))`` of both. If all pivots together exceed
+    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
+    one place.
     A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
     an element, 4,096 and n / 5,000.
     Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
@@ -334,7 +336,7 @@ def nanquantile(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact quantiles of all elements in at most two loads, or along some axes, NaN left out.
+    """Exact quantiles of all elements, or along axes, ignoring NaN.
 
     Parameters
     ----------
@@ -410,7 +412,7 @@ def percentile(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact percentiles of all elements in at most two loads, or along some axes.
+    """Exact percentiles of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
     ----------
@@ -474,7 +476,7 @@ def nanpercentile(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact percentiles of all elements in at most two loads, or along some axes, NaN left out.
+    """Exact percentiles of all elements, or along axes, ignoring NaN.
 
     {Parameters}
 
@@ -524,7 +526,7 @@ def explain(
     where: Any = None,
     nodata: Any = None,
 ) -> Plan:
-    """How quantiles of a dask array would be computed: the plan, its loads and its bytes.
+    """Tell how quantiles of a dask array would be computed: the plan, its loads and its memory.
 
     Parameters
     ----------

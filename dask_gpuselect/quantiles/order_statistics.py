@@ -31,7 +31,7 @@ def order_statistic(
     nodata: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
-    """Exact k-th smallest element of all, in at most two loads, or by a strategy.
+    """Exact k-th smallest element of an array; by default each chunk is read at most twice.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from dask_gpuselect.robust.regressor import RobustRegressor
 
 
 class LeastTrimmedSquares(RobustRegressor):
-    """Linear regression by the least sum of the h smallest squared residuals.
+    """Robust linear regression that minimises the sum of the h smallest squared residuals.
 
     Up to half of the rows may be anything. Of dask arrays larger than memory, of arrays on a GPU,
     and plain ones.
@@ -129,7 +129,7 @@ class LeastTrimmedSquares(RobustRegressor):
 
 @documented_like(LeastTrimmedSquares)
 class LeastMedianOfSquares(RobustRegressor):
-    """Linear regression by the least median of squared residuals.
+    """Robust linear regression that minimises the median of the squared residuals.
 
     Up to half of the rows may be anything. Of dask arrays larger than memory, of arrays on a GPU,
     and plain ones. `LeastTrimmedSquares` is more efficient, and smoother.

@@ -41,7 +41,7 @@ def mad(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact median absolute deviation of all elements in two loads, or along some axes.
+    """Exact median absolute deviation of all elements, or along axes.
 
     Parameters
     ----------
@@ -62,8 +62,9 @@ def mad(
     dask array, or an array or scalar like `x`
         Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
         type, all else gives float64.
-        NaN if any element is NaN, or, with a RuntimeWarning, if there is none or all are left out.
-        Of a masked array, which leaves out what it masks: masked where that is all.
+        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
+        left out. Masked elements of a masked array are left out, and the answer is masked where all
+        are masked.
         NaN where the median is infinite or NaN: infinities have no distance from each other.
 
     Raises
@@ -136,7 +137,7 @@ def nanmad(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact median absolute deviation of all elements in two loads, NaN left out.
+    """Exact median absolute deviation of all elements, or along axes, ignoring NaN.
 
     {Parameters}
 
@@ -202,7 +203,7 @@ def iqr(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact interquartile range of all elements in at most two loads, or along some axes.
+    """Exact interquartile range of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
     ----------
@@ -289,7 +290,7 @@ def naniqr(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact interquartile range of all elements in at most two loads, NaN left out.
+    """Exact interquartile range of all elements, or along axes, ignoring NaN.
 
     {Parameters}
 

@@ -18,7 +18,7 @@ from dask_gpuselect.quantiles.functions import nanquantile
 
 @public(many="x")
 def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "linear") -> Any:
-    """Edges of bins that hold equal numbers of elements, in at most two loads.
+    """Edges of bins that hold equal numbers of elements: exact quantiles.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
 
 @public("x", "bins")
 def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
-    """In which bin each element is: `numpy.digitize`, also by bins that are not computed yet.
+    """Indices of the bins to which the elements belong, as `numpy.digitize`; bins may be lazy.
 
     Parameters
     ----------

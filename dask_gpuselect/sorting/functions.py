@@ -24,8 +24,9 @@ Sizes = tuple[float, ...]
 def sort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
 ) -> Any:
-    """All elements in ascending order, in chunks of the sizes that are asked for, in two to three
-    loads.
+    """Sort a one-dimensional dask array, reading each chunk two or three times.
+
+    The chunks of the result have exactly the sizes that are asked for.
 
     Parameters
     ----------
@@ -34,22 +35,23 @@ def sort(
         of any chunks, sizes known or not. Chunks are NumPy's or CuPy's. A plain array is sorted at
         once, in kind.
     chunks : int, str, tuple, optional
-        Of the result, as dask has them: ``1_000_000``, ``"128 MiB"``, ``(3, 4, 3)``. By default all
-        have one size but for the last, and there are at most as many as `x` has. Where the size of
-        `x` is unknown there are as many, equal up to one element, and no others are to be had.
+        Chunks of the result, as in dask: ``1_000_000``, ``"128 MiB"``, ``(3, 4, 3)``. By default
+        all have the same size except the last, and there are at most as many as `x` has. If the
+        size of `x` is unknown, there are as many as `x` has, of equal sizes up to one element, and
+        `chunks` is not allowed.
     spill : bool or path, optional
-        Whether pieces wait on disk: in dask's ``temporary-directory``, or in this one. By default
-        they do if `x` is neither in memory nor known to be smaller than the config value
-        ``dask_gpuselect.spill-limit`` (1 GiB).
+        Whether pieces wait on disk. True for dask's ``temporary-directory``; or a directory. By
+        default they wait on disk unless `x` is in memory, or known to be smaller than the config
+        value ``dask_gpuselect.spill-limit`` (1 GiB).
     split_every : int, optional
-        How many pieces one task takes at most; 256 by default, whatever dask's config value of that
-        name is. Of more, a tree of tasks joins the pieces for each chunk of the result.
+        How many pieces one task takes at most; 256 by default, and independent of dask's config
+        value of that name. If there are more, a tree of tasks joins the pieces for each chunk.
 
     Returns
     -------
     dask array, or an array like `x`
-        What ``numpy.sort(x)`` is: NaN and NaT come last. Zeros are positive, for -0.0 and 0.0 are
-        equal; the byte order is native.
+        Equal to ``numpy.sort(x)``: NaN and NaT come last. Because -0.0 equals 0.0, all zeros become
+        0.0. The byte order is native.
 
     Raises
     ------
@@ -126,8 +128,7 @@ def sort(
 def argsort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
 ) -> Any:
-    """Where the elements of `sort` are in `x`, in two to three loads; equal ones in the order of
-    `x`.
+    """Indices that sort a one-dimensional dask array; equal elements keep their order.
 
     Parameters
     ----------
@@ -176,8 +177,9 @@ def sort_by(
     spill: Spill = None,
     split_every: int | None = None,
 ) -> tuple[Any, ...]:
-    """A key in ascending order, and other arrays in the same order, in two to three loads of the
-    key and one of the others; those of equal keys stay as they were.
+    """Sort a key, and reorder other arrays in the same way; rows with equal keys keep their order.
+
+    Each chunk of the key is read two or three times, and each chunk of the other arrays once.
 
     Parameters
     ----------

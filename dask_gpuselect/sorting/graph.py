@@ -52,9 +52,6 @@ from dask_gpuselect.sorting.questions import SplitterQuestion
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Spill = bool | str | os.PathLike[str] | None
 
-SPILL_LIMIT = "1 GiB"
-"""Of pieces that wait in memory, unless the config value ``dask_gpuselect.spill-limit`` says
-otherwise."""
 PIECES_MERGED = 256  # by one task
 
 
@@ -134,7 +131,7 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
     arrays = (key, *payload)
     if all(is_in_memory(x) for x in arrays):
         return False
-    limit = settings.n_bytes("spill-limit", SPILL_LIMIT)
+    limit = settings.n_bytes("spill-limit")
     return not sum(x.nbytes for x in arrays) <= limit  # unknown sizes are not
 
 

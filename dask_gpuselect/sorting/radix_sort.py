@@ -37,7 +37,7 @@ MOST_BITS = 16  # of a digit: its histogram has 2**16 numbers, 512 KiB for each 
 
 
 def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
-    """All elements of a dask array in ascending order, by Spafford's distributed radix sort.
+    """Sort a dask array with the distributed radix sort of Spafford et al.
 
     A baseline: `quantile` and `order_statistic` need no sorted data and are faster. It is of use
     where the sorted array itself is wanted, and fits the memory of the cluster.

@@ -38,7 +38,7 @@ LINEAR = METHODS["linear"]
 
 @dataclass(frozen=True, eq=False)
 class SortedBox:
-    """The statistics of one box, each a dask array; `dask.compute` takes it as a whole.
+    """The statistics of one box, each a dask array; `dask.compute` computes all at once.
 
     Parameters
     ----------

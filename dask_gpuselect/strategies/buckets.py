@@ -20,7 +20,7 @@ MOST_BY_VALUE = 8
 
 @dataclass(frozen=True)
 class Bucket:
-    """Counts in equally wide buckets between the extremes, then in buckets of that bucket.
+    """Bucket selection: each round divides one bucket into equally wide buckets.
 
     Parameters
     ----------

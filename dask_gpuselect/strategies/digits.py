@@ -14,7 +14,7 @@ COPY_FROM = 1 << 22
 
 @dataclass(frozen=True)
 class Radix:
-    """Counts of each value of the leading digit, then of the next among those that share it.
+    """Radix selection: each round counts the values of one more digit.
 
     Parameters
     ----------

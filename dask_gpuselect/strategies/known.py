@@ -199,7 +199,7 @@ Search = Generator[probes.Probe, Reply, None]
 
 
 class Strategy(Protocol):
-    """A selection method: pure, deterministic, frozen, knowing neither dask nor CuPy.
+    """The interface of a selection method, for `order_statistic`.
 
     A strategy proposes what to measure next, from what is known; the same known facts make it
     propose the same again. It is not told the elements, and does not have to prove anything: when

@@ -17,7 +17,7 @@ SIGMA = 1.6448536269514722
 
 @dataclass(frozen=True)
 class Randomized:
-    """Two pivots of a random sample that have the wanted rank between them with a set probability.
+    """Randomized selection: a random sample chooses two pivots around the wanted rank.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _about(known: Known, drawn: KeyArray, sigma: float) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Quickselect:
-    """One random pivot a round, and the side of it that has the wanted rank.
+    """Quickselect: each round keeps the side of a random pivot that has the wanted rank.
 
     Parameters
     ----------

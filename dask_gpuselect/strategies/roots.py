@@ -38,7 +38,7 @@ class OnePivot:
 
 @dataclass(frozen=True)
 class Bisection(OnePivot):
-    """Halves the bracket, by value or by key.
+    """Bisection: each round halves the bracket, by value or by key.
 
     Parameters
     ----------

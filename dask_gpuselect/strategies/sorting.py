@@ -11,7 +11,7 @@ SUB_ARRAYS = tuple(1 << i for i in range(6, 13))
 
 @dataclass(frozen=True)
 class SortAndChoose:
-    """Sorts all elements.
+    """Sort all elements, and choose the one with the wanted rank.
 
     Notes
     -----
@@ -32,7 +32,7 @@ class SortAndChoose:
 
 @dataclass(frozen=True)
 class BitonicMerge:
-    """Sorts sub-arrays by a bitonic network, and merges them.
+    """Sort sub-arrays with a bitonic network, and merge them.
 
     Parameters
     ----------

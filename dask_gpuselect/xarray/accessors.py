@@ -162,7 +162,7 @@ class ExactDataArray(_Accessor):
         return answered(self._obj, function, dim, how, *q)
 
     def describe_boxplot(self, dim: Dims = None, **how: Any) -> Boxplot:
-        """A box for every lane along some dimensions.
+        """Statistics of a box plot for each lane along some dimensions.
 
         Parameters
         ----------
@@ -213,8 +213,9 @@ class ExactDataset(_Accessor):
         return xr.Dataset(found, attrs=self._obj.attrs)
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """A box for each numeric variable, of all its elements; what they have in common is loaded
-        for all of them together.
+        """Statistics of a box plot for each numeric variable, of all its elements.
+
+        The variables share the reads of what they have in common.
 
         Parameters
         ----------

@@ -272,7 +272,7 @@ def _keeps(keep_attrs: bool | None) -> bool:
 
 
 class ExactGroupBy:
-    """Groups of a DataArray or a Dataset: what ``a.exact.groupby("time.month")`` gives.
+    """The groups of a DataArray or a Dataset, made by ``a.exact.groupby("time.month")``.
 
     Answers have the names, dimensions, coordinates and attributes that those of xarray's own
     `groupby` have for data in memory. NaN is left out of floating-point data unless `skipna` is
@@ -358,7 +358,7 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """Quantiles of each group, with a coordinate "quantile", last of the dimensions.
+        """Quantiles of each group; the last dimension is "quantile".
 
         Parameters
         ----------
@@ -389,8 +389,9 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """The median absolute deviation of each group: `dask_gpuselect.robust.mad`, with the
-        arguments of `median`."""
+        """The median absolute deviation of each group: `dask_gpuselect.robust.mad`.
+
+        It takes the arguments of `median`."""
         return self._of(_Asked(MAD, how, _keeps(keep_attrs), skipna), dim)
 
     def iqr(
@@ -401,17 +402,20 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """The interquartile range of each group: `dask_gpuselect.robust.iqr`, with the arguments
-        of `median`."""
+        """The interquartile range of each group: `dask_gpuselect.robust.iqr`.
+
+        It takes the arguments of `median`."""
         return self._of(_Asked(IQR, how, _keeps(keep_attrs), skipna), dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
-        """The number of elements of each group that are not NaN, with the arguments of `median`.
-        As in xarray, bins and periods without elements are NaN."""
+        """The number of elements of each group that are not NaN.
+
+        It takes the arguments of `median`. As in xarray, bins and periods without elements are
+        NaN."""
         return self._of(_Asked(COUNT, how, _keeps(keep_attrs)), dim)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
-        """A box for each group that has elements.
+        """Statistics of a box plot for each group that has elements.
 
         Parameters
         ----------

@@ -66,7 +66,7 @@ def test_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert example.main([]) == 1
-    assert "pip install 'dask-gpuselect[plot]'" in capsys.readouterr().err
+    assert "pip install '.[gallery]'" in capsys.readouterr().err
 
 
 def test_bad_sizes(example: ModuleType) -> None:

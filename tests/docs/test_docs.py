@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import importlib.util
 import re
 from functools import cache
@@ -18,9 +19,9 @@ import yaml
 
 import dask_gpuselect
 from dask_gpuselect import staging
-from dask_gpuselect.engine import keeping, plans
+from dask_gpuselect.engine import settings
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.sorting import graph
+from dask_gpuselect.neighbors import graph
 from tests.backends import CUPY
 from tests.data import normal
 
@@ -119,13 +120,30 @@ def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)
 
 
+FEATURES = ("distribution", "groups", "neighbors", "robust")
+
+
 # --- What is named --------------------------------------------------------------------------------
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    directive = r"^\.\. auto(?:function|class|exception):: ([\w.]+)"
-    named = re.findall(directive, text_of("api.rst"), flags=re.MULTILINE)
-    assert {*dask_gpuselect.__all__, "dask_gpuselect.methods.Exact"} <= set(named)
+    """Each in one table, under the module that it is imported from."""
+    _, *parts = re.split(r"^\.\. currentmodule:: (.*)$", text_of("api.rst"), flags=re.MULTILINE)
+    named = [
+        f"{module}.{name}"
+        for module, text in zip(parts[::2], parts[1::2], strict=True)
+        for name in re.findall(r"^   ([\w.]+)$", text, flags=re.MULTILINE)
+    ]
+    assert len(named) == len(set(named))
+    modules = {name: importlib.import_module(f"dask_gpuselect.{name}") for name in FEATURES}
+    public = {
+        f"dask_gpuselect.{name}"
+        for name in dask_gpuselect.__all__
+        if not isinstance(getattr(dask_gpuselect, name), ModuleType)
+    }
+    for feature, module in modules.items():
+        public |= {f"dask_gpuselect.{feature}.{name}" for name in module.__all__}
+    assert public | {"dask_gpuselect.methods.Exact"} <= set(named)
 
 
 def test_every_page_is_in_the_contents() -> None:
@@ -257,7 +275,7 @@ def test_links_of_the_repository_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-# --- Settings and versions ------------------------------------------------------------------------
+# --- Settings -------------------------------------------------------------------------------------
 
 
 def test_every_setting_is_in_the_table() -> None:
@@ -270,30 +288,32 @@ def test_every_setting_is_in_the_table() -> None:
     assert {name for name in listed if name.startswith("dask_gpuselect.")} == {
         f"dask_gpuselect.{name}" for name in asked
     }
+    assert asked == settings.DEFAULTS.keys()
 
 
 def test_the_settings_in_yaml_are_the_defaults() -> None:
+    """The file that dask finds, the block and the table of the page, and the code that chooses."""
+    text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
     (block,) = re.findall(
         r"^```\{code-block\} yaml\n(.*?)^```$", text_of("settings.md"), re.M | re.S
     )
+    assert yaml.safe_load(block) == yaml.safe_load(text) == {"dask_gpuselect": settings.DEFAULTS}
     table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
-    for name, value in yaml.safe_load(block)["dask_gpuselect"].items():
-        assert table[f"dask_gpuselect.{name}"] == str(value)
-    limits = {
-        "keep-limit": keeping.KEEP_LIMIT,
-        "column-limit": plans.COLUMN_LIMIT,
-        "root-limit": plans.ROOT_LIMIT,
-        "spill-limit": graph.SPILL_LIMIT,
-        "staging-pool": staging.POOL,
+    chosen = {
+        "distance-limit": f"{graph.DISTANCE_LIMIT}, and {graph.DISTANCE_LIMIT_OF_GPUS} on a GPU",
+        "staging-threads": f"the number of CPUs, at most {staging.MOST_THREADS}",
     }
-    for name, default in limits.items():
-        assert table[f"dask_gpuselect.{name}"] == default
+    for name, value in settings.DEFAULTS.items():
+        shown = str(value) if value is not None else f"None: {chosen[name]}"
+        assert table[f"dask_gpuselect.{name}"] == shown
+    for name, what in chosen.items():
+        assert re.search(rf"# .*null: {what}\.\n  {name}: null", text)
 
 
-def test_the_citation_is_of_this_version() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == dask_gpuselect.__version__
-    assert citation["title"] == dask_gpuselect.__name__
+def test_every_setting_in_yaml_has_a_comment() -> None:
+    text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
+    for name in settings.DEFAULTS:
+        assert re.search(rf"^  # .*\.\n  {name}: ", text, re.MULTILINE), name
 
 
 # --- What is said of dask -------------------------------------------------------------------------
@@ -390,3 +410,14 @@ def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
     assert bracket[0] < elements[drawn["rank"]] <= bracket[-1]
     assert 0 < len(drawn["inside"]) < len(elements) / 4
     assert (DOCS / "how_it_works.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.any_dask
+def test_the_picture_of_what_is_kept_is_true(tmp_path: Path) -> None:
+    drawn = drawing("pictures").draw_kept(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    (low, high), (first, last) = drawn["guess"], drawn["proven"]
+    assert low < first < drawn["median"] <= last < high
+    assert drawn["covers"]
+    assert drawn["share"] < 0.15
+    assert (DOCS / "kept_range.png").stat().st_size < 100_000

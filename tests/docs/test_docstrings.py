@@ -1,9 +1,13 @@
-"""The examples in docstrings run and give what they say."""
+"""Docstrings: their examples run, and their first lines can be read alone."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,3 +47,45 @@ def test_examples(module: str) -> None:
     )
     assert results.attempted > 0
     assert results.failed == 0
+
+
+# --- First lines ----------------------------------------------------------------------------------
+
+MODULES = ("", ".distribution", ".groups", ".neighbors", ".robust", ".xarray", ".dataframe")
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Public functions and classes, and the methods that these define."""
+    for part in MODULES:
+        module = importlib.import_module(f"dask_gpuselect{part}")
+        names = getattr(module, "__all__", None) or [
+            n for n in dir(module) if n.startswith("Exact")
+        ]
+        for name in names:
+            thing = getattr(module, name)
+            if inspect.ismodule(thing):
+                continue
+            yield f"{module.__name__}.{name}", thing
+            for method, value in vars(thing).items() if inspect.isclass(thing) else ():
+                if not method.startswith("_") and (callable(value) or isinstance(value, property)):
+                    yield f"{module.__name__}.{name}.{method}", value
+
+
+DOCUMENTED = dict(documented())
+NO_SENTENCE = r"^(The same|It |They |Those |See |Likewise|Not to|Of )|APPROXIMATE|ESTIMATE|\bours\b"
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_first_line_can_be_read_alone(name: str) -> None:
+    """It is the first paragraph, a sentence, and needs no neighbour."""
+    text = inspect.getdoc(DOCUMENTED[name])
+    assert text is not None
+    first, *rest = text.splitlines()
+    assert first.endswith(".")
+    assert not rest or not rest[0].strip(), f"the first paragraph goes on: {rest[0]}"
+    assert not re.search(NO_SENTENCE, first), first
+
+
+def test_docstrings_are_found() -> None:
+    assert len(DOCUMENTED) > 100

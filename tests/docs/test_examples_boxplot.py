@@ -294,7 +294,7 @@ def test_a_last_step_that_is_not_stored(
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(SystemExit, match=r"pip install 'dask-gpuselect\[cuda13\]'"):
+    with pytest.raises(SystemExit, match=r"pip install cupy-cuda13x dask-cuda"):
         module_of("in_situ").start_cluster(None, gpu=True)
 
 

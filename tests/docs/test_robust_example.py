@@ -77,7 +77,7 @@ def test_what_is_not_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     assert example.main([]) == 1
-    assert "pip install 'dask-gpuselect[demo,learn]'" in capsys.readouterr().err
+    assert "pip install '.[gallery]'" in capsys.readouterr().err
 
 
 def test_too_few_rows(example: ModuleType) -> None:

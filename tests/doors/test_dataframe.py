@@ -503,7 +503,7 @@ sys.modules["pyarrow"] = sys.modules["pandas"] = None
 try:
     import dask_gpuselect.dataframe
 except ImportError as error:
-    assert "pip install 'dask-gpuselect[dataframe]'" in str(error), error
+    assert "pip install 'dask[dataframe]'" in str(error), error
 else:
     raise AssertionError
 """

@@ -661,7 +661,7 @@ def test_a_warning_once_without_pinned_memory(machine: Machine) -> None:
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ImportError, match=r"pip install 'dask-gpuselect\[cuda13\]'"):
+    with pytest.raises(ImportError, match=r"pip install cupy-cuda13x"):
         to_gpu(da.ones(3))
 
 
@@ -715,7 +715,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     [
         ({"count": 0}, "no CUDA device can be seen: .* CUDA_VISIBLE_DEVICES"),
         ({"status": 100}, "no CUDA device can be seen: .* CUDA_VISIBLE_DEVICES"),
-        ({"status": 35}, r"driver knows CUDA 12.4, and CuPy .* CUDA 13.2: update .*\[cuda12\]"),
+        ({"status": 35}, r"driver knows CUDA 12.4, and CuPy .* CUDA 13.2: update .*cupy-cuda12x"),
         ({"status": 35, "driver": 0}, "there is no NVIDIA driver"),
         ({"status": 999}, "cudaError 999"),
     ],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
 
 from dask_gpuselect import describe_boxplot, median, quantile, sort, staging
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import settings
 from dask_gpuselect.neighbors import kneighbors
+from dask_gpuselect.neighbors.graph import DISTANCE_LIMIT, distance_limit
 from dask_gpuselect.robust import mad
 from tests.data import normal
 
@@ -35,8 +41,19 @@ READERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("value", [None, True, "much", "", [1], float("nan"), float("inf")])
+NO_SIZES = [None, True, "much", "", [1], float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    # None is allowed where it is the default: the package chooses.
+    [
+        (name, v)
+        for name in READERS
+        for v in NO_SIZES
+        if (v, settings.DEFAULTS[name]) != (None,) * 2
+    ],
+)
 def test_sizes_are_numbers_of_bytes(name: str, value: Any) -> None:
     with (
         dask.config.set({f"dask_gpuselect.{name}": value}),
@@ -66,7 +83,7 @@ def test_sizes_are_known_by_many_names(name: str, value: Any) -> None:
         READERS[name]()
 
 
-@pytest.mark.parametrize("value", [None, 0, -3, 2.5, "many", True])
+@pytest.mark.parametrize("value", [0, -3, 2.5, "many", True])
 def test_numbers_of_threads(value: Any) -> None:
     with (
         dask.config.set({"dask_gpuselect.staging-threads": value}),
@@ -83,6 +100,44 @@ def test_numbers_of_workers(value: Any) -> None:
         pytest.raises(ValueError, match="num_workers must be 1 or more, and is "),
     ):
         mad(a)
+
+
+def test_what_the_package_chooses() -> None:
+    """Where the default is None: by the kind of the chunks, or by the number of CPUs."""
+    names = [name for name, value in settings.DEFAULTS.items() if value is None]
+    assert set(names) == {"distance-limit", "staging-threads"}
+    with dask.config.set({f"dask_gpuselect.{name}": None for name in names}):
+        assert distance_limit(np.empty(0)) == parse_bytes(DISTANCE_LIMIT)
+        assert staging._settings().n_threads == min(staging.MOST_THREADS, CPU_COUNT)
+
+
+def test_dask_knows_the_defaults() -> None:
+    """Of a fresh process, and again after `refresh`; what the user sets comes first."""
+    code = (
+        "import dask, dask_gpuselect\n"
+        "from dask_gpuselect.engine import settings\n"
+        "dask.config.set({'dask_gpuselect.root-limit': 5})\n"
+        "for i in range(2):\n"
+        "    get = lambda name: dask.config.get(f'dask_gpuselect.{name}')\n"
+        "    assert all(get(name) == settings.DEFAULTS[name]\n"
+        "        for name in settings.DEFAULTS if name not in ('column-limit', 'root-limit'))\n"
+        "    assert get('column-limit') == 7 == settings.n_bytes('column-limit')\n"
+        "    assert get('root-limit') == [5, '1 GiB'][i]\n"
+        "    dask.config.refresh()\n"
+    )
+    env = {**os.environ, "DASK_DASK_GPUSELECT__COLUMN_LIMIT": "7"}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+
+
+def test_an_empty_config_does_no_harm() -> None:
+    with dask.config.set({"dask_gpuselect": {}}):
+        assert settings.n_bytes("column-limit") == 1 << 30
+        assert settings.directory("keep-spill") is None
+
+
+def test_a_setting_needs_a_default() -> None:
+    with pytest.raises(KeyError, match="no-such-limit"):
+        settings.n_bytes("no-such-limit", "1 GiB")
 
 
 def test_every_setting_is_read_in_one_way() -> None:

@@ -772,7 +772,7 @@ for name in ("NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"):
     try:
         getattr(neighbors, name)
     except ImportError as error:
-        assert f"{name} needs scikit-learn: pip install 'dask-gpuselect[learn]'" in str(error)
+        assert f"{name} needs scikit-learn: pip install scikit-learn" in str(error)
     else:
         raise AssertionError(name)
 assert not hasattr(neighbors, "others")

@@ -1,0 +1,131 @@
+"""The gallery: its scripts run on small data and check their answers; its pictures are there."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from tests.docs.test_docs import drawing
+
+pytestmark = pytest.mark.any_dask  # of examples
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+
+# Options that make the data small, and what the script says when its check has passed. Other
+# scripts have tests of their own.
+SCRIPTS = {
+    "climatology": (["--years", "3", "--size", "3"], "at one pixel equal NumPy's"),
+    "dataframe_column": (["--months", "3", "--rows", "1500"], "of hours equal those of pandas"),
+    "display_stretch": (["--depth", "4", "--size", "64"], "of both channels equal NumPy's"),
+    "out_of_core_gpu": (["--gigabytes", "0.01", "--chunks", "20"], "the quartiles are exact"),
+    "robust_scaling": (["--rows", "2000"], "the scaled features equal NumPy's"),
+    "zonal_statistics": (["--size", "64", "--zones", "5"], "quartiles of 5 districts equal"),
+}
+
+
+def module_of(name: str) -> ModuleType:
+    spec: Any = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_script_checks_its_answers_and_draws(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, told = SCRIPTS[name]
+    picture = tmp_path / "picture.png"
+    assert module_of(name).main([*arguments, "--output", str(picture)]) == 0
+    assert told in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_bad_sizes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    option = SCRIPTS[name][0][0]
+    with pytest.raises(SystemExit):
+        module_of(name).main([option, "0"])
+    assert "error: needs " in capsys.readouterr().err
+
+
+def test_wrong_zones_are_noticed(tmp_path: Path) -> None:
+    zones = module_of("zonal_statistics")
+    zones.make_stores(tmp_path, 64, 3)
+    both = [da.from_zarr(tmp_path / f"{name}.zarr") for name in ("elevation", "districts")]
+    medians, boxes = zones.statistics(*both, 3)
+    in_memory = [each.compute() for each in both]
+    assert (in_memory[0] == zones.NODATA).any()
+    zones.check(*in_memory, medians, boxes)
+    with pytest.raises(AssertionError):
+        zones.check(*in_memory, np.nextafter(medians, np.inf), boxes)
+
+
+@pytest.mark.slow
+def test_memory_out_of_core_is_a_few_chunks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--gigabytes", "0.08", "--chunks", "40", "--output", str(tmp_path / "a.png")]
+    example = module_of("out_of_core_gpu")
+    if example.device(1 << 30):
+        pytest.skip("this is about host memory")
+    assert example.main(arguments) == 0
+    peak = re.search(r"at most ([\d.]+) GB, host memory", capsys.readouterr().out)
+    assert peak is not None
+    assert float(peak[1]) < 0.04
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+def test_every_script_is_on_the_page() -> None:
+    linked = set(re.findall(r"\]\(\.\./examples/(\w+)\.py\)", PAGE))
+    assert linked == {path.stem for path in EXAMPLES.glob("*.py") if path.stem != "__init__"}
+
+
+def test_every_example_has_a_picture_a_snippet_and_a_script() -> None:
+    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:-1]
+    assert len(sections) > 9
+    for section in sections:
+        assert len(re.findall(r"^!\[.+\]\(\w+\.(?:jpg|png)\)$", section, re.MULTILINE)) == 1
+        assert len(re.findall(r"^```python$", section, re.MULTILINE)) == 1
+        assert "](../examples/" in section
+
+
+def test_pictures_are_small() -> None:
+    pictures = [ROOT / "docs" / name for name in re.findall(r"\]\((\w+\.(?:jpg|png))\)", PAGE)]
+    sizes = [path.stat().st_size for path in pictures]
+    assert max(sizes) < 150_000
+    assert sum(sizes) < 1_500_000
+
+
+def test_snippets_use_what_the_scripts_use() -> None:
+    """Each public function of a snippet is in the script that its section links."""
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:-1]:
+        (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        (name,) = re.findall(r"\]\(\.\./examples/(\w+)\.py\)", section)
+        script = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom):
+                assert all(re.search(rf"\b{each.name}\b", script) for each in node.names)
+            elif isinstance(node, ast.Attribute):
+                assert node.attr in script, (name, node.attr)
+
+
+def test_the_picture_of_a_gpu_is_of_what_was_measured(tmp_path: Path) -> None:
+    drawn = drawing("gpu_picture").draw(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    (sentence,) = re.findall(r"Quartiles of [^.]*?used", PAGE)
+    memory = [f"{value:.0f} GiB" for value in drawn["memory"].values()]
+    assert re.findall(r"\d+ GiB", sentence) == memory
+    assert drawn["seconds"]["quartiles, two loads"] > drawn["seconds"]["x.sum(), one load"]
