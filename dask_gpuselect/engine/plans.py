@@ -174,7 +174,10 @@ def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:
     about = (x.npartitions, math.ceil(size))
     if fit_one_place(*about, question.share, limit):
         return None  # and a question may have a million ranges to count
-    return plan_narrowing(*about, question.n_ranges, question.share, itemsize, limit)
+    can_wait = question.narrows_candidates
+    return plan_narrowing(
+        *about, question.n_ranges, question.share, itemsize, limit, can_wait=can_wait
+    )
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,10 @@ class Question(ABC):
         cells are outside of them would change nothing that matters."""
         raise TypeError(f"{type(self).__name__} may need any pivot")
 
+    narrows_candidates: ClassVar[bool] = False
+    """Whether `bracket` says, by cuts at some of the candidates, which of them matter: all that is
+    asked are ranks."""
+
     def guess(self, ordered: Any, rate: float) -> Brackets:
         """What to gather in the only read of data in memory.
 
@@ -172,6 +176,8 @@ class Question(ABC):
 
 class RankQuestion(Question):
     """A question whose brackets are those of some ranks."""
+
+    narrows_candidates: ClassVar[bool] = True
 
     @abstractmethod
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:

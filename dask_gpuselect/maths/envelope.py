@@ -272,7 +272,7 @@ class Envelope:
         position = np.empty(len(order), np.int64)
         position[order] = group
 
-        counts = Sums(cuts.upto, cuts.below, cuts.upto, cuts.n_valid)
+        counts = Sums(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
         lower, upper = counts.bounds(cuts, order, is_last)
         ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
         ties = np.diff(ties, prepend=np.int64(0))

@@ -18,6 +18,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.sizes import (
+    COARSE_EVERY,
     PIVOT_BYTES,
     PIVOT_WORK,
     WAITING_SHARE,
@@ -141,7 +142,13 @@ def test_few_pivots_are_not_narrowed() -> None:
     assert plan_narrowing(1000, 10**6, 3, 1, 8, GIB) is None
     assert plan_narrowing(0, 0, 3, 1, 8, GIB) is None
     assert plan_narrowing(10**4, 10**8, 0, 1, 8, GIB) is None  # any pivot may matter
-    assert plan_narrowing(10**6, 1000, 8, 1, 8, GIB) is None  # most of them do
+
+
+def test_where_most_pivots_matter_they_are_merged() -> None:
+    plan = plan_narrowing(10**6, 1000, 8, 1, 8, GIB)
+    assert plan is not None
+    assert plan.looks == 0
+    assert PIVOT_WORK * COARSE_EVERY * plan.coarse <= GIB
 
 
 @pytest.mark.parametrize("n_ranges", [1, 3, 8])
