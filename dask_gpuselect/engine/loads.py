@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -229,9 +229,8 @@ def _loaded(
     is_marked: bool,
     merge: MergeGathered = Gathered.merge,
 ) -> Loaded:
-    narrowings = [narrowing_of(each.x, each.question) for each in asked]
-    if len(asked) > 1:  # a tree for each would have dask go through all chunks for the first
-        narrowings = [each and replace(each, rounds=0) for each in narrowings]
+    is_alone = len(asked) == 1
+    narrowings = [narrowing_of(each.x, each.question, is_alone=is_alone) for each in asked]
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     groups = [GROUPS, *(each.groups for each in narrowings if each)]
     keeping = keeping_of(arrays, questions, max(groups))

@@ -25,6 +25,10 @@ from dask_gpuselect.maths.finish import counts_at
 from dask_gpuselect.maths.kept import places_among
 from dask_gpuselect.maths.sizes import COARSE_EVERY
 
+# How often the largest of even steps is found anew: with k large ones among K, what is left of the
+# error is (k / K) to that power.
+LEVELLED = 8
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseCuts(Cuts):
@@ -76,13 +80,21 @@ def coarsened(cuts: Cuts, most: int) -> CoarseCuts:
 
 
 def _spread(upto: IntArray, n: int, most: int) -> IntArray:
-    """Places of about so many of some values, by how many of n elements are up to each."""
+    """Places of about so many of some values, by how many of n elements are up to each: evenly
+    spaced, where a single step that is larger than the others counts as one of them. So those
+    around candidates are told apart, however many elements are beside them."""
     if len(upto) <= most:
         return np.arange(len(upto))
-    even = np.linspace(0, n, most).astype(np.int64)
+    steps = np.diff(upto, prepend=np.int64(0)).astype(np.float64)
+    most_step = steps.sum() / most
+    for _ in range(LEVELLED):
+        most_step = np.minimum(steps, most_step).sum() / most
+    passed = np.cumsum(np.minimum(steps, most_step))
+    even = np.searchsorted(passed, np.linspace(0, passed[-1], most))
     few = 1 << np.arange(n.bit_length(), dtype=np.int64)  # for the extremes
-    places = np.searchsorted(upto, np.concatenate([even, few, n - few]))
-    return np.unique(np.clip(np.append(places, 0), 0, len(upto) - 1))
+    outer = np.searchsorted(upto, np.concatenate([few, n - few]))
+    places = np.concatenate([[0], even, outer])
+    return np.unique(np.minimum(places, len(upto) - 1))
 
 
 def merged_coarsely(parts: Sequence[Cuts], most: int) -> CoarseCuts:

@@ -135,7 +135,8 @@ def plan_narrowing(
         return None
     n, limit = n_chunks * size, max(limit, 1)
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
-    least = CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
+    # More pivots leave fewer candidates, which matters where these cannot wait.
+    least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
     most = size * itemsize // (WAITING_SHARE * PIVOT_BYTES)
     while pivots < least and 2 * pivots <= most:
         share *= 4
@@ -149,7 +150,8 @@ def plan_narrowing(
             break
         looks, left = looks + 1, kept
     gathered = n_chunks * max(min(for_each, pivots), left)
-    coarse = max(limit // (PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    # A group's task holds its own cuts beside those that it merges.
+    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     merges = merge_levels(n_chunks, COARSE_EVERY)
     in_bracket = CANDIDATES / pivots
     if not looks or PIVOT_WORK * gathered > limit:
@@ -161,14 +163,20 @@ def plan_narrowing(
         if CANDIDATE_COPIES * candidates <= limit:
             break
         rounds, candidates = rounds + 1, candidates / narrowing
-    waiting = PIVOT_BYTES * n_chunks * pivots + (math.ceil(first) if rounds else 0)
+    cuts, left_to_wait = PIVOT_BYTES * n_chunks * pivots, math.ceil(first) if rounds else 0
+    waiting = max(cuts, left_to_wait)  # the cuts are gone when candidates come
+    groups = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
+    of_group = waiting // min(groups, max(n_chunks, 1))
+    if not looks:
+        of_group += PIVOT_WORK * COARSE_EVERY * coarse
+    works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
         share,
         looks,
         n_chunks * for_each,
-        min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS),
+        groups,
         max(PIVOT_BYTES * gathered, math.ceil(candidates)),
-        max(PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates)),
+        max(works),
         waiting,
         coarse,
         rounds,

@@ -19,7 +19,7 @@ from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.kept import tally_by
-from tests.data import FLOATS, INTEGERS
+from tests.data import FLOATS, INTEGERS, make
 
 floats = st.floats(width=64) | st.sampled_from([0.0, -0.0, 1.0, 2.0, np.inf, -np.inf, np.nan])
 integers = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)
@@ -115,7 +115,7 @@ def test_the_answer_is_exact(
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS])
 def test_brackets_are_narrow(name: str) -> None:
     """By 1.09 of n / pivots, as of all cuts, and by one in `most` for each merge; ties or not."""
-    values = (FLOATS | INTEGERS)[name](64_000)
+    values = make(name, "f8" if name in FLOATS else "i8", 64_000)
     n_pivots, most, every = 200, 500, 4
     chunks = [values[i::64] for i in range(64)]
     cuts: list[Cuts] = [reference.cuts(chunk, n_pivots) for chunk in chunks]
