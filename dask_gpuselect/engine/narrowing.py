@@ -54,7 +54,7 @@ from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely, narrower
+from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
@@ -311,7 +311,7 @@ def _merged_coarsely(parts: list[Cuts], most: int) -> Cuts:
 def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
     cuts = merge_cuts(list(parts))
     assert cuts is not None
-    brackets = narrower(proven.brackets, question.bracket(cuts))
+    brackets = question.narrower(proven.brackets, cuts)
     return replace(proven, brackets=brackets, expected=proven.expected.of_chunks(np.arange(0)))
 
 

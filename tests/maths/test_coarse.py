@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths import coarse
+from dask_gpuselect.maths.boxes import (
+    Rule,
+    bracket_fences,
+    bracket_from_cuts,
+    look,
+    narrower_box,
+)
 from dask_gpuselect.maths.coarse import coarsened, cuts_of_tally, merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
@@ -110,6 +118,43 @@ def test_the_answer_is_exact(
     whole = Tally.merge(groups)
     assert len(whole.candidates) <= n_candidates
     np.testing.assert_array_equal(order_statistics(brackets, whole, wanted), values[wanted])
+
+
+@given(
+    chunks=some_chunks,
+    n_pivots=st.integers(1, 20),
+    every=st.integers(2, 4),
+    most=st.integers(2, 12),
+    whis=st.floats(0, 3) | st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    max_fliers=st.integers(0, 30),
+    room=st.sampled_from([0, 5, 1 << 14]),
+)
+def test_a_box_is_exact(
+    chunks: list[NDArray[Any]],
+    n_pivots: int,
+    every: int,
+    most: int,
+    whis: float | tuple[float, float],
+    max_fliers: int,
+    room: int,
+) -> None:
+    """What was found at narrower brackets is what all candidates say."""
+    rule = Rule(whis, True, max_fliers, "linear")
+    cuts = in_levels([reference.cuts(chunk, n_pivots) for chunk in chunks], every, most)
+    if not cuts.n_valid.any():
+        return
+    brackets = bracket_from_cuts(cuts, rule, room)
+    tallies = [tally_of(chunk, brackets) for chunk in chunks]
+    some: list[Cuts] = [cuts_of_tally(brackets, each, most) for each in tallies]
+    found = narrower_box(brackets, in_levels(some, every, most), rule)
+    few = Tally.merge([tally_by(brackets, each, found) for each in tallies])
+    right = look(brackets, Tally.merge(tallies), rule)
+    mine = look(found, few, rule)
+    for field in fields(right):
+        theirs = getattr(right, field.name)
+        np.testing.assert_array_equal(getattr(mine, field.name), theirs, err_msg=field.name)
+    more, others = (bracket_fences(brackets.spared, each) for each in (mine, right))
+    assert (more is None) == (others is None)
 
 
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS])
