@@ -170,11 +170,13 @@ def _at_root(x: DaskArray, question: Question, sizes: Sequence[float]) -> tuple[
     if math.isnan(sum(sizes)):
         return -1, 0, 0
     narrowing = narrowing_of(x, question)
+    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     if narrowing is not None:
-        return narrowing.gathered, narrowing.work, narrowing.waiting
+        found = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
+        gathered, work, waiting = (found * for_pivot // PIVOT_BYTES).tolist()
+        return gathered, work, waiting
     pivots = sum(pivot_count(int(size), question.share) for size in sizes)
     candidates = pivots * -(-question.n_answers // question.share)
-    for_pivot, for_candidate = question.root_bytes(x.dtype)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
@@ -193,17 +195,23 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
     ValueError
         If `ROOT_LIMIT` is set to what is no size.
     """
-    limit = settings.n_bytes("root-limit", ROOT_LIMIT)
-    itemsize = selection_dtype(x.dtype).itemsize
+    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
+    # Of pivots with more columns so many fewer fit.
+    limit = settings.n_bytes("root-limit", ROOT_LIMIT) * PIVOT_BYTES // for_pivot
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
-        size = settings.chunk_bytes() / itemsize
+        size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
     about = (x.npartitions, math.ceil(size))
     if fit_one_place(*about, question.share, limit):
         return None  # and a question may have a million ranges to count
-    can_wait = is_alone and question.narrows_candidates
     return plan_narrowing(
-        *about, question.n_ranges, question.share, itemsize, limit, can_wait=can_wait
+        *about,
+        question.n_ranges,
+        question.share,
+        for_candidate,
+        limit,
+        can_merge=not question.weighs,
+        can_wait=is_alone and question.narrows_candidates and not question.weighs,
     )
 
 

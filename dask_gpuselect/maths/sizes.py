@@ -114,6 +114,7 @@ def plan_narrowing(
     itemsize: int,
     limit: int,
     *,
+    can_merge: bool = True,
     can_wait: bool = False,
 ) -> Narrowing | None:
     """How to narrow the cuts of chunks of about `size` elements; None if they need not be, or if
@@ -127,6 +128,8 @@ def plan_narrowing(
         For `pivot_count`, as the question has it.
     limit : int
         Bytes that may be held in one place.
+    can_merge : bool
+        Whether cuts can be merged in a tree that hands on some of them.
     can_wait : bool
         Whether candidates can be narrowed where they are.
     """
@@ -151,10 +154,12 @@ def plan_narrowing(
         looks, left = looks + 1, kept
     gathered = n_chunks * max(min(for_each, pivots), left)
     # A group's task holds its own cuts beside those that it merges.
+    if not (looks or can_merge):
+        return None
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     merges = merge_levels(n_chunks, COARSE_EVERY)
     in_bracket = CANDIDATES / pivots
-    if not looks or PIVOT_WORK * gathered > limit:
+    if can_merge and (not looks or PIVOT_WORK * gathered > limit):
         looks, gathered = 0, COARSE_EVERY * coarse
         in_bracket = 1.09 / pivots + merges / coarse
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n

@@ -41,11 +41,10 @@ SIZE, N_CHUNKS = 20_000, 40
 LIMIT = {"dask_gpuselect.root-limit": 0}  # as few pivots as the plan allows
 
 
-def with_looks(*sizes_and_limit: int, can_wait: bool) -> sizes.Narrowing | None:
+def with_looks(*args: Any, **can: bool) -> sizes.Narrowing | None:
     """The plan of the lowest limit for which looks at some of the pivots are enough."""
-    *of_chunks, _ = sizes_and_limit
-    limits = (2**i for i in range(60))
-    plans = (sizes.plan_narrowing(*of_chunks, limit, can_wait=can_wait) for limit in limits)  # type: ignore[call-arg, arg-type]
+    *of_chunks, _ = args
+    plans = (sizes.plan_narrowing(*of_chunks, 2**i, **can) for i in range(60))
     return next((plan for plan in plans if plan is None or plan.looks), None)
 
 
@@ -90,7 +89,16 @@ QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
     "box of quantiles": lambda x: describe_boxplot(x, whis=(5, 95)),
     "boxes": lambda x: describe_boxplot([x[x < 0.3], x, x[x > 5]]),
     "ecdf": lambda x: ecdf(x, 5),
+    "weights": lambda x: weighted(x, "inverted_cdf"),
+    "weights, averaged": lambda x: weighted(x, "averaged_inverted_cdf"),
+    "weights, linear": lambda x: weighted(x, "linear"),
+    "few weigh": lambda x: weighted(x, "inverted_cdf", at_least=4),
 }
+
+
+def weighted(x: da.Array, method: str, at_least: float = 0) -> da.Array:
+    weights = da.where(x * 1e3 % 5 < at_least, 0, x * 1e3 % 5)
+    return quantile(x, [0.0, 0.3, 0.5], weights=weights, method=method)
 
 
 def numbers(answer: Any) -> list[Any]:
