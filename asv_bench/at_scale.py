@@ -392,8 +392,9 @@ class Counted(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        self.size += len(data)
-        return len(data)
+        n = memoryview(data).nbytes
+        self.size += n
+        return n
 
 
 def tell_client(numbers: Sequence[int], size: int, names: Sequence[str], most: int) -> None:

@@ -38,6 +38,8 @@ PIVOT_BYTES, PIVOT_WORK = 40, 256
 # Candidates of a rank, in units of elements / pivots: 1.09 by counts alone, of which distances save
 # a quarter to a half.
 CANDIDATES = 0.8
+# Kernels choose the power of two below what `pivot_count` says, so half as many at least.
+FEWER_PIVOTS = 2
 # As they come, joined, and the copy that is partitioned.
 CANDIDATE_COPIES = 3
 # So many ranks are made room for where they are few, so that the cuts of one array serve all such
@@ -161,7 +163,7 @@ def plan_narrowing(
     in_bracket = CANDIDATES / pivots
     if can_merge and (not looks or PIVOT_WORK * gathered > limit):
         looks, gathered = 0, COARSE_EVERY * coarse
-        in_bracket = 1.09 / pivots + merges / coarse
+        in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / coarse
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
     rounds, narrowing = 0, coarse / (n_ranges * (merges + 1))
     while can_wait and narrowing >= 2 and rounds < MOST_ROUNDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -225,6 +226,37 @@ def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.Mo
         answer = quantile(x, [0.25, 0.5, 0.75])
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
     assert peaks.keys() == {"_find_brackets", "_ranges_of_each"}
+    assert max(peaks.values()) <= limit
+
+
+@pytest.mark.parametrize("how", ["tree"], indirect=True)
+def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes to each task, and all that it takes beside."""
+    peaks: dict[str, int] = {}
+
+    def measured(task: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(task)
+        def measuring(parts: Any, *args: Any, **kwargs: Any) -> Any:
+            tracemalloc.start()
+            answer = task(parts, *args, **kwargs)
+            peak = tracemalloc.get_traced_memory()[1] + len(pickle.dumps(parts))
+            tracemalloc.stop()
+            peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
+            return answer
+
+        return measuring
+
+    tasks = {"_coarse_of_group", "_brackets_of_each", "_expected_of_each", "_cuts_of_candidates"}
+    for name in tasks:
+        monkeypatch.setattr(narrowing, name, measured(getattr(narrowing, name)))
+    x, limit = lazy(400), 1_100_000
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        plan = explain(x, [0.25, 0.5, 0.75])
+        answer = quantile(x, [0.25, 0.5, 0.75])
+    assert plan.root_bytes <= limit
+    right = quantile(x, [0.25, 0.5, 0.75]).compute(scheduler="sync")
+    np.testing.assert_array_equal(answer.compute(scheduler="sync"), right)
+    assert peaks.keys() == tasks
     assert max(peaks.values()) <= limit
 
 
