@@ -398,15 +398,16 @@ class Counted(io.RawIOBase):
 
 
 def tell_client(numbers: Sequence[int], size: int, names: Sequence[str], most: int) -> None:
-    rows = []
+    head = ["question", "chunks", "tasks", "build", "optimise", "order", "peak", "graph, pickled"]
+    *lines, _ = table(head, [])
+    say(iter(lines))
     for name in names:
         for n_chunks in numbers:
-            if name == SQUARE and n_chunks > most:
-                continue
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                rows.append(pool.apply(client_row, (name, n_chunks, size)))
-    head = ["question", "chunks", "tasks", "build", "optimise", "order", "peak", "graph, pickled"]
-    say(table(head, rows))
+            if name != SQUARE or n_chunks <= most:
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    (*_, line, _) = table(head, [pool.apply(client_row, (name, n_chunks, size))])
+                say(iter([line]))
+    print()
     print("Peak: what the process has grown by, graph, optimised graph and order together.")
 
 
