@@ -24,6 +24,7 @@ from dask_gpuselect.maths.boxes import (
     bracket_from_sample,
     look,
     look_again,
+    narrower_box,
     ranges_of_box,
 )
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
@@ -82,6 +83,10 @@ class BoxQuestion(Question):
 
     def ranges(self, cuts: Cuts) -> Ranges:
         return ranges_of_box(cuts, self.rule)
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        assert isinstance(brackets, BoxBrackets)
+        return narrower_box(brackets, cuts, self.rule)
 
     def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
         if tally.n_valid == 0:

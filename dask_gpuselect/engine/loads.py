@@ -50,7 +50,7 @@ from dask_gpuselect.engine.keeping import (
     second_loads,
 )
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
-from dask_gpuselect.engine.narrowing import narrowed
+from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates
 from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -229,7 +229,8 @@ def _loaded(
     is_marked: bool,
     merge: MergeGathered = Gathered.merge,
 ) -> Loaded:
-    narrowings = [narrowing_of(each.x, each.question) for each in asked]
+    is_alone = len(asked) == 1
+    narrowings = [narrowing_of(each.x, each.question, is_alone=is_alone) for each in asked]
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     groups = [GROUPS, *(each.groups for each in narrowings if each)]
     keeping = keeping_of(arrays, questions, max(groups))
@@ -243,6 +244,18 @@ def _loaded(
         how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
+    return _with_few_candidates(begun, brackets, loads, label)
+
+
+def _with_few_candidates(
+    begun: list[Begun], brackets: list[DaskArray], loads: list[DaskArray], label: str
+) -> Loaded:
+    """The second loads, with candidates that are few enough for one place."""
+    narrowings = [each.narrowing for each in begun]
+    for i, (each, narrowing) in enumerate(zip(begun, narrowings, strict=True)):
+        if narrowing is not None and narrowing.rounds:
+            how = (each.asked.question, narrowing, label)
+            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
     return begun, brackets, loads
 
 
@@ -270,7 +283,7 @@ def _kept(
     questions = [each.question for each in asked]
     how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
     loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
-    return begun, brackets, loads
+    return _with_few_candidates(begun, brackets, loads, label)
 
 
 # --- Load 1 -------------------------------------------------------------------------------------
@@ -333,6 +346,10 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
     are_groups = begun[0].order is not None
     questions = [each.asked.question for each in begun]
     groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
+    if not all(each is None or each.looks for each in narrowings):
+        grids = [each.asked.x.numblocks for each in begun]
+        orders = [None if each.order is None else each.order.turns() for each in begun]
+        return in_tree(groups, questions, narrowings, grids, orders, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
 
 

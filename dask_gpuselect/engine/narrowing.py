@@ -14,6 +14,25 @@ A group holds the cuts of some chunks, as they are, on a worker. Where one look 
 not narrow the ranges enough, what is kept are the groups of the next look. The bracket is the one
 that all pivots prove.
 
+Where there are so many chunks that even the pivots that matter are too many, no looks are taken.
+The cuts are merged in a tree that hands on few pivots, see `maths.coarse`, and the bracket is a
+little wider. What is expected of each chunk there is told group by group:
+
+::
+
+    cuts ──> groups ──few──> merge ──> brackets
+                │                         │
+                └──────> expected <───────┘ ──> merge ──> both
+
+The candidates of the second load may be too many as well. Then they wait, group by group, for a
+narrower bracket, which the same tree proves:
+
+::
+
+    candidates ──> groups ──few──> merge ──> narrower brackets
+                     │                          │
+                     └───────> narrower <───────┘
+
 A task that keeps waits for all chunks and, apart from that, for its own: `dask.order` takes time in
 proportion to the number of groups times that of chunks. So there are at most `sizes.MOST_GROUPS`.
 """
@@ -21,18 +40,25 @@ proportion to the number of groups times that of chunks. So there are at most `s
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+from dask._task_spec import TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import merge_cuts
+from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import Ranges, thinned
+from dask_gpuselect.maths.expected import Expected
+from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.sizes import Narrowing
 
 LABEL = "quantile-narrowing"
@@ -62,7 +88,10 @@ def narrowed(
     planned = [each for each in narrowings if each]
     groups = _grouped(grids, 0 if are_groups else max(each.groups for each in planned))
     n_groups = groups.npartitions
-    rooms = [each and max(each.room // n_groups, 1) for each in narrowings]
+    rooms = [
+        each and max(each.room // n_groups, 1) if each and each.looks else None
+        for each in narrowings
+    ]
     for _ in range(max(each.looks for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
@@ -127,3 +156,166 @@ def _kept_of_each(group: list[Column], ranges: list[Ranges | None]) -> list[Colu
 
 def _merged(column: Column) -> Column:
     return [merge_cuts(column)] if column else []
+
+
+# --- In a tree of merges that hand on few pivots --------------------------------------------------
+
+
+def in_tree(
+    groups: DaskArray,
+    questions: Sequence[Question],
+    narrowings: Sequence[Narrowing | None],
+    grids: Sequence[tuple[int, ...]],
+    turns: Sequence[IntArray | None],
+    label: str,
+) -> list[DaskArray]:
+    """The brackets of each question, with what is expected of its chunks: by all cuts of `narrowed`
+    groups, or where there are too many, by some.
+
+    Parameters
+    ----------
+    groups : dask array
+        Of `narrowed`.
+    questions : sequence of Question
+    narrowings : sequence of Narrowing or None
+    grids : sequence of tuple of int
+        The numbers of chunks of each array.
+    turns : sequence of ndarray of int64, or None
+        Where the chunks of each are in the order of the groups.
+    label : str
+    """
+    mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
+    merge = partial(_coarse_of_each, mosts=mosts)
+    few = graphs.each_chunk(
+        _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
+    )
+    token = tokenize(few.name, list(questions))
+    how: dict[str, Any] = {"questions": list(questions)}
+    found = graphs.reduced(
+        few, f"{LABEL}-few-merge", merge, _brackets_of_each, f"{LABEL}-brackets-{token}", **how
+    )
+    n_chunks = [math.prod(grid) for grid in grids]
+    expected = graphs.each_chunk(
+        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [found], n_chunks=n_chunks
+    )
+    finishes = [
+        graphs.Finish(
+            _proven,
+            f"{label}-bracket-{tokenize(token, i, grid, order)}",
+            {"found": TaskRef((found.name,)), "which": i, "numblocks": grid, "turns": order},
+        )
+        for i, (grid, order) in enumerate(zip(grids, turns, strict=True))
+    ]
+    return graphs.finished_together(expected, f"{LABEL}-expects-merge", Expected.merge, finishes)
+
+
+def _coarse_of_group(group: list[Column], *, mosts: Sequence[int | None]) -> list[Column]:
+    return [_coarse(column, most) for column, most in zip(group, mosts, strict=True)]
+
+
+def _coarse_of_each(parts: list[list[Column]], mosts: Sequence[int | None]) -> list[Column]:
+    columns = [list(itertools.chain(*each)) for each in zip(*parts, strict=True)]
+    return _coarse_of_group(columns, mosts=mosts)
+
+
+def _coarse(column: Column, most: int | None) -> Column:
+    """Cuts in one: as they are, or at about so many of their pivots."""
+    found = [cuts for cuts in column if cuts is not None]
+    if most is None or not found:
+        return _merged(column)
+    return [merged_coarsely(found, most)]
+
+
+def _brackets_of_each(
+    parts: list[list[Column]], questions: Sequence[Question]
+) -> list[Brackets | None]:
+    columns = graphs.merge_columns(parts, merge_cuts)
+    return [
+        question.bracket(cuts) if (cuts := next(iter(column), None)) is not None else None
+        for column, question in zip(columns, questions, strict=True)
+    ]
+
+
+def _expected_of_each(
+    group: list[Column], found: list[Brackets | None], *, n_chunks: Sequence[int]
+) -> list[list[Expected]]:
+    columns: list[list[Expected]] = []
+    for column, brackets, n in zip(group, found, n_chunks, strict=True):
+        cuts = merge_cuts(column)
+        if brackets is None or cuts is None:
+            columns.append([])
+        else:
+            columns.append([Expected.of(cuts, brackets, n)])
+    return columns
+
+
+def _proven(
+    parts: list[Expected],
+    found: list[Brackets | None],
+    which: int,
+    numblocks: tuple[int, ...],
+    turns: IntArray | None,
+) -> Proven | None:
+    brackets = found[which]
+    if brackets is None:
+        return None  # a pilot has the answer
+    expected = Expected.merge(parts)
+    return Proven(brackets, expected if turns is None else expected.of_chunks(turns), numblocks)
+
+
+# --- Candidates that wait -------------------------------------------------------------------------
+
+
+def narrowed_candidates(
+    load: DaskArray, bracket: DaskArray, question: Question, narrowing: Narrowing, label: str
+) -> tuple[DaskArray, DaskArray]:
+    """What a second load has gathered, of groups of chunks, and the brackets: both narrowed where
+    the candidates are, before these come to one place."""
+    every = graphs.split_every(None, graphs.MERGE_EVERY)
+    size = max(every, -(-load.npartitions // narrowing.groups))
+    if load.npartitions > narrowing.groups:
+        name = f"{label}-candidates-groups-{tokenize(load.name, size)}"
+        load = graphs.grouped(load, size, Gathered.merge, name)
+    most = narrowing.coarse
+    for _ in range(narrowing.rounds):
+        token = tokenize(load.name, bracket.name, most)
+        few = graphs.each_chunk(
+            _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
+        )
+        merge = partial(_merged_coarsely, most=most)
+        narrower = graphs.reduced(
+            few,
+            f"{label}-candidates-few-merge",
+            merge,
+            _narrower_bracket,
+            f"{label}-narrower-{token}",
+            proven=TaskRef((bracket.name,)),
+            question=question,
+        )
+        load = graphs.each_chunk(
+            _narrower_tally, f"{label}-candidates-narrower-{token}", [load], [bracket, narrower]
+        )
+        bracket = narrower
+    return load, bracket
+
+
+def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:
+    assert found.tally is not None
+    return cuts_of_tally(proven.brackets, found.tally, most)
+
+
+def _merged_coarsely(parts: list[Cuts], most: int) -> Cuts:
+    return merged_coarsely(parts, most)
+
+
+def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
+    cuts = merge_cuts(list(parts))
+    assert cuts is not None
+    brackets = question.narrower(proven.brackets, cuts)
+    return replace(proven, brackets=brackets, expected=proven.expected.of_chunks(np.arange(0)))
+
+
+def _narrower_tally(found: Gathered, proven: Proven, wanted: Proven) -> Gathered:
+    assert found.tally is not None
+    tally = tally_by(proven.brackets, found.tally, wanted.brackets)
+    return replace(found, tally=tally)

@@ -46,6 +46,9 @@ from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
+    CANDIDATE_COPIES,
+    PIVOT_BYTES,
+    PIVOT_WORK,
     TALLIES_EVERY,
     TWO_COUNTS,
     Narrowing,
@@ -87,6 +90,10 @@ class Plan:
         unknown.
     kept_bytes : int
         Of what the first loads in a process may keep, so that the second need not load the chunk.
+    root_bytes : int
+        What the task holds at its peak that takes these reports, about; 0 if that is not known.
+    waiting_bytes : int
+        Of reports that wait on all workers together, where they are too many for one place.
     why_twice : str
         Why the second load is of every chunk, if nothing is kept.
     """
@@ -96,6 +103,8 @@ class Plan:
     task_bytes: int
     gathered_bytes: int
     kept_bytes: int = field(default=0, kw_only=True)
+    root_bytes: int = field(default=0, kw_only=True)
+    waiting_bytes: int = field(default=0, kw_only=True)
     why_twice: str = field(default="", kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -112,7 +121,10 @@ class Plan:
         else:
             loads = "one load" if self.loads == 1 else f"{self.loads} loads"
         told = f"chunks of {task} a task; reports of {gathered} in one place"
-        return f"{self.name}: {loads}; {told}{kept}"
+        waiting = ""
+        if self.waiting_bytes:
+            waiting = f", of {format_bytes(self.waiting_bytes)} that wait on all workers"
+        return f"{self.name}: {loads}; {told}{waiting}{kept}"
 
 
 def known_bytes(n: float) -> int:
@@ -131,25 +143,42 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
     why = why_twice(Reads(x), [question])
     kept = 0 if why else limits().n_bytes
-    gathered = _gathered(x, question, sizes)
-    return Plan("bracket", 2, chunk_bytes, gathered, kept_bytes=kept, why_twice=why)
+    gathered, work, waiting = _at_root(x, question, sizes)
+    return Plan(
+        "bracket",
+        2,
+        chunk_bytes,
+        gathered,
+        kept_bytes=kept,
+        root_bytes=work,
+        waiting_bytes=waiting,
+        why_twice=why,
+    )
 
 
-def _gathered(x: DaskArray, question: Question, sizes: Sequence[float]) -> int:
-    """Bytes of the reports of two loads that come to one place; -1 if unknown."""
+def _at_root(x: DaskArray, question: Question, sizes: Sequence[float]) -> tuple[int, int, int]:
+    """Bytes of the reports of two loads that come to one place, of what a task there holds, and of
+    what waits on the workers; -1 and 0 if unknown."""
     if math.isnan(sum(sizes)):
-        return -1
+        return -1, 0, 0
     narrowing = narrowing_of(x, question)
+    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     if narrowing is not None:
-        return narrowing.gathered
+        found = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
+        gathered, work, waiting = (found * for_pivot // PIVOT_BYTES).tolist()
+        return gathered, work, waiting
     pivots = sum(pivot_count(int(size), question.share) for size in sizes)
     candidates = pivots * -(-question.n_answers // question.share)
-    for_pivot, for_candidate = question.root_bytes(x.dtype)
-    return max(for_pivot * pivots, for_candidate * candidates)
+    work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
+    gathered = max(for_pivot * pivots, for_candidate * candidates)
+    return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 
-def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:
+def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> Narrowing | None:
     """How the cuts of all chunks are narrowed before they come to one place; None if they fit.
+
+    Candidates of several arrays that are loaded together do not wait: with a tree for each, dask
+    would go through all chunks for the first.
 
     Chunks of unknown sizes may have as many elements as dask's config says of ``array.chunk-size``.
 
@@ -158,15 +187,24 @@ def narrowing_of(x: DaskArray, question: Question) -> Narrowing | None:
     ValueError
         If `root-limit` is set to what is no size.
     """
-    limit = settings.n_bytes("root-limit")
-    itemsize = selection_dtype(x.dtype).itemsize
+    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
+    # Of pivots with more columns so many fewer fit.
+    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // for_pivot
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
-        size = settings.chunk_bytes() / itemsize
+        size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
     about = (x.npartitions, math.ceil(size))
     if fit_one_place(*about, question.share, limit):
         return None  # and a question may have a million ranges to count
-    return plan_narrowing(*about, question.n_ranges, question.share, itemsize, limit)
+    return plan_narrowing(
+        *about,
+        question.n_ranges,
+        question.share,
+        for_candidate,
+        limit,
+        can_merge=not question.weighs,
+        can_wait=is_alone and question.narrows_candidates and not question.weighs,
+    )
 
 
 @dataclass(frozen=True)

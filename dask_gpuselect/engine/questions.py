@@ -20,6 +20,7 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
@@ -114,6 +115,16 @@ class Question(ABC):
         cells are outside of them would change nothing that matters."""
         raise TypeError(f"{type(self).__name__} may need any pivot")
 
+    @property
+    def narrows_candidates(self) -> bool:
+        """Whether `narrower` says which of the candidates matter."""
+        return type(self).narrower is not Question.narrower
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        """Which of the candidates at some brackets matter, by the cuts of all chunks at some of
+        these candidates and at the ends of the brackets."""
+        raise TypeError(f"{type(self).__name__} may need any candidate")
+
     def guess(self, ordered: Any, rate: float) -> Brackets:
         """What to gather in the only read of data in memory.
 
@@ -180,6 +191,9 @@ class RankQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        return narrower(brackets, self.bracket(cuts))
 
     @property
     def n_ranges(self) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Survey
+from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import (
     Envelope,
@@ -281,6 +282,23 @@ def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
     fences, extremes = _outer_cells(Ladder.of(envelope, n), rule, lo, hi)
     begins, ends = np.array([*fences, *extremes], np.int64).T
     return Ranges.between(envelope.values, np.append(lo, begins), np.append(hi, ends))
+
+
+def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
+    """What is wanted of what was gathered at some brackets, by cuts of all chunks at some of the
+    candidates. What was spared stays so."""
+    n = int(cuts.n_valid.sum())
+    if n == 0:
+        return brackets
+    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    envelope = Envelope.of(cuts)
+    lo, hi = envelope.positions(wanted.lower, wanted.upper)
+    tied = tied_inside(envelope, lo, hi)
+    fences, extremes = _outer_cells(Ladder.of(envelope, n), rule, lo, hi)
+    begins, ends = np.array([*fences, *extremes], np.int64).T
+    places = np.append(lo, begins), np.append(hi, ends)
+    both = narrower(brackets, Brackets.covering(envelope.values, *places, counted=tied))
+    return BoxBrackets(both.ends, both.wanted, brackets.spared)
 
 
 SAMPLED_ROOM = 0.05  # of a sample may lie about a fence

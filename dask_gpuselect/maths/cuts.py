@@ -115,6 +115,11 @@ class Cuts(Arrays):
     OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing"})
     """The columns of a number for each chunk; the others have one for each pivot."""
 
+    @property
+    def least_upto(self) -> IntArray:
+        """How many valid elements of the chunk are <= the pivot, at least."""
+        return self.upto
+
     @classmethod
     def of_chunk(
         cls,

@@ -274,7 +274,7 @@ class Envelope:
         position = np.empty(len(order), np.int64)
         position[order] = group
 
-        counts = Sums(cuts.upto, cuts.below, cuts.upto, cuts.n_valid)
+        counts = Sums(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
         lower, upper = counts.bounds(cuts, order, is_last)
         doubt = ceil(cuts.doubt * cuts.n_valid.sum())
         lower, upper = lower - doubt, upper + doubt

@@ -7,8 +7,9 @@ if it did, `dask.order` would take time with the square of the number of chunks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +58,11 @@ class Expected(Arrays):
     is_pivot: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, cuts: Cuts, brackets: Brackets) -> Self:
-        """What the cuts of all chunks prove of the counts at some brackets."""
+    def of(cls, cuts: Cuts, brackets: Brackets, among: int = 0) -> Self:
+        """What the cuts of all chunks prove of the counts at some brackets; or those of some
+        chunks, `among` so many."""
         n_chunks, n_ends = len(cuts.sizes), len(brackets.ends)
-        n_checked = min(n_ends, max(MOST_CHECKED // max(n_chunks, 1), 1))
+        n_checked = min(n_ends, max(MOST_CHECKED // max(n_chunks, among, 1), 1))
         checked = np.arange(n_checked) * n_ends // max(n_checked, 1)
         shape = (n_chunks, n_checked)
         least, most = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -74,10 +76,21 @@ class Expected(Arrays):
             most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
         return cls(cuts.n_valid, cuts.n_missing, most_candidates, checked, least, most, is_pivot)
 
+    OF_CHUNKS: ClassVar[tuple[str, ...]] = (
+        *("n_valid", "n_missing", "most_candidates"),
+        *("least", "most", "is_pivot"),
+    )
+    """What has a row for each chunk."""
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """What is known of all chunks of `parts`, in their order."""
+        columns = ((name, [getattr(part, name) for part in parts]) for name in cls.OF_CHUNKS)
+        return replace(parts[0], **{name: np.concatenate(column) for name, column in columns})
+
     def of_chunks(self, chunks: IntArray) -> Self:
         """What is known of some of the chunks, by their numbers, in that order."""
-        of_all = "n_valid", "n_missing", "most_candidates", "least", "most", "is_pivot"
-        return replace(self, **{name: getattr(self, name)[chunks] for name in of_all})
+        return replace(self, **{name: getattr(self, name)[chunks] for name in self.OF_CHUNKS})
 
     def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
         """The tally of chunk `i`, if its second load agrees with what the first one proved.

@@ -38,6 +38,8 @@ PIVOT_BYTES, PIVOT_WORK = 40, 256
 # Candidates of a rank, in units of elements / pivots: 1.09 by counts alone, of which distances save
 # a quarter to a half.
 CANDIDATES = 0.8
+# Kernels choose the power of two below what `pivot_count` says, so half as many at least.
+FEWER_PIVOTS = 2
 # As they come, joined, and the copy that is partitioned.
 CANDIDATE_COPIES = 3
 # So many ranks are made room for where they are few, so that the cuts of one array serve all such
@@ -53,6 +55,12 @@ MOST_LOOKS = 8
 # for each group and chunk: of 100,000 chunks 12 s more for 1,024 groups than for none.
 GROUP_SHARE = 4
 LEAST_GROUPS, MOST_GROUPS = 128, 1024
+# So many merged parts come to one place, and hand on as many pivots as let these fit; at least so
+# many, of which a bracket is wider by one in so many of all elements for each merge.
+COARSE_EVERY, LEAST_COARSE = 32, 64
+# How often candidates are narrowed where they wait, at most: each time to about a thousandth of a
+# quantile's, at the default limit.
+MOST_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -64,13 +72,23 @@ class Narrowing:
     share : int
         For `pivot_count`: more pivots leave fewer candidates.
     looks : int
-        How many times some of the pivots come to one place, before those come that matter.
+        How many times some of the pivots come to one place, before those come that matter; 0 if
+        these are merged on the way: see `coarse`.
     room : int
         How many pivots of all chunks may come there.
     groups : int
         In how many groups the cuts wait, at most.
     gathered : int
         Bytes of the pivots or candidates that come there, about.
+    work : int
+        Bytes that the task there holds at its peak, about.
+    waiting : int
+        Bytes of the cuts and candidates that wait on all workers together, about.
+    coarse : int
+        How many pivots a merge hands on: of candidates, and of cuts if there are no looks, because
+        even those that matter are too many.
+    rounds : int
+        How many times candidates are narrowed where they wait, before they come.
     """
 
     share: int
@@ -78,6 +96,10 @@ class Narrowing:
     room: int
     groups: int
     gathered: int
+    work: int = 0
+    waiting: int = 0
+    coarse: int = 0
+    rounds: int = 0
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
@@ -87,10 +109,18 @@ def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
 
 
 def plan_narrowing(
-    n_chunks: int, size: int, n_ranges: int, share: int, itemsize: int, limit: int
+    n_chunks: int,
+    size: int,
+    n_ranges: int,
+    share: int,
+    itemsize: int,
+    limit: int,
+    *,
+    can_merge: bool = True,
+    can_wait: bool = False,
 ) -> Narrowing | None:
     """How to narrow the cuts of chunks of about `size` elements; None if they need not be, or if
-    that would leave out too few of them.
+    any of them may matter.
 
     Parameters
     ----------
@@ -100,12 +130,18 @@ def plan_narrowing(
         For `pivot_count`, as the question has it.
     limit : int
         Bytes that may be held in one place.
+    can_merge : bool
+        Whether cuts can be merged in a tree that hands on some of them.
+    can_wait : bool
+        Whether candidates can be narrowed where they are.
     """
     pivots = pivot_count(size, share)
     if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
         return None
+    n, limit = n_chunks * size, max(limit, 1)
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
-    least = CANDIDATES * wanted * n_chunks * size * CANDIDATE_COPIES * itemsize / max(limit, 1)
+    # More pivots leave fewer candidates, which matters where these cannot wait.
+    least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
     most = size * itemsize // (WAITING_SHARE * PIVOT_BYTES)
     while pivots < least and 2 * pivots <= most:
         share *= 4
@@ -118,13 +154,40 @@ def plan_narrowing(
         if 2 * kept > left:
             break
         looks, left = looks + 1, kept
-    if not looks:
+    gathered = n_chunks * max(min(for_each, pivots), left)
+    # A group's task holds its own cuts beside those that it merges.
+    if not (looks or can_merge):
         return None
-    reports = PIVOT_BYTES * n_chunks * max(min(for_each, pivots), left)
-    candidates = math.ceil(CANDIDATES * n_ranges * n_chunks * size * itemsize / pivots)
-    waiting = PIVOT_BYTES * n_chunks * pivots
-    groups = min(max(GROUP_SHARE * waiting // max(limit, 1), LEAST_GROUPS), MOST_GROUPS)
-    return Narrowing(share, looks, n_chunks * for_each, groups, max(reports, candidates))
+    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    merges = merge_levels(n_chunks, COARSE_EVERY)
+    in_bracket = CANDIDATES / pivots
+    if can_merge and (not looks or PIVOT_WORK * gathered > limit):
+        looks, gathered = 0, COARSE_EVERY * coarse
+        in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / coarse
+    candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
+    rounds, narrowing = 0, coarse / (n_ranges * (merges + 1))
+    while can_wait and narrowing >= 2 and rounds < MOST_ROUNDS:
+        if CANDIDATE_COPIES * candidates <= limit:
+            break
+        rounds, candidates = rounds + 1, candidates / narrowing
+    cuts, left_to_wait = PIVOT_BYTES * n_chunks * pivots, math.ceil(first) if rounds else 0
+    waiting = max(cuts, left_to_wait)  # the cuts are gone when candidates come
+    groups = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
+    of_group = waiting // min(groups, max(n_chunks, 1))
+    if not looks:
+        of_group += PIVOT_WORK * COARSE_EVERY * coarse
+    works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
+    return Narrowing(
+        share,
+        looks,
+        n_chunks * for_each,
+        groups,
+        max(PIVOT_BYTES * gathered, math.ceil(candidates)),
+        max(works),
+        waiting,
+        coarse,
+        rounds,
+    )
 
 
 # A sample of this many elements brackets a rank to within one part in about 110 of all elements,

@@ -7,7 +7,7 @@ well, for it is a share of the sum of all weights, which the first load knows to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
-from dask_gpuselect.maths.envelope import Envelope, Sums, cells_between, most_inside
+from dask_gpuselect.maths.envelope import Envelope, Ranges, Sums, cells_between, most_inside
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; a unit more for each chunk
@@ -62,6 +62,8 @@ class WeightEnvelope:
         Of all elements, in these units.
     squares : tuple of Fraction
         Bounds of the sum of the squares of all weights.
+    n_cells : int
+        Into about how many cells all elements are divided, those of pivots that were left out too.
     """
 
     counts: Envelope
@@ -71,6 +73,7 @@ class WeightEnvelope:
     least: int
     most: int
     squares: tuple[Fraction, Fraction]
+    n_cells: int
 
     @classmethod
     def of(cls, cuts: WeightedCuts) -> WeightEnvelope:
@@ -93,7 +96,8 @@ class WeightEnvelope:
         error = SQUARE_ERROR + Fraction(cuts.doubt)
         around = square * (1 - error), square * (1 + error)
         n_valid = int(cuts.n_valid.sum())
-        return cls(counts, n_valid, lower - doubt, upper + doubt, least, most, around)
+        n_cells = max(len(lower), int(np.sqrt(cuts.n_valid).sum()))
+        return cls(counts, n_valid, lower - doubt, upper + doubt, least, most, around, n_cells)
 
     def share(self, q: float, *, passes: bool = False) -> Reach:
         """The share q of all weights."""
@@ -143,7 +147,7 @@ class WeightEnvelope:
         n_values = len(self.lower)
         inside = np.flatnonzero(covered(np.arange(n_values), lo + 1, hi)[1:])
         ties = self.counts.ties[inside]
-        is_tied = ties > max(self.n_valid // n_values, 1)
+        is_tied = ties > max(self.n_valid // self.n_cells, 1)
         inside, ties = inside[is_tied], ties[is_tied]
         most = MOST_TIED * len(lo)
         return inside if len(inside) <= most else inside[np.argsort(-ties, kind="stable")[:most]]
@@ -158,6 +162,24 @@ def find_share_brackets(cuts: WeightedCuts, q: Sequence[float], *, with_next: bo
     return envelope.brackets(
         *envelope.positions([envelope.share(each, passes=with_next) for each in q])
     )
+
+
+def share_ranges(cuts: WeightedCuts, q: Sequence[float], *, with_next: bool) -> Ranges:
+    """Where the pivots lie that `find_share_brackets` needs, by the cuts of all chunks at some of
+    them."""
+    return _ranges(cuts, lambda envelope: [envelope.share(each, passes=with_next) for each in q])
+
+
+def window_ranges(cuts: WeightedCuts, q: Sequence[float]) -> Ranges:
+    """The same of `find_window_brackets`."""
+    return _ranges(cuts, lambda envelope: [end for each in q for end in envelope.window(each)])
+
+
+def _ranges(cuts: WeightedCuts, wanted: Callable[[WeightEnvelope], Sequence[Reach]]) -> Ranges:
+    if not cuts.n_valid.any():
+        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
+    envelope = WeightEnvelope.of(cuts)
+    return Ranges.between(envelope.counts.values, *envelope.positions(wanted(envelope)))
 
 
 def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrackets:

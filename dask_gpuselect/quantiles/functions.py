@@ -557,6 +557,10 @@ def explain(
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
           most, along an axis. Where ``dask_gpuselect.root-limit`` (dask config; 1 GiB) is too low
           for all pivots, those that come there do not include what cannot matter.
+        - ``root_bytes``: what the largest task that takes reports holds at its peak, about; of all
+          elements in two loads, else 0.
+        - ``waiting_bytes``: of reports that wait on all workers together because they are too many
+          for one place.
         - ``kept_bytes``: of what the first loads of a process may keep, so that a chunk need not be
           loaded again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` a tenth of its memory at most). 0 if each chunk takes two loads;

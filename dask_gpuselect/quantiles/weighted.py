@@ -12,11 +12,17 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
-from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
+from dask_gpuselect.maths.weight_brackets import (
+    find_share_brackets,
+    find_window_brackets,
+    share_ranges,
+    window_ranges,
+)
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
     reached_and_passed,
@@ -155,6 +161,16 @@ class WeightedQuantiles(Question):
         if self.method == "linear":
             return find_window_brackets(cuts, self.q)
         return find_share_brackets(cuts, self.q, with_next=self._averages)
+
+    @property
+    def n_ranges(self) -> int:
+        return len(self.q) * (2 if self.method == "linear" else 1)
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        assert isinstance(cuts, WeightedCuts)
+        if self.method == "linear":
+            return window_ranges(cuts, self.q)
+        return share_ranges(cuts, self.q, with_next=self._averages)
 
     def brackets_at(self, values: NDArray[Any]) -> Brackets:
         if self.method != "linear":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -26,8 +27,8 @@ from dask_gpuselect import (
     quantile,
 )
 from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.engine import loads, narrowing, pilot
-from dask_gpuselect.engine.reports import Proven
+from dask_gpuselect.engine import loads, narrowing, pilot, plans
+from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.robust import mad
@@ -39,6 +40,21 @@ pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 SIZE, N_CHUNKS = 20_000, 40
 LIMIT = {"dask_gpuselect.root-limit": 0}  # as few pivots as the plan allows
+
+
+def with_looks(*args: Any, **can: bool) -> sizes.Narrowing | None:
+    """The plan of the lowest limit for which looks at some of the pivots are enough."""
+    *of_chunks, _ = args
+    plans = (sizes.plan_narrowing(*of_chunks, 2**i, **can) for i in range(60))
+    return next((plan for plan in plans if plan is None or plan.looks), None)
+
+
+@pytest.fixture(params=["looks", "tree"], autouse=True)
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How cuts are narrowed if the limit is low: with looks at some of them, or in a tree."""
+    if request.param == "looks":
+        monkeypatch.setattr(plans, "plan_narrowing", with_looks)
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +90,16 @@ QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
     "box of quantiles": lambda x: describe_boxplot(x, whis=(5, 95)),
     "boxes": lambda x: describe_boxplot([x[x < 0.3], x, x[x > 5]]),
     "ecdf": lambda x: ecdf(x, 5),
+    "weights": lambda x: weighted(x, "inverted_cdf"),
+    "weights, averaged": lambda x: weighted(x, "averaged_inverted_cdf"),
+    "weights, linear": lambda x: weighted(x, "linear"),
+    "few weigh": lambda x: weighted(x, "inverted_cdf", at_least=4),
 }
+
+
+def weighted(x: da.Array, method: str, at_least: float = 0) -> da.Array:
+    weights = da.where(x * 1e3 % 5 < at_least, 0, x * 1e3 % 5)
+    return quantile(x, [0.0, 0.3, 0.5], weights=weights, method=method)
 
 
 def numbers(answer: Any) -> list[Any]:
@@ -101,7 +126,7 @@ def test_the_answer_is_the_same(question: str) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-def roots(monkeypatch: pytest.MonkeyPatch, answer: Any) -> list[int]:
+def roots(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> list[int]:
     """How many pivots prove each bracket."""
     seen: list[int] = []
     prove = Proven.by.__func__  # type: ignore[attr-defined]
@@ -111,9 +136,19 @@ def roots(monkeypatch: pytest.MonkeyPatch, answer: Any) -> list[int]:
         proven: Proven = prove(cls, cuts, *args)
         return proven
 
+    by_few = narrowing._brackets_of_each
+
+    def proving_by_few(parts: Any, questions: Any) -> Any:
+        seen.extend(
+            sum(len(cuts.pivots) for column in columns for cuts in column)
+            for columns in zip(*parts, strict=True)
+        )
+        return by_few(parts, questions)
+
     with monkeypatch.context() as patch:
         patch.setattr(Proven, "by", classmethod(proving))
-        dask.compute(answer, scheduler="sync")
+        patch.setattr(narrowing, "_brackets_of_each", proving_by_few)
+        dask.compute(ask(), scheduler="sync")
     return seen
 
 
@@ -124,9 +159,9 @@ def test_few_pivots_prove_the_bracket(
     question: str, n_roots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask, x = QUESTIONS[question], lazy()
-    every = roots(monkeypatch, ask(x))
+    every = roots(monkeypatch, lambda: ask(x))
     with dask.config.set(LIMIT):
-        few = roots(monkeypatch, ask(x))
+        few = roots(monkeypatch, lambda: ask(x))
     assert len(few) == len(every) == n_roots
     assert sum(few) < sum(every) / 2
 
@@ -135,12 +170,34 @@ def test_the_plan_says_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None
     x = lazy()
     with dask.config.set(LIMIT):
         plan = explain(x, 0.5)
-        (pivots,) = roots(monkeypatch, median(x))
+        (pivots,) = roots(monkeypatch, lambda: median(x))
     assert plan.loads == 2
     assert 40 * pivots <= plan.gathered_bytes < explain(x, 0.5).gathered_bytes / 2
 
 
-def test_one_place_holds_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("question", ["median", "extremes", "ecdf", "box", "box of quantiles"])
+def test_few_candidates_come_to_one_place(
+    question: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    look = loads._look
+
+    def looking(parts: list[Gathered], *args: Any, **told: Any) -> Any:
+        seen.append(sum(len(part.tally.candidates) for part in parts if part.tally))
+        return look(parts, *args, **told)
+
+    monkeypatch.setattr(loads, "_look", looking)
+    ask, x = QUESTIONS[question], lazy()
+    plain = ask(x).compute(scheduler="sync")
+    with dask.config.set(LIMIT):
+        found = ask(x).compute(scheduler="sync")
+    every, few = seen
+    for mine, theirs in zip(numbers(found), numbers(plain), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert few < every / (3 if "box" in question else 10) if how == "tree" else few <= every
+
+
+def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes to each task there, and all that it takes beside."""
     peaks: dict[str, int] = {}
 
@@ -169,6 +226,37 @@ def test_one_place_holds_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch)
         answer = quantile(x, [0.25, 0.5, 0.75])
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
     assert peaks.keys() == {"_find_brackets", "_ranges_of_each"}
+    assert max(peaks.values()) <= limit
+
+
+@pytest.mark.parametrize("how", ["tree"], indirect=True)
+def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes to each task, and all that it takes beside."""
+    peaks: dict[str, int] = {}
+
+    def measured(task: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(task)
+        def measuring(parts: Any, *args: Any, **kwargs: Any) -> Any:
+            tracemalloc.start()
+            answer = task(parts, *args, **kwargs)
+            peak = tracemalloc.get_traced_memory()[1] + len(pickle.dumps(parts))
+            tracemalloc.stop()
+            peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
+            return answer
+
+        return measuring
+
+    tasks = {"_coarse_of_group", "_brackets_of_each", "_expected_of_each", "_cuts_of_candidates"}
+    for name in tasks:
+        monkeypatch.setattr(narrowing, name, measured(getattr(narrowing, name)))
+    x, limit = lazy(400), 1_100_000
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        plan = explain(x, [0.25, 0.5, 0.75])
+        answer = quantile(x, [0.25, 0.5, 0.75])
+    assert plan.root_bytes <= limit
+    right = quantile(x, [0.25, 0.5, 0.75]).compute(scheduler="sync")
+    np.testing.assert_array_equal(answer.compute(scheduler="sync"), right)
+    assert peaks.keys() == tasks
     assert max(peaks.values()) <= limit
 
 
@@ -243,13 +331,14 @@ def test_on_a_cluster(cluster_here: Client) -> None:
     np.testing.assert_array_equal(cluster_here.compute(answer).result(), right)
 
 
-def test_there_are_few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_few_groups(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a task that waits for all chunks and for its own."""
     monkeypatch.setattr(sizes, "MOST_GROUPS", 3)
     x = lazy()
     with dask.config.set(LIMIT):
         answer = median(x)
     assert is_narrowed(answer)
-    groups = [key for key in answer.__dask_graph__() if key_split(key) == "quantile-narrowing-kept"]
+    waits = {"looks": "quantile-narrowing-kept", "tree": "quantile-narrowing-expects"}[how]
+    groups = [key for key in answer.__dask_graph__() if key_split(key) == waits]
     assert {place for _, place in groups} == {0, 1, 2}
     assert answer.compute(scheduler="sync") == median(x).compute(scheduler="sync")

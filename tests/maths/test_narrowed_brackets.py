@@ -18,6 +18,8 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.sizes import (
+    COARSE_EVERY,
+    MOST_GROUPS,
     PIVOT_BYTES,
     PIVOT_WORK,
     WAITING_SHARE,
@@ -141,7 +143,13 @@ def test_few_pivots_are_not_narrowed() -> None:
     assert plan_narrowing(1000, 10**6, 3, 1, 8, GIB) is None
     assert plan_narrowing(0, 0, 3, 1, 8, GIB) is None
     assert plan_narrowing(10**4, 10**8, 0, 1, 8, GIB) is None  # any pivot may matter
-    assert plan_narrowing(10**6, 1000, 8, 1, 8, GIB) is None  # most of them do
+
+
+def test_where_most_pivots_matter_they_are_merged() -> None:
+    plan = plan_narrowing(10**6, 1000, 8, 1, 8, GIB)
+    assert plan is not None
+    assert plan.looks == 0
+    assert PIVOT_WORK * COARSE_EVERY * plan.coarse <= GIB
 
 
 @pytest.mark.parametrize("n_ranges", [1, 3, 8])
@@ -169,3 +177,20 @@ def test_a_limit_that_is_too_low_is_passed_as_little_as_it_can_be() -> None:
     plan = plan_narrowing(100, 10**6, 2, 1, 8, 0)
     assert plan is not None
     assert plan.room == 100 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("n_chunks", "size"),
+    [(10**i, 10**j) for i in range(2, 7) for j in range(6, 9) if i + j <= 12],
+)
+@pytest.mark.parametrize("n_ranges", [1, 3, 7, 101])
+def test_no_task_exceeds_the_limit(n_chunks: int, size: int, n_ranges: int) -> None:
+    """Of up to 1e12 elements, whatever their chunks."""
+    share = n_ranges if n_ranges > 8 else 1
+    plan = plan_narrowing(n_chunks, size, n_ranges, share, 8, GIB, can_wait=True)
+    if plan is None:
+        assert PIVOT_WORK * n_chunks * pivot_count(size, share) <= GIB
+        return
+    assert plan.gathered <= plan.work <= GIB
+    assert plan.waiting / min(plan.groups, n_chunks) <= GIB / 2
+    assert plan.groups <= MOST_GROUPS

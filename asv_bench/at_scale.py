@@ -1,0 +1,460 @@
+"""What client, scheduler, root and workers hold at 1e12 elements; prints Markdown.
+
+    python asv_bench/at_scale.py plans
+    python asv_bench/at_scale.py reports
+    python asv_bench/at_scale.py roots --chunks 1_000_000 --size 1_000_000
+    python asv_bench/at_scale.py client --chunks 1_000 10_000 100_000
+    python asv_bench/at_scale.py client --chunks 1_000_000 --questions median
+
+`plans` tells what `explain` says of 1e12 float64 in chunks of 1e6 to 1e8, for each question.
+
+`reports` holds the formulas of docs/scale.md against what is there: the bytes that chunks of 1e4 to
+1e7 elements report, and the peak of the task that takes those of 10 to 1,000 chunks. It ends with 1
+if one exceeds its formula.
+
+`roots` runs the tasks through which all reports of so many chunks come to one place, each in a
+process of its own, with arguments from a file. No chunk is made: see `scale_simulation`. Where a
+task takes parts that others have made, one of them is made, and repeated.
+
+`client` builds, optimises and orders the graph of each question, and pickles it, in a process of
+its own. 1_000_000 chunks take 6 GB and ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import multiprocessing
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.order
+import numpy as np
+from compare import say, table
+from scale_simulation import (
+    MEGABYTE,
+    Measured,
+    Model,
+    lazy,
+    max_rss,
+    measured,
+    question_of,
+    written,
+)
+
+from dask_gpuselect import describe_boxplot, kernels, quantile, sort
+from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.distribution import ecdf
+from dask_gpuselect.engine import plans
+from dask_gpuselect.engine.loads import _find_brackets
+from dask_gpuselect.engine.narrowing import (
+    _brackets_of_each,
+    _coarse_of_each,
+    _coarse_of_group,
+    _cuts_of_candidates,
+    _expected_of_each,
+    _proven,
+)
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reports import Gathered, Proven
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import Cuts, Tally
+from dask_gpuselect.maths.partition import SortedChunks
+from dask_gpuselect.maths.sizes import (
+    COARSE_EVERY,
+    PIVOT_BYTES,
+    PIVOT_WORK,
+    Narrowing,
+    pivot_count,
+)
+from dask_gpuselect.quantiles.weighted import WeightedQuantiles
+from dask_gpuselect.sorting.questions import SplitterQuestion
+
+GIGABYTE = 1e9
+F8 = np.dtype(np.float64)
+Q = (0.25, 0.5, 0.75)
+N = 10**12
+SIZES = (10**8, 10**7, 10**6)
+
+# Of each chunk and task, as `client` and `scale_simulation.py scheduler` measure it.
+CLIENT_BYTES, TASKS, TASK_BYTES, TASK_SECONDS = 6_000, 2.1, 2_700, 0.003
+
+
+def described(x: da.Array) -> Any:
+    return describe_boxplot(x)
+
+
+def labels_of(x: da.Array, n_groups: int) -> da.Array:
+    """A label for each element, of the chunks of x."""
+    return x.map_blocks(_labels, n_groups, dtype=np.int64)
+
+
+def _labels(block: Any, n_groups: int) -> Any:
+    return np.arange(block.size) % n_groups
+
+
+ASKED: dict[str, Callable[[da.Array], Any]] = {
+    "median": lambda x: quantile(x, 0.5),
+    "quartiles": lambda x: quantile(x, Q),
+    "101 quantiles": lambda x: quantile(x, np.linspace(0, 1, 101)),
+    "box": described,
+    "ecdf of 1,001 points": lambda x: ecdf(x, 1001),
+    "weighted quartiles": lambda x: quantile(x, Q, weights=abs(x), method="inverted_cdf"),
+    "median of 12 groups": lambda x: groupby(x, labels_of(x, 12), groups=range(12)).median(),
+    "median of 1,000 groups": lambda x: groupby(x, labels_of(x, 1000), groups=range(1000)).median(),
+    "sort": sort,
+}
+SQUARE = "sort"
+"""Of P chunks it has about 2 P**1.5 tasks."""
+
+
+# --- Plans ----------------------------------------------------------------------------------------
+
+
+def questions() -> dict[str, Question]:
+    rule = Rule(1.5, False, 1000, "linear")
+    return {
+        "median": question_of([0.5]),
+        "quartiles": question_of(Q),
+        "101 quantiles": question_of(np.linspace(0, 1, 101).tolist()),
+        "box": BoxQuestion(rule, True, F8),
+        "weighted quartiles": WeightedQuantiles(Q, "inverted_cdf", False, F8, F8),
+    }
+
+
+def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
+    """Bytes that are gathered, that the root holds, and that wait."""
+    return plans._at_root(x, question, list(map(float, x.chunks[0])))
+
+
+def of_groups(n_chunks: int, size: int, n_groups: int) -> int:
+    """Bytes of reports at each root: those of 100 chunks, times as many as there are."""
+    x = da.zeros(100 * size, chunks=size)
+    labels = da.zeros(100 * size, chunks=size, dtype=np.int64)
+    with dask.config.set({"dask_gpuselect.root-limit": "1024 PiB"}):
+        every = groupby(x, labels, groups=range(n_groups)).explain(0.5).gathered_bytes
+    every *= n_chunks // 100
+    limit = settings.n_bytes("root-limit")
+    return every // min(-(-every // limit), n_groups)
+
+
+def tell_plans() -> None:
+    rows = []
+    for size in SIZES:
+        n_chunks = N // size
+        x = da.zeros(N, chunks=size)
+        told = {name: of_plan(x, each) for name, each in questions().items()}
+        told["sort"] = of_plan(x, SplitterQuestion(SortedChunks(n_chunks, x.chunks[0])))
+        for n_groups in (12, 1000):
+            told[f"median of {n_groups:,} groups"] = of_groups(n_chunks, size, n_groups), 0, 0
+        for name, (gathered, root, waiting) in told.items():
+            rows.append(
+                [
+                    name,
+                    f"{n_chunks:,} of {size:,}",
+                    f"{gathered / GIGABYTE:.2f} GB",
+                    f"{root / GIGABYTE:.2f} GB" if root else "",
+                    f"{waiting / GIGABYTE:.0f} GB" if waiting else "",
+                ]
+            )
+    say(table(["question", "chunks", "reports in one place", "root", "wait on all workers"], rows))
+    rows = [
+        [
+            f"{N // size:,} of {size:,}",
+            f"{CLIENT_BYTES * N / size / GIGABYTE:.2f} GB",
+            f"{TASKS * TASK_BYTES * N / size / GIGABYTE:.2f} GB",
+            f"{TASKS * TASK_SECONDS * N / size / 3600:.1f} h",
+            f"{3 * 8 * size / GIGABYTE:.2f} GB",
+        ]
+        for size in SIZES
+    ]
+    head = ["chunks", "client", "scheduler", "its time", "a thread of a worker, at most"]
+    say(table(head, rows))
+
+
+# --- Reports, against their formulas --------------------------------------------------------------
+
+
+def tell_reports() -> bool:
+    """Whether all formulas hold."""
+    fine = True
+    rows = []
+    for size in (10**4, 10**5, 10**6, 10**7):
+        chunk = np.random.default_rng(0).normal(size=size)
+        cuts = kernels.cuts(chunk, F8, 1)
+        most = PIVOT_BYTES * pivot_count(size)
+        found = sum(np.asarray(getattr(cuts, name)).nbytes for name in PER_PIVOT)
+        fine &= found <= most
+        rows.append([f"{size:,}", f"{found:,} B", f"{most:,} B", f"{len(pickle.dumps(cuts)):,} B"])
+    say(table(["elements of a chunk", "its report", "formula", "pickled"], rows))
+    rows = []
+    for n_chunks in (10, 100, 1000):
+        model = Model(n_chunks, 10**6, pivot_count(10**6))
+        with tempfile.TemporaryDirectory() as directory:
+            path = written([model.cuts(i) for i in range(n_chunks)], Path(directory) / "parts")
+            _, peak = measured(_prove, path, question_of(Q), n_chunks)
+        most = PIVOT_WORK * n_chunks * pivot_count(10**6)
+        fine &= peak.arrays <= most + FIXED
+        times = f"{peak.seconds:.2f} s"
+        rows.append([f"{n_chunks:,}", _mb(peak.arrays), _mb(most), times])
+    say(table(["chunks of 1e6", "peak of the bracket's task", "formula", "time"], rows))
+    return fine
+
+
+PER_PIVOT = "pivots", "below", "upto", "distance", "slack"
+SHARES_OF = 500  # chunks
+FIXED = 2_000_000  # bytes of modules and small things
+
+
+def _mb(n: float) -> str:
+    return f"{n / MEGABYTE:,.1f} MB"
+
+
+def _prove(parts: list[Cuts | None], question: Question, n_chunks: int) -> int:
+    proven = _find_brackets(parts, question, (n_chunks,))
+    assert proven is not None
+    return len(proven.brackets.ends)
+
+
+# --- Roots ----------------------------------------------------------------------------------------
+
+
+def tell_roots(n_chunks: int, size: int, q: Sequence[float]) -> bool:
+    """Whether each task stays below the limit."""
+    question = question_of(q)
+    x = da.zeros(n_chunks * size, chunks=size)
+    plan = plans.narrowing_of(x, question)
+    if plan is None or plan.looks:
+        print(f"{plan}: scale_simulation.py root measures that")
+        return True
+    rows: list[list[str]] = []
+    peaks: list[float] = []
+
+    def tell(name: str, what: str, found: Measured) -> None:
+        rows.append(found.row(name, what))
+        peaks.append(found.arrays)
+
+    print(f"{n_chunks:,} chunks of {size:,} float64, {len(q)} quantiles. Plan: {plan}.\n")
+    with tempfile.TemporaryDirectory() as directory:
+        _tell_cuts(n_chunks, size, question, plan, Path(directory) / "parts", tell)
+    say(table(["task", "takes", "peak of arrays", "of the process", "time"], rows))
+    return max(peaks) <= 1 << 30
+
+
+Tell = Callable[[str, str, Measured], None]
+
+
+def _tell_cuts(
+    n_chunks: int, size: int, question: Any, plan: Narrowing, path: Path, tell: Tell
+) -> None:
+    n_pivots = (1 << pivot_count(size, plan.share).bit_length() - 1) - 1
+    model = Model(n_chunks, size, n_pivots)
+    in_group = -(-n_chunks // plan.groups)
+    cuts = [model.cuts(i) for i in range(in_group)]
+    written(cuts, path)
+    mosts = [plan.coarse]
+    few, found = measured(_few_of_group, path, mosts)
+    tell("cuts of a group, merged", f"{in_group:,} chunks, {in_group * n_pivots:,} pivots", found)
+    parts = [few] * COARSE_EVERY
+    n_parts = -(-plan.groups // COARSE_EVERY)
+    written(parts, path)
+    merged, found = measured(_merge, path, mosts)
+    tell("merge", f"{COARSE_EVERY} groups, {sum(map(_n_pivots, parts)):,} pivots", found)
+    at_root = [merged] * n_parts
+    written(at_root, path)
+    # Each part is that of 32 groups, and the last of fewer: of the whole, about.
+    brackets, found = measured(_bracket, path, [question])
+    tell("bracket", f"{n_parts} parts, {sum(map(_n_pivots, at_root)):,} pivots", found)
+    written(cuts, path)
+    expected, found = measured(_expect, path, brackets, n_chunks)
+    tell("what is expected of a group's chunks", f"{in_group:,} chunks", found)
+    columns = [expected] * plan.groups
+    written(columns, path)
+    del cuts, columns
+    proven, found = measured(_put_together, path, brackets, n_chunks)
+    tell("of all chunks", f"{plan.groups * in_group:,} chunks", found)
+    # The chunks of one group stand for all where shares are asked for.
+    few_chunks = Model(min(in_group, SHARES_OF), size, n_pivots)
+    _tell_candidates(few_chunks, n_chunks * size, proven, question, plan, path, tell)
+
+
+def _n_pivots(group: list[list[Cuts]]) -> int:
+    return sum(len(cuts.pivots) for column in group for cuts in column)
+
+
+def _few_of_group(parts: list[Cuts], mosts: list[int]) -> Any:
+    return _coarse_of_group([list(parts)], mosts=mosts)
+
+
+def _merge(parts: list[Any], mosts: list[int]) -> Any:
+    return _coarse_of_each(parts, mosts)
+
+
+def _bracket(parts: list[Any], questions: list[Question]) -> Any:
+    return _brackets_of_each(parts, questions)
+
+
+def _expect(parts: list[Cuts], brackets: Any, n_chunks: int) -> Any:
+    return _expected_of_each([list(parts)], brackets, n_chunks=[n_chunks])[0][0]
+
+
+def _put_together(parts: list[Any], brackets: Any, n_chunks: int) -> Proven:
+    proven = _proven(parts, brackets, 0, (n_chunks,), None)
+    assert proven is not None
+    return proven
+
+
+def _tell_candidates(
+    model: Model,
+    n: int,
+    proven: Proven,
+    question: Any,
+    plan: Narrowing,
+    path: Path,
+    tell: Tell,
+) -> None:
+    """As many candidates as are in the brackets, of one group; the others are as many."""
+    brackets = proven.brackets
+    shares = [
+        model.share_between(*brackets.ends[cell - 1 : cell + 1])
+        for cell in np.flatnonzero(brackets.wanted)
+    ]
+    n_candidates = int(sum(shares) * n)
+    in_group = -(-n // plan.groups)
+    random = np.random.default_rng(3)
+    uniform = np.concatenate(
+        [
+            random.uniform(*brackets.ends[cell - 1 : cell + 1], max(int(share * in_group), 1))
+            for cell, share in zip(np.flatnonzero(brackets.wanted), shares, strict=True)
+        ]
+    )
+    found_of = _tally_of_group(model, brackets, uniform, in_group)
+    written([found_of], path)
+    few, found = measured(_few_candidates, path, proven, plan.coarse)
+    tell("candidates of a group", f"{len(uniform):,} of {n_candidates:,}", found)
+    written([few] * COARSE_EVERY, path)
+    merged, found = measured(_merge, path, [plan.coarse])
+    tell("merge", f"{COARSE_EVERY} groups, {COARSE_EVERY * _n_pivots(few):,} pivots", found)
+    left = n_candidates
+    for _ in range(plan.rounds):
+        left = max(left * 5 * len(question.q) // plan.coarse, 1)
+    drawn = random.uniform(*brackets.ends[[0, -1]], left)
+    written([Gathered(Tally(*_none(brackets), HostCandidates(drawn), n, 0))], path)
+    _, found = measured(_selected, path, question)
+    tell("look", f"{left:,} candidates", found)
+    del merged
+
+
+def _none(brackets: Any) -> tuple[Any, Any]:
+    return np.zeros(len(brackets.ends), np.int64), np.zeros(len(brackets.ends), np.int64)
+
+
+def _tally_of_group(model: Model, brackets: Any, candidates: Any, n: int) -> Gathered:
+    below = np.array([int(n * model.share_between(-1.0, float(end))) for end in brackets.ends])
+    cells = np.searchsorted(np.sort(candidates), brackets.ends)
+    inside = np.diff(cells, prepend=0)
+    for i in range(1, len(below)):  # consistent with the candidates
+        if brackets.wanted[i]:
+            below[i] = below[i - 1] + 1 + inside[i]
+    return Gathered(Tally(below, below + 1, HostCandidates(candidates), n, 0))
+
+
+def _few_candidates(parts: list[Gathered], proven: Proven, most: int) -> Any:
+    return [[_cuts_of_candidates(parts[0], proven, most=most)]]
+
+
+def _selected(parts: list[Gathered], question: Any) -> float:
+    tally = Gathered.merge(parts).tally
+    assert tally is not None
+    places = np.arange(2 * len(question.q)) * len(tally.candidates) // (2 * len(question.q))
+    return float(tally.candidates.elements_at(places)[0])
+
+
+# --- The client -----------------------------------------------------------------------------------
+
+
+class Counted(io.RawIOBase):
+    """A file that keeps nothing but its size."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        n = memoryview(data).nbytes
+        self.size += n
+        return n
+
+
+def tell_client(numbers: Sequence[int], size: int, names: Sequence[str], most: int) -> None:
+    head = ["question", "chunks", "tasks", "build", "optimise", "order", "peak", "graph, pickled"]
+    *lines, _ = table(head, [])
+    say(iter(lines))
+    for name in names:
+        for n_chunks in numbers:
+            if name != SQUARE or n_chunks <= most:
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    (*_, line, _) = table(head, [pool.apply(client_row, (name, n_chunks, size))])
+                say(iter([line]))
+    print()
+    print("Peak: what the process has grown by, graph, optimised graph and order together.")
+
+
+def client_row(name: str, n_chunks: int, size: int) -> list[str]:
+    before = max_rss()
+    x = lazy(n_chunks, size)
+    times = [time.perf_counter()]
+    answer = ASKED[name](x)
+    times.append(time.perf_counter())
+    (optimized,) = dask.optimize(answer)
+    graph = dict(optimized.__dask_graph__())
+    times.append(time.perf_counter())
+    dask.order.order(graph)
+    times.append(time.perf_counter())
+    grown = max_rss() - before
+    file = Counted()
+    pickle.Pickler(file, protocol=5).dump(list(graph.items())[:: max(len(graph) // 10_000, 1)])
+    pickled = file.size * max(len(graph) // 10_000, 1)
+    return [
+        name,
+        f"{n_chunks:,}",
+        f"{len(graph):,}",
+        *(f"{each:.1f} s" for each in np.diff(times)),
+        f"{grown:,.0f} MB, {grown * 1000 / n_chunks:.1f} kB a chunk",
+        f"{pickled / MEGABYTE:,.1f} MB",
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("what", choices=["plans", "reports", "roots", "client"])
+    parser.add_argument("--chunks", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--size", type=int, default=10**6, help="elements of a chunk")
+    parser.add_argument("--q", type=float, nargs="+", default=list(Q))
+    parser.add_argument("--questions", nargs="+", default=list(ASKED), choices=list(ASKED))
+    parser.add_argument("--most", type=int, default=1_000, help="chunks that are sorted")
+    args = parser.parse_args()
+    if args.what == "plans":
+        tell_plans()
+        return 0
+    if args.what == "reports":
+        return int(not tell_reports())
+    if args.what == "roots":
+        return int(not all([tell_roots(n, args.size, args.q) for n in args.chunks]))
+    tell_client(args.chunks, args.size, args.questions, args.most)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
