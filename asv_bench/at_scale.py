@@ -53,7 +53,7 @@ from scale_simulation import (
 from dask_gpuselect import describe_boxplot, kernels, quantile, sort
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.loads import _find_brackets
 from dask_gpuselect.engine.narrowing import (
     _brackets_of_each,
