@@ -110,29 +110,29 @@ def describe_boxplot(
 
     Notes
     -----
-    Loads: at most two of every chunk, for all boxes of what several arrays have in common; a third
-    one of those arrays alone where more elements lie about a fence than 16 for each pivot. Data in
-    memory is read once for the box, guessed by a sample and proven by the counts, and once for its
-    sums; large plain NumPy arrays by several threads. Along an axis: those of `quantile`, for each
-    array by itself, and one more where a column of chunks does not fit
+    Loads: each chunk is read at most twice for all boxes together, also where arrays share it. If
+    more than 16 elements for each pivot lie near a fence of an array, this array is read a third
+    time. Data in memory is read once for the box, which a sample guesses and the counts prove, and
+    once for its sums. Several threads read large plain NumPy arrays. Along an axis, each array is
+    read as often as by `quantile`, and once more if a column of chunks exceeds
     ``dask_gpuselect.column-limit``.
 
-    Memory: as for `quantile`, and `max_fliers` elements and those of a cell on each side; along an
-    axis so many for every lane, and about 200 bytes for each; up to 1.7 KB where its float64 are
-    of all magnitudes. With weights those of `quantile` with weights. The boxes of a plain CuPy
-    array along an axis, some 80 bytes and its fliers for each lane, stay on the device: a column is
-    copied to the host when it is first looked at.
+    Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell. Along
+    an axis this holds for every lane, with about 200 bytes more for each, and up to 1.7 KB if its
+    float64 are of all magnitudes. With weights, as for `quantile` with weights. The boxes of a
+    plain CuPy array along an axis stay on the device, some 80 bytes and the fliers for each lane. A
+    column of them is copied to the host when you first look at it.
 
     Semantics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside the
-    box, and a flier is what lies beyond its end. The mean and the standard deviation (of all
-    elements, as `numpy.std`) are those of exact arithmetic, each rounded once: they do not depend
-    on chunks, order, device or scheduler, whatever cancels, and squares neither overflow nor
-    underflow. With an infinity they are what NumPy gives: an infinite mean, or NaN.
+    box, and an element beyond the end of a whisker is a flier. The mean and the standard deviation
+    (of all elements, as `numpy.std`) come from exact sums and are rounded once. They do not depend
+    on chunks, order, device or scheduler, and squares neither overflow nor underflow. If there is
+    an infinity, they are what NumPy gives: an infinite mean, or NaN.
 
-    Weights: all sums of them are exact, and each is rounded once. Fliers are the values of the
-    `max_fliers` most extreme elements of each side, equal ones once, with what all elements weigh
-    that equal them. With weights that are counts and a method but "linear" the box is that of
-    `numpy.repeat`; for "linear" see `quantile`.
+    Weights: all sums of weights are exact, and each is rounded once. Fliers are the values of the
+    `max_fliers` most extreme elements of each side. Equal ones are listed once, with the weight of
+    all elements that equal them. If weights are counts, the box is that of the elements repeated by
+    `numpy.repeat`, for all methods except "linear": see `quantile`.
 
     References
     ----------

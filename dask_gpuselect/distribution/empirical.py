@@ -75,9 +75,9 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
 
     Notes
     -----
-    Loads: every chunk of a lazy array at most twice for a number of points, and once for given
-    values. Nothing is computed by the call. Chunks in memory are read in place, and with up to 8
-    points as a rule once. The same points and counts, bit for bit, under any chunking.
+    Loads: each chunk of a lazy array is read at most twice for a number of points, and once for
+    given values. The call computes nothing. Chunks in memory are read in place, and usually once
+    for up to 8 points. Points and counts are the same under any chunking, bit for bit.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. For a
     number of points that of `quantile` for as many q: from each chunk of n elements come about

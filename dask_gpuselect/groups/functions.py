@@ -81,25 +81,27 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
 
     Notes
     -----
-    Loads, of all elements: at most two of data and labels, whatever the number of groups; of mixed
-    data about one for up to 64 groups, by what the first load keeps. A box plot takes one more,
-    `mad` four in all, and `groups` of lazy labels one of the labels alone. NumPy chunks of
-    one and two bytes take one load for all of these while groups are few: while 9 to 12 bytes for
-    each value that there can be, of each group, take no more than what a task takes, and four times
-    that no more than ``dask_gpuselect.root-limit``. Along some of
-    the axes: as the same function without groups (see `quantile`). For lazy labels without `groups`
-    one more of the labels alone; a column of chunks beyond ``dask_gpuselect.column-limit`` takes a
-    load for each slab of its lanes, never passes. Labels that several chunks share are read once
-    for all loads, if all of them are smaller than one chunk.
+    Loads, of all elements: data and labels are read at most twice, for any number of groups. Mixed
+    data with up to 64 groups are read about once, because the first load keeps elements. A box plot
+    takes one load more, and `mad` takes four in all. The labels alone are read once for `groups` of
+    lazy labels. NumPy chunks of one and two bytes take one load for all of these if there are few
+    groups: the counts, 9 to 12 bytes for each possible value of each group, must take no more than
+    a task does, and four times that no more than ``dask_gpuselect.root-limit``.
 
-    Memory, of all elements: a task takes parts of 64 MiB (of CuPy chunks, of
-    ``dask_gpuselect.column-limit``), their labels, and a copy of both. Of each group that has n
-    elements in a part come about sqrt(n) pivots, and as many candidates. Where they exceed
-    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks look at them, each at some of
-    the groups; but one alone where labels are lazy and `groups` is not given. Along some of the
-    axes: the chunks of a task, their labels, and once more the largest group in them. With weights
-    of all elements and lazy labels without `groups`: all data, which have to fit
-    ``dask_gpuselect.column-limit``.
+    Along some of the axes, each chunk is read as often as by the same function without groups (see
+    `quantile`). For lazy labels without `groups`, the labels alone are read once more. If a column
+    of chunks exceeds ``dask_gpuselect.column-limit``, it is read once for each slab of its lanes.
+    Labels that several chunks share are read once for all loads, if all labels are smaller than one
+    chunk.
+
+    Memory, of all elements: a task takes parts of 64 MiB (for CuPy chunks, of
+    ``dask_gpuselect.column-limit``), their labels, and a copy of both. For each group that has n
+    elements in a part, the part returns about sqrt(n) pivots and as many candidates. If these
+    exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each look at some of
+    the groups; if labels are lazy and `groups` is not given, one task looks at all. Along some of
+    the axes: the chunks of a task, their labels, and a copy of the largest group in them. With
+    weights of all elements and lazy labels without `groups`, one task holds all data, which must
+    fit ``dask_gpuselect.column-limit``.
 
     Algorithm: in the order of labels, then of values, a group is a stretch of ranks. So the cuts of
     all groups together prove brackets around every wanted rank of every group, as those of

@@ -219,7 +219,8 @@ def quantile(
     {keepdims}
     weights : array of real numbers, optional
         What each element weighs: of the shape of `a`, or of that of its axes `axis`, in order.
-        NumPy, CuPy or dask, with any chunks. Elements of weight 0 take no part, be they NaN.
+        NumPy, CuPy or dask, with any chunks. Elements of weight 0 take no part, even if they are
+        NaN.
     {where}
     {nodata}
     strategy : Strategy or str, optional

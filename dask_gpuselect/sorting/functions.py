@@ -74,15 +74,15 @@ def sort(
 
     Notes
     -----
-    Loads: at most three of every chunk; those in memory are read in place. One or two find the
-    splitters, the elements at the ranks where the chunks of the result begin, by the cuts of
-    `quantile`. One is enough for elements of one or two bytes, whose values are all counted. What
-    the first of two keeps may spare the second: of mixed data nearly all chunks are loaded twice
-    in all if M is less than about ``sqrt(n) / 150``, and all are loaded three times from about
-    ``sqrt(n) / 64`` on. In the last load the elements of each chunk are dealt out among the
-    splitters, those that equal one by count. Then each chunk of the result is sorted: by NumPy's
-    sort, which is 4 to 7 times as fast for 64 bits where the processor has AVX2, and faster with
-    AVX-512.
+    Loads: each chunk is read at most three times. Chunks in memory are read in place. The first one
+    or two loads find the splitters, the elements at the ranks where the chunks of the result begin,
+    by the cuts of `quantile`. Elements of one or two bytes take one load for this, because all
+    values are counted. The first load keeps elements, so that others may need no second: for M
+    chunks in the result, nearly all chunks of mixed data are read twice in all if M is less than
+    about ``sqrt(n) / 150``, and three times from about ``sqrt(n) / 64`` on. The last load divides
+    the elements of each chunk among the chunks of the result; elements that equal a splitter are
+    divided by count. Then NumPy's sort sorts each chunk of the result. It is 4 to 7 times as fast
+    for 64 bits if the processor has AVX2, and faster with AVX-512.
 
     Memory: of a task, the chunk and two copies of it, or the pieces of a chunk of the result and
     two copies of these. Besides, all pieces together, which are as large as `x`: on disk, or in the
