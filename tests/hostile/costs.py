@@ -74,15 +74,15 @@ QUESTIONS: Mapping[str, Asked] = {
     "group boxes": Asked(lambda x, w, g: groupby(x, g).describe_boxplot(), needs="labels"),
     "lanes": Asked(lambda x, w, g: nanquantile(x, QUARTILES, axis=0), lanes=64),
     "lane boxes": Asked(lambda x, w, g: describe_boxplot(x, axis=0), lanes=64),
-    "lane passes": Asked(
-        lambda x, w, g: nanquantile(x, QUARTILES, axis=0), lanes=64, passes=True
-    ),
+    "lane passes": Asked(lambda x, w, g: nanquantile(x, QUARTILES, axis=0), lanes=64, passes=True),
     "lane tails": Asked(lambda x, w, g: nanquantile(x, 0.999, axis=0), lanes=64, passes=True),
     "lane box passes": Asked(lambda x, w, g: describe_boxplot(x, axis=0), lanes=64, passes=True),
     "short lanes": Asked(lambda x, w, g: nanquantile(x, QUARTILES, axis=1), lanes=32),
 }
 PLANS = ("lazy", "persisted", "plain")
 """Chunks that are read, chunks in memory, and a NumPy array."""
+LIMITS = {"lazy": 2.0, "persisted": 3.0, "plain": 3.0}
+"""So many times as long as normal data may any data take."""
 
 
 class Source:
