@@ -6,6 +6,7 @@ The tasks of the two loads then return at once. They run only if the guess misse
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,15 +108,27 @@ def _settle(
     return None if found is None else Settled(found, whole.sums)
 
 
-def settled(guess: Brackets, tally: Tally | None, question: Question) -> Any:
-    """What is found at a guess; None if that is not all that is needed."""
+def settled(
+    guess: Brackets,
+    tally: Tally | None,
+    question: Question,
+    gather: Callable[[Brackets], Tally | None] | None = None,
+) -> Any:
+    """What is found at a guess; None if that is not all that is needed, also after what `gather`
+    finds at further brackets, where a question can use that."""
     if tally is None:
         return None
     try:
         found = question.look(guess, tally)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
-    return found if question.more(guess, found) is None else None
+    more = question.more(guess, found)
+    if more is None:
+        return found
+    if gather is None or not question.looks_again:
+        return None
+    last = gather(more)
+    return None if last is None else question.look_again(found, more, last)
 
 
 def guess_now(
