@@ -38,6 +38,7 @@ PILOT_WORTH = 4 * PILOT_SIZE
 # Elements up to which the candidates of a pilot fit in one place.
 PILOT_MOST = 1 << 28
 NARROWING = 1 << 16  # candidates that are sampled to narrow brackets
+LEFT = 0.1  # of elements that weigh may be left: to put more in order takes longer than two looks
 GUESSED = 0.2  # of all elements may be candidates of a box in one array
 
 
@@ -155,7 +156,7 @@ def _narrowed(
     brackets: Brackets, tally: Tally | None, question: Question
 ) -> tuple[Brackets, Tally | None]:
     """Brackets inside those, as narrow as the question wants them, and the tally there; None
-    instead of a tally if the brackets do not hold."""
+    instead of a tally if the brackets do not hold, or cannot be told and hold too much."""
     while tally is not None:
         try:
             guess = question.guess_inside(brackets, tally)
@@ -170,6 +171,8 @@ def _narrowed(
         found = kernels.tally_in_place(inside, dtype, narrow, n)
         assert isinstance(found, WeightedTally)
         if 2 * len(found.candidates) > n:
+            if n > LEFT * tally.n_valid + NARROWING:
+                return brackets, None
             break
         brackets, tally = refined(brackets, tally, narrow, found)
     if isinstance(tally, WeightedTally):

@@ -7,7 +7,7 @@ import gc
 import inspect
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -52,7 +52,7 @@ class Asked:
     needs: str = ""
 
 
-QUESTIONS: Mapping[str, Asked] = {
+QUESTIONS: dict[str, Asked] = {
     "median": Asked(lambda x, w, g: median(x)),
     "quartiles": Asked(lambda x, w, g: quantile(x, QUARTILES)),
     "nan quartiles": Asked(lambda x, w, g: nanquantile(x, QUARTILES)),
@@ -218,7 +218,8 @@ def seconds_in_turns(runs: list[Callable[[], Any]], repeat: int) -> list[list[fl
     found: list[list[float]] = [[] for _ in runs]
     for _ in range(repeat):
         for run, times in zip(runs, found, strict=True):
-            gc.collect()
+            if repeat > 1:
+                gc.collect()
             begin = time.process_time()
             run()
             times.append(time.process_time() - begin)
