@@ -61,6 +61,7 @@ class BoxQuestion(Question):
 
     wants_sums: ClassVar[bool] = True
     third: ClassVar[str] = "fences"
+    looks_again: ClassVar[bool] = True
 
     @property
     def lanes(self) -> LaneQuestion:
@@ -99,6 +100,9 @@ class BoxQuestion(Question):
         assert isinstance(brackets, BoxBrackets | WeightedBoxBrackets)
         return bracket_fences(brackets.spared, found)
 
+    def look_again(self, found: Found, more: Brackets, tally: Tally) -> Found:
+        return look_again(found, more, tally)
+
     def finish(
         self,
         found: Found | Tally,
@@ -109,7 +113,7 @@ class BoxQuestion(Question):
         if isinstance(found, Tally):
             return self.without_elements(found)
         if more is not None and tally is not None:
-            found = look_again(found, more, tally)
+            found = self.look_again(found, more, tally)
         assert sums is not None
         counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
         return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))

@@ -6,6 +6,7 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.maths.sizes import pilot_room
 
 T = TypeVar("T")
 
@@ -41,7 +43,9 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     if counts:
         return answer_by_counts(kernels.value_counts(values, dtype), question)
     guess = pilot.guess_now(values, dtype, question)
-    found = None if guess is None else pilot.settled(*guess, question)
+    room = pilot_room(pilot.GUESSED, size)
+    gather = partial(kernels.tally, values, dtype, most=room)
+    found = None if guess is None else pilot.settled(*guess, question, gather)
     if guess is not None and found is not None:
         sums = sums_of(values, guess[0], dtype, who_sums(question))
         return question.finish(found, None, None, sums)

@@ -6,6 +6,7 @@ The tasks of the two loads then return at once. They run only if the guess misse
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ PILOT_WORTH = 4 * PILOT_SIZE
 # Elements up to which the candidates of a pilot fit in one place.
 PILOT_MOST = 1 << 28
 NARROWING = 1 << 16  # candidates that are sampled to narrow brackets
+LEFT = 0.1  # of elements that weigh may be left: to put more in order takes longer than two looks
 GUESSED = 0.2  # of all elements may be candidates of a box in one array
 
 
@@ -107,15 +109,27 @@ def _settle(
     return None if found is None else Settled(found, whole.sums)
 
 
-def settled(guess: Brackets, tally: Tally | None, question: Question) -> Any:
-    """What is found at a guess; None if that is not all that is needed."""
+def settled(
+    guess: Brackets,
+    tally: Tally | None,
+    question: Question,
+    gather: Callable[[Brackets], Tally | None] | None = None,
+) -> Any:
+    """What is found at a guess; None if that is not all that is needed, also after what `gather`
+    finds at further brackets, where a question can use that."""
     if tally is None:
         return None
     try:
         found = question.look(guess, tally)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
-    return found if question.more(guess, found) is None else None
+    more = question.more(guess, found)
+    if more is None:
+        return found
+    if gather is None or not question.looks_again:
+        return None
+    last = gather(more)
+    return None if last is None else question.look_again(found, more, last)
 
 
 def guess_now(
@@ -142,7 +156,7 @@ def _narrowed(
     brackets: Brackets, tally: Tally | None, question: Question
 ) -> tuple[Brackets, Tally | None]:
     """Brackets inside those, as narrow as the question wants them, and the tally there; None
-    instead of a tally if the brackets do not hold."""
+    instead of a tally if the brackets do not hold, or cannot be told and hold too much."""
     while tally is not None:
         try:
             guess = question.guess_inside(brackets, tally)
@@ -157,6 +171,8 @@ def _narrowed(
         found = kernels.tally_in_place(inside, dtype, narrow, n)
         assert isinstance(found, WeightedTally)
         if 2 * len(found.candidates) > n:
+            if n > LEFT * tally.n_valid + NARROWING:
+                return brackets, None
             break
         brackets, tally = refined(brackets, tally, narrow, found)
     if isinstance(tally, WeightedTally):

@@ -59,6 +59,10 @@ class Question(ABC):
     third: ClassVar[str | None] = None
     """What a third load is for, in the names of its layers; None if there is never one."""
 
+    looks_again: ClassVar[bool] = False
+    """Whether `look_again` knows what a third load has found, and its counts prove it however the
+    brackets before it were found."""
+
     @property
     def has_guess(self) -> bool:
         """Whether a sample of the elements can guess the brackets."""
@@ -166,6 +170,10 @@ class Question(ABC):
     def more(self, brackets: Brackets, found: Any) -> Brackets | None:
         """What a third load gathers, or None if `found` is all that is needed."""
         return None
+
+    def look_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
+        """What is known after a third load, as of `look`."""
+        raise NotImplementedError
 
     def finish(
         self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None

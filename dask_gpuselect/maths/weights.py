@@ -41,6 +41,9 @@ ExactSums = NDArray[np.object_]
 added."""
 
 
+SQUARE_ROUNDINGS = 16
+"""Of a sum of squares, beside one for each element."""
+
 NEGATIVE = "Weights must be non-negative."
 NOT_FINITE = "Weights included NaN, inf or were all zero."
 """As NumPy has it."""
@@ -69,7 +72,8 @@ class WeightedCuts(Cuts):
         The exponent of each chunk's unit.
     square : ndarray of float64, shape (B,)
         The sum of the squares of the weights of valid elements, in units of ``2**(2 * unit)``, in
-        which none overflows; to a relative error of 2**-20.
+        which none overflows; to a relative error of ``(n + SQUARE_ROUNDINGS) * 2**-52`` for a chunk
+        of n valid elements, as any order of adding them up has.
     """
 
     weight_below: IntArray

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,8 +170,9 @@ def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
         begin = int(least.searchsorted(-distance, side="left"))
         return ladder.least_from(begin, end) > last
 
-    near = _distance_before(may_pass_first, most.dtype)
-    far = _first_distance(has_last, most.dtype)
+    # Each changes only where a distance is passed: of the one, or of the other at the other side.
+    near = _distance_before(may_pass_first, least, -most[::-1])
+    far = _first_distance(has_last, most, -least[::-1])
     outer, tied = (-1, size), []
     if far is not None:
         begin = int(most.searchsorted(-far, side="right")) - 1
@@ -193,30 +195,26 @@ def signed_distances(values: NDArray[Any], centre: Any) -> NDArray[Any]:
         return np.asarray(values.astype(centre.dtype) - centre)
 
 
-def _first_distance(is_enough: Callable[[Any], bool], dtype: np.dtype[Any]) -> Any:
-    """The smallest distance that is enough, as all larger ones are; None if infinity is not."""
-    key, end = 0, _key_of_infinity(dtype) + 1
-    while key < end:
-        middle = (key + end) // 2
-        key, end = (key, middle) if is_enough(_distance_at(middle, dtype)) else (middle + 1, end)
-    return None if key > _key_of_infinity(dtype) else _distance_at(key, dtype)
+def _first_distance(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
+    """The smallest distance that is enough, as all larger ones are; None if there is none. It is
+    zero, or among some arrays of numbers in ascending order."""
+    zero = ascending[0].dtype.type(0)
+    if is_enough(zero):
+        return zero
+    found = None
+    for each in ascending:
+        place = bisect_left(each, True, int(each.searchsorted(zero, side="right")), key=is_enough)
+        if place < len(each) and (found is None or each[place] < found):
+            found = each[place]
+    return found
 
 
-def _distance_before(is_enough: Callable[[Any], bool], dtype: np.dtype[Any]) -> Any:
+def _distance_before(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
     """The largest distance that is not enough; None if zero is."""
-    first = _first_distance(is_enough, dtype)
+    first, dtype = _first_distance(is_enough, *ascending), ascending[0].dtype
     if first is None:
         return dtype.type(np.inf)
     return None if first == 0 else np.nextafter(first, dtype.type(0))
-
-
-def _key_of_infinity(dtype: np.dtype[Any]) -> int:
-    return int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
-
-
-def _distance_at(key: int, dtype: np.dtype[Any]) -> Any:
-    """Numbers that are not negative have the order of their bits."""
-    return np.array(key, f"u{dtype.itemsize}").view(dtype)[()]
 
 
 def _without(cells: Sequence[tuple[int, int]], run: tuple[int, int]) -> list[tuple[int, int]]:

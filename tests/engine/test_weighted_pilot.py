@@ -68,6 +68,19 @@ def test_any_weights(name: str, method: str, backend: Backend, settled: list[boo
         assert all(settled)
 
 
+def test_a_guess_that_leaves_too_much_is_no_guess(
+    settled: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of elements that weigh next to nothing a sample cannot tell where the quantiles are."""
+    monkeypatch.setattr(pilot, "NARROWING", 30)
+    values = normal(N)
+    weights = np.where(np.abs(values) < 0.7, 1e-6, 1.0)
+    found = quantile(values, 0.5, weights=weights, method="inverted_cdf")
+    expected = weighted_by_fractions(values, weights, 0.5, "inverted_cdf", np.dtype(np.float64))
+    assert found == expected
+    assert settled == [False]
+
+
 @pytest.mark.parametrize("data", ["normal", "all equal", "few values", "sorted"])
 def test_any_data(data: str, backend: Backend, settled: list[bool]) -> None:
     values = {

@@ -389,6 +389,26 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
     assert n_missed < 4 * len(names)
 
 
+def test_a_guess_of_uncertain_fences_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by cuts of all elements: what the first look has found tells where the fences are."""
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    n_looks = 0
+    original = pilot.kernels.tally
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal n_looks
+        n_looks += 1
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(kernels, "tally", noted)
+    monkeypatch.setattr(kernels, "cuts", None)
+    a = np.exp(3 * normal(40_000))
+    (box,) = describe_boxplot(a, max_fliers=10)
+    assert n_looks == 1
+    assert_box(box, a, 1.5, autorange=False, kept=10, name="lognormal")
+
+
 def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the main thread, without a copy of what is contiguous in any order; others are alone."""
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)

@@ -29,8 +29,10 @@ import dask_gpuselect
 from dask_gpuselect import ChunksChangedError, kernels, quantile
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.boxes import Ladder
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
+from dask_gpuselect.maths.envelope import Envelope
 from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
@@ -77,6 +79,33 @@ def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "none":
         monkeypatch.setattr(deviations, "ROOM", -1)
     return str(request.param)
+
+
+@pytest.mark.parametrize("name", ["normal", "lognormal", "tied", "every binade", "infinite"])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_shells_are_those_of_all_distances(name: str, dtype: str) -> None:
+    """The first distance that is enough is found among all numbers of the dtype, too."""
+
+    def among_all_numbers(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
+        number = np.dtype(ascending[0].dtype)
+        bits = f"u{number.itemsize}"
+        first, end = 0, int(np.array(np.inf, number).view(bits)) + 1
+        infinity = end
+        while first < end:
+            middle = (first + end) // 2
+            enough = is_enough(np.array(middle, bits).view(number)[()])
+            first, end = (first, middle) if enough else (middle + 1, end)
+        return None if first == infinity else np.array(first, bits).view(number)[()]
+
+    a = make(name, dtype, 3000)
+    cuts = Cuts.merge([reference.cuts(a[i::3], 40) for i in range(3)])
+    ladder = Ladder.of(Envelope.of(cuts), len(a))
+    for low, high in itertools.pairwise([-np.inf, -0.5, -0.25, 0.0, 0.0, 0.125, 2.0, np.inf]):
+        ends = np.array([low, high], dtype)
+        found = deviations.shells_of(ladder, *ends)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deviations, "_first_distance", among_all_numbers)
+            assert found == deviations.shells_of(ladder, *ends)
 
 
 # --- Values ---------------------------------------------------------------------------------------

@@ -14,4 +14,7 @@ The laws: nothing is computed by the call; chunks are loaded no more often than 
 declared dtype and shape are those that come; the answer is the oracle's, with any chunks and of the
 plain array too; the data are left as they were; no warnings but NumPy's own; arguments that make no
 sense are refused by an error that was raised on purpose.
+
+`python -m tests.hostile.search` looks for data that are slow instead: `recipes.py` makes data of
+steps, `costs.py` measures beside normal data, and `worst.py` has the worst that were found.
 """

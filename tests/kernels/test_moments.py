@@ -154,6 +154,21 @@ def test_digits_are_carried_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu_moments.moments(a) == Moments.merge([cpu_moments.moments(a[:1])] * len(a))
 
 
+@pytest.mark.parametrize("value", [np.finfo("f8").max, -np.finfo("f8").max, 2.0**-1022 - 5e-324])
+def test_sums_of_an_exponent_are_spilled_in_time(value: float) -> None:
+    """Of more elements of one exponent, all bits set, than its sums have room for."""
+    n = 2 * cpu_moments.SPILL_EVERY + 1000
+    one, found = exact(np.array([value])), cpu_moments.moments(np.full(n, value))
+    assert (found.n, found.total, found.square) == (n, n * one.total, n * one.square)
+
+
+def test_sums_of_all_exponents() -> None:
+    """Of a chunk so large that each exponent has sums of its own, with what is not finite."""
+    a = HOSTILE["all magnitudes"](4 * cpu_moments.LARGE)
+    a[::5] = np.resize([np.inf, -np.inf, np.nan, 5e-324, -0.0, -(2.0**-1023)], len(a[::5]))
+    assert cpu_moments.moments(a) == exact(a) == reference.moments(a, a)
+
+
 # --- Mean and standard deviation ------------------------------------------------------------------
 
 

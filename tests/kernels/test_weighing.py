@@ -17,7 +17,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedCuts, WeightedTally
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, make, uniform
 
@@ -109,7 +109,8 @@ def check_cuts(cuts: WeightedCuts, values: NDArray[Any], weights: Weights, n_piv
     # Units are so small that they hardly matter.
     assert exact[n] >= n * unit * 2**20 or exact[n] < 2**53
     square = sum(weight**2 for weight in exactly(weights))
-    assert abs(Fraction(cuts.square[0]) * unit**2 - square) <= square / 2**20
+    error = Fraction(n + SQUARE_ROUNDINGS, 2**52)
+    assert abs(Fraction(cuts.square[0]) * unit**2 - square) <= square * error
     # No cell has much of the elements or of the weight.
     before, after = np.append(0, cuts.upto), np.append(cuts.below, n)
     assert (after - before).max() <= FEW_STEPS * n / n_pivots + 1

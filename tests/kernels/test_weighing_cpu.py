@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedCuts, WeightedTally
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed, make, normal, uniform
 
 POINT = 1088  # a unit of exact sums is 2**-1088
@@ -99,7 +99,7 @@ def assert_cuts(cuts: WeightedCuts, exact: Exact, n_pivots: int) -> None:
         assert_rounded_down(int(cuts.weight_below[i]), weight_below[i], unit, int(below[i]))
         assert_rounded_down(int(cuts.weight_upto[i]), weight_upto[i], unit, int(upto[i]))
     square = exact.square / Fraction(2) ** (2 * unit)
-    assert abs(Fraction(float(cuts.square[0])) - square) <= square / 2**20
+    assert abs(Fraction(float(cuts.square[0])) - square) <= square * (n + SQUARE_ROUNDINGS) / 2**52
 
     for low, high, total in (
         (cuts.upto, cuts.below, n),

@@ -229,6 +229,16 @@ def test_candidates_are_few(name: str, method: str) -> None:
     assert len(tally_of(chunks, brackets).candidates) <= 2.2 * n_brackets * n / n_pivots
 
 
+def test_one_weight_above_all_others_leaves_few_candidates() -> None:
+    """The window is the difference of two sums that agree in their first 12 digits."""
+    values, weights = normal(20_000), np.ones(20_000)
+    weights[4000] = 1e12
+    chunks = [(values[i::8], weights[i::8]) for i in range(8)]
+    windows = find_window_brackets(cuts_of(chunks, 50), (0.25, 0.75))
+    assert len(tally_of(chunks, windows).candidates) <= 4 * 2.2 * 20_000 / 50
+    check(chunks, (0.25, 0.75), "linear", 50)
+
+
 def test_ties_that_weigh_next_to_nothing_are_counted() -> None:
     light = np.repeat(np.arange(5.0), 2000) / 10
     heavy = np.linspace(-1, 1, 10_000)

@@ -150,7 +150,7 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
 
 def measured(weights: NDArray[Any]) -> tuple[int, float]:
     """The exponent of the unit in which to add up weights, and the sum of their squares in units of
-    its square, to 2**-20."""
+    its square: see `WeightedCuts.square`."""
     if not len(weights):
         return 0, 0.0
     # Scaled by the largest, so that neither sum can overflow.
