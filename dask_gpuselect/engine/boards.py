@@ -9,11 +9,13 @@ What is kept in a process is bounded, whatever boards there are.
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary, finalize
 
@@ -26,6 +28,8 @@ from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.seen import MOST_SEEN, Guess, Seen
+
+logger = logging.getLogger("dask_gpuselect")
 
 # Pivots of a chunk on a board, and of all chunks that a guess looks at.
 PIVOTS, ALL_PIVOTS = 1 << 9, 1 << 15
@@ -249,13 +253,26 @@ class Tallied(Protocol):
 T = TypeVar("T", bound=Tallied)
 
 
+@cache
+def _told(directory: str, error: str) -> None:
+    """Say once that a directory takes nothing: chunks are many."""
+    told = "what does not fit into memory is not kept on disk in %s, but loaded again: %s"
+    logger.warning(told, directory, error)
+
+
 def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
-    """A tally and where its candidates are; None if there is no room."""
+    """A tally and where its candidates are; None if there is no room, in memory or on the disk."""
     if hold := Hold.of(tally.held_bytes, limits.of_process()):
         return tally, hold
     if limits.spill is None:
         return None
     columns = tally.columns()
-    file = spill_file("kept", directory_of(limits.spill))
-    held = tuple(file.write(column) for column in columns)
+    directory = directory_of(limits.spill)
+    try:
+        file = spill_file("kept", directory)
+        held = tuple(file.write(column) for column in columns)
+    except OSError as error:
+        # The answer does not need it: a chunk that is not kept is loaded again.
+        _told(directory, str(error))
+        return None
     return tally.with_columns([column[:0] for column in columns]), held

@@ -266,6 +266,35 @@ def test_it_may_wait_on_disk(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["quartiles", "weights", "a box"])
+@pytest.mark.parametrize("room", [-1, 20_000])
+def test_a_disk_that_takes_nothing_costs_loads_alone(
+    name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """What cannot be kept is loaded again: because no file can be made, or because it is full."""
+    write = spill.SpillFile.write
+    written = []
+
+    def until_full(file: spill.SpillFile, column: Any) -> spill.Spilled:
+        written.append(column.nbytes)
+        if sum(written) > room:
+            raise OSError(28, "No space left on device")
+        return write(file, column)
+
+    monkeypatch.setattr(spill.SpillFile, "write", until_full)
+    where = tmp_path if room > 0 else tmp_path / "missing"
+    expected = dask.compute(KEPT[name](source().lazy(N)))[0]
+    data = source()
+    on_disk = {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(where)}
+    with dask.config.set(on_disk):
+        found = dask.compute(KEPT[name](data.lazy(N)))[0]
+    np.testing.assert_array_equal(found, expected)
+    assert max(data.loads.values()) == 2
+    told = [record for record in caplog.records if "not kept on disk" in record.message]
+    assert len(told) == 1
+    assert str(where) in told[0].message
+
+
 @pytest.mark.parametrize("value", [3, "", ["a"]])
 def test_the_disk_is_a_directory(value: Any) -> None:
     with (
