@@ -17,13 +17,17 @@ XARRAY_PINNED ?= 2024.11.0
 # Of tests, those that compute by dask; mathematics and kernels know nothing of it.
 FOLDERS_PINNED ?= engine doors docs features
 ARGS ?=
+# Of the campaign of faults.
+RUNS ?= 1000
+SEED ?= 0
+LOG ?= faults.log
 
 SHELL := /bin/sh
 # Modules are compiled when they are imported, most of them never: 28 s to install the test extra, not 70.
 PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-pinned test-expressions test-gpu lint format mypy docs bench clean
+.PHONY: help demo test test-all test-pinned test-expressions test-gpu faults lint format mypy docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -34,6 +38,7 @@ help:
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
 	@echo "make test-expressions  those of engine and doors, with arrays that are expressions"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
+	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
@@ -66,6 +71,10 @@ test-expressions: $(VENV)/.test
 # In an environment that has CuPy already: python -m pytest -m gpu --gpu
 test-gpu: $(VENV_GPU)/.test-gpu
 	$(VENV_GPU)/bin/python $(PYTEST) -m gpu --gpu $(ARGS)
+
+# Of schedulers, those of real processes only where ARGS="--only processes".
+faults: $(VENV)/.test
+	$(VENV)/bin/python -m tests.faults --runs $(RUNS) --seed $(SEED) --log $(LOG) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

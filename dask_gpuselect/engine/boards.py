@@ -273,6 +273,6 @@ def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
         held = tuple(file.write(column) for column in columns)
     except OSError as error:
         # The answer does not need it: a chunk that is not kept is loaded again.
-        _told(directory, str(error))
+        _told(directory, error.strerror or str(error))
         return None
     return tally.with_columns([column[:0] for column in columns]), held

@@ -287,7 +287,7 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
     data = source()
     on_disk = {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(where)}
     with dask.config.set(on_disk):
-        found = dask.compute(KEPT[name](data.lazy(N)))[0]
+        found = dask.compute(KEPT[name](data.lazy(N)), scheduler="sync")[0]
     np.testing.assert_array_equal(found, expected)
     assert max(data.loads.values()) == 2
     told = [record for record in caplog.records if "not kept on disk" in record.message]

@@ -62,6 +62,12 @@ class File:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
 
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
     def write(self, data: Any) -> int:
         with self.disk.lock:
             n = min(len(data), self.disk.room)

@@ -66,7 +66,10 @@ FAULTS: dict[str, Fault] = {
         EVERYWHERE, (OSError,), "the store cannot be reached", "fails", mended_by_retries=True
     ),
     "reader lacks memory": Fault(
-        EVERYWHERE, (MemoryError,), "no memory for what was read", "lacks memory",
+        EVERYWHERE,
+        (MemoryError,),
+        "no memory for what was read",
+        "lacks memory",
         mended_by_retries=True,
     ),
     "reader stalls": Fault(EVERYWHERE, way="stalls"),

@@ -1,5 +1,4 @@
-"""The places where cases are computed: local schedulers, and clusters that are made anew when a case
-has broken them."""
+"""The places where cases are computed: local schedulers, and clusters, made anew when broken."""
 
 from __future__ import annotations
 
@@ -84,10 +83,14 @@ class Lab:
         self.folder = tempfile.TemporaryDirectory(prefix="faults-workers-")
         dask.config.set(CONFIG)
 
-    def cluster(self, scheduler: str, *, is_small: bool = False) -> Any:
+    def ready(self, case: Case) -> None:
+        """Start the cluster of a case, before anything is counted."""
         from distributed import LocalCluster
 
-        if scheduler not in self.clusters:
+        scheduler, is_small = case.scheduler, case.fault == HOARDS
+        if is_small:
+            self.renew(scheduler)
+        if scheduler not in (*self.clusters, "sync", "threads"):
             is_here = scheduler == "here"
             options: dict[str, Any] = {"memory_limit": "450MB"} if is_small else {}
             with warnings.catch_warnings():
@@ -101,14 +104,17 @@ class Lab:
                     silence_logs=50,
                     **options,
                 )
-        return self.clusters[scheduler]
 
     def renew(self, scheduler: str) -> None:
         """The next case there has another cluster."""
         if (cluster := self.clusters.pop(scheduler, None)) is not None:
+            workers = [*cluster.workers.values()] if scheduler == "here" else []
             with suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 cluster.close(timeout=10)
+            for worker in workers:  # what it held would be gone with its process
+                worker.data.clear()
+                worker.state.tasks.clear()
 
     def close(self) -> None:
         for scheduler in [*self.clusters]:
@@ -126,9 +132,7 @@ class Lab:
     def on_cluster(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
         from distributed import Client
 
-        if case.fault == HOARDS:
-            self.renew(case.scheduler)
-        cluster = self.cluster(case.scheduler, is_small=case.fault == HOARDS)
+        cluster = self.clusters[case.scheduler]
         plugin = f"strike-{case.number}"
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
@@ -248,9 +252,7 @@ class acts_on:  # noqa: N801
     worker = nanny
 
     def close_worker(self) -> None:
-        self.cluster.loop.add_callback(
-            self.worker.close, executor_wait=False, reason="fault"
-        )
+        self.cluster.loop.add_callback(self.worker.close, executor_wait=False, reason="fault")
 
     def cut(self) -> None:
         self.cluster.loop.add_callback(self.worker.batched_stream.comm.abort)
