@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from tests.hostile.__main__ import watch
 
-LIMIT = 180  # seconds of a case, with a cluster to start on a busy machine
+LIMIT = 400  # seconds of a case, with a cluster to start on a busy machine
 
 
 def work(seed: int, only: Sequence[str], first: int, last: int) -> None:

@@ -139,6 +139,8 @@ def judged(case: Case, error: BaseException, is_struck: bool, phase: str) -> Ver
     fault = FAULTS[case.fault]
     text = "\n".join([str(error), *getattr(error, "__notes__", ())])
     trace = "".join(traceback.format_exception(error)[-14:])
+    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+        error = error.__cause__  # while a function of Numba's took its arguments
     if isinstance(error, AssertionError) and "hang" in text:
         return Verdict("hang", is_struck, phase, trace)
     if not is_struck:
@@ -156,10 +158,15 @@ def asked_again(case: Case, verdict: Verdict, folder: Path) -> Verdict:
     """The verdict, if the same question without a fault is answered afterwards."""
     question = QUESTIONS[case.question]
     values, expected = calm(case.question, case.data)
-    (folder / "spilled").mkdir(exist_ok=True)
-    with dask.config.set(config_of(case, folder)):
-        asked = question.ask(Store(values, question.chunks, folder).lazy())
-        found = question.found(dask.compute(*asked, scheduler="sync"))
+    again = folder / "again"  # an error that is still told may hold files of the first folder
+    again.mkdir()
+    try:
+        with dask.config.set(config_of(case, again)):
+            asked = question.ask(Store(values, question.chunks, again).lazy())
+            found = question.found(dask.compute(*asked, scheduler="sync"))
+    except Exception as error:
+        told = "".join(traceback.format_exception(error)[-14:])
+        return Verdict("unclear error", verdict.is_struck, verdict.phase, f"asked again: {told}")
     if is_answer(found, expected):
         return verdict
     return Verdict("wrong answer", verdict.is_struck, verdict.phase, "when asked again")

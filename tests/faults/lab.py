@@ -22,7 +22,7 @@ from dask.utils import key_split
 
 from tests.faults.cases import Case
 
-PATIENCE = 60  # seconds for an answer on a cluster
+PATIENCE = 120  # seconds for an answer on a cluster
 
 CONFIG = {
     "distributed.comm.timeouts.connect": "3s",
@@ -80,6 +80,7 @@ class Lab:
 
     def __init__(self) -> None:
         self.clusters: dict[str, Any] = {}
+        self.workers: list[Any] = []
         self.folder = tempfile.TemporaryDirectory(prefix="faults-workers-")
         dask.config.set(CONFIG)
 
@@ -108,13 +109,13 @@ class Lab:
     def renew(self, scheduler: str) -> None:
         """The next case there has another cluster."""
         if (cluster := self.clusters.pop(scheduler, None)) is not None:
-            workers = [*cluster.workers.values()] if scheduler == "here" else []
             with suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 cluster.close(timeout=10)
-            for worker in workers:  # what it held would be gone with its process
-                worker.data.clear()
-                worker.state.tasks.clear()
+            if scheduler == "here":
+                for worker in self.workers:  # what it held would be gone with its process
+                    worker.data.clear()
+                    worker.state.tasks.clear()
 
     def close(self) -> None:
         for scheduler in [*self.clusters]:
@@ -133,10 +134,11 @@ class Lab:
         from distributed import Client
 
         cluster = self.clusters[case.scheduler]
+        self.workers = [*cluster.workers.values()]
         plugin = f"strike-{case.number}"
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
-            client.wait_for_workers(3 if case.scheduler == "here" else 2, timeout=60)
+            client.wait_for_workers(3 if case.scheduler == "here" else 2, timeout=120)
             act = acts_on(case, cluster, client, folder)
             strike = Strike(case, tasks_of(asked), act.__call__)
             cluster.scheduler.plugins[plugin] = plugin_of(strike, case)
