@@ -172,7 +172,39 @@ def _held(n: int) -> Hold:
     return Hold(n)
 
 
-Held = Hold | tuple[Spilled, ...]
+@dataclass(frozen=True, eq=False)
+class Aside:
+    """Candidates that are not in their tally: they wait on disk or, where they have come from
+    another process, in memory.
+
+    Parameters
+    ----------
+    columns : tuple of Spilled or of ndarray
+    hold : Hold, optional
+        Of those in memory.
+    """
+
+    columns: tuple[Spilled, ...] | tuple[NDArray[Any], ...]
+    hold: Hold | None = None
+
+    def read(self) -> list[NDArray[Any]]:
+        return [each.read() if isinstance(each, Spilled) else each for each in self.columns]
+
+    @property
+    def nbytes(self) -> int:
+        """In memory."""
+        return sum(each.nbytes for each in self.columns if not isinstance(each, Spilled))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _brought, tuple(self.read())
+
+
+def _brought(*columns: NDArray[Any]) -> Aside:
+    """What was on disk in another process, and is in memory here."""
+    return Aside(columns, _held(sum(column.nbytes for column in columns)))
+
+
+Held = Hold | Aside
 
 
 @dataclass(frozen=True)
@@ -218,8 +250,8 @@ class Kept(Arrays):
         Those that were guessed.
     tally : Tally
         Of the chunk, at these; without candidates if they wait on disk.
-    held : Hold or tuple of Spilled
-        Where the candidates are: in the tally, or on disk, column by column.
+    held : Hold or Aside
+        Where the candidates are: in the tally, or beside it.
     sums : Moments or None
         Where the question wants them.
     marks : ndarray of uint64
@@ -236,7 +268,7 @@ class Kept(Arrays):
         """The tally with its candidates."""
         if isinstance(self.held, Hold):
             return self.tally
-        return self.tally.with_columns([column.read() for column in self.held])
+        return self.tally.with_columns(self.held.read())
 
 
 class Tallied(Protocol):
@@ -270,7 +302,7 @@ def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
     directory = directory_of(limits.spill)
     try:
         file = spill_file("kept", directory)
-        held = tuple(file.write(column) for column in columns)
+        held = Aside(tuple(file.write(column) for column in columns))
     except OSError as error:
         # The answer does not need it: a chunk that is not kept is loaded again.
         _told(directory, error.strerror or str(error))
