@@ -88,7 +88,10 @@ def judge(case: Case, lab: Lab) -> Verdict:
         look = lambda: "; ".join(  # noqa: E731
             filter(None, [left_here(), left_in(folder / "spilled"), threads_left(threads)])
         )
-        left = until_nothing(look) or lab.left_on_workers(case.scheduler)
+        # What an earlier case has left is its own.
+        news = lambda: "" if (found := look()) == lab.left else found  # noqa: E731
+        left = until_nothing(news) or lab.left_on_workers(case.scheduler)
+        lab.left = left or lab.left
     if left and not verdict.is_failure:
         return Verdict("leak", verdict.is_struck, verdict.phase, left)
     return verdict

@@ -81,6 +81,7 @@ class Lab:
     def __init__(self) -> None:
         self.clusters: dict[str, Any] = {}
         self.workers: list[Any] = []
+        self.left = ""
         self.folder = tempfile.TemporaryDirectory(prefix="faults-workers-")
         dask.config.set(CONFIG)
 
