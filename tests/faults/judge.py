@@ -114,7 +114,9 @@ def outcome(case: Case, lab: Lab, folder: Path) -> Verdict:
             phase = getattr(found, "phase", "")
             if case.scheduler in ("here", "processes"):
                 phase = lab.strike.phase
-    struck = disk.is_struck or store.is_struck or (phase not in ("", "none"))
+    if fault.is_struck_at != "task":
+        phase = ""
+    struck = disk.is_struck or store.is_struck or phase not in ("", "none")
     if error is None:
         return answered(case, store, question.found(computed), struck, phase)
     verdict = judged(case, error, struck, phase)
