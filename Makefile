@@ -23,6 +23,10 @@ FOLDERS_PINNED ?= engine doors docs features
 # not 1e8. Results of other sizes do not compare with those that asv has kept.
 BENCH_SHRINK ?= 10
 ARGS ?=
+# Of the campaign of faults.
+RUNS ?= 1000
+SEED ?= 0
+LOG ?= faults.log
 
 SHELL := /bin/sh
 # Modules are compiled when they are imported, most of them never: 28 s to install the test extra, not 70.
@@ -30,7 +34,7 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-pinned test-expressions test-gpu test-dist \
+.PHONY: help demo test test-all test-pinned test-expressions test-gpu test-dist faults \
 	lint format mypy docs dist bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -42,6 +46,7 @@ help:
 	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
 	@echo "make test-expressions  those of engine and doors, with arrays that are expressions"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
+	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
@@ -77,6 +82,10 @@ test-expressions: $(VENV)/.test
 # In an environment that has CuPy already: python -m pytest -m gpu --gpu
 test-gpu: $(VENV_GPU)/.test-gpu
 	$(VENV_GPU)/bin/python $(PYTEST) -m gpu --gpu $(ARGS)
+
+# Of schedulers, those of real processes only where ARGS="--only processes".
+faults: $(VENV)/.test
+	$(VENV)/bin/python -m tests.faults --runs $(RUNS) --seed $(SEED) --log $(LOG) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -9,11 +9,13 @@ What is kept in a process is bounded, whatever boards there are.
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary, finalize
 
@@ -26,6 +28,8 @@ from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.seen import MOST_SEEN, Guess, Seen
+
+logger = logging.getLogger("dask_gpuselect")
 
 # Pivots of a chunk on a board, and of all chunks that a guess looks at.
 PIVOTS, ALL_PIVOTS = 1 << 9, 1 << 15
@@ -168,7 +172,39 @@ def _held(n: int) -> Hold:
     return Hold(n)
 
 
-Held = Hold | tuple[Spilled, ...]
+@dataclass(frozen=True, eq=False)
+class Aside:
+    """Candidates that are not in their tally: they wait on disk or, where they have come from
+    another process, in memory.
+
+    Parameters
+    ----------
+    columns : tuple of Spilled or of ndarray
+    hold : Hold, optional
+        Of those in memory.
+    """
+
+    columns: tuple[Spilled, ...] | tuple[NDArray[Any], ...]
+    hold: Hold | None = None
+
+    def read(self) -> list[NDArray[Any]]:
+        return [each.read() if isinstance(each, Spilled) else each for each in self.columns]
+
+    @property
+    def nbytes(self) -> int:
+        """In memory."""
+        return sum(each.nbytes for each in self.columns if not isinstance(each, Spilled))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _brought, tuple(self.read())
+
+
+def _brought(*columns: NDArray[Any]) -> Aside:
+    """What was on disk in another process, and is in memory here."""
+    return Aside(columns, _held(sum(column.nbytes for column in columns)))
+
+
+Held = Hold | Aside
 
 
 @dataclass(frozen=True)
@@ -214,8 +250,8 @@ class Kept(Arrays):
         Those that were guessed.
     tally : Tally
         Of the chunk, at these; without candidates if they wait on disk.
-    held : Hold or tuple of Spilled
-        Where the candidates are: in the tally, or on disk, column by column.
+    held : Hold or Aside
+        Where the candidates are: in the tally, or beside it.
     sums : Moments or None
         Where the question wants them.
     marks : ndarray of uint64
@@ -232,7 +268,7 @@ class Kept(Arrays):
         """The tally with its candidates."""
         if isinstance(self.held, Hold):
             return self.tally
-        return self.tally.with_columns([column.read() for column in self.held])
+        return self.tally.with_columns(self.held.read())
 
 
 class Tallied(Protocol):
@@ -249,13 +285,26 @@ class Tallied(Protocol):
 T = TypeVar("T", bound=Tallied)
 
 
+@cache
+def _told(directory: str, error: str) -> None:
+    """Say once that a directory takes nothing: chunks are many."""
+    told = "what does not fit into memory is not kept on disk in %s, but loaded again: %s"
+    logger.warning(told, directory, error)
+
+
 def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
-    """A tally and where its candidates are; None if there is no room."""
+    """A tally and where its candidates are; None if there is no room, in memory or on the disk."""
     if hold := Hold.of(tally.held_bytes, limits.of_process()):
         return tally, hold
     if limits.spill is None:
         return None
     columns = tally.columns()
-    file = spill_file("kept", directory_of(limits.spill))
-    held = tuple(file.write(column) for column in columns)
+    directory = directory_of(limits.spill)
+    try:
+        file = spill_file("kept", directory)
+        held = Aside(tuple(file.write(column) for column in columns))
+    except OSError as error:
+        # The answer does not need it: a chunk that is not kept is loaded again.
+        _told(directory, error.strerror or str(error))
+        return None
     return tally.with_columns([column[:0] for column in columns]), held

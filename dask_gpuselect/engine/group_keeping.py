@@ -60,7 +60,7 @@ class KeptGroups(Arrays):
         Those that were guessed.
     tally : GroupTally
         Of the part, at these; without candidates if they wait on disk.
-    held : Hold or tuple of Spilled
+    held : Hold or Aside
         Where the candidates are.
     """
 
@@ -73,7 +73,7 @@ class KeptGroups(Arrays):
         """The tally at the proven brackets; None if these are not covered."""
         tally = self.tally
         if not isinstance(self.held, Hold):
-            tally = tally.with_columns([column.read() for column in self.held])
+            tally = tally.with_columns(self.held.read())
         among: IntArray = np.arange(self.brackets.n_groups)
         if self.names is not None:
             among = codes_among(self.names, proven.names).astype(np.int64)

@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 from weakref import WeakValueDictionary, finalize
@@ -92,30 +93,36 @@ class SpillFile:
         """Append an array, NumPy's or CuPy's."""
         data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data
         with self._lock:
-            offset = self._end
-            self._end += len(data)
-            self._file.seek(offset)
+            offset, n = self._end, len(data)
             try:
+                self._file.seek(offset)
                 while data:
                     data = data[self._file.write(data) :]
             except OSError as error:
+                # A part may be written, and others may need its room.
+                with suppress(OSError):
+                    self._file.truncate(offset)
                 raise self._noted(error) from None
+            self._end += n
         return Spilled(self, offset, array.shape, array.dtype, is_cupy(array))
 
     def _noted(self, error: OSError) -> OSError:
-        error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
+        error.add_note(f"parts of the array wait on disk in {self._directory}")
         return error
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with what was written at an offset."""
         data = array.reshape(-1).view(np.uint8).data
         with self._lock:
-            self._file.seek(offset)
-            while data:
-                n = self._file.readinto(data)  # type: ignore[attr-defined]
-                if not n:
-                    raise OSError(f"a temporary file in {self._directory} has lost its end")
-                data = data[n:]
+            try:
+                self._file.seek(offset)
+                while data:
+                    n = self._file.readinto(data)  # type: ignore[attr-defined]
+                    if not n:
+                        raise OSError(f"a temporary file in {self._directory} has lost its end")
+                    data = data[n:]
+            except OSError as error:
+                raise self._noted(error) from None
 
 
 def directory_of(spill: str | os.PathLike[str] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from dask_gpuselect import (
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
 from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.rulers import COARSE
 from dask_gpuselect.robust import mad
 from tests.engine.test_schedulers import kill_one, wait_for
@@ -264,6 +266,66 @@ def test_it_may_wait_on_disk(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert sum(data.loads.values()) <= 1.6 * N_CHUNKS
         assert len(written) >= N_CHUNKS / 2
         assert not list(tmp_path.iterdir())
+
+
+def test_what_waits_on_disk_may_go_to_another_process(tmp_path: Path) -> None:
+    """Where it is in memory, and takes room there as long as it lives."""
+    spilled = boards.Limits(1, str(tmp_path))
+    brackets = Brackets(np.array([0.0, 9.0]), np.array([False, True, False]))
+    tally = kernels.tally(np.arange(12.0), np.dtype("f8"), brackets, 100)
+    found = boards.held_tally(tally, spilled)
+    assert found is not None
+    kept = boards.Kept(brackets, *found, None, np.empty(0, "u8"))
+    assert boards.room.taken == 0
+    sent = pickle.loads(pickle.dumps(kept))
+    again = pickle.loads(pickle.dumps(sent))
+    for each in (kept, sent, again):
+        for ours, theirs in zip(each.whole().columns(), tally.columns(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    n = sum(column.nbytes for column in tally.columns())
+    assert n > 0
+    assert boards.room.taken == 2 * n
+    del sent, again, each
+    gc.collect()
+    assert boards.room.taken == 0
+
+
+@pytest.mark.slow
+def test_what_waits_on_disk_is_answered_by_processes(tmp_path: Path) -> None:
+    """Every report goes through the first process."""
+    x = source().lazy(N)
+    with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": tmp_path}):
+        found = quantile(x, QUARTILES).compute(scheduler="processes", num_workers=1)
+    np.testing.assert_array_equal(found, np.quantile(source().whole(), QUARTILES))
+
+
+@pytest.mark.parametrize("name", ["quartiles", "weights", "a box"])
+@pytest.mark.parametrize("room", [-1, 20_000])
+def test_a_disk_that_takes_nothing_costs_loads_alone(
+    name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """What cannot be kept is loaded again: because no file can be made, or because it is full."""
+    write = spill.SpillFile.write
+    written = []
+
+    def until_full(file: spill.SpillFile, column: Any) -> spill.Spilled:
+        written.append(column.nbytes)
+        if sum(written) > room:
+            raise OSError(28, "No space left on device")
+        return write(file, column)
+
+    monkeypatch.setattr(spill.SpillFile, "write", until_full)
+    where = tmp_path if room > 0 else tmp_path / "missing"
+    expected = dask.compute(KEPT[name](source().lazy(N)))[0]
+    data = source()
+    on_disk = {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(where)}
+    with dask.config.set(on_disk):
+        found = dask.compute(KEPT[name](data.lazy(N)), scheduler="sync")[0]
+    np.testing.assert_array_equal(found, expected)
+    assert max(data.loads.values()) == 2
+    told = [record for record in caplog.records if "not kept on disk" in record.message]
+    assert len(told) == 1
+    assert str(where) in told[0].message
 
 
 @pytest.mark.parametrize("value", [3, "", ["a"]])

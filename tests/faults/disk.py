@@ -1,0 +1,97 @@
+"""A disk that fills up, cannot be written or read, or loses what was written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from dask_gpuselect.engine import spill
+from tests.faults.faults import ERRNO
+
+
+class Disk:
+    """The disk below the files of `engine.spill`, in this process.
+
+    Parameters
+    ----------
+    fault : str
+    moment : float
+        After which share of `size`.
+    size : int
+        Bytes that may be written about.
+    """
+
+    def __init__(self, fault: str, moment: float, size: int) -> None:
+        self.fault, self.moment = fault, moment
+        self.room = int(moment * size) if fault == "full disk" else 1 << 60
+        self.reads = int(moment * 20)
+        self.opens = int(moment * 2)
+        self.is_struck = False
+        self.lock = threading.Lock()
+
+    def open(self, **how: Any) -> Any:
+        with self.lock:
+            self.opens -= 1
+            if self.fault in ("read-only folder", "no descriptors") and self.opens < 0:
+                raise self.error()
+        return File(self, tempfile.TemporaryFile(**how))  # noqa: SIM115
+
+    def error(self) -> OSError:
+        self.is_struck = True
+        number = ERRNO[self.fault]
+        return OSError(number, os.strerror(number))
+
+    def is_time_to_fail(self) -> bool:
+        """Whether a read is one that fails."""
+        with self.lock:
+            self.reads -= 1
+            return self.reads < 0
+
+
+class File:
+    """A file of that disk."""
+
+    def __init__(self, disk: Disk, file: Any) -> None:
+        self.disk, self.file = disk, file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def write(self, data: Any) -> int:
+        with self.disk.lock:
+            n = min(len(data), self.disk.room)
+            if len(data) and not n:
+                raise self.disk.error()
+            self.disk.room -= n
+        return int(self.file.write(data[:n]))  # less than it was given, as a disk does that is full
+
+    def readinto(self, data: Any) -> int:
+        fails = self.disk.fault in ("failing reads of the disk", "truncated file")
+        if fails and self.disk.is_time_to_fail():
+            if self.disk.fault == "failing reads of the disk":
+                raise self.disk.error()
+            self.disk.is_struck = True
+            self.file.truncate(0)
+        return int(self.file.readinto(data))
+
+
+@contextmanager
+def failing(disk: Disk) -> Iterator[None]:
+    """Meanwhile files that wait are on that disk."""
+    before = spill.tempfile
+    spill.tempfile = SimpleNamespace(TemporaryFile=disk.open, gettempdir=tempfile.gettempdir)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        spill.tempfile = before

@@ -1,0 +1,387 @@
+"""The places where cases are computed: local schedulers, and clusters, made anew when broken."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+from dask.callbacks import Callback
+from dask.utils import key_split
+
+from tests.faults.cases import Case
+
+PATIENCE = 120  # seconds for an answer on a cluster
+
+CONFIG = {
+    "distributed.comm.timeouts.connect": "3s",
+    "distributed.comm.retry.count": 0,
+    "distributed.scheduler.allowed-failures": 1,
+    "distributed.scheduler.unknown-task-duration": "1ms",
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.worker.memory.monitor-interval": "50ms",
+    "distributed.admin.log-length": 100,
+}
+BREAKS = ("worker closes", "connection is cut", "scheduler closes")
+HOARDS = "worker out of memory"
+
+
+class Strike:
+    """What happens at a task of some number, counted over all.
+
+    Parameters
+    ----------
+    case : Case
+    n_tasks : int
+        Of the graph.
+    act : callable
+        What goes wrong; by whom it is called is free.
+    """
+
+    def __init__(self, case: Case, n_tasks: int, act: Callable[[], None]) -> None:
+        self.at = int(case.moment * n_tasks)
+        self.case, self.act = case, act
+        self.phase, self.n = "", 0
+        self.waiting: list[threading.Timer] = []
+        self.lock = threading.Lock()
+
+    def passed(self, key: Any) -> None:
+        """A task begins or ends."""
+        with self.lock:
+            self.n += 1
+            if self.phase or self.n <= self.at:
+                return
+            self.phase = key_split(key)
+        timer = threading.Timer(self.case.delay, self.act)
+        timer.daemon = True
+        self.waiting.append(timer)  # before it starts: Ctrl-C may come while that is waited for
+        timer.start()
+
+    def over(self) -> None:
+        """What was to happen has happened, or does not any more."""
+        self.phase = self.phase or "none"
+        for timer in self.waiting:
+            timer.join()
+
+
+class Lab:
+    """Clusters of this process."""
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, Any] = {}
+        self.workers: list[Any] = []
+        self.left = ""
+        self.folder = tempfile.TemporaryDirectory(prefix="faults-workers-")
+        dask.config.set(CONFIG)
+
+    def ready(self, case: Case) -> None:
+        """Start the cluster of a case, before anything is counted."""
+        from distributed import LocalCluster
+
+        scheduler, is_small = case.scheduler, case.fault == HOARDS
+        if is_small:
+            self.renew(scheduler)
+        if scheduler not in (*self.clusters, "sync", "threads"):
+            is_here = scheduler == "here"
+            options: dict[str, Any] = {"memory_limit": "450MB"} if is_small else {}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                options["local_directory"] = self.folder.name
+                self.clusters[scheduler] = LocalCluster(
+                    n_workers=3 if is_here else 2,
+                    threads_per_worker=1,
+                    processes=not is_here,
+                    dashboard_address=None,
+                    silence_logs=50,
+                    **options,
+                )
+
+    def renew(self, scheduler: str) -> None:
+        """The next case there has another cluster."""
+        if (cluster := self.clusters.pop(scheduler, None)) is not None:
+            with suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                cluster.close(timeout=10)
+            if scheduler == "here":
+                for worker in self.workers:  # what it held would be gone with its process
+                    worker.data.clear()
+                    worker.state.tasks.clear()
+
+    def close(self) -> None:
+        for scheduler in [*self.clusters]:
+            self.renew(scheduler)
+        self.folder.cleanup()
+
+    # --- Computing --------------------------------------------------------------------------------
+
+    def compute(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
+        """What was asked, and the task at which something happened."""
+        if case.scheduler in ("sync", "threads"):
+            return locally(case, asked, folder)
+        return self.on_cluster(case, asked, folder)
+
+    def on_cluster(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
+        from distributed import Client
+
+        cluster = self.clusters[case.scheduler]
+        self.workers = [*cluster.workers.values()]
+        plugin = f"strike-{case.number}"
+        client = Client(cluster, set_as_default=False, timeout=20)
+        try:
+            client.wait_for_workers(3 if case.scheduler == "here" else 2, timeout=120)
+            act = acts_on(case, cluster, client, folder)
+            strike = Strike(case, tasks_of(asked), act.__call__)
+            cluster.scheduler.plugins[plugin] = plugin_of(strike, case)
+            self.strike = strike
+            try:
+                return act.answer(asked), strike.phase
+            finally:
+                cluster.scheduler.plugins.pop(plugin, None)
+                strike.over()
+        finally:
+            with suppress(Exception):
+                client.close(timeout=5)
+            if case.fault in BREAKS or case.fault == HOARDS:
+                self.renew(case.scheduler)
+
+    def left_on_workers(self, scheduler: str) -> str:
+        """What workers of other processes still keep."""
+        from distributed import Client
+
+        if scheduler != "processes" or scheduler not in self.clusters:
+            return ""
+        with Client(self.clusters[scheduler], set_as_default=False) as client:
+            return until_nothing(lambda: "; ".join(filter(None, client.run(left_here).values())))
+
+
+def tasks_of(asked: tuple[Any, ...]) -> int:
+    return sum(len(dict(each.__dask_graph__())) for each in dask.optimize(*asked)[:1])
+
+
+# --- Local schedulers -----------------------------------------------------------------------------
+
+
+def locally(case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
+    acts = {
+        "Ctrl-C": lambda: os.kill(os.getpid(), signal.SIGINT),
+        "vanishing folder": lambda: shutil.rmtree(folder / "spilled"),
+    }
+    strike = Strike(case, tasks_of(asked), acts.get(case.fault, lambda: None))
+    has_act = case.fault in acts
+
+    def told(key: Any, *_: Any) -> None:
+        if has_act:
+            strike.passed(key)
+
+    callback = Callback(**{"pretask" if case.is_during else "posttask": told})
+    error: BaseException | None = None
+    answer = None
+    for step in ("compute", "settle"):
+        try:
+            if step == "compute":
+                with callback:
+                    answer = dask.compute(*asked, scheduler=case.scheduler, num_workers=3)
+            else:
+                strike.over()
+                time.sleep(0.001)  # a signal that is still to be told
+        except BaseException as found:  # Ctrl-C, too: it is what we look for
+            error = error or found
+    phase = strike.phase if has_act and strike.waiting else ""
+    if error is not None and answer is None:
+        error.phase = phase  # type: ignore[attr-defined]
+        raise error
+    return answer, phase
+
+
+# --- Clusters -------------------------------------------------------------------------------------
+
+
+def plugin_of(strike: Strike, case: Case) -> Any:
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    finish_at = "processing" if case.is_during else "memory"
+
+    class Counted(SchedulerPlugin):
+        def transition(self, key: Any, start: str, finish: str, *_: Any, **__: Any) -> None:
+            if finish == finish_at:
+                strike.passed(key)
+
+    return Counted()
+
+
+class acts_on:  # noqa: N801
+    """What goes wrong on a cluster, and how an answer is waited for."""
+
+    def __init__(self, case: Case, cluster: Any, client: Any, folder: Path) -> None:
+        self.case, self.cluster, self.client, self.folder = case, cluster, client, folder
+        self.futures: list[Any] = []
+        self.stopped = threading.Event()
+        acts = {
+            "cancelled": lambda: self.client.cancel(self.futures, force=True),
+            "timeout": self.stopped.set,
+            "asyncio timeout": self.stopped.set,
+            "worker closes": self.close_worker,
+            "connection is cut": self.cut,
+            "worker pauses": self.pause,
+            "scheduler closes": lambda: self.cluster.loop.add_callback(cluster.scheduler.close),
+            "worker is killed": lambda: self.signalled(signal.SIGKILL),
+            "worker is stopped": self.stop,
+            "worker restarts": lambda: client.restart_workers([self.nanny.worker_address]),
+            "all restart": lambda: client.restart(timeout=60),
+            "vanishing folder": lambda: shutil.rmtree(folder / "spilled"),
+        }
+        self.act = acts.get(case.fault, lambda: None)
+
+    def __call__(self) -> None:
+        with suppress(Exception):
+            self.act()
+
+    @property
+    def nanny(self) -> Any:
+        workers = [*self.cluster.workers.values()]
+        return workers[self.case.chunk % len(workers)]
+
+    worker = nanny
+
+    def close_worker(self) -> None:
+        self.cluster.loop.add_callback(self.worker.close, executor_wait=False, reason="fault")
+
+    def cut(self) -> None:
+        self.cluster.loop.add_callback(self.worker.batched_stream.comm.abort)
+
+    def pause(self) -> None:
+        from distributed.core import Status
+
+        worker = self.worker
+
+        def become(status: Any) -> None:
+            worker.status = status
+
+        self.cluster.loop.add_callback(become, Status.paused)
+        time.sleep(0.15)
+        self.cluster.loop.add_callback(become, Status.running)
+
+    def signalled(self, number: int) -> None:
+        if (pid := self.nanny.pid) is not None:
+            os.kill(pid, number)
+
+    def stop(self) -> None:
+        pid = self.nanny.pid
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.4)
+        os.kill(pid, signal.SIGCONT)
+
+    # --- Waiting for the answer -------------------------------------------------------------------
+
+    def answer(self, asked: tuple[Any, ...]) -> Any:
+        if self.case.fault == "asyncio timeout":
+            return asyncio.run(self.awaited(asked))
+        self.futures = self.client.compute(list(asked), retries=self.case.retries)
+        end = time.monotonic() + PATIENCE
+        if self.case.fault == "timeout":
+            while not self.stopped.is_set() and not all(f.done() for f in self.futures):
+                time.sleep(0.001)
+                assert time.monotonic() < end, "hang"
+            end = 0
+        try:
+            return tuple(f.result(timeout=max(end - time.monotonic(), 1e-4)) for f in self.futures)
+        except TimeoutError:
+            assert not end, "hang"
+            raise
+        finally:
+            self.futures = []
+
+    async def awaited(self, asked: tuple[Any, ...]) -> Any:
+        from distributed import Client
+
+        address = self.cluster.scheduler_address
+        async with Client(address, asynchronous=True, set_as_default=False) as client:
+
+            async def all_of() -> tuple[Any, ...]:
+                futures = client.compute(list(asked), retries=self.case.retries)
+                return tuple([await future for future in futures])
+
+            async def until_told() -> None:
+                while not self.stopped.is_set():
+                    await asyncio.sleep(0.001)
+
+            task = asyncio.ensure_future(all_of())
+            told = asyncio.ensure_future(until_told())
+            await asyncio.wait([task, told], return_when="FIRST_COMPLETED", timeout=PATIENCE)
+            told.cancel()
+            return await asyncio.wait_for(task, 0.0 if self.stopped.is_set() else 5)
+
+
+# --- What is left ---------------------------------------------------------------------------------
+
+
+def left_here() -> str:
+    """What the package still keeps in this process, in words; nothing if there is none."""
+    from dask_gpuselect.engine import boards, spill
+
+    gc.collect()
+    told = {
+        "bytes taken": boards.room.taken,
+        "boards": len(boards._boards),
+        "spill files": len(spill._files),
+    }
+    return ", ".join(f"{n} {what}" for what, n in told.items() if n)
+
+
+def left_in(folder: Path) -> str:
+    """Files in a folder, and open ones that have no name there any more."""
+    named = os.listdir(folder) if folder.exists() else []
+    named = [name for name in named if name != "dask-scratch-space"]  # of workers
+    nameless = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder)):
+                nameless.append(fd)
+    return f"files {named}, {len(nameless)} descriptors" if named or nameless else ""
+
+
+def until_nothing(look: Callable[[], str], seconds: float = 20) -> str:
+    """What is left after some time; threads that nobody waits for may still be at work."""
+    end = time.monotonic() + seconds
+    while (left := look()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
+THREADS_OF_OTHERS = (
+    "MainThread", "ThreadPoolExecutor", "IO loop", "Profile", "Dask-", "Task", "asyncio", "Worker",
+    "TCP-Executor", "Watch", "AsyncProcess", "execnet", "pytest", "Offload", "threading-", "Nanny",
+    "dask-", "waitpid", "QueueFeeder", "Dummy",
+)  # fmt: skip
+
+
+def threads_left(before: set[int]) -> str:
+    """Threads that were not there before, and are nobody else's."""
+    found = [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.ident not in before
+        and not thread.name.startswith(THREADS_OF_OTHERS)
+        and "Dask-" not in thread.name
+    ]
+    return f"threads {found}" if found else ""
+
+
+@contextmanager
+def lab() -> Iterator[Lab]:
+    made = Lab()
+    try:
+        yield made
+    finally:
+        made.close()

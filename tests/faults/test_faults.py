@@ -1,0 +1,195 @@
+"""Some cases of the campaign, and that it notices what is wrong."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_gpuselect import median
+from dask_gpuselect.engine import boards
+from tests.faults import judge as judging
+from tests.faults import lab as places
+from tests.faults.__main__ import Log, table
+from tests.faults.cases import Case, drawn
+from tests.faults.disk import Disk
+from tests.faults.faults import FAULTS
+from tests.faults.judge import CLEAR, RIGHT, judge, report
+from tests.faults.lab import Lab, lab
+from tests.faults.questions import QUESTIONS
+from tests.faults.store import WAYS
+
+pytestmark = [pytest.mark.faults, pytest.mark.legacy, pytest.mark.any_dask]
+
+LOCAL = ("sync", "threads")
+SEED = 26
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab() as made:
+        yield made
+
+
+def run(cases: list[Case], place: Lab) -> None:
+    failures = [told for told in (report(case, place) for case in cases) if is_failure(told)]
+    assert not failures, "\n".join(f"{told}\n{told['detail']}" for told in failures)
+
+
+def is_failure(told: dict[str, Any]) -> bool:
+    return told["what"] not in (RIGHT, CLEAR)
+
+
+def test_some_cases(place: Lab) -> None:
+    """In this process."""
+    run([drawn(SEED, number, LOCAL) for number in range(12)], place)
+
+
+@pytest.mark.slow
+def test_some_cases_on_a_cluster(place: Lab) -> None:
+    run([drawn(SEED, number, ("here",)) for number in range(20)], place)
+
+
+@pytest.mark.slow
+def test_some_cases_on_processes(place: Lab) -> None:
+    run([drawn(SEED, number, ("processes",)) for number in range(6)], place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_more_cases(first: int, place: Lab) -> None:
+    run([drawn(SEED + 1, number, LOCAL) for number in range(first, first + 100)], place)
+
+
+# --- Cases ----------------------------------------------------------------------------------------
+
+
+def test_a_case_can_be_drawn_again_from_its_line() -> None:
+    case = drawn(5, 17)
+    line = json.loads(json.dumps(asdict(case)))
+    assert Case(**line) == case == drawn(line["seed"], line["number"]) != drawn(5, 18)
+
+
+def test_every_fault_and_question_is_drawn() -> None:
+    cases = [drawn(0, number) for number in range(3000)]
+    cases += [drawn(0, number, ("processes",)) for number in range(500)]
+    assert {case.fault for case in cases} == FAULTS.keys()
+    assert {case.question for case in cases} == QUESTIONS.keys()
+    assert {fault.way for fault in FAULTS.values()} - {""} == WAYS.keys()
+    assert all(case.scheduler in FAULTS[case.fault].places for case in cases)
+
+
+# --- That it notices what is wrong ----------------------------------------------------------------
+
+CALM = Case(
+    0, 0, "median", "uniform", "sync", "reader stalls", 0.5, False, 0, 3, 1, False, 0, "memory"
+)
+FAILS = replace(CALM, fault="reader fails", is_again=True)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, ask: Callable[[Any], Any]) -> None:
+    broken = replace(QUESTIONS["median"], ask=lambda x: (ask(x),))
+    monkeypatch.setitem(QUESTIONS, "median", broken)
+
+
+def test_what_is_right(place: Lab) -> None:
+    assert judge(CALM, place).what == RIGHT
+    told = judge(FAILS, place)
+    assert (told.what, told.is_struck) == (CLEAR, True)
+    assert told.detail == "OSError: the store cannot be reached"
+
+
+def test_a_wrong_answer(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, lambda x: np.nextafter(median(x), 1))
+    assert judge(CALM, place).what == "wrong answer"
+
+
+def test_another_error_than_the_fault_may_show_by(
+    place: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WAYS, "fails", lambda values: {}["missing"])
+    told = judge(FAILS, place)
+    assert told.what == "unclear error"
+    assert "KeyError: 'missing'" in told.detail
+
+
+def test_an_error_without_a_fault(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, lambda x: median(x).map_blocks(lambda block: [][1], dtype="f8"))
+    calm = replace(CALM, load=4)
+    assert judge(calm, place).what == "error without a fault"
+
+
+def test_state_that_a_fault_has_broken(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next answer is wrong."""
+    calls: list[int] = []
+
+    def ask(x: Any) -> Any:
+        calls.append(1)
+        return median(x) + (len(calls) > 1)
+
+    asked(monkeypatch, ask)
+    told = judge(FAILS, place)
+    assert (told.what, told.detail) == ("wrong answer", "when asked again")
+
+
+def leaks(what: str, case: Case) -> Callable[..., Any]:
+    """A leak of the case."""
+
+    def outcome(_: Case, __: Lab, folder: Path) -> judging.Verdict:
+        if what == "bytes taken":
+            boards.room.take(8, 1e9)
+        elif what == "files":
+            (folder / "spilled").mkdir()
+            (folder / "spilled" / "left").touch()
+        else:
+            threading.Thread(target=stop.wait, name="left over", daemon=True).start()
+        return judging.Verdict(RIGHT, True)
+
+    return outcome
+
+
+stop = threading.Event()
+
+
+@pytest.mark.parametrize("what", ["bytes taken", "files", "threads"])
+def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop.clear()
+    monkeypatch.setattr(judging, "outcome", leaks(what, CALM))
+    monkeypatch.setattr(judging, "until_nothing", lambda look: places.until_nothing(look, 0.1))
+    try:
+        told = judge(CALM, place)
+        assert told.what == "leak"
+        assert what in told.detail
+    finally:
+        stop.set()
+        boards.room.give_back(boards.room.taken)
+
+
+def test_the_disk_fails_as_it_is_told(tmp_path: Path) -> None:
+    full = Disk("full disk", 0.5, 100)
+    with full.open(dir=tmp_path, buffering=0) as file:
+        assert file.write(memoryview(bytes(80))) == 50
+        with pytest.raises(OSError, match="No space left"):
+            file.write(memoryview(b"more"))
+    assert full.is_struck
+    broken = Disk("truncated file", 0, 100)
+    with broken.open(dir=tmp_path, buffering=0) as file:
+        file.write(memoryview(b"some"))
+        file.seek(0)
+        assert file.readinto(memoryview(bytearray(4))) == 0
+
+
+def test_hangs_and_ends_have_lines_in_the_log(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "log"
+    with path.open("w") as file:
+        Log(file, 3, LOCAL).failed("hang", 7, "where it was")
+    (line,) = map(json.loads, path.read_text().splitlines())
+    assert drawn(3, 7, LOCAL).fault == line["fault"]
+    assert "=== hang: --seed 3 --case 7 --only sync,threads" in capsys.readouterr().out
+    assert "| all | 1 | 1 | 0 | 0 | 0 | 0 | 1 | 0 |" in table([line])
