@@ -15,6 +15,7 @@ import numpy as np
 from dask import config
 from numpy.typing import NDArray
 
+from dask_gpuselect import forks
 from dask_gpuselect.arrays import is_cupy, to_host
 
 
@@ -127,7 +128,7 @@ def directory_of(spill: str | os.PathLike[str] | None) -> str:
 # Of this process, by its number, for a fork has those of its parent: one file for each name, for
 # there may be many pieces and few descriptors.
 _files: WeakValueDictionary[tuple[int, str, str], SpillFile] = WeakValueDictionary()
-_files_lock = threading.Lock()
+_files_lock = forks.lock()
 
 
 def spill_file(name: str, directory: str) -> SpillFile:
