@@ -86,11 +86,13 @@ class SpillFile:
             raise self._noted(error) from None
         self._lock = threading.Lock()
         self._end = 0
+        self._process = os.getpid()
         # Not in `__del__`, while which another thread may still find the file by its name.
         finalize(self, self._file.close)
 
     def write(self, array: Any) -> Spilled:
         """Append an array, NumPy's or CuPy's."""
+        self._check_process()
         data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data
         with self._lock:
             offset = self._end
@@ -103,12 +105,21 @@ class SpillFile:
                 raise self._noted(error) from None
         return Spilled(self, offset, array.shape, array.dtype, is_cupy(array))
 
+    def _check_process(self) -> None:
+        # A child would move the place at which its parent reads.
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "a temporary file belongs to the process that made it, and this one was forked "
+                "from it: compute anew"
+            )
+
     def _noted(self, error: OSError) -> OSError:
         error.add_note(f"pieces of a sorted array wait on disk in {self._directory}")
         return error
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with what was written at an offset."""
+        self._check_process()
         data = array.reshape(-1).view(np.uint8).data
         with self._lock:
             self._file.seek(offset)
