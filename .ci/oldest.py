@@ -20,7 +20,7 @@ REQUIREMENT = re.compile(
 )
 # What our requirements need in turn is the newest that they allow, but for what they do not stand.
 BESIDE = {
-    "pyparsing": "<3.3",  # matplotlib 3.9 uses names that later ones deprecate
+    "pyparsing": "<3.3",  # matplotlib 3.10 uses names that later ones deprecate
 }
 
 

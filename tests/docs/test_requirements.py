@@ -16,10 +16,6 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-# Why an extra asks for an older version than the tests do.
-OLDER = {
-    "pandas": "the dtypes of its quantiles changed with 3, and tests expect these",
-}
 # The version of dask that dask-cuda 26.10 pins: a later lower bound would leave GPUs behind.
 DASK_OF_CUDA = "2026.7.1"
 
@@ -61,7 +57,7 @@ def test_a_requirement_without_a_lower_bound_is_refused(line: str) -> None:
 
 
 def test_extras_ask_for_what_is_tested() -> None:
-    """A package has one lower bound, wherever it is required; but for those named above."""
+    """A package has one lower bound, wherever it is required: no extra allows what no test has."""
     tested = {name: lower_bound(line) for name, line in required("test").items()}
     differ = {
         line.name
@@ -69,7 +65,7 @@ def test_extras_ask_for_what_is_tested() -> None:
         for line in map(Requirement, EXTRAS[extra])
         if line.name in tested and lower_bound(line) != tested[line.name]
     }
-    assert differ == OLDER.keys()
+    assert differ == set()
 
 
 def test_dask_is_that_of_dask_cuda() -> None:
