@@ -5,7 +5,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-VENV_PINNED ?= .venv-pinned
+VENV_OLDEST ?= .venv-oldest
 VENV_DOCS ?= .venv-docs
 VENV_DIST ?= .venv-dist
 # A fresh one each time, for what is built.
@@ -13,12 +13,8 @@ VENV_WHEEL ?= .venv-wheel
 # Of CuPy, 12 or 13. dask-cuda pins dask, so it has an environment of its own.
 CUDA ?= 13
 VENV_GPU ?= .venv-cuda$(CUDA)
-# The version of dask that dask-cuda 26.10 pins.
-DASK_PINNED ?= 2026.7.1
-# The oldest that the extra allows.
-XARRAY_PINNED ?= 2024.11.0
 # Of tests, those that compute by dask; mathematics and kernels know nothing of it.
-FOLDERS_PINNED ?= engine doors docs features
+FOLDERS_OLDEST ?= engine doors docs features
 # What sizes are divided by, so that `make bench` takes two cores at most 45 minutes: 1e7 elements,
 # not 1e8. Results of other sizes do not compare with those that asv has kept.
 BENCH_SHRINK ?= 10
@@ -34,7 +30,7 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-pinned test-expressions test-gpu test-dist faults \
+.PHONY: help demo test test-all test-oldest test-expressions test-gpu test-dist faults \
 	lint format mypy docs dist bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -43,7 +39,7 @@ help:
 	@echo "make demo         box plots of 336,776 flights (boxplot.png), checked against NumPy"
 	@echo "make test         the tests, but for those that are slow, with the newest dask"
 	@echo "make test-all     those that are slow"
-	@echo "make test-pinned  the tests that use dask, with dask $(DASK_PINNED) and the oldest xarray"
+	@echo "make test-oldest  the tests that use dask, with the oldest packages that pyproject.toml allows"
 	@echo "make test-expressions  those of engine and doors, with arrays that are expressions"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
@@ -67,9 +63,11 @@ test: $(VENV)/.test
 test-all: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) -m slow $(ARGS)
 
-# The newest dask is what benchmarks and dask's own tests run with.
-test-pinned: $(VENV_PINNED)/.test
-	$(VENV_PINNED)/bin/python $(PYTEST) $(addprefix tests/,$(FOLDERS_PINNED)) \
+# NumPy 2.1 has no wheels for Python 3.14. Numba's folder is its own: two versions of Numba that
+# share one compile each kernel anew, again and again.
+test-oldest: $(VENV_OLDEST)/.test
+	NUMBA_CACHE_DIR=$(abspath $(VENV_OLDEST))/numba GPUSELECT_OLDEST=1 \
+		$(VENV_OLDEST)/bin/python $(PYTEST) $(addprefix tests/,$(FOLDERS_OLDEST)) \
 		-m "not any_dask and not slow" $(ARGS)
 
 # What is about other arrays' graphs is left out; `make test` has some tests of both packages.
@@ -133,7 +131,7 @@ bench-pages: $(VENV)/.dev
 	cd asv_bench && $(ASV) publish
 
 clean:
-	rm -rf $(VENV) $(VENV_PINNED) $(VENV_DOCS) $(VENV_DIST) $(VENV_WHEEL) .venv-cuda* build dist docs/_build docs/generated
+	rm -rf $(VENV) $(VENV_OLDEST) $(VENV_DOCS) $(VENV_DIST) $(VENV_WHEEL) .venv-cuda* build dist docs/_build docs/generated
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf asv_bench/env asv_bench/html asv_bench/results
 	find dask_gpuselect tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} + \
@@ -141,7 +139,7 @@ clean:
 
 # Environments. A stamp is younger than pyproject.toml when its extras are installed.
 
-$(VENV)/.made $(VENV_PINNED)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made $(VENV_DIST)/.made:
+$(VENV)/.made $(VENV_OLDEST)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made $(VENV_DIST)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: '$(PYTHON)' is missing or older than Python 3.11;" \
 			"name another one: make PYTHON=python3.12" >&2; exit 1; }
@@ -160,10 +158,11 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[$(EXTRAS)]'
 	@touch $@
 
-$(VENV_PINNED)/.test: pyproject.toml | $(VENV_PINNED)/.made
-	@echo "installing dask_gpuselect[test], dask $(DASK_PINNED) and xarray $(XARRAY_PINNED) into $(@D)"
-	@$(VENV_PINNED)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test]' \
-		dask==$(DASK_PINNED) distributed==$(DASK_PINNED) xarray==$(XARRAY_PINNED)
+$(VENV_OLDEST)/.test: pyproject.toml .ci/oldest.py | $(VENV_OLDEST)/.made
+	@echo "installing dask_gpuselect[test] with the oldest packages into $(@D)"
+	@$(VENV_OLDEST)/bin/python .ci/oldest.py test >$(@D)/constraints.txt
+	@$(VENV_OLDEST)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test]' \
+		--constraint $(@D)/constraints.txt
 	@touch $@
 
 $(VENV_GPU)/.test-gpu: pyproject.toml | $(VENV_GPU)/.made

@@ -45,6 +45,7 @@ Axis = int | Sequence[int] | None
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MOST = 1 << 24  # points or groups that a number may ask for: 128 MiB of float64
 FIRST = "compute it first"
 # Of these a list may have millions, and none holds anything.
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
@@ -239,6 +240,12 @@ def _leaves(value: Any) -> Iterator[Any]:
 def holds_lazy(value: Any) -> bool:
     """Whether something is lazy, or holds what is, at any depth."""
     return any(map(is_dask_collection, _leaves(value)))
+
+
+def check_most(number: int, name: str, most: int = MOST) -> None:
+    """Raise for a number of things of which each takes memory, if it is absurd."""
+    if number > most:
+        raise ValueError(f"{name} must be at most {most:,}, and is {number:,}")
 
 
 def check_known(value: Any, name: str, instead: str = FIRST) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -15,6 +14,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
+from dask_gpuselect import forks
 from dask_gpuselect.arguments import holds_lazy, is_masked
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.engine.expressions import homes, is_lazy_array
@@ -248,7 +248,7 @@ class _State:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.users = 0
         self.epoch = 0
         self.originals: list[tuple[ModuleType | type, str, Any]] = []

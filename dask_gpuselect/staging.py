@@ -31,6 +31,7 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
+from dask_gpuselect import forks
 from dask_gpuselect.arguments import public
 from dask_gpuselect.arrays import check_not_masked
 from dask_gpuselect.devices import check_device, import_cupy
@@ -171,7 +172,7 @@ class Settings(NamedTuple):
 
 
 _stagings: dict[int, Staging] = {}
-_stagings_lock = threading.Lock()
+_stagings_lock = forks.lock()
 
 
 def _staging(device: int) -> Staging:

@@ -47,6 +47,7 @@ def even_ranks(n: int, k: int) -> IntArray:
 
     Between two neighbours of them are at most ``ceil((n - 1) / (k - 1)) - 1`` others.
     """
+    k = min(k, max(n, 2))  # of fewer elements there are no more ranks
     step, rest = divmod(max(n - 1, 0), k - 1)
     places = np.arange(k if n else 0)
     # Not ``places * (n - 1) // (k - 1)``, whose product may overflow.

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import as_array, on_host, public
+from dask_gpuselect.arguments import as_array, check_most, on_host, public
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
@@ -62,8 +62,8 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
         At the call, for complex, object, string and masked arrays, and for datetimes; for points
         that are lazy or no real numbers, and for a number of points that is no integer.
     ValueError
-        At the call, for fewer points than 2; for values that are NaN, two-dimensional, or beyond
-        the type of `x`, and fractions where that is an integer.
+        At the call, for fewer points than 2 or more than 2**24; for values that are NaN,
+        two-dimensional, or beyond the type of `x`, and fractions where that is an integer.
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
@@ -227,6 +227,7 @@ def _checked_number(points: Any) -> int:
         ) from None
     if number < 2:
         raise ValueError(f"points must be 2 at least, the extremes, and not {number}")
+    check_most(number, "points")
     return number
 
 

@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary, finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect import forks
 from dask_gpuselect.engine.marks import Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
@@ -110,7 +111,7 @@ class Board:
 
 
 _boards: WeakValueDictionary[str, Board] = WeakValueDictionary()
-_boards_lock = threading.Lock()
+_boards_lock = forks.lock()
 
 
 def board(name: str, *how: Any) -> Board:
@@ -131,7 +132,7 @@ class Room:
 
     def __init__(self) -> None:
         # Who gives back may be the garbage collector, at any time.
-        self._lock = threading.RLock()
+        self._lock = forks.lock()
         self.taken = 0
 
     def take(self, n: int, limit: float) -> bool:

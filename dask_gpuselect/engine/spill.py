@@ -16,6 +16,7 @@ import numpy as np
 from dask import config
 from numpy.typing import NDArray
 
+from dask_gpuselect import forks
 from dask_gpuselect.arrays import is_cupy, to_host
 
 
@@ -86,11 +87,13 @@ class SpillFile:
             raise self._noted(error) from None
         self._lock = threading.Lock()
         self._end = 0
+        self._process = os.getpid()
         # Not in `__del__`, while which another thread may still find the file by its name.
         finalize(self, self._file.close)
 
     def write(self, array: Any) -> Spilled:
         """Append an array, NumPy's or CuPy's."""
+        self._check_process()
         data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data
         with self._lock:
             offset, n = self._end, len(data)
@@ -106,12 +109,21 @@ class SpillFile:
             self._end += n
         return Spilled(self, offset, array.shape, array.dtype, is_cupy(array))
 
+    def _check_process(self) -> None:
+        # A child would move the place at which its parent reads.
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "a temporary file belongs to the process that made it, and this one was forked "
+                "from it: compute anew"
+            )
+
     def _noted(self, error: OSError) -> OSError:
         error.add_note(f"parts of the array wait on disk in {self._directory}")
         return error
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with what was written at an offset."""
+        self._check_process()
         data = array.reshape(-1).view(np.uint8).data
         with self._lock:
             try:
@@ -134,7 +146,7 @@ def directory_of(spill: str | os.PathLike[str] | None) -> str:
 # Of this process, by its number, for a fork has those of its parent: one file for each name, for
 # there may be many pieces and few descriptors.
 _files: WeakValueDictionary[tuple[int, str, str], SpillFile] = WeakValueDictionary()
-_files_lock = threading.Lock()
+_files_lock = forks.lock()
 
 
 def spill_file(name: str, directory: str) -> SpillFile:

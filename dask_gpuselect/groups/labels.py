@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arguments import check_most
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.groups import Grouping
@@ -115,6 +116,8 @@ def _together_on_host(*labels: Any) -> Labels:
 
 def _wanted(groups: Any, kinds: Sequence[np.dtype[Any]]) -> tuple[Labels, Any]:
     """The labels of the groups that are wanted, checked, and as they are told."""
+    if isinstance(groups, Sized):  # a range may be longer than memory
+        check_most(len(groups), "the number of groups")
     if len(kinds) == 1:
         names = np.asarray(groups)
         if names.ndim != 1:

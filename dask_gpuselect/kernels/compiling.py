@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial, wraps
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
+
+from dask_gpuselect import forks
 
 Kernel = Callable[..., Any]
 Types = dict[Kernel, tuple[Any, ...]]
@@ -25,7 +27,28 @@ Signatures = Callable[[types.Array, types.Array], Types]
 """From the types of an array that is read and of one that is written, those of each kernel."""
 
 
-@cache
+_compiling = forks.lock()
+T = TypeVar("T")
+
+
+def once(make: Callable[..., T]) -> Callable[..., T]:
+    """A decorator: `functools.cache`, but threads that ask for the same at once wait for the first
+    of them, and a fork waits for the compiler."""
+    made: dict[tuple[Any, ...], T] = {}
+
+    @wraps(make)
+    def found(*args: Any, **kwargs: Any) -> T:
+        key = (*args, *kwargs.values())
+        if key not in made:
+            with _compiling:
+                if key not in made:
+                    made[key] = make(*args, **kwargs)
+        return made[key]
+
+    return found
+
+
+@once
 def compiled(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Kernel:
     """A kernel compiled for one dtype: once in a process, and kept on disk for the next.
 

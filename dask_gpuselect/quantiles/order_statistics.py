@@ -129,6 +129,8 @@ def order_statistic(
 def _ranks_of(k: int | ArrayLike, size: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ranks from 0, and the shape of `k`; checked if the number of elements is known."""
     given = np.asarray(k)
+    if given.dtype == object and all(isinstance(rank, int) for rank in given.flat):
+        raise IndexError(f"k must be within int64, and is {k!r}")
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"k must be an integer, not {given.dtype}")
     if given.ndim > 1:

@@ -28,7 +28,8 @@ class LeastTrimmedSquares(RobustRegressor):
         Whether least squares of all rows within 2.24 scales of the fit follow it, which is more
         efficient where errors are normal.
     n_starts : int, default 500
-        Random starts: exact fits of p rows each; all there are, if they are no more.
+        Random starts: exact fits of p rows each; all there are, if they are no more. At most
+        131,072, for they are tried side by side.
     n_best : int, default 10
         Fits of subsets that go on to more rows.
     max_iter : int, default 100

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dask_gpuselect.arguments import check_real, check_table, public
+from dask_gpuselect.arguments import check_most, check_real, check_table, public
 from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, is_cupy, like, namespace
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
@@ -30,6 +30,7 @@ from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 
+MOST_STARTS = 1 << 17  # all of them look at all rows of a sample at once
 REWEIGHTED = NORMAL.inv_cdf(0.9875)  # scales, up to which a residual is no outlier's
 
 
@@ -200,6 +201,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be an integer from {least}, and is {value!r}")
+        check_most(int(self.n_starts), "n_starts", MOST_STARTS)
         if not _is_within(self.tol, 0, 1) or self.tol == 1:
             raise ValueError(f"tol must be in [0, 1), and is {self.tol!r}")
 

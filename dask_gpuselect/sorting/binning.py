@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arguments import Axis, as_array, each_of, public
+from dask_gpuselect.arguments import Axis, as_array, check_most, each_of, public
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import bins as kernel
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.quantiles.functions import nanquantile
+
+MOST_BINS = 1 << 20  # an edge takes 4 µs when the graph is made
 
 
 @public(many="x")
@@ -25,7 +27,7 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
     x : dask array, or array_like
         As of `quantile`, of any shape; a dict or list of arrays too.
     n_bins : int
-        At least 1.
+        From 1 to 2**20.
     axis : None, int or tuple of ints, optional
         Axes along which bins are made; all of them by default. 0 makes bins for each column of a
         table.
@@ -44,8 +46,8 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
     Raises
     ------
     TypeError, ValueError, ChunksChangedError
-        As `quantile` does; at the call, a ValueError for fewer than one bin, and a TypeError for a
-        number of bins that is no integer.
+        As `quantile` does; at the call, a ValueError for fewer bins than one or more than 2**20,
+        and a TypeError for a number of bins that is no integer.
 
     See Also
     --------
@@ -73,6 +75,7 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
     n_bins = operator.index(n_bins)
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, and {n_bins} is not")
+    check_most(n_bins, "n_bins", MOST_BINS)
     each_of(x, "x")  # which refuses a list of lazy numbers by this name
     return nanquantile(x, np.arange(n_bins + 1) / n_bins, axis, method=method)
 

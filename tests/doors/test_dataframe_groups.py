@@ -114,7 +114,12 @@ def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.Monke
 def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
     x, df = frames(pd.DataFrame({"k": PLACES, "v": values(kind)}))
     for q in (0.3, Q):
-        expected = df.groupby("k")["v"].quantile(q, interpolation=interpolation)
+        try:
+            expected = df.groupby("k")["v"].quantile(q, interpolation=interpolation)
+        except TypeError as error:
+            if "No matching signature" not in str(error):
+                raise
+            pytest.skip("pandas 3.0 has no quantiles of groups of PyArrow's milliseconds")
         found = x.exact.groupby("k")["v"].quantile(q, interpolation=interpolation)
         if kind == "uint64" and interpolation in ("lower", "higher", "nearest"):
             expected = expected.astype("uint64")

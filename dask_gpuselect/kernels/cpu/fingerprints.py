@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import jit
+from dask_gpuselect.kernels.compiling import jit, once
 
 MASK = (1 << 64) - 1
 STATES = 8
@@ -39,7 +38,7 @@ def mixed(word: int) -> int:
     return word ^ (word >> 31)
 
 
-@cache
+@once
 def _compiled() -> Any:
     words = types.Array(types.uint64, 1, "C", readonly=True)
     return jit(_mix, (words, types.Array(types.uint64, 1, "C")))

@@ -7,7 +7,6 @@ Rows are taken in runs whose columns stay in the first-level cache. Pinned to th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numba
@@ -15,7 +14,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import jit
+from dask_gpuselect.kernels.compiling import jit, once
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
@@ -253,7 +252,7 @@ def _sizes(
             sizes[start + b] = a if a == a else np.inf
 
 
-@cache
+@once
 def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
     """For rows of float32 or float64, once, and kept on disk; see `compiling.compiled`."""
     numbers = types.Array(types.float64, 1, "C", readonly=True)

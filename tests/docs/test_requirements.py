@@ -1,0 +1,82 @@
+"""What `pyproject.toml` requires, and the environment of its oldest versions."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# The version of dask that dask-cuda 26.10 pins: a later lower bound would leave GPUs behind.
+DASK_OF_CUDA = "2026.7.1"
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("oldest", ROOT / ".ci" / "oldest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def required(*extras: str) -> dict[str, Requirement]:
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    return {line.name: line for line in map(Requirement, lines)}
+
+
+def lower_bound(requirement: Requirement) -> Version:
+    (bound,) = requirement.specifier
+    assert bound.operator in (">=", "=="), requirement
+    return Version(bound.version)
+
+
+def test_constraints_are_the_lower_bounds() -> None:
+    """As another parser reads them."""
+    oldest = script()
+    lines = oldest.constraints(["test"])
+    beside = {name + bound for name, bound in oldest.BESIDE.items()}
+    assert beside < set(lines)
+    found = {line.name: lower_bound(line) for line in map(Requirement, {*lines} - beside)}
+    assert found == {name: lower_bound(line) for name, line in required("test").items()}
+
+
+@pytest.mark.parametrize("line", ["numpy", "numpy<3", "numpy>=2,<3", "numpy>=2 ,!=2.1"])
+def test_a_requirement_without_a_lower_bound_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="a requirement must be NAME>=VERSION, and is 'numpy"):
+        list(script().oldest([line]))
+
+
+def test_extras_ask_for_what_is_tested() -> None:
+    """A package has one lower bound, wherever it is required: no extra allows what no test has."""
+    tested = {name: lower_bound(line) for name, line in required("test").items()}
+    differ = {
+        line.name
+        for extra in EXTRAS
+        for line in map(Requirement, EXTRAS[extra])
+        if line.name in tested and lower_bound(line) != tested[line.name]
+    }
+    assert differ == set()
+
+
+def test_dask_is_that_of_dask_cuda() -> None:
+    assert lower_bound(required()["dask"]) == Version(DASK_OF_CUDA)
+
+
+@pytest.mark.skipif("GPUSELECT_OLDEST" not in os.environ, reason="make test-oldest sets it")
+def test_the_oldest_environment_has_the_oldest_packages() -> None:
+    wanted = {
+        name: lower_bound(line)
+        for name, line in required("test").items()
+        if line.marker is None or line.marker.evaluate({"extra": "test"})
+    }
+    assert {name: Version(version(name)) for name in wanted} == wanted
