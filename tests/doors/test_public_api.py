@@ -200,32 +200,6 @@ COMPILED = {
     **{f"engine.{name}": {"pandas"} for name in ("frames", "key_classes")},
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
-    **{
-        f"kernels.cpu.{name}": {"numba"}
-        for name in (
-            "cells",
-            "rulers",
-            "distances",
-            "draws",
-            "fingerprints",
-            "groups",
-            "lane_ends",
-            "lane_weight_ends",
-            "lane_passes",
-            "long_lanes",
-            "measures",
-            "moments",
-            "narrow",
-            "ordering",
-            "residuals",
-            "scalars",
-            "selection",
-            "spans",
-            "tree",
-            "weighing",
-            "window_lanes",
-        )
-    },
     "kernels.compiling": {"numba"},
     **{
         f"kernels.cuda.{name}": {"cupy"}
@@ -284,7 +258,10 @@ x = da.ones((100, 100), chunks=30)
 dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), keepdims=True)
 """
     assert not {"numba", "cupy", "distributed"} & modules_after(code)
-    assert "numba" in modules_after(code + "dask_gpuselect.median(x).compute(scheduler='sync')")
+    compute = "dask_gpuselect.median(x).compute(scheduler='sync')"
+    assert "numba" not in modules_after(code + compute), "NumPy is fast enough for few elements"
+    at_once = "from dask_gpuselect.kernels import compiling\ncompiling.at_once().__enter__()\n"
+    assert "numba" in modules_after(code + at_once + compute)
 
 
 @pytest.mark.slow
