@@ -162,7 +162,8 @@ import numpy as np, dask.array as da, dask_gpuselect
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cuda import buckets
 assert dask_gpuselect.__file__.startswith({str(home.parent)!r})
-compiling.at_once().__enter__()
+now = compiling.at_once()
+now.__enter__()
 a = np.random.default_rng(0).normal(size=20_000)
 assert dask_gpuselect.median(a) == np.median(a)
 assert dask_gpuselect.median(da.from_array(a, chunks=10_000)).compute() == np.median(a)
