@@ -1,4 +1,8 @@
-"""Exact medians and quantiles of dask arrays that fit nowhere, in at most two loads of the data."""
+"""Exact medians and quantiles of dask arrays larger than memory, in at most two loads of them."""
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
@@ -20,6 +24,9 @@ from dask_gpuselect.sorting.binning import digitize, quantile_bins
 from dask_gpuselect.sorting.functions import argsort, sort, sort_by
 from dask_gpuselect.staging import to_gpu
 
+if TYPE_CHECKING:
+    from dask_gpuselect import distribution, groups, neighbors, robust
+
 __all__ = [
     "Box",
     "Boxplot",
@@ -29,19 +36,41 @@ __all__ = [
     "describe_boxplot",
     "digitize",
     "disable",
+    "distribution",
     "enable",
     "explain",
+    "groups",
     "median",
     "nanmedian",
     "nanpercentile",
     "nanquantile",
+    "neighbors",
     "order_statistic",
     "percentile",
     "quantile",
     "quantile_bins",
+    "robust",
     "sort",
     "sort_by",
     "to_gpu",
 ]
 
 __version__ = "0.1.0"
+
+_SUBPACKAGES = {
+    "distribution": lambda: import_module("dask_gpuselect.distribution"),
+    "groups": lambda: import_module("dask_gpuselect.groups"),
+    "neighbors": lambda: import_module("dask_gpuselect.neighbors"),
+    "robust": lambda: import_module("dask_gpuselect.robust"),
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _SUBPACKAGES:
+        return _SUBPACKAGES[name]()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, and no more: `<Tab>` lists these."""
+    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__version__"])

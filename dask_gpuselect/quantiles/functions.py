@@ -16,6 +16,7 @@ from dask_gpuselect.arguments import (
     if_all_left_out,
     public,
     reduced_axes,
+    same_kind,
 )
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan
@@ -31,6 +32,7 @@ from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
+@same_kind
 @public(many=("a", "where"))
 def median(
     a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
@@ -135,6 +137,7 @@ def median(
     return _quantile("median", a, 0.5, axis, MEDIAN, **how)
 
 
+@same_kind
 @documented_like(median)
 @public(many=("a", "where"))
 def nanmedian(
@@ -180,6 +183,7 @@ def nanmedian(
     return _quantile("nanmedian", a, 0.5, axis, MEDIAN, skips_missing=True, **how)
 
 
+@same_kind
 @documented_like(median)
 @public(many=("a", "weights", "where"))
 def quantile(
@@ -321,6 +325,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, **how)
 
 
+@same_kind
 @documented_like(quantile)
 @public(many=("a", "weights", "where"))
 def nanquantile(
@@ -397,6 +402,7 @@ def nanquantile(
     return _quantile("nanquantile", a, q, axis, method, **how)
 
 
+@same_kind
 @documented_like(nanquantile)
 @public(many=("a", "weights", "where"))
 def percentile(
@@ -461,6 +467,7 @@ def percentile(
     return _quantile("percentile", a, q, axis, method, **how)
 
 
+@same_kind
 @documented_like(percentile)
 @public(many=("a", "weights", "where"))
 def nanpercentile(

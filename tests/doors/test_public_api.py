@@ -42,10 +42,14 @@ def test_all_is_complete_and_sorted() -> None:
             "describe_boxplot",
             "digitize",
             "disable",
+            "distribution",
             "enable",
             "explain",
+            "groups",
+            "neighbors",
             "order_statistic",
             "quantile_bins",
+            "robust",
             "sort",
             "sort_by",
             "to_gpu",
@@ -55,10 +59,42 @@ def test_all_is_complete_and_sorted() -> None:
     imported = {
         alias.asname or alias.name
         for node in tree.body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_gpuselect")
         for alias in node.names
     }
-    assert imported == set(dask_gpuselect.__all__)
+    later = set(dask_gpuselect._SUBPACKAGES)
+    assert imported == set(dask_gpuselect.__all__) - later
+    assert later == {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.If)
+        for imports in node.body
+        if isinstance(imports, ast.ImportFrom)
+        for alias in imports.names
+    }, "type checkers see what __getattr__ imports"
+
+
+def test_tab_lists_the_public_names() -> None:
+    shown = [name for name in dir(dask_gpuselect) if not name.startswith("_")]
+    assert shown == sorted(dask_gpuselect.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'medain'"):
+        dask_gpuselect.medain  # noqa: B018
+
+
+@pytest.mark.parametrize("name", dask_gpuselect._SUBPACKAGES)
+def test_subpackages_come_when_they_are_asked_for(name: str) -> None:
+    code = f"""
+import sys
+import dask_gpuselect
+before = {name!r} in vars(dask_gpuselect)
+found = dask_gpuselect.{name}
+print(before, found is sys.modules["dask_gpuselect.{name}"])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE.parent, check=True)
+    # What the accessor needs of groups, and the package of estimators, is there already.
+    assert done.stdout.split()[1] == "True"
+    assert "sklearn" not in done.stderr
 
 
 def test_all_can_be_imported() -> None:
@@ -259,7 +295,9 @@ dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), ke
     assert not {"numba", "cupy", "distributed"} & modules_after(code)
     compute = "dask_gpuselect.median(x).compute(scheduler='sync')"
     assert "numba" not in modules_after(code + compute), "NumPy is fast enough for few elements"
-    at_once = "from dask_gpuselect.kernels import compiling\nnow = compiling.at_once()\nnow.__enter__()\n"
+    at_once = (
+        "from dask_gpuselect.kernels import compiling\nnow = compiling.at_once()\nnow.__enter__()\n"
+    )
     assert "numba" in modules_after(code + at_once + compute)
 
 
