@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -547,7 +548,8 @@ def explain(
     Returns
     -------
     Plan
-        Frozen, with a readable ``str``:
+        Frozen. Printed it is one line; ``plan.table()`` is a table, which a notebook shows as it
+        is, with the number of loads and the time in units of that of ``x.sum()``. It has:
 
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
           one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
@@ -600,6 +602,14 @@ def explain(
     ('passes', 2)
     >>> plan.advice.partition(", ")[0]
     'one load with a column-limit of 870.23 MiB'
+    >>> print(explain(x, [0.25, 0.5, 0.75]).table())
+    plan                  bracket
+    loads of every chunk  one to two loads
+    chunks in one task    87.02 MiB
+    reports in one place  116.60 MiB
+    kept in a process     1.00 GiB at most
+    loads of all chunks   1,280 at most
+    time                  1 to 2 × that of x.sum(), where reading takes longest
     """  # noqa: E501
     array = a.array if isinstance(a, Grouped) else a
     if not isinstance(array, DaskArray):
@@ -607,8 +617,8 @@ def explain(
         raise TypeError(f"expected a dask array, not a {kind}, to explain a plan for")
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
-    a, question, axes, _ = _asked(a, q, axis, method, **how)
-    return plan(Asking(a, question, axes))
+    about, question, axes, _ = _asked(a, q, axis, method, **how)
+    return replace(plan(Asking(about, question, axes)), n_chunks=array.npartitions)
 
 
 # --- Checking arguments -------------------------------------------------------------------------

@@ -177,6 +177,36 @@ print(dask_gpuselect.median(a.reshape(2, -1), axis=1).shape)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
+def test_kernels_of_a_read_only_installation_are_kept_where_numba_is_told(tmp_path: Path) -> None:
+    """As in an image that `python -m dask_gpuselect.warm` has filled."""
+    package, cache = tmp_path / "site" / "dask_gpuselect", tmp_path / "cache"
+    shutil.copytree(ROOT / "dask_gpuselect", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (package, *package.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(package.parent)}
+
+    def kept() -> dict[str, float]:
+        return {path.name: path.stat().st_mtime for path in cache.rglob("*.nb[ci]")}
+
+    warm = "import runpy, sys; sys.argv = ['warm', 'float64', '--subjects', 'quantiles', 'boxes']; "
+    run(warm + "runpy.run_module('dask_gpuselect.warm', run_name='__main__')", **own)
+    before = kept()
+    assert any("_tally_few" in name for name in before)
+    script = f"""
+import numpy as np, dask.array as da, dask_gpuselect
+from dask_gpuselect.kernels import compiling
+assert dask_gpuselect.__file__.startswith({str(tmp_path)!r})
+x = da.from_array(np.random.default_rng(1).normal(size=60_000), chunks=20_000)
+with compiling.at_once():
+    print(dask_gpuselect.median(x).compute().shape, len(dask_gpuselect.describe_boxplot(x).boxes))
+"""
+    assert run(f"import sys; sys.path[:0] = [{str(package.parent)!r}]\n{script}", **own) == "() 1\n"
+    assert kept() == before, "everything was there"
+    assert not list(package.rglob("__pycache__"))
+
+
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     """A disk that is full, files that are broken, a folder that has gone."""
     script = f"""
