@@ -100,6 +100,8 @@ class Plan:
         Why the second load is of every chunk, if nothing is kept.
     n_chunks : int
         Of the array; -1 if nobody has said.
+    is_in_memory : bool
+        Whether `explain` has found all chunks there.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Plan:
     kept_bytes: int = field(default=0, kw_only=True)
     why_twice: str = field(default="", kw_only=True, repr=False, compare=False)
     n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
+    is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
         task, gathered = _shown_bytes(self.task_bytes), _shown_bytes(self.gathered_bytes)

@@ -23,7 +23,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.plans import Plan
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, is_in_memory
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
@@ -618,7 +618,8 @@ def explain(
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     about, question, axes, _ = _asked(a, q, axis, method, **how)
-    return replace(plan(Asking(about, question, axes)), n_chunks=array.npartitions)
+    found = plan(Asking(about, question, axes))
+    return replace(found, n_chunks=array.npartitions, is_in_memory=is_in_memory(array))
 
 
 # --- Checking arguments -------------------------------------------------------------------------
