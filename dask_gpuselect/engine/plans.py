@@ -139,10 +139,8 @@ class Plan:
             rows["kept in a process"] = f"{format_bytes(self.kept_bytes)} at most"
         if self.n_chunks >= 0:
             most = self.n_chunks * self.loads
-            rows["loads of all chunks"] = (
-                f"{most:,}" if not self.kept_bytes else f"{most:,} at most"
-            )
-        if self.name != "guess":  # of data in memory, where loads take no time
+            rows["loads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
+        if not self.is_in_memory:  # where loads take no time
             least = self.loads - 1 if self.kept_bytes else self.loads
             often = f"{least} to {self.loads}" if self.kept_bytes else f"{least}"
             rows["time"] = f"{often} × that of x.sum(), where reading takes longest"
