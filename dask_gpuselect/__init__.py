@@ -25,7 +25,10 @@ from dask_gpuselect.sorting.functions import argsort, sort, sort_by
 from dask_gpuselect.staging import to_gpu
 
 if TYPE_CHECKING:
-    from dask_gpuselect import distribution, groups, neighbors, robust
+    from dask_gpuselect import distribution as distribution
+    from dask_gpuselect import groups as groups
+    from dask_gpuselect import neighbors as neighbors
+    from dask_gpuselect import robust as robust
 
 __all__ = [
     "Box",
@@ -36,20 +39,16 @@ __all__ = [
     "describe_boxplot",
     "digitize",
     "disable",
-    "distribution",
     "enable",
     "explain",
-    "groups",
     "median",
     "nanmedian",
     "nanpercentile",
     "nanquantile",
-    "neighbors",
     "order_statistic",
     "percentile",
     "quantile",
     "quantile_bins",
-    "robust",
     "sort",
     "sort_by",
     "to_gpu",
@@ -72,5 +71,7 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    """The public names, and no more: `<Tab>` lists these."""
-    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__version__"])
+    """The public names and the subpackages, and no more: `<Tab>` lists these."""
+    return sorted(
+        [*__all__, *_SUBPACKAGES, "__all__", "__doc__", "__file__", "__name__", "__version__"]
+    )
