@@ -75,6 +75,7 @@ def _mix_words(words: Any, states: Any) -> None:
     up, down = np.uint64(29), np.uint64(35)
     odd = np.uint64(0x9E3779B97F4A7C15)
     for start in range(0, words.size, states.size):
-        for i in range(min(states.size, words.size - start)):
-            one = states[i] ^ words[start + i]
+        run = words[start : start + states.size]  # whose places the compiler sees to be in order
+        for i in range(run.size):
+            one = states[i] ^ run[i]
             states[i] = ((one << up) | (one >> down)) * odd
