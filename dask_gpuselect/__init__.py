@@ -4,6 +4,10 @@ For quantiles of all elements, each chunk is read at most twice, and nothing is 
 may be NumPy or CuPy arrays. A call with a dask array computes nothing and returns a dask array.
 """
 
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.boxplot.tables import Box
@@ -23,6 +27,12 @@ from dask_gpuselect.quantiles.order_statistics import order_statistic
 from dask_gpuselect.sorting.binning import digitize, quantile_bins
 from dask_gpuselect.sorting.functions import argsort, sort, sort_by
 from dask_gpuselect.staging import to_gpu
+
+if TYPE_CHECKING:
+    from dask_gpuselect import distribution as distribution
+    from dask_gpuselect import groups as groups
+    from dask_gpuselect import neighbors as neighbors
+    from dask_gpuselect import robust as robust
 
 __all__ = [
     "Box",
@@ -49,3 +59,23 @@ __all__ = [
 ]
 
 __version__ = "0.2.0"
+
+_SUBPACKAGES = {
+    "distribution": lambda: import_module("dask_gpuselect.distribution"),
+    "groups": lambda: import_module("dask_gpuselect.groups"),
+    "neighbors": lambda: import_module("dask_gpuselect.neighbors"),
+    "robust": lambda: import_module("dask_gpuselect.robust"),
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _SUBPACKAGES:
+        return _SUBPACKAGES[name]()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names and the subpackages, and no more: `<Tab>` lists these."""
+    return sorted(
+        [*__all__, *_SUBPACKAGES, "__all__", "__doc__", "__file__", "__name__", "__version__"]
+    )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from itertools import chain, repeat
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
 from dask.base import is_dask_collection
@@ -49,6 +49,29 @@ MOST = 1 << 24  # points or groups that a number may ask for: 128 MiB of float64
 FIRST = "compute it first"
 # Of these a list may have millions, and none holds anything.
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
+
+
+class SameKind(Protocol[P]):
+    """A function of an array that answers with an array of the same kind, as type checkers and
+    editors see it. What comes of a plain array may be a NumPy scalar, which is typed as an array of
+    no dimensions."""
+
+    @property
+    def __name__(self) -> str: ...
+
+    @overload
+    def __call__(self, a: DaskArray, /, *args: P.args, **kwargs: P.kwargs) -> DaskArray: ...
+
+    @overload
+    def __call__(self, a: NDArray[Any], /, *args: P.args, **kwargs: P.kwargs) -> NDArray[Any]: ...
+
+    @overload
+    def __call__(self, a: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+def same_kind(function: Callable[Concatenate[Any, P], Any]) -> SameKind[P]:
+    """A decorator that says this of a function, which stays what it is."""
+    return cast(SameKind[P], function)
 
 
 def public(

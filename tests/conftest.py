@@ -14,6 +14,7 @@ import dask.array
 import pytest
 from hypothesis import settings
 
+from dask_gpuselect.kernels import compiling
 from tests import backends
 from tests.backends import CUPY, NUMPY, Backend
 
@@ -34,6 +35,14 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """
     yield request.param
     request.param.free()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kernels_at_once() -> Iterator[None]:
+    """Kernels answer from the first call on, as they do in a process that has run for a while. What
+    answers before that is seen in `tests/kernels/test_until_compiled.py`."""
+    with compiling.at_once():
+        yield
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -96,6 +97,10 @@ class Plan:
         Of reports that wait on all workers together, where they are too many for one place.
     why_twice : str
         Why the second load is of every chunk, if nothing is kept.
+    n_chunks : int
+        Of the array; -1 if nobody has said.
+    is_in_memory : bool
+        Whether `explain` has found all chunks there.
     """
 
     name: str
@@ -106,25 +111,61 @@ class Plan:
     root_bytes: int = field(default=0, kw_only=True)
     waiting_bytes: int = field(default=0, kw_only=True)
     why_twice: str = field(default="", kw_only=True, repr=False, compare=False)
+    n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
+    is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
-        task, gathered = (
-            "an unknown number of bytes" if n < 0 else format_bytes(n)
-            for n in (self.task_bytes, self.gathered_bytes)
-        )
-        kept = ""
-        if self.kept_bytes:
-            loads = "one to two loads" if self.loads == 2 else "two to three loads"
-            kept = f"; {format_bytes(self.kept_bytes)} kept in a process, at most"
-        elif self.why_twice:
-            loads = f"{self.loads} loads, because {self.why_twice}"
-        else:
-            loads = "one load" if self.loads == 1 else f"{self.loads} loads"
+        task, gathered = _shown_bytes(self.task_bytes), _shown_bytes(self.gathered_bytes)
+        kept = f"; {format_bytes(self.kept_bytes)} kept in a process, at most"
         told = f"chunks of {task} a task; reports of {gathered} in one place"
         waiting = ""
         if self.waiting_bytes:
             waiting = f", of {format_bytes(self.waiting_bytes)} that wait on all workers"
-        return f"{self.name}: {loads}; {told}{waiting}{kept}"
+        loads = self._told_loads()
+        return f"{self.name}: {loads}; {told}{waiting}{kept if self.kept_bytes else ''}"
+
+    def _told_loads(self) -> str:
+        if self.kept_bytes:
+            return "one to two loads" if self.loads == 2 else "two to three loads"
+        if self.why_twice:
+            return f"{self.loads} loads, because {self.why_twice}"
+        return "one load" if self.loads == 1 else f"{self.loads} loads"
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """What the plan says, as the rows of a table: what is told, and what of it."""
+        rows = {
+            "plan": self.name,
+            "loads of every chunk": self._told_loads(),
+            "chunks in one task": _shown_bytes(self.task_bytes),
+            "reports in one place": _shown_bytes(self.gathered_bytes),
+        }
+        if self.kept_bytes:
+            rows["kept in a process"] = f"{format_bytes(self.kept_bytes)} at most"
+        if self.n_chunks >= 0:
+            most = self.n_chunks * self.loads
+            rows["loads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
+        if not self.is_in_memory:  # where loads take no time
+            least = self.loads - 1 if self.kept_bytes else self.loads
+            often = f"{least} to {self.loads}" if self.kept_bytes else f"{least}"
+            rows["time"] = f"{often} × that of x.sum(), where reading takes longest"
+        return rows
+
+    def table(self) -> str:
+        """The rows as text, one a line."""
+        width = max(map(len, self.rows))
+        return "\n".join(f"{name:{width}}  {told}" for name, told in self.rows.items())
+
+    def _repr_html_(self) -> str:
+        rows = (
+            f"<tr><th>{escape(name)}</th><td>{escape(told)}</td></tr>"
+            for name, told in self.rows.items()
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+
+def _shown_bytes(n: int) -> str:
+    return "an unknown number of bytes" if n < 0 else format_bytes(n)
 
 
 def known_bytes(n: float) -> int:
@@ -238,6 +279,10 @@ class LanePlan(Plan):
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_told(self.advice)}"
+
+    @property
+    def rows(self) -> dict[str, str]:
+        return super().rows | ({"advice": self.advice} if self.advice else {})
 
 
 # Elements in whose time a task is run: of a column, 200 us at 10 ns each.

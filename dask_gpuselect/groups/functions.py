@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ from dask_gpuselect.groups.labels import (
 )
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread
+
+SHOWN = 10  # names of groups
 
 
 def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupBy:
@@ -149,6 +153,18 @@ class GroupBy:
     def __repr__(self) -> str:
         number = "unknown" if self._grouping.is_lazy else len(self)
         return f"<{number} groups along {self._axes} of {self._array!r}>"
+
+    def _repr_html_(self) -> str:
+        """What the groups are, then the array as it shows itself."""
+        number = "unknown" if self._grouping.is_lazy else f"{len(self):,}"
+        rows = {"groups": number, "axes": ", ".join(map(str, self._axes))}
+        if not self._grouping.is_lazy:
+            names = [str(name) for name in itertools.islice(self.groups, SHOWN)]
+            rows["names"] = ", ".join(names) + (", ..." if len(self) > SHOWN else "")
+        cells = (f"<tr><th>{name}</th><td>{escape(told)}</td></tr>" for name, told in rows.items())
+        known = getattr(self._array, "_repr_html_", None)  # NumPy's arrays have none
+        shown = known() if known else f"<code>{escape(repr(self._array))}</code>"
+        return f"<table>{''.join(cells)}</table>{shown}"
 
     def __len__(self) -> int:
         return len(self.groups)

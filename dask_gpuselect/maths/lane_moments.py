@@ -292,9 +292,12 @@ def _rounded_sum(
 # --- Of arrays on the host: the reference ---------------------------------------------------------
 
 
-def sums_of_rows(rows: NDArray[Any]) -> tuple[Digits, Digits]:
-    """The sums of the finite elements of each row, and of their squares."""
-    lane, place = np.nonzero(np.isfinite(rows))
+def sums_of_rows(
+    rows: NDArray[Any], takes: NDArray[np.bool_] | None = None
+) -> tuple[Digits, Digits]:
+    """The sums of the finite elements of each row, or of those that are told, and of their
+    squares."""
+    lane, place = np.nonzero(np.isfinite(rows) if takes is None else takes)
     parts = Halves.of(rows[lane, place])
     total, square = (
         np.zeros((len(rows), n_digits), np.int64) for n_digits in (TOTAL_DIGITS, SQUARE_DIGITS)

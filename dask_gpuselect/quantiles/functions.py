@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from dask_gpuselect.arguments import (
     if_all_left_out,
     public,
     reduced_axes,
+    same_kind,
 )
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.plans import Plan
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, is_in_memory
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
@@ -31,6 +33,7 @@ from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
+@same_kind
 @public(many=("a", "where"))
 def median(
     a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
@@ -136,6 +139,7 @@ def median(
     return _quantile("median", a, 0.5, axis, MEDIAN, **how)
 
 
+@same_kind
 @documented_like(median)
 @public(many=("a", "where"))
 def nanmedian(
@@ -182,6 +186,7 @@ def nanmedian(
     return _quantile("nanmedian", a, 0.5, axis, MEDIAN, skips_missing=True, **how)
 
 
+@same_kind
 @documented_like(median)
 @public(many=("a", "weights", "where"))
 def quantile(
@@ -324,6 +329,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, **how)
 
 
+@same_kind
 @documented_like(quantile)
 @public(many=("a", "weights", "where"))
 def nanquantile(
@@ -400,6 +406,7 @@ def nanquantile(
     return _quantile("nanquantile", a, q, axis, method, **how)
 
 
+@same_kind
 @documented_like(nanquantile)
 @public(many=("a", "weights", "where"))
 def percentile(
@@ -464,6 +471,7 @@ def percentile(
     return _quantile("percentile", a, q, axis, method, **how)
 
 
+@same_kind
 @documented_like(percentile)
 @public(many=("a", "weights", "where"))
 def nanpercentile(
@@ -543,7 +551,8 @@ def explain(
     Returns
     -------
     Plan
-        Frozen, with a readable ``str``:
+        Frozen. Printed it is one line; ``plan.table()`` is a table, which a notebook shows as it
+        is, with the number of loads and the time in units of that of ``x.sum()``. It has:
 
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
           one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
@@ -600,6 +609,14 @@ def explain(
     ('passes', 2)
     >>> plan.advice.partition(", ")[0]
     'one load with a column-limit of 870.23 MiB'
+    >>> print(explain(x, [0.25, 0.5, 0.75]).table())
+    plan                  bracket
+    loads of every chunk  one to two loads
+    chunks in one task    87.02 MiB
+    reports in one place  116.60 MiB
+    kept in a process     1.00 GiB at most
+    loads of all chunks   1,280 at most
+    time                  1 to 2 × that of x.sum(), where reading takes longest
     """  # noqa: E501
     array = a.array if isinstance(a, Grouped) else a
     if not isinstance(array, DaskArray):
@@ -607,8 +624,9 @@ def explain(
         raise TypeError(f"expected a dask array, not a {kind}, to explain a plan for")
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
-    a, question, axes, _ = _asked(a, q, axis, method, **how)
-    return plan(Asking(a, question, axes))
+    about, question, axes, _ = _asked(a, q, axis, method, **how)
+    found = plan(Asking(about, question, axes))
+    return replace(found, n_chunks=array.npartitions, is_in_memory=is_in_memory(array))
 
 
 # --- Checking arguments -------------------------------------------------------------------------

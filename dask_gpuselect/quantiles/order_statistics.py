@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import as_accompanied, if_all_left_out, public
+from dask_gpuselect.arguments import as_accompanied, if_all_left_out, public, same_kind
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import ElementQuestion
@@ -22,6 +22,7 @@ from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
+@same_kind
 @public("a", "where")
 def order_statistic(
     a: Any,

@@ -14,6 +14,7 @@ from dask_gpuselect.arguments import (
     if_all_left_out,
     public,
     reduced_axes,
+    same_kind,
 )
 from dask_gpuselect.arrays import as_type, in_kind, is_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask, mapped
@@ -30,6 +31,7 @@ NORMAL_MAD = 0.6744897501960817
 NORMAL_IQR = 1.3489795003921634
 
 
+@same_kind
 @documented_like(median)
 @public("x", "where")
 def mad(
@@ -126,6 +128,7 @@ def mad(
     return _mad("mad", x, axis, scale, left_out, keepdims=keepdims, skips_missing=False)
 
 
+@same_kind
 @documented_like(mad)
 @public("x", "where")
 def nanmad(
@@ -190,6 +193,7 @@ def nanmad(
     return _mad("nanmad", x, axis, scale, left_out, keepdims=keepdims, skips_missing=True)
 
 
+@same_kind
 @documented_like(quantile)
 @public("x", "where")
 def iqr(
@@ -277,6 +281,7 @@ def iqr(
     return _iqr("iqr", quantile, x, axis, q, method, scale, how)
 
 
+@same_kind
 @documented_like(iqr)
 @public("x", "where")
 def naniqr(

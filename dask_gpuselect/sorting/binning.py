@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arguments import Axis, as_array, check_most, each_of, public
+from dask_gpuselect.arguments import Axis, as_array, check_most, each_of, public, same_kind
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import bins as kernel
@@ -18,6 +18,7 @@ from dask_gpuselect.quantiles.functions import nanquantile
 MOST_BINS = 1 << 20  # an edge takes 4 µs when the graph is made
 
 
+@same_kind
 @public(many="x")
 def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "linear") -> Any:
     """Edges of bins that hold equal numbers of elements: exact quantiles.
@@ -80,6 +81,7 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
     return nanquantile(x, np.arange(n_bins + 1) / n_bins, axis, method=method)
 
 
+@same_kind
 @public("x", "bins")
 def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     """Indices of the bins to which the elements belong, as `numpy.digitize`; bins may be lazy.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import as_array, public
+from dask_gpuselect.arguments import as_array, public, same_kind
 from dask_gpuselect.arrays import is_array
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import ordering, radix
@@ -20,6 +20,7 @@ from dask_gpuselect.sorting.graph import Chunks, SortPlan, Spill, column, sorted
 Sizes = tuple[float, ...]
 
 
+@same_kind
 @public("x")
 def sort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
@@ -124,6 +125,7 @@ def sort(
     return column(sorted_columns(plan, x, dtype), plan, 0, x, dtype)
 
 
+@same_kind
 @public("x")
 def argsort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None

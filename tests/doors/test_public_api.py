@@ -55,10 +55,42 @@ def test_all_is_complete_and_sorted() -> None:
     imported = {
         alias.asname or alias.name
         for node in tree.body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_gpuselect")
         for alias in node.names
     }
+    later = set(dask_gpuselect._SUBPACKAGES)
     assert imported == set(dask_gpuselect.__all__)
+    assert later == {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.If)
+        for imports in node.body
+        if isinstance(imports, ast.ImportFrom)
+        for alias in imports.names
+    }, "type checkers see what __getattr__ imports"
+
+
+def test_tab_lists_the_public_names() -> None:
+    shown = [name for name in dir(dask_gpuselect) if not name.startswith("_")]
+    assert shown == sorted([*dask_gpuselect.__all__, *dask_gpuselect._SUBPACKAGES])
+    with pytest.raises(AttributeError, match="no attribute 'medain'"):
+        dask_gpuselect.medain  # noqa: B018
+
+
+@pytest.mark.parametrize("name", dask_gpuselect._SUBPACKAGES)
+def test_subpackages_come_when_they_are_asked_for(name: str) -> None:
+    code = f"""
+import sys
+import dask_gpuselect
+before = {name!r} in vars(dask_gpuselect)
+found = dask_gpuselect.{name}
+print(before, found is sys.modules["dask_gpuselect.{name}"])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE.parent, check=True)
+    # What the accessor needs of groups, and the package of estimators, is there already.
+    assert done.stdout.split()[1] == "True"
+    assert "sklearn" not in done.stderr
 
 
 def test_all_can_be_imported() -> None:
@@ -201,33 +233,6 @@ COMPILED = {
     "robust.regressor": {"sklearn"},
     "neighbors.estimators": {"sklearn"},
     **{
-        f"kernels.cpu.{name}": {"numba"}
-        for name in (
-            "cells",
-            "rulers",
-            "distances",
-            "draws",
-            "fingerprints",
-            "groups",
-            "lane_ends",
-            "lane_weight_ends",
-            "lane_passes",
-            "long_lanes",
-            "measures",
-            "moments",
-            "narrow",
-            "ordering",
-            "residuals",
-            "scalars",
-            "selection",
-            "spans",
-            "tree",
-            "weighing",
-            "window_lanes",
-        )
-    },
-    "kernels.compiling": {"numba"},
-    **{
         f"kernels.cuda.{name}": {"cupy"}
         for name in (
             "groups",
@@ -284,7 +289,12 @@ x = da.ones((100, 100), chunks=30)
 dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), keepdims=True)
 """
     assert not {"numba", "cupy", "distributed"} & modules_after(code)
-    assert "numba" in modules_after(code + "dask_gpuselect.median(x).compute(scheduler='sync')")
+    compute = "dask_gpuselect.median(x).compute(scheduler='sync')"
+    assert "numba" not in modules_after(code + compute), "NumPy is fast enough for few elements"
+    at_once = (
+        "from dask_gpuselect.kernels import compiling\nnow = compiling.at_once()\nnow.__enter__()\n"
+    )
+    assert "numba" in modules_after(code + at_once + compute)
 
 
 @pytest.mark.slow
@@ -321,6 +331,7 @@ GRAPHS = (
     "engine.frames",
     "engine.rounds",
     "engine.keeping",
+    "engine.narrowing",
     "engine.loads",
     "engine.pilot",
     "engine.graphs",
@@ -409,7 +420,8 @@ def test_only_few_modules_know_how_a_graph_is_written(module: str) -> None:
         assert not name.startswith(GRAPH_MACHINERY), name
 
 
-@pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS}))
+# `warm` makes arrays and asks about them, as a user does.
+@pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS, "warm"}))
 def test_fewer_know_that_there_are_layers(module: str) -> None:
     for name in imports(modules()[module]):
         assert not name.startswith(HIGH_LEVEL), name

@@ -159,8 +159,11 @@ if os.access({str(home)!r}, os.W_OK):
     print("writable")
     sys.exit()
 import numpy as np, dask.array as da, dask_gpuselect
+from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cuda import buckets
 assert dask_gpuselect.__file__.startswith({str(home.parent)!r})
+now = compiling.at_once()
+now.__enter__()
 a = np.random.default_rng(0).normal(size=20_000)
 assert dask_gpuselect.median(a) == np.median(a)
 assert dask_gpuselect.median(da.from_array(a, chunks=10_000)).compute() == np.median(a)
@@ -171,6 +174,37 @@ print(dask_gpuselect.median(a.reshape(2, -1), axis=1).shape)
         pytest.skip("everything is writable here")
     assert found == "(2,)\n"
     assert not list(tmp_path.rglob("__pycache__"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
+def test_kernels_of_a_read_only_installation_are_kept_where_numba_is_told(tmp_path: Path) -> None:
+    """As in an image that `python -m dask_gpuselect.warm` has filled."""
+    package, cache = tmp_path / "site" / "dask_gpuselect", tmp_path / "cache"
+    shutil.copytree(ROOT / "dask_gpuselect", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (package, *package.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    own = {"NUMBA_CACHE_DIR": str(cache)}
+    there = f"import sys; sys.path[:0] = [{str(package.parent)!r}]\n"  # before this folder
+
+    def kept() -> dict[str, float]:
+        return {path.name: path.stat().st_mtime for path in cache.rglob("*.nb[ci]")}
+
+    warm = "import runpy; sys.argv = ['warm', 'float64', '--subjects', 'quantiles', 'boxes']; "
+    run(f"{there}{warm}runpy.run_module('dask_gpuselect.warm', run_name='__main__')", **own)
+    before = kept()
+    assert any("_tally_few" in name for name in before)
+    script = f"""
+import numpy as np, dask.array as da, dask_gpuselect
+from dask_gpuselect.kernels import compiling
+assert dask_gpuselect.__file__.startswith({str(tmp_path)!r})
+x = da.from_array(np.random.default_rng(1).normal(size=60_000), chunks=20_000)
+with compiling.at_once():
+    print(dask_gpuselect.median(x).compute().shape, len(dask_gpuselect.describe_boxplot(x).boxes))
+"""
+    assert run(f"{there}{script}", **own) == "() 1\n"
+    assert kept() == before, "everything was there"
+    assert not list(package.rglob("__pycache__"))
 
 
 @pytest.mark.slow
@@ -194,9 +228,10 @@ def signatures(values, out):
     return {{sums: (values, out)}}
 
 def check():
+    compiling.forget()
     for kind in ("f8", "f4", "i8"):
         values, out = np.arange(5, dtype=kind), np.zeros(1, kind)
-        compiling.compiled.__wrapped__(sums, values.dtype, signatures)(values, out)
+        compiling.compiled(sums, values.dtype, signatures)(values, out)
         assert out[0] == 10
     found = compiling.jit_when_called(add)
     assert found(1) == 2

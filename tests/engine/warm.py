@@ -10,6 +10,7 @@ from typing import Any
 
 import dask
 
+from dask_gpuselect.kernels import compiling
 from tests.engine import test_memory as memory
 
 
@@ -22,7 +23,8 @@ def warm_up() -> None:
     tenth = [question_of(case) for case in memory.A_TENTH]
     columns = [memory.LIMITED + question_of(case) for case in memory.COLUMNS]
     # The limit is set anew by questions, and is here for what it was to come back.
-    with dask.config.set({"scheduler": "sync", "dask_gpuselect.column-limit": "1 GiB"}):
+    limit = {"scheduler": "sync", "dask_gpuselect.column-limit": "1 GiB"}
+    with compiling.at_once(), dask.config.set(limit):
         for question in (*tenth, *columns, memory.BOXES.format(3), memory.SORTED):
             memory.answer_a_little(memory.function_of(question))
     gc.collect()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.kernels.compiling import compiled
+from dask_gpuselect.kernels.compiling import forget
 from dask_gpuselect.kernels.cpu import cells, draws, spans
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
@@ -584,9 +584,9 @@ def test_a_cached_kernel_of_another_dtype(monkeypatch: pytest.MonkeyPatch) -> No
         return compile_(other[draws._sample] if "cache" in options else signature)
 
     monkeypatch.setattr(numba, "njit", cached_wrongly)
-    compiled.cache_clear()
+    forget()
     try:
         drawn = draws.sample(np.arange(100.0), 10)
     finally:
-        compiled.cache_clear()
+        forget()
     assert len(set(drawn)) == 10

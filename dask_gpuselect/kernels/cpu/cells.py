@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.scalars import gap, is_missing
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import even_positions, heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 
@@ -27,6 +27,7 @@ OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quart
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 
 
+@until_compiled(reference.cuts)
 def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
     """The cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
 

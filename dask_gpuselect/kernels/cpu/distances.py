@@ -18,11 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import Types, called_by_kernels, called_with, compiles, types
 from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
 
 MOST_ROWS = 256  # of a tile: 512 take as long, 1,024 1.2 to 2 times as long
@@ -81,7 +79,7 @@ def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index:
         _sort(level[i], squared[i], index[i])
 
 
-@register_jitable
+@called_by_kernels
 def _threshold(level: Any, squared: Any, is_full: Any, p: Any) -> Any:
     """A row whose sum is not at least this may be nearer; NaN if any row may."""
     if not is_full or level == LARGE:
@@ -92,7 +90,7 @@ def _threshold(level: Any, squared: Any, is_full: Any, p: Any) -> Any:
     return widened if widened < np.inf else np.nan
 
 
-@register_jitable(fastmath={"contract"})
+@called_with(fastmath={"contract"})
 def _measure(
     tile: Any, m: Any, one: Any, two: Any, near: Any, near_two: Any, sums: Any, sums_two: Any
 ) -> Any:
@@ -144,7 +142,7 @@ def _measure(
     return _any_near(m, near, near_two, sums, sums_two)
 
 
-@register_jitable
+@called_by_kernels
 def _any_near(m: Any, near: Any, near_two: Any, sums: Any, sums_two: Any) -> Any:
     n_far = 0
     for j in range(m):
@@ -152,7 +150,7 @@ def _any_near(m: Any, near: Any, near_two: Any, sums: Any, sums_two: Any) -> Any
     return n_far < m
 
 
-@register_jitable
+@called_by_kernels
 def _take(
     rows: Any, m: Any, start: Any, query: Any, sums: Any, level: Any, squared: Any, index: Any
 ) -> Any:
@@ -172,7 +170,7 @@ def _take(
         near = _threshold(level[0], squared[0], row + 1 >= k, p)
 
 
-@register_jitable
+@called_by_kernels
 def _key(row: Any, query: Any) -> Any:
     """The level and the square by which a row is compared; see `Nearest`."""
     total = 0.0
@@ -193,7 +191,7 @@ def _key(row: Any, query: Any) -> Any:
 # --- A heap of the nearest, the furthest of them at its top
 
 
-@register_jitable
+@called_by_kernels
 def _is_further(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
     if level[i] != level[j]:
         return level[i] > level[j]
@@ -202,14 +200,14 @@ def _is_further(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
     return index[i] > index[j]
 
 
-@register_jitable
+@called_by_kernels
 def _swap(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
     level[i], level[j] = level[j], level[i]
     squared[i], squared[j] = squared[j], squared[i]
     index[i], index[j] = index[j], index[i]
 
 
-@register_jitable
+@called_by_kernels
 def _push(level: Any, squared: Any, index: Any, n: Any, lev: Any, sq: Any, row: Any) -> Any:
     """Add one to a heap of `n`."""
     level[n], squared[n], index[n] = lev, sq, row
@@ -222,7 +220,7 @@ def _push(level: Any, squared: Any, index: Any, n: Any, lev: Any, sq: Any, row: 
         place = parent
 
 
-@register_jitable
+@called_by_kernels
 def _sink(level: Any, squared: Any, index: Any, n: Any) -> Any:
     """Let the top of a heap of `n` sink to its place."""
     place = 0
@@ -238,7 +236,7 @@ def _sink(level: Any, squared: Any, index: Any, n: Any) -> Any:
         place = child
 
 
-@register_jitable
+@called_by_kernels
 def _sort(level: Any, squared: Any, index: Any) -> Any:
     """The heap in ascending order."""
     for n in range(level.size - 1, 0, -1):

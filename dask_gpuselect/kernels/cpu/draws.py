@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiled
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiled,
+    types,
+    until_compiled,
+)
+from dask_gpuselect.kernels.reference import sampling as reference
 
 
+@until_compiled(reference.sample)
 def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     """Valid elements at `size` hashed places; see `reference.sampling.sample`."""
     drawn: NDArray[Any] = compiled(_sample, values.dtype, _signatures)(values, size)
@@ -30,7 +36,7 @@ def _sample(x: Any, n_sampled: int) -> Any:
     return sample
 
 
-@register_jitable
+@called_by_kernels
 def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
     """A hashed place in stretch i of `n_sampled` equal stretches of n elements."""
     start = i * n // n_sampled
@@ -38,7 +44,7 @@ def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
     return start + np.int64(hashed(np.uint64(salt + i)) % np.uint64(length))
 
 
-@register_jitable
+@called_by_kernels
 def hashed(i: Any) -> Any:
     """SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
     i = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)

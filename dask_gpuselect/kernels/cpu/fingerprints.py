@@ -1,30 +1,36 @@
-"""Fingerprints of NumPy chunks, compiled by Numba: as fast as memory is read."""
+"""Fingerprints of NumPy chunks: as fast as memory is read, once Numba has compiled them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import jit, once
+from dask_gpuselect.kernels.compiling import jit, ready, types, until_compiled
 
 MASK = (1 << 64) - 1
-STATES = 8
+STATES = 1024  # each takes every so many words: enough for NumPy to mix them in one call
+LAST = 8
 # The odd constants of Steele, Lea and Flood's SplitMix64 (2014), and 2**64 divided by the golden
 # ratio.
 ODD, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
+Words = NDArray[np.uint64]
+
 
 def mixed_in(start: int, chunk: NDArray[Any]) -> int:
-    """64 bits that a number and the bytes of a chunk, in C order, have a part in: by eight states
-    that take a word in turn; then the states, one after another."""
+    """64 bits that a number and the bytes of a chunk, in C order, have a part in: by states that
+    take a word in turn; then the states, one after another."""
     given = np.require(chunk, requirements=["C", "A"]).reshape(-1).view(np.uint8)
     n_words = len(given) // 8
-    states = np.array([mixed((start + (i + 1) * ODD) & MASK) for i in range(STATES)], np.uint64)
-    if n_words:
-        _compiled()(given[: 8 * n_words].view(np.uint64), states)
+    states = _first_states(start, min(STATES, max(n_words, 1)))
+    _mix(given[: 8 * n_words].view(np.uint64), states)
+    while len(states) > LAST:
+        half = len(states) // 2
+        rest = states[half:]
+        states = states[: len(states) - half].copy()
+        _mix(rest, states[: len(rest)])
     found = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
     for state in states.tolist():
         found = mixed(((found ^ state) * ODD) & MASK)
@@ -38,29 +44,38 @@ def mixed(word: int) -> int:
     return word ^ (word >> 31)
 
 
-@once
-def _compiled() -> Any:
+def _first_states(start: int, n: int) -> Words:
+    return (np.arange(1, n + 1, dtype=np.uint64) * np.uint64(ODD)) ^ np.uint64(mixed(start & MASK))
+
+
+def _mix_by_numpy(words: Words, states: Words) -> None:
+    """See `_mix_words`."""
+    up, down, odd = np.uint64(29), np.uint64(35), np.uint64(ODD)
+    for start in range(0, len(words), len(states)):
+        some = states[: len(words) - start]
+        some ^= words[start : start + len(states)]
+        high = some << up
+        some >>= down
+        some |= high
+        some *= odd
+
+
+@until_compiled(_mix_by_numpy)
+def _mix(words: Words, states: Words) -> None:
+    """Mix words into states, in place: each takes every so many of them, in turn."""
+    ready(_mix_words, _compile)(words, states)
+
+
+def _compile() -> Any:
     words = types.Array(types.uint64, 1, "C", readonly=True)
-    return jit(_mix, (words, types.Array(types.uint64, 1, "C")))
+    return jit(_mix_words, (words, types.Array(types.uint64, 1, "C")))
 
 
-def _mix(words: Any, states: Any) -> None:
-    # Eight chains, for each step of one waits for the step before it.
-    a, b, c, d = states[0], states[1], states[2], states[3]
-    e, f, g, h = states[4], states[5], states[6], states[7]
-    odd = np.uint64(0x9E3779B97F4A7C15)
+def _mix_words(words: Any, states: Any) -> None:
     up, down = np.uint64(29), np.uint64(35)
-    n = len(words)
-    whole = n - n % 8
-    for i in range(0, whole, 8):
-        a, b, c, d = a ^ words[i], b ^ words[i + 1], c ^ words[i + 2], d ^ words[i + 3]
-        e, f, g, h = e ^ words[i + 4], f ^ words[i + 5], g ^ words[i + 6], h ^ words[i + 7]
-        a, b = ((a << up) | (a >> down)) * odd, ((b << up) | (b >> down)) * odd
-        c, d = ((c << up) | (c >> down)) * odd, ((d << up) | (d >> down)) * odd
-        e, f = ((e << up) | (e >> down)) * odd, ((f << up) | (f >> down)) * odd
-        g, h = ((g << up) | (g >> down)) * odd, ((h << up) | (h >> down)) * odd
-    states[0], states[1], states[2], states[3] = a, b, c, d
-    states[4], states[5], states[6], states[7] = e, f, g, h
-    for i in range(whole, n):
-        one = states[i - whole] ^ words[i]
-        states[i - whole] = ((one << up) | (one >> down)) * odd
+    odd = np.uint64(0x9E3779B97F4A7C15)
+    for start in range(0, words.size, states.size):
+        run = words[start : start + states.size]  # whose places the compiler sees to be in order
+        for i in range(run.size):
+            one = states[i] ^ run[i]
+            states[i] = ((one << up) | (one >> down)) * odd

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.moments import sums_of_sorted
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
+from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_moments import LaneMoments
 
 
-def ends_of_sorted(
+def _ends_by_kernels(
     rows: NDArray[Any], bounds: Bounds, most: int, n_left_out: IntArray | None = None
 ) -> LaneEnds:
     """What is beyond the bounds of each row, with at most so many elements of each side.
@@ -44,6 +44,17 @@ def ends_of_sorted(
     least, largest, first, last = ends
     n_missing = n - n_valid - none
     return LaneEnds(n_valid, n_missing, none, least, largest, first, last, low, high, moments)
+
+
+def _ends_by_numpy(
+    rows: NDArray[Any], bounds: Bounds, most: int, n_left_out: IntArray | None = None
+) -> LaneEnds:
+    if n_left_out is not None:  # no other way
+        return _ends_by_kernels(rows, bounds, most, n_left_out)
+    return reference.lane_ends([rows], bounds, most)
+
+
+ends_of_sorted = until_compiled(_ends_by_numpy)(_ends_by_kernels)
 
 
 def _look_at_sorted(rows: Any, sizes: Any, low: Any, high: Any, counts: Any, ends: Any) -> None:

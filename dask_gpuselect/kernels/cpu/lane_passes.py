@@ -12,11 +12,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu.draws import hashed
 from dask_gpuselect.kernels.cpu.lanes import sorted_lanes, tiles
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
@@ -84,6 +88,7 @@ def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
     return ordered
 
 
+@until_compiled(lane_cuts.cuts_of_sorted)
 def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """The cuts of sorted lanes; see `lane_cuts.cuts_of_sorted`."""
     n_questions = brackets.low.shape[1] if brackets else 1
@@ -100,6 +105,11 @@ def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) ->
     return LaneCuts(found, found, n_inside, n_before, n_valid, rows.shape[1] - n_valid)
 
 
+def _tally_by_sorting(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
+    return lane_cuts.tally_of_sorted(np.sort(rows, axis=1), brackets)
+
+
+@until_compiled(_tally_by_sorting)
 def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
     """The tally of lanes that need not be sorted, with candidates in the order of their lane; see
     `lane_cuts.tally_of_sorted`."""
@@ -114,6 +124,7 @@ def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
 
+@until_compiled(lane_cuts.merge_tallies)
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts together; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
@@ -130,6 +141,7 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     return LaneTally(below, n_before, n_inside, upto, out, *known_of_all(parts))
 
 
+@until_compiled(lane_cuts.bracketed)
 def bracketed(
     parts: Sequence[Any], lower: IntArray, upper: IntArray
 ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -241,13 +253,13 @@ def _place_candidates(candidates: Any, sizes: Any, starts: Any, out: Any) -> Non
 # --- All parts ------------------------------------------------------------------------------------
 
 
-@register_jitable
+@called_by_kernels
 def _rank(j: Any, m: Any, size: Any) -> Any:
     """The j-th of m even ranks."""
     return j * (size - 1) // max(m - 1, 1)
 
 
-@register_jitable
+@called_by_kernels
 def _place_left(first: Any, last: Any, share: Any, n_left: Any, step: Any) -> Any:
     """A place that is left of some part. In turn: where the wanted rank must be if the part is like
     the others, of the part with the most left; and any place, as if at random, so that the search

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.lanes import (
@@ -67,10 +68,17 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     if dtype.kind not in "Mm" and n and not narrow.is_narrow(dtype):
         n_answers = len(ranks(np.array([n]))[0])
         if long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
-            return join(
-                [long_lanes.select(rows, ranks, long_lanes.SEED)[0] for rows in tiles(parts)]
-            )
+            return join([_selected(rows, ranks) for rows in tiles(parts)])
     return join([pick(sort_rows(rows), ranks) for rows in tiles(parts)])
+
+
+def _sorted_and_picked(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
+    return pick(sort_rows(rows), ranks)
+
+
+@until_compiled(_sorted_and_picked)
+def _selected(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
+    return long_lanes.select(rows, ranks, long_lanes.SEED)[0]
 
 
 def answer_lanes(

@@ -7,11 +7,9 @@ import secrets
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiled
+from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiled, types
 from dask_gpuselect.kernels.cpu.draws import hashed, sampled_place
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -86,7 +84,7 @@ def _select_rows(
                 )
 
 
-@register_jitable
+@called_by_kernels
 def _select_pair(
     x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: Any, seed: Any
 ) -> Any:
@@ -147,7 +145,7 @@ def _select_pair(
     return found, (one[k + 1] if k + 1 < left.size else _next(x, found)), looked_at
 
 
-@register_jitable
+@called_by_kernels
 def _count_two(x: Any, p: Any, r: Any) -> Any:
     """How many are below p, and up to r."""
     below = np.int64(0)
@@ -158,7 +156,7 @@ def _count_two(x: Any, p: Any, r: Any) -> Any:
     return below, upto
 
 
-@register_jitable
+@called_by_kernels
 def _next(x: Any, value: Any) -> Any:
     """The least element that is larger; there is one."""
     found = value
@@ -168,7 +166,7 @@ def _next(x: Any, value: Any) -> Any:
     return found
 
 
-@register_jitable
+@called_by_kernels
 def _insertion_sort(x: Any, n: Any) -> None:
     for i in range(1, n):
         value = x[i]

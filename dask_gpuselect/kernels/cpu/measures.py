@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, by_types, compiles
+from dask_gpuselect.kernels.compiling import Types, by_types, called_by_kernels, compiles, types
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, to_keys
 from dask_gpuselect.strategies import probes
@@ -129,7 +127,7 @@ MEASURES: Mapping[type[Any], Callable[..., Any]] = {
 # --- Kernels ------------------------------------------------------------------------------------
 
 
-@register_jitable
+@called_by_kernels
 def _key(word: Any, sign: Any, is_signed: Any, is_float: Any) -> Any:
     """The ordered key of an element, by its bits as uint64; see `keys.to_keys`."""
     if is_float:
@@ -169,7 +167,7 @@ def _extent_by_key(x: Any, words: Any, origin: Any, ends: Any) -> Any:
     return total, n_missing
 
 
-@register_jitable
+@called_by_kernels
 def _distance(key: Any, origin: Any) -> Any:
     """From the origin, in float64, with its sign."""
     return np.float64(key - origin) if key >= origin else -np.float64(origin - key)

@@ -16,13 +16,20 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic, register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, by_types, compiles
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    by_types,
+    called_by_kernels,
+    compiles,
+    intrinsic,
+    types,
+    until_compiled,
+)
+from dask_gpuselect.kernels.cpu import plain_moments
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_moments import Digits
+from dask_gpuselect.maths.lane_moments import Digits, sums_of_rows
 from dask_gpuselect.maths.moments import (
     DIGIT,
     OFFSET,
@@ -58,6 +65,7 @@ ZERO = np.float64(0)
 ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 
 
+@until_compiled(plain_moments.moments)
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
     """Sums of a chunk; see `reference.moments.moments`. Reads it once."""
     del near
@@ -103,8 +111,16 @@ def _with_product(context: Any, total: Any, a: Any, b: Any) -> Any:
     return number(number, number, number), generate
 
 
-_plus: Any = intrinsic(_in_any_order)
-plus_product: Any = intrinsic(_with_product)
+@by_types
+def _plus(a: Any, b: Any) -> Any:
+    plus = intrinsic(_in_any_order)
+    return lambda a, b: plus(a, b)
+
+
+@by_types
+def plus_product(total: Any, a: Any, b: Any) -> Any:
+    plus = intrinsic(_with_product)
+    return lambda total, a, b: plus(total, a, b)
 
 
 def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> None:
@@ -134,14 +150,14 @@ def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> Non
     _spill(of_each, total, square)
 
 
-@register_jitable
+@called_by_kernels
 def carry(digits: Any) -> None:
     for i in range(digits.size - 1):
         digits[i + 1] += digits[i] >> 32
         digits[i] &= MASK
 
 
-@register_jitable
+@called_by_kernels
 def _add_run(
     run: Any,
     top: Any,
@@ -185,7 +201,7 @@ def _add_run(
     return n_held
 
 
-@register_jitable
+@called_by_kernels
 def _unit(top: Any, piece: Any) -> Any:
     """That the pieces of this number, from 0, are multiples of, as a power of two."""
     return top + 1 - WIDTH * (piece + 1)
@@ -198,7 +214,7 @@ def _last_bit(run: Any) -> Any:
     return lambda run: bits
 
 
-@register_jitable
+@called_by_kernels
 def _fits(v: Any, least: Any, most: Any) -> Any:
     """Whether the pieces hold an element. Zeros are left out, for they add nothing."""
     size = abs(v)
@@ -260,13 +276,13 @@ def _cutter(n_pieces: int) -> Any:
         return n_fit
 
     cut.__name__ = cut.__qualname__ = f"_cut_in_{n_pieces}"
-    return register_jitable(cut)
+    return called_by_kernels(cut)
 
 
 _cut_in_two, _cut_in_three, _cut_in_four = _cutter(2), _cutter(3), _cutter(4)
 
 
-@register_jitable
+@called_by_kernels
 def _add_pieces(
     sums: Any,
     top: Any,
@@ -289,7 +305,7 @@ def _add_pieces(
             place += 1
 
 
-@register_jitable
+@called_by_kernels
 def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
     """Add a number of at most 63 bits, from which bit on."""
     i, shift = np.uint64((begin >> 5) - first), begin & 31  # unsigned, as it is never negative
@@ -304,7 +320,7 @@ def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
 # --- Floats: one by one ---------------------------------------------------------------------------
 
 
-@register_jitable
+@called_by_kernels
 def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
     """Collect the elements that the pieces do not hold, and return their number. Marks are looked
     through eight at a time: of normal data one element in a thousand does not fit."""
@@ -320,7 +336,7 @@ def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
     return n_held
 
 
-@register_jitable
+@called_by_kernels
 def whole_of(bits: Any) -> Any:
     """The size of a finite float64 as a whole number of units of its last bit, and where in a sum
     that bit is."""
@@ -333,7 +349,7 @@ def whole_of(bits: Any) -> Any:
     return whole, exponent + OFFSET
 
 
-@register_jitable
+@called_by_kernels
 def _add_one(
     bits: Any, total: Any, first_total: Any, square: Any, first_square: Any, others: Any
 ) -> None:
@@ -358,7 +374,7 @@ def _add_one(
     square[i + FOUR] += np.int64(d >> USHIFT)
 
 
-@register_jitable
+@called_by_kernels
 def _add_to_exponents(bits: Any, of_each: Any, others: Any) -> None:
     """Add float64 and their squares, without shifts, to the sums of their exponents."""
     for each in bits:
@@ -378,7 +394,7 @@ def _add_to_exponents(bits: Any, of_each: Any, others: Any) -> None:
         of_each[i, FOUR] += np.int64((cross >> USHIFT) + upper)  # at most 2**43
 
 
-@register_jitable
+@called_by_kernels
 def _spill(of_each: Any, total: Any, square: Any) -> None:
     """Add the sums of each exponent to the digits, and begin them anew."""
     for exponent in range(of_each.shape[0]):
@@ -393,7 +409,7 @@ def _spill(of_each: Any, total: Any, square: Any) -> None:
             sums[:] = 0
 
 
-@register_jitable
+@called_by_kernels
 def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
     """How to cut elements like those of a block: the power of two, and the number of pieces."""
     tops = np.empty(SAMPLED, np.int64)
@@ -424,7 +440,7 @@ def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
 # --- Integers -------------------------------------------------------------------------------------
 
 
-@register_jitable
+@called_by_kernels
 def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_square: Any) -> None:
     """Add up all elements, of at most 32 bits; digits are given from that of the units on, or
     before."""
@@ -445,7 +461,7 @@ def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_squar
         square[first_square + 2] += np.int64(high >> USHIFT)
 
 
-@register_jitable
+@called_by_kernels
 def _add_long_integers(
     x: Any, total: Any, first_total: Any, square: Any, first_square: Any
 ) -> None:
@@ -473,7 +489,7 @@ def _add_long_integers(
         _add_sum(square, first_square + 3, d)
 
 
-@register_jitable
+@called_by_kernels
 def _add_sum(digits: Any, i: Any, number: Any) -> None:
     digits[i] += np.int64(number & UMASK)
     digits[i + 1] += np.int64(number >> USHIFT)
@@ -493,6 +509,12 @@ def _sum_and_size(value: Any) -> Any:
 # --- Lanes ----------------------------------------------------------------------------------------
 
 
+def _sums_by_numpy(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple[Digits, Digits]:
+    place = np.arange(rows.shape[1])
+    return sums_of_rows(rows, (place >= first[:, None]) & (place < stop[:, None]))
+
+
+@until_compiled(_sums_by_numpy)
 def sums_of_sorted(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple[Digits, Digits]:
     """The sums of the finite elements of sorted rows, which lie from `first` to `stop`, and of
     their squares."""

@@ -10,11 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiled
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiled,
+    types,
+    until_compiled,
+)
 
 FEW_OF_EACH = 4 * 256  # bytes of a row up to which each is written by itself
 
@@ -23,6 +27,11 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iu" and dtype.itemsize <= 2
 
 
+def _sort_by_numpy(rows: NDArray[Any]) -> None:
+    rows.sort(axis=-1)
+
+
+@until_compiled(_sort_by_numpy)
 def sort_rows(rows: NDArray[Any]) -> None:
     """Sort every row of a contiguous table of narrow integers, in place."""
     width = rows.dtype.itemsize
@@ -40,7 +49,7 @@ def _sort_bytes(rows: Any, flip: Any) -> None:
         _write_runs(rows, flip)
 
 
-@register_jitable
+@called_by_kernels
 def _place_each(rows: Any, flip: Any) -> None:
     n = rows.shape[1]
     other = np.empty(n, rows.dtype)
@@ -65,7 +74,7 @@ def _place_each(rows: Any, flip: Any) -> None:
             places[value] = 0
 
 
-@register_jitable
+@called_by_kernels
 def _write_runs(rows: Any, flip: Any) -> None:
     """Four counts, for every fourth element each: equal neighbours would wait for one another."""
     n = rows.shape[1]

@@ -11,12 +11,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
@@ -59,6 +63,19 @@ def _is_small(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize <= 2
 
 
+def _stable_by_numpy(keys: NDArray[Any]) -> IntArray:
+    return keys.argsort(kind="stable").astype(np.int64, copy=False)
+
+
+def _dealt_by_numpy(
+    keys: NDArray[Any], marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool
+) -> Dealt:
+    order = _stable_by_numpy(keys) if has_order else None
+    ordered = np.sort(keys) if order is None else keys[order]
+    return in_order(ordered, order, keys_of(marks, dtype))
+
+
+@until_compiled(_dealt_by_numpy)
 def dealt(
     keys: NDArray[Any], marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool
 ) -> Dealt:
@@ -76,6 +93,15 @@ def dealt(
     return Dealt(_dealt_keys(keys, of_each, counts), order, (stops - counts)[at], stops[at])
 
 
+def _ascends_by_numpy(keys: NDArray[Any]) -> bool:
+    for start in range(0, keys.size - 1, RUN):
+        some = keys[start : start + RUN + 1]
+        if not ((some[:-1] <= some[1:]) | (some[1:] != some[1:])).all():
+            return False
+    return True
+
+
+@until_compiled(_ascends_by_numpy)
 def ascends(keys: NDArray[Any]) -> bool:
     """Whether the keys are in order, NaN last. Stops soon where they are not."""
     return bool(_compiled(_ascends, keys.dtype)(keys))
@@ -85,9 +111,18 @@ def sort(keys: NDArray[Any]) -> None:
     """Sort in place. One and two bytes are counted: 1.25e6 of two bytes take 2 ms, NumPy's stable
     sort 11 and its other, without AVX-512, 74."""
     if keys.dtype.kind == "u" and keys.dtype.itemsize <= 2:
-        _compiled(_sort_by_counting, keys.dtype)(keys, np.zeros(1 << 8 * keys.itemsize, np.int64))
+        _sort_narrow(keys)
     elif not ascends(keys):
         keys.sort()
+
+
+def _sort_narrow_by_numpy(keys: NDArray[Any]) -> None:
+    keys.sort(kind="stable")  # by counting digits
+
+
+@until_compiled(_sort_narrow_by_numpy)
+def _sort_narrow(keys: NDArray[Any]) -> None:
+    _compiled(_sort_by_counting, keys.dtype)(keys, np.zeros(1 << 8 * keys.itemsize, np.int64))
 
 
 def classes(keys: NDArray[Any], marks: NDArray[Any]) -> tuple[NDArray[np.uint32], IntArray]:
@@ -121,6 +156,7 @@ def _dealt_places(of_each: NDArray[np.uint32], counts: IntArray) -> IntArray:
     return out
 
 
+@until_compiled(_stable_by_numpy)
 def stable_order(keys: NDArray[Any]) -> IntArray:
     """The places of the keys in ascending order, those of equal ones ascending.
 
@@ -133,7 +169,7 @@ def stable_order(keys: NDArray[Any]) -> IntArray:
     """
     n = keys.size
     if n < 2 or keys.dtype.itemsize <= 2:
-        return keys.argsort(kind="stable").astype(np.int64, copy=False)  # by counting digits
+        return _stable_by_numpy(keys)  # by counting digits
     if ascends(keys):
         return np.arange(n)
     bits = keys.view(f"u{keys.dtype.itemsize}")
@@ -148,7 +184,7 @@ def stable_order(keys: NDArray[Any]) -> IntArray:
     packed.sort()
     if _compiled(_unpack, words.dtype)(words, shift, for_places, packed):
         return packed
-    return keys.argsort(kind="stable").astype(np.int64, copy=False)
+    return _stable_by_numpy(keys)
 
 
 def _ascends(keys: Any) -> bool:
@@ -262,7 +298,7 @@ def _unpack(words: Any, shift: Any, for_places: Any, packed: Any) -> bool:
     return True
 
 
-@register_jitable
+@called_by_kernels
 def _sort_few(words: Any, order: Any, start: Any, stop: Any) -> bool:
     """Sort some places by their words, those of equal ones as they are: by insertion. False if they
     are too many, and not in order already."""

@@ -7,14 +7,20 @@ Rows are taken in runs whose columns stay in the first-level cache. Pinned to th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import jit, once
+from dask_gpuselect.kernels.compiling import (
+    called_by_kernels,
+    called_with,
+    jit,
+    numba,
+    ready,
+    types,
+)
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
@@ -114,7 +120,7 @@ def _numbers(design: Design) -> tuple[FloatArray, FloatArray, float, float, bool
 # --- Kernels ------------------------------------------------------------------------------------
 
 
-@numba.njit(inline="never", nogil=True)
+@called_by_kernels
 def _load(
     x: Any,
     y: Any,
@@ -136,7 +142,7 @@ def _load(
         target[b] = (y[start + b] - y_centre) * y_scale
 
 
-@numba.njit(nogil=True)
+@called_by_kernels
 def _subtract(z: Any, target: Any, theta: Any, size: Any, residuals: Any) -> None:
     """Every operation is rounded by itself: as in the reference."""
     for b in range(size):
@@ -146,7 +152,7 @@ def _subtract(z: Any, target: Any, theta: Any, size: Any, residuals: Any) -> Non
             residuals[b] -= z[k, b] * theta[k]
 
 
-@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+@called_with(fastmath={"reassoc", "contract"})
 def _dot(u: Any, v: Any) -> Any:
     """In any order, and so several at a time."""
     total = 0.0
@@ -252,11 +258,14 @@ def _sizes(
             sizes[start + b] = a if a == a else np.inf
 
 
-@once
 def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    """For rows of float32 or float64, once, and kept on disk; see `compiling.compiled`."""
+    """For rows of float32 or float64; see `compiling.compiled`."""
+    return ready((kernel, dtype), partial(_compile, kernel, dtype))
+
+
+def _compile(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
     numbers = types.Array(types.float64, 1, "C", readonly=True)
-    rows = types.Array(numba.from_dtype(dtype), 2, "C", readonly=True)
+    rows = types.Array(numba().from_dtype(dtype), 2, "C", readonly=True)
     design = (rows, numbers, numbers, numbers, types.float64, types.float64, types.boolean)
     matrix = types.Array(types.float64, 2, "C")
     integers = types.Array(types.int64, 1, "C")

@@ -9,21 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
-from numba.np import numpy_support
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, by_types, compiles
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    by_types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN
+from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.rulers import Ruler
 
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 
 
+@until_compiled(reference.counts_by)
 def counts_by(values: NDArray[Any], ruler: Ruler) -> tuple[IntArray, IntArray] | None:
     """How many elements are below and up to each bar; see `reference.selection.counts_by`."""
     if values.size <= SORT_AT_MOST:
@@ -102,7 +108,7 @@ def _key(value: Any, bits: Any) -> Any:
     return lambda value, bits: np.int64(bits ^ least)
 
 
-@register_jitable
+@called_by_kernels
 def _count(run: Any, bars: Any, cell: Any, words: Any, counts: Any) -> Any:
     """Count a run by its cells: all elements in the low half of a word, those that equal the bar in
     its high half. Two copies, so that equal cells in a row do not wait for each other."""
@@ -119,7 +125,7 @@ def _count(run: Any, bars: Any, cell: Any, words: Any, counts: Any) -> Any:
     return n_missing
 
 
-@register_jitable
+@called_by_kernels
 def _flush(counts: Any, total: Any, equal: Any) -> None:
     for copy in range(2):
         for i in range(total.size):
@@ -131,7 +137,8 @@ def _flush(counts: Any, total: Any, equal: Any) -> None:
 @compiles
 def _compiled(values: types.Array, values_out: types.Array) -> Types:
     del values_out
-    signed = getattr(types, f"int{numpy_support.as_dtype(values.dtype).itemsize * 8}")
+    scalar: Any = values.dtype
+    signed = getattr(types, f"int{scalar.bitwidth}")
     bits = types.Array(signed, 1, "C", readonly=True)
     return {_count_by_key: (values, bits, types.int64, types.int64, values)}
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 
-from dask_gpuselect.kernels.compiling import by_types
+from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, types
 
 
 @by_types
@@ -27,7 +25,7 @@ def is_missing(value: Any) -> Any:
     return lambda value: False
 
 
-@register_jitable
+@called_by_kernels
 def first_from(row: Any, start: Any, stop: Any, value: Any) -> Any:
     """The first place of a sorted stretch that holds no less than a value. Integers are compared
     with a float64 as float64."""
@@ -40,7 +38,7 @@ def first_from(row: Any, start: Any, stop: Any, value: Any) -> Any:
     return start
 
 
-@register_jitable
+@called_by_kernels
 def first_behind(row: Any, start: Any, stop: Any, value: Any) -> Any:
     """The first place of a sorted stretch that holds more than a value, or NaN."""
     while start < stop:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, words_of
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.rulers import counts_by
 from dask_gpuselect.kernels.cpu.spans import tally
-from dask_gpuselect.maths.cuts import Tally
+from dask_gpuselect.maths.cuts import IntArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -27,6 +26,8 @@ __all__ = [
     "tally_in_place",
     "value_counts",
 ]
+
+PIECE = 1 << 20  # elements that NumPy takes at once, for it makes copies
 
 tally_in_place = tally  # this is the host
 merged = Tally.merge
@@ -63,16 +64,41 @@ def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
         return elements_of(chunk.values[chunk.keeps], dtype)
     values = flat(chunk.values, dtype)
     found = np.empty_like(values)
-    n = _compiled(_compact, values.dtype)(values, chunk.keeps.reshape(-1), found)
+    n = _compact_into(found, values, chunk.keeps.reshape(-1))
     return without_nat(found[:n], dtype)
+
+
+def _compact_by_numpy(found: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
+    n = 0
+    for i in range(0, values.size, PIECE):
+        some = values[i : i + PIECE][keeps[i : i + PIECE]]
+        found[n : n + some.size] = some
+        n += some.size
+    return n
+
+
+@until_compiled(_compact_by_numpy)
+def _compact_into(found: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
+    n: int = _compiled(_compact, values.dtype)(values, keeps, found)
+    return n
 
 
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
     """How often each value occurs; see `reference.selection.value_counts`."""
     values, _ = words_of(chunk, dtype, kept, elements_of)
     table = np.zeros(1 << 8 * dtype.itemsize, np.int64)
-    _counting(_count_words, values.dtype)(values, table)
+    _count_into(table, values)
     return ValueCounts.of_words(table, dtype)
+
+
+def _count_by_numpy(table: IntArray, words: NDArray[Any]) -> None:
+    for i in range(0, words.size, PIECE):
+        table += np.bincount(words[i : i + PIECE], minlength=len(table))
+
+
+@until_compiled(_count_by_numpy)
+def _count_into(table: IntArray, words: NDArray[Any]) -> None:
+    _counting(_count_words, words.dtype)(words, table)
 
 
 def _count_words(words: Any, table: Any) -> None:

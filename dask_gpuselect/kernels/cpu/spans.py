@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
 
@@ -19,6 +24,7 @@ FEW_ENDS = 24  # up to here comparing every element with every end beats the tre
 MANY_MARKS = 64  # of a run, from which on all are taken at once
 
 
+@until_compiled(reference.tally)
 def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     """Counts at the ends and candidates; see `reference.selection.tally`.
 
@@ -128,7 +134,7 @@ def _tally_few(
     return total, equal, n_missing, found
 
 
-@register_jitable
+@called_by_kernels
 def _without_ends(
     out: Any, begin: Any, found: Any, cells: Any, ends: Any, wanted: Any, equal: Any
 ) -> Any:
@@ -149,7 +155,7 @@ def _without_ends(
     return kept
 
 
-@register_jitable
+@called_by_kernels
 def _unmark(
     run: Any, cell: Any, sizes: Any, ends: Any, wanted: Any, equal: Any, marks: Any
 ) -> None:
@@ -169,7 +175,7 @@ def _unmark(
                 marks[k] &= cell[k] != np.uint8(j)
 
 
-@register_jitable
+@called_by_kernels
 def count_bars(run: Any, bars: Any, cell: Any) -> None:
     """How many bars are less than each element: six of them at a time, in registers."""
     cell[:] = 0

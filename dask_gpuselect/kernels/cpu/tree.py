@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import called_by_kernels
 
 RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
 
@@ -36,7 +37,7 @@ def tree_of(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
     return tree, padded, levels
 
 
-@register_jitable
+@called_by_kernels
 def walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
     """The leaf of every element of a run, level by level: each inner loop vectorises to gathers."""
     first = 0
@@ -52,7 +53,7 @@ def walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
             cell[k] = np.uint32(2) * node + np.uint32(run[k] > tree[node])
 
 
-@register_jitable
+@called_by_kernels
 def _count_fifteen(run: Any, pivots: Any, cell: Any) -> None:
     """The nodes of the fifth level: there is one for each number of pivots of the first four levels
     that are below the element.

@@ -12,12 +12,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.compiling import Types, by_types, compiles
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    by_types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu.cells import (
     CHANGED,
     OVERSAMPLING,
@@ -66,6 +71,7 @@ from dask_gpuselect.maths.weights import (
 # --- Elements that take part ----------------------------------------------------------------------
 
 
+@until_compiled(reference.weighed)
 def weighed(
     chunk: Accompanied, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float64], int]:
@@ -143,6 +149,7 @@ def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_wei
 # --- Load 1 ---------------------------------------------------------------------------------------
 
 
+@until_compiled(reference.cuts)
 def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
     """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
@@ -310,6 +317,7 @@ def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any,
 # --- Load 2 ---------------------------------------------------------------------------------------
 
 
+@until_compiled(reference.tally)
 def tally(
     values: NDArray[Any], weights: NDArray[np.float64], brackets: Brackets, most: int
 ) -> WeightedTally | None:
@@ -426,7 +434,7 @@ def _tally_few(
     return found
 
 
-@register_jitable
+@called_by_kernels
 def _take_ends_out(run: Any, ends: Any, is_above: Any, sizes: Any, place: Any, counts: Any) -> None:
     """Give what equals an end a place of its own, behind those of the cells."""
     for j in range(ends.size):
@@ -512,7 +520,7 @@ def _exact_sums(n_places: int) -> tuple[NDArray[Any], ...]:
     )
 
 
-@register_jitable
+@called_by_kernels
 def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
     """Choose where the weights from `start` on are cut."""
     _end_block(counts, exact)
@@ -538,7 +546,7 @@ def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
         cutters[piece] = math.ldexp(1.5, 52 + units[piece])
 
 
-@register_jitable
+@called_by_kernels
 def _end_block(counts: Any, exact: Any) -> None:
     """Add the pieces to the digits."""
     digits, sums, counted, cutters, units, _ = exact
@@ -554,7 +562,7 @@ def _end_block(counts: Any, exact: Any) -> None:
             counted[i] = counts[i]
 
 
-@register_jitable
+@called_by_kernels
 def _add_weights(weights: Any, place: Any, exact: Any) -> None:
     """Add the weights of a run, each at its place, to one copy of the sums: with two, as `cells`
     has them, the `tally` of normal data takes 10 % longer.
@@ -591,6 +599,7 @@ def _add_weights(weights: Any, place: Any, exact: Any) -> None:
 # --- Exact sums of products -----------------------------------------------------------------------
 
 
+@until_compiled(reference.products)
 def products(
     values: NDArray[Any],
     weights: NDArray[np.float64],
@@ -609,6 +618,7 @@ def products(
     return _integers(digits)
 
 
+@until_compiled(reference.moments)
 def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
     """Exact sums of a chunk, each element as often as it weighs; see
     `reference.weighing.moments`."""
@@ -666,7 +676,7 @@ def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any)
     return n_high, n_low
 
 
-@register_jitable
+@called_by_kernels
 def add_moment(
     value: Any, weight: Any, begin: Any, held: Any, weight_sum: Any, total: Any, square: Any
 ) -> None:
@@ -682,7 +692,7 @@ def add_moment(
         _add_product(square, high, weight, begin + 64, False)
 
 
-@register_jitable
+@called_by_kernels
 def _squared(size: Any) -> Any:
     """The square of a number of 64 bits, in two words."""
     low, high = size & UMASK, size >> USHIFT
@@ -709,7 +719,7 @@ def whole_number(value: Any, held: Any) -> Any:
     return of_float if isinstance(value, types.Float) else of_integer
 
 
-@register_jitable
+@called_by_kernels
 def _add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
     """Add a product of two numbers of 64 bits, from which bit on: four digits, and a fifth as they
     are shifted."""

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles
+from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.lanes import tiles
 from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
 from dask_gpuselect.maths.atoms import Atoms
@@ -34,6 +33,11 @@ def is_faster(atoms: Atoms, dtype: np.dtype[Any]) -> bool:
     return is_small and 1 < members <= MOST_MEMBERS and dtype.kind in "fiu"
 
 
+def _none(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> None:
+    """Lane by lane it is, as `reference.groups.window_lanes` says."""
+
+
+@until_compiled(_none)
 def window_lanes(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
     """See `reference.groups.window_lanes`. Scratch: a tile of lanes, and a copy."""
     if not is_faster(atoms, parts[0].dtype):
