@@ -13,6 +13,7 @@ import logging
 import math
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -131,20 +132,28 @@ class Room:
     """Bytes of a process that are taken by what it keeps."""
 
     def __init__(self) -> None:
-        # Who gives back may be the garbage collector, at any time.
         self._lock = forks.lock()
-        self.taken = 0
+        self._taken = 0
+        # Who gives back may be the garbage collector, at any time, in a thread that holds any lock:
+        # it must not wait for one, which a fork may hold that waits for the other.
+        self._returned: deque[int] = deque()
+
+    @property
+    def taken(self) -> int:
+        with self._lock:
+            while self._returned:
+                self._taken -= self._returned.popleft()
+            return self._taken
 
     def take(self, n: int, limit: float) -> bool:
         """Take so many bytes, if no more than the limit are taken then."""
         with self._lock:
             fits = self.taken + n <= limit
-            self.taken += n if fits else 0
+            self._taken += n if fits else 0
             return fits
 
     def give_back(self, n: int) -> None:
-        with self._lock:
-            self.taken -= n
+        self._returned.append(n)
 
 
 room = Room()
