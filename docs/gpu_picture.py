@@ -1,4 +1,4 @@
-"""Draw the picture of out-of-core GPU work, from RESULTS.md: python docs/gpu_picture.py"""
+"""Draw the picture of out-of-core GPU work, from what was measured: python docs/gpu_picture.py"""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def figures() -> dict[str, dict[str, float]]:
     """Memory in GiB, and seconds."""
     read = overview()
     rows = read.tables(SECTION)
-    text = read.RESULTS.read_text(encoding="utf-8").partition(f"\n## {SECTION}\n")[2]
-    data, limit = re.search(r"(\d+) GiB of float32.*?limited to (\d+) GiB", text, re.S).groups()
+    told = r"(\d+) GiB of float32.*?limited to (\d+) GiB"
+    data, limit = re.search(told, read.text_of(SECTION), re.S).groups()
     total, quartiles = (
         rows["to_gpu(x).sum()`, 2 workers"],
         rows["quantile(to_gpu(x), q)`, 2 workers"],

@@ -13,13 +13,17 @@ PICTURE = Path(__file__).parent / "overview.png"
 OURS, OTHERS = "tab:blue", "0.7"
 
 
-def tables(section: str) -> dict[str, list[str]]:
-    """The rows of a section's tables by their first cell; of equal ones, the first."""
+def text_of(section: str) -> str:
+    """What was measured, of a section."""
     pages = "".join(path.read_text(encoding="utf-8") for path in sorted(MEASURED.glob("*.md")))
     _, *parts = re.split(r"^#+ (.*)$", pages, flags=re.MULTILINE)
-    text = dict(zip(parts[::2], parts[1::2], strict=True))[section]
+    return dict(zip(parts[::2], parts[1::2], strict=True))[section]
+
+
+def tables(section: str) -> dict[str, list[str]]:
+    """The rows of a section's tables by their first cell; of equal ones, the first."""
     rows: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in text_of(section).splitlines():
         if line.startswith("|"):
             first, *others = [cell.strip() for cell in line.strip("|").split("|")]
             rows.setdefault(first.strip("`"), others)

@@ -229,5 +229,5 @@ def _ruler_for(cuts: Cuts, share: int) -> Ruler | None:
         return None
     envelope = Envelope.of(cuts)
     shares = (envelope.lower + envelope.upper) / (2 * cuts.n_valid.sum())
-    most = COARSE / pivot_count(int(cuts.n_valid.mean()), share)
+    most = COARSE / pivot_count(max(int(cuts.n_valid.mean()), 1), share)
     return ruler_of(envelope.values, shares, most)

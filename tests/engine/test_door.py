@@ -239,6 +239,18 @@ def test_every_change_of_an_element_changes_the_fingerprint(backend: Backend, dt
     assert len(seen) == len(values) + 1
 
 
+def test_two_changes_do_not_undo_each_other(backend: Backend) -> None:
+    """Of the highest bits, which a multiplication leaves alone."""
+    values = hashed(np.arange(48))
+    seen = {fingerprint(backend.asarray(values))}
+    for i in range(48):
+        for j in range(i):
+            changed = values.copy()
+            changed.view(np.uint64)[[i, j]] ^= np.uint64(1 << 63)
+            seen.add(fingerprint(backend.asarray(changed)))
+    assert len(seen) == 1 + 48 * 47 // 2
+
+
 def test_what_a_sum_does_not_tell(backend: Backend) -> None:
     a = np.arange(1.0, 65.0)
     signs = a * np.where(np.arange(64) % 16, 1, -1)

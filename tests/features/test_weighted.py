@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -315,7 +314,7 @@ def test_what_is_told_is_what_comes_to_one_place(monkeypatch: pytest.MonkeyPatch
     bracket = WeightedQuantiles.bracket
 
     def noted(self: WeightedQuantiles, cuts: Any) -> Any:
-        columns = [getattr(cuts, each.name) for each in dataclasses.fields(cuts)]
+        columns = [getattr(cuts, name) for name in cuts.column_names()]
         held.append(sum(each.nbytes for each in columns if len(each) == len(cuts.pivots)))
         return bracket(self, cuts)
 

@@ -127,6 +127,13 @@ def test_nothing_is_guessed_of_nothing() -> None:
     assert guess_of(cuts, 12, brackets_of).brackets is None
 
 
+def test_few_chunks_of_which_most_are_empty() -> None:
+    """Less than one element each, on average."""
+    cuts = [selection.cuts(np.arange(6.0 * (i == 3)), N_PIVOTS) for i in range(11)]
+    guess = Seen.of(Cuts.merge(cuts), np.arange(11), 11).guess(brackets_of)
+    assert guess.brackets is None or covers(guess.brackets, brackets_of(Cuts.merge(cuts)))
+
+
 def test_chunks_that_agree_by_chance_are_doubted() -> None:
     """No less than if elements were drawn at random: the first two of many may be alike."""
     cuts = [selection.cuts(np.random.default_rng(5).standard_normal(N), N_PIVOTS)] * N_CHUNKS

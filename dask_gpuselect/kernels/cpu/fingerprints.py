@@ -21,16 +21,16 @@ Words = NDArray[np.uint64]
 
 def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     """64 bits that a number and the bytes of a chunk, in C order, have a part in: by states that
-    take a word in turn; then the states, one after another."""
+    take a word in turn; then the states, of which each eighth is joined."""
     given = np.require(chunk, requirements=["C", "A"]).reshape(-1).view(np.uint8)
     n_words = len(given) // 8
     states = _first_states(start, min(STATES, max(n_words, 1)))
     _mix(given[: 8 * n_words].view(np.uint64), states)
-    while len(states) > LAST:
-        half = len(states) // 2
-        rest = states[half:]
-        states = states[: len(states) - half].copy()
-        _mix(rest, states[: len(rest)])
+    # States are mixed well before they are joined: as they are, changes of the highest bits of two
+    # elements undid each other now and then.
+    ended = np.zeros(-(-len(states) // LAST) * LAST, np.uint64)
+    ended[: len(states)] = _mixed_each(states)
+    states = np.bitwise_xor.reduce(ended.reshape(-1, LAST), axis=0)
     found = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
     for state in states.tolist():
         found = mixed(((found ^ state) * ODD) & MASK)
@@ -44,8 +44,19 @@ def mixed(word: int) -> int:
     return word ^ (word >> 31)
 
 
+def _mixed_each(words: Words) -> Words:
+    """`mixed` of each."""
+    for shift, factor in ((30, FIRST), (27, SECOND)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
+
+
 def _first_states(start: int, n: int) -> Words:
-    return (np.arange(1, n + 1, dtype=np.uint64) * np.uint64(ODD)) ^ np.uint64(mixed(start & MASK))
+    return _mixed_each(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(ODD) + _word(start))
+
+
+def _word(number: int) -> np.uint64:
+    return np.uint64(number & MASK)
 
 
 def _mix_by_numpy(words: Words, states: Words) -> None:
