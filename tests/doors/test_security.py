@@ -199,6 +199,7 @@ def ask(spill):
 """
 
 
+@pytest.mark.legacy  # it starts a process, in which expressions would be of another kind
 def test_nothing_is_unpickled_evaluated_or_fetched_by_a_call(tmp_path: Path) -> None:
     """Nor is any file opened but those that wait on disk, whose names nobody chooses."""
     script = f"""{EVENTS}
