@@ -34,7 +34,8 @@ def test_a_report_is_no_larger_than_its_formula(size: int) -> None:
 
 
 @pytest.mark.slow
-def test_formulas_hold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_formulas_hold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three decades of elements and of chunks."""
+    monkeypatch.syspath_prepend(str(SUITE))  # for the processes that it starts
     assert at_scale.tell_reports()
     assert "10,000,000" in capsys.readouterr().out
