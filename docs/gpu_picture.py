@@ -52,19 +52,12 @@ def draw(picture: Path) -> dict[str, dict[str, float]]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = figures()
+    read, found = overview(), figures()
     titles = {"memory": "Memory of the GPU, GiB", "seconds": "Seconds"}
     figure, both = pyplot.subplots(1, 2, figsize=(8, 1.9), layout="constrained")
     for axes, (name, title) in zip(both, titles.items(), strict=True):
-        bars = found[name]
-        colours = ["0.7"] * (len(bars) - 1) + ["tab:blue"]
-        drawn = axes.barh(list(bars), list(bars.values()), color=colours, height=0.62)
-        axes.bar_label(drawn, [f"{value:.3g}" for value in bars.values()], padding=4)
-        axes.invert_yaxis()
-        axes.set_title(title, fontsize=11, loc="left")
-        axes.set_xlim(0, 1.2 * max(bars.values()))
-        axes.set_xticks([])
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        colours = [read.OTHERS] * (len(found[name]) - 1) + [read.OURS]
+        read.draw_bars(axes, found[name], title, colours, "{:.3g}")
     figure.savefig(picture, dpi=100, metadata={"Software": None})
     pyplot.close(figure)
     return found

@@ -61,6 +61,18 @@ def figures() -> dict[str, dict[str, float]]:
     }
 
 
+def draw_bars(axes: Any, bars: dict[str, float], title: str, colours: list[str], form: str) -> None:
+    """One panel: a bar for each name, with its number."""
+    drawn = axes.barh(list(bars), list(bars.values()), color=colours, height=0.62)
+    axes.bar_label(drawn, [form.format(value) for value in bars.values()], padding=4)
+    axes.invert_yaxis()
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlim(0, 1.25 * max(bars.values()))
+    axes.set_xticks([])
+    axes.tick_params(left=False)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+
+
 def draw(picture: Path) -> dict[str, dict[str, float]]:
     """Draw it, and return what is drawn."""
     import matplotlib
@@ -79,16 +91,8 @@ def draw(picture: Path) -> dict[str, dict[str, float]]:
     )
     figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr, call-arg]
     for axes, (name, title, form, n_ours) in zip(all_axes, panels, strict=True):
-        bars = found[name]
-        colours = [OURS] * n_ours + [OTHERS] * (len(bars) - n_ours)
-        drawn: Any = axes.barh(list(bars), list(bars.values()), color=colours, height=0.62)
-        axes.bar_label(drawn, [form.format(value) for value in bars.values()], padding=4)
-        axes.invert_yaxis()
-        axes.set_title(title, fontsize=11, loc="left")
-        axes.set_xlim(0, 1.25 * max(bars.values()))
-        axes.set_xticks([])
-        axes.tick_params(left=False)
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        n_others = len(found[name]) - n_ours
+        draw_bars(axes, found[name], title, [OURS] * n_ours + [OTHERS] * n_others, form)
     loads = all_axes[1]
     loads.axvline(2, color="tab:red", linewidth=1)
     loads.set_xlim(0, 2.6)

@@ -37,6 +37,8 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.quiet import quietly
 
+logger = logging.getLogger("dask_gpuselect")
+
 Place = tuple[int, ...]
 """Of a column of chunks in the grid of all chunks, 0 along the reduced axes."""
 
@@ -225,6 +227,10 @@ class Columns:
         self._add(name, tasks, reports.name, brackets.name if brackets else None)
         return Tasks(name, keys)
 
+    def lazy(self, made: Tasks, chunks: Any, meta: Any) -> DaskArray:
+        """The array whose blocks are these tasks, which are named as it is."""
+        return DaskArray(self.graph, made.name, chunks, meta=meta)
+
     def _source(self, load: int, brackets: Tasks | None) -> DaskArray:
         """The chunks of a load. They share nothing with those of another."""
         if brackets is None:
@@ -250,9 +256,6 @@ class Columns:
 
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
-
-
-logger = logging.getLogger("dask_gpuselect")
 
 
 def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:

@@ -89,13 +89,13 @@ def in_two_loads(
     if further is None:
         answered = partial(_answered, question=question, shape=shape, kind=meta)
         made = columns.gather(answered, name, found, shape.place, seen=seen)
-        return DaskArray(columns.graph, made.name, chunks, meta=meta)
+        return columns.lazy(made, chunks, meta)
     known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
     reports = columns.report(further.measure, f"{label}-{further.name}", 3, known)
     reports = columns.merge(further.merge, reports, further.merge_every)
     finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
     made = columns.settle(finish, name, reports, known, shape.place, seen=seen)
-    return DaskArray(columns.graph, made.name, chunks, meta=meta)
+    return columns.lazy(made, chunks, meta)
 
 
 def _all_brackets(parts: Sequence[Named]) -> Named:

@@ -257,7 +257,7 @@ def _by_counts(
     counts = columns.merge(question.merge_value_counts, counts, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
     found = columns.settle(counted, name, counts, None, shape.place, seen=seen)
-    return DaskArray(columns.graph, found.name, shape.chunks(x, question.n_answers), meta=meta)
+    return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
 def _counted(
@@ -296,7 +296,7 @@ def _by_tails(
     reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
     answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
     found = columns.settle(answered, f"{label}-{token}", reports, None, shape.place, seen=seen)
-    return DaskArray(columns.graph, found.name, shape.chunks(x, question.n_answers), meta=meta)
+    return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
 def _answered_by_tails(
@@ -347,7 +347,7 @@ def _in_passes(
         reports = columns.merge(further.merge, reports, further.merge_every)
         finish = partial(further.finish, dtype=x.dtype, shape=shape)
         found = columns.settle(finish, name, reports, found, shape.place, seen=seen)
-    return DaskArray(columns.graph, found.name, shape.chunks(x, question.n_answers), meta=meta)
+    return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
 def _pass_by_pass(

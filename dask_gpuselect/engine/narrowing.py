@@ -88,10 +88,7 @@ def narrowed(
     planned = [each for each in narrowings if each]
     groups = _grouped(grids, 0 if are_groups else max(each.groups for each in planned))
     n_groups = groups.npartitions
-    rooms = [
-        each and max(each.room // n_groups, 1) if each and each.looks else None
-        for each in narrowings
-    ]
+    rooms = [max(each.room // n_groups, 1) if each and each.looks else None for each in narrowings]
     for _ in range(max(each.looks for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
