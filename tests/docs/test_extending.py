@@ -38,6 +38,7 @@ def test_trimmed_mean(name: str, dtype: str) -> None:
             np.testing.assert_allclose(found.pop(), wanted, rtol=2e-15)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_as_scipy_in_two_loads() -> None:
     source = Source((40, 500))
     x = source.lazy((10, 100))

@@ -126,6 +126,7 @@ def test_masks(ask: Callable[..., Any], axis: int | None) -> None:
         np.testing.assert_array_equal(found.compute(), wanted)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("axis", [None, 0])
 def test_a_mapping_and_a_list_of_arrays(axis: int | None) -> None:
     source, x = counted()

@@ -555,6 +555,7 @@ def test_chunks_on_the_device_stay(machine: Machine, monkeypatch: pytest.MonkeyP
     assert sum(link.sent for link in machine.links[0]) == 4  # y, and y once more
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_quantiles(machine: Machine) -> None:
     source = Source((300, 40))
     x = to_gpu(source.lazy((70, 15)))

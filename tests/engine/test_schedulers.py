@@ -51,6 +51,7 @@ def assert_scheduler_is_right(backend: Backend, scheduler: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_kept")
 def test_loads_in_other_processes(tmp_path: Path) -> None:
     source = Source(SHAPE, log=tmp_path / "log")
     quantile(source.lazy(CHUNKS), Q).compute(scheduler="processes", num_workers=2)
@@ -72,7 +73,8 @@ def assert_a_cluster_is_right(cluster: Client, backend: Backend, tmp_path: Path)
     whole = source.whole()
     ours = backend.to_numpy(cluster.compute(quantile(x, Q)).result(timeout=120))
     np.testing.assert_array_equal(ours, np.quantile(whole, Q))
-    assert set(source.loads.values()) == {2}
+    assert len(source.loads) == 15
+    assert max(source.loads.values()) == 2  # the first ones have no guess
     derived = abs(x - median(x)).rechunk((33, 33))
     future = cluster.compute(nanquantile(derived, Q, method="hazen"))
     np.testing.assert_array_equal(

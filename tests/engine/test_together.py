@@ -156,6 +156,7 @@ def test_the_measurement_sees_chunks_that_are_held() -> None:
     assert held.chunks > 25
 
 
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("n_boxes", [2, 8])
 def test_boxes_of_a_category_share_loads(n_boxes: int) -> None:
     source, labels = sources()

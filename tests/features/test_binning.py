@@ -141,6 +141,7 @@ def test_bins_of_each_column(chunks: tuple[int, int]) -> None:
     np.testing.assert_array_equal(of_planes, quantile_bins(x, 4, axis=0))
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_loads() -> None:
     source = Source((500,))
     x = source.lazy(60)

@@ -528,6 +528,7 @@ def test_clear_errors_of_estimates(points: Any, proportions: Any) -> None:
 # --- Loads, laziness, schedulers ------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize(("points", "loads"), [(101, 2), (5, 2), ([0.1, 0.5], 1), ([], 1)])
 def test_loads(backend: Backend, points: Any, loads: int) -> None:
     source = Source((60, 50))

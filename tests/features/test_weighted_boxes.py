@@ -266,6 +266,7 @@ def nearly_equal(u: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("method", WEIGHTED)
+@pytest.mark.usefixtures("nothing_kept")
 def test_two_loads(method: str) -> None:
     source, weights = Shaped(9_000, np.exp), Shaped(9_000, heaviest_first)
     x, w = source.lazy(1100), weights.lazy(1100)
