@@ -22,9 +22,9 @@ import numpy as np
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.fits.concentration import (
-    EVERYTHING,
     Criterion,
     Half,
+    Halves,
     RowTally,
     half_of,
     leap,
@@ -159,9 +159,7 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
 
 def _of_all(sampled: Sample, best: Fit, h: int) -> Fitted:
     """The fit of a sample that has all rows."""
-    tally = RowTally.of_rows(residuals(sampled.rows, sampled.target, best.theta), sampled.rows)
-    half = half_of(tally, EVERYTHING, h)
-    assert half is not None
+    half = Halves.of(sampled.rows, sampled.target, best.theta[None], h).half(0)
     return Fitted(sampled.design, best.theta, best.objective, half, best.n_steps, best.is_settled)
 
 

@@ -18,9 +18,9 @@ from dask_gpuselect.kernels.reference import residuals as reference
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.fits import starts
 from dask_gpuselect.maths.fits.concentration import (
-    EVERYTHING,
     MOST_LEAP,
     Half,
+    Halves,
     MedianSquares,
     RowTally,
     TrimmedSquares,
@@ -212,13 +212,65 @@ def test_a_step_does_no_harm(criterion: Any, seed: int) -> None:
     design, h = np.column_stack([np.ones(60), x]), 32
     theta, objectives = np.random.default_rng(seed).normal(size=4), []
     for _ in range(6):
-        tally = RowTally.of_rows(residuals(design, y, theta), design)
-        half = half_of(tally, EVERYTHING, h)
-        assert half is not None
-        objectives.append(criterion.objective(tally, EVERYTHING, half))
-        theta = theta + criterion.step(tally, EVERYTHING, half)
+        halves = Halves.of(design, y, theta[None], h)
+        objectives += criterion.objectives(halves).tolist()
+        theta = theta + criterion.steps(halves)[0]
     assert objectives[1] < objectives[0]
     assert (np.diff(objectives) <= 1e-12 * objectives[0]).all()
+
+
+@np.errstate(over="ignore", invalid="ignore")
+@pytest.mark.parametrize("criterion", [TrimmedSquares(), MedianSquares()])
+def test_rows_at_hand_are_those_of_a_pass(criterion: Any) -> None:
+    """Of several fits at once the halves, objectives and steps that tallies tell of each; ties and
+    infinite residuals too."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(-3, 4, (200, 2)).astype(float)
+    design, y = np.column_stack([np.ones(200), x]), rng.integers(-9, 9, 200).astype(float)
+    y[:5] = np.inf, -np.inf, 1e300, -1e200, np.inf
+    thetas = rng.integers(-2, 3, (20, 3)).astype(float)
+    scale = Design(np.zeros(2), np.ones(2), 0.0, 1.0, True)
+    ends = np.array([-1.0, 2.0, np.inf])
+    for h in (4, 101, 195, 197):
+        halves = Halves.of(design, y, thetas, h)
+        objectives = criterion.objectives(halves)
+        assert halves.chosen(np.array([3, 7])).t.tolist() == halves.t[[3, 7]].tolist()
+        about = scale, thetas, [ends] * 20, [200] * 20
+        tallies = reference.row_tallies(x, y, *about, with_sums=True)
+        for i, tally in enumerate(tallies):
+            half = half_of(tally, ends, h)
+            if half is None:
+                assert objectives[i] == np.inf
+                continue
+            assert halves.half(i) == half
+            assert halves.weights[i].sum() == pytest.approx(h)
+            wanted = criterion.objective(tally, ends, half)
+            assert objectives[i] == pytest.approx(wanted, rel=1e-12)
+            if criterion.needs_sums:
+                step = criterion.steps(halves.chosen(np.array([i])))[0]
+                wanted = criterion.step(tally, ends, half)
+                np.testing.assert_allclose(step, wanted, rtol=1e-9, atol=1e-12)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def test_fits_do_not_know_of_each_other() -> None:
+    """Each of several takes the steps that it takes alone: leaps, steps where these fail, none
+    where fewer rows than h are finite."""
+    x, y = rows_and_target(400, 2, 5)
+    y[:150] += 30
+    y[150:160] = np.inf
+    design = np.column_stack([np.ones(400), x])
+    thetas = np.random.default_rng(5).normal(0, 9, (30, 3))
+    thetas[4] = np.inf
+    about = 202, TrimmedSquares(), 50, 0.0
+    together = starts.concentrated(design, y, thetas, *about)
+    assert together[4].objective == np.inf
+    assert len({fit.n_steps for fit in together}) > 5
+    for theta, fit in zip(thetas, together, strict=True):
+        (alone,) = starts.concentrated(design, y, theta[None], *about)
+        assert alone.n_steps == fit.n_steps
+        assert alone.is_settled == fit.is_settled
+        np.testing.assert_allclose(alone.theta, fit.theta, rtol=1e-12)
 
 
 def test_leap() -> None:
@@ -232,7 +284,9 @@ def test_leap() -> None:
 
 
 def test_location_is_the_middle_of_the_shortest_half() -> None:
-    assert MedianSquares().location(np.array([0.0, 10, 11, 12, 90, 91]), 3) == 11.0
+    some = np.array([[0.0, 10, 11, 12, 90, 91], [5, 6, 6, np.inf, -np.inf, 9]])
+    assert MedianSquares().locations(some, 3).tolist() == [11.0, 5.5]
+    assert TrimmedSquares().locations(some, 3).tolist() == [0.0, 0.0]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -408,8 +462,8 @@ def test_only_different_fits_go_on() -> None:
 def test_a_step_must_gain() -> None:
     x, y = rows_and_target(400, 2)
     design = np.column_stack([np.ones(400), x])
-    about = (design, y, np.array([5.0, 5.0, 5.0]), 202, TrimmedSquares(), 100)
-    settled, short = (starts.concentrated(*about, tol) for tol in (0.0, 0.2))
+    about = (design, y, np.array([[5.0, 5.0, 5.0]]), 202, TrimmedSquares(), 100)
+    settled, short = (starts.concentrated(*about, tol)[0] for tol in (0.0, 0.2))
     assert short.n_steps < settled.n_steps
     assert short.is_settled
     assert settled.objective < short.objective

@@ -7,15 +7,15 @@ which counts alone decide, and with it the objective of the fit and the fit that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.fits.designs import solve
+from dask_gpuselect.maths.fits.designs import residuals, solve
 from dask_gpuselect.maths.fits.minimax import minimax
 
 
@@ -59,23 +59,6 @@ class RowTally(Arrays):
         }
         rows = np.concatenate([part.rows for part in parts])
         return cls(**sums, rows=rows, is_whole=all(part.is_whole for part in parts))
-
-    @classmethod
-    def of_rows(cls, residuals: FloatArray, design: FloatArray) -> Self:
-        """The tally of rows that are all gathered, between two ends that none of them has."""
-        p = design.shape[1]
-        return cls(
-            n=np.zeros(3, np.int64),
-            gram=np.zeros((3, p, p)),
-            moment=np.zeros((3, p)),
-            squares=np.zeros(3),
-            rows=np.column_stack([residuals, design]),
-            is_whole=True,
-        )
-
-
-EVERYTHING = np.array([-1.0, np.inf])
-"""Ends between which all rows are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +106,70 @@ def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
     return None
 
 
-MOST_LEAP = 20.0
-
-
-def leap(moved: FloatArray, changed: FloatArray) -> float:
-    """How many steps at once would bring a fit to where steps end, from 1 to `MOST_LEAP`.
+@dataclass(frozen=True, slots=True, eq=False)
+class Halves(Arrays):
+    """The halves of S fits of the same n rows, which are all at hand.
 
     Parameters
     ----------
-    moved, changed : ndarray, shape (p,)
+    design : ndarray, shape (n, p)
+    residuals : ndarray, shape (S, n)
+    t : ndarray, shape (S,)
+        The h-th smallest absolute residual of each fit; infinite or NaN if fewer are finite.
+    weights : ndarray, shape (S, n)
+        Of the rows in the half of each fit.
+    h : int
+    """
+
+    design: FloatArray
+    residuals: FloatArray
+    t: FloatArray
+    weights: FloatArray
+    h: int
+
+    OF_FITS: ClassVar = "residuals", "t", "weights"
+
+    @classmethod
+    def of(cls, design: FloatArray, target: FloatArray, thetas: FloatArray, h: int) -> Self:
+        found = residuals(design, target, thetas)
+        sizes = np.abs(found)
+        t = np.partition(sizes, h - 1, axis=1)[:, h - 1]
+        is_below, is_tied = sizes < t[:, None], sizes == t[:, None]
+        n_left = h - np.count_nonzero(is_below, axis=1)
+        share = n_left / np.maximum(np.count_nonzero(is_tied, axis=1), 1)
+        return cls(design, found, t, is_below + is_tied * share[:, None], h)
+
+    def half(self, i: int) -> Half:
+        """Of the i-th fit."""
+        sizes, t = np.abs(self.residuals[i]), float(self.t[i])
+        return Half(t, int(np.count_nonzero(sizes < t)), int(np.count_nonzero(sizes == t)), self.h)
+
+    def chosen(self, which: NDArray[Any]) -> Self:
+        """The halves of some of the fits."""
+        return replace(self, **{name: getattr(self, name)[which] for name in self.OF_FITS})
+
+    def replaced(self, which: NDArray[Any], others: Self) -> Self:
+        """These halves, with others in some places."""
+        fits = {name: getattr(self, name).copy() for name in self.OF_FITS}
+        for name, each in fits.items():
+            each[which] = getattr(others, name)
+        return replace(self, **fits)
+
+
+MOST_LEAP = 20.0
+
+
+def leap(moved: FloatArray, changed: FloatArray) -> FloatArray:
+    """How many steps at once would bring fits to where steps end, from 1 to `MOST_LEAP`.
+
+    Parameters
+    ----------
+    moved, changed : ndarray, shape (..., p)
         Between two fits, and between the steps that follow them.
+
+    Returns
+    -------
+    ndarray, shape (...)
 
     Notes
     -----
@@ -140,9 +177,11 @@ def leap(moved: FloatArray, changed: FloatArray) -> float:
     data and half of the rows 14 %. Of 1e6 rows and 20 columns, 10 % of them wrong, 75 steps became
     15.
     """
-    length = float(moved @ moved)
-    share = -float(changed @ moved) / length if length > 0 else 1.0
-    return min(max(1 / share, 1.0), MOST_LEAP) if share > 0 else MOST_LEAP
+    length = (moved * moved).sum(axis=-1)
+    share = np.where(length > 0, -(changed * moved).sum(axis=-1), 1.0)
+    share /= np.where(length > 0, length, 1.0)
+    n_steps: FloatArray = 1 / np.clip(share, 1 / MOST_LEAP, 1.0)
+    return n_steps
 
 
 # --- What is minimised ----------------------------------------------------------------------------
@@ -164,8 +203,14 @@ class Criterion(Protocol):
     def step(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
         """What to add to the fit for a better one."""
 
-    def location(self, residuals: FloatArray, h: int) -> float:
-        """What an intercept may gain by."""
+    def objectives(self, halves: Halves) -> FloatArray:
+        """What is minimised, for each of some fits; infinite for one without a half."""
+
+    def steps(self, halves: Halves) -> FloatArray:
+        """What to add to each of some fits, of which all have a half, shape (S, p)."""
+
+    def locations(self, residuals: FloatArray, h: int) -> FloatArray:
+        """What the intercepts of some fits may gain by, of residuals of shape (S, n)."""
 
 
 class TrimmedSquares:
@@ -201,8 +246,23 @@ class TrimmedSquares:
         moment = held[groups] @ tally.moment[groups] + residuals @ weighted
         return solve(gram, moment)
 
-    def location(self, residuals: FloatArray, h: int) -> float:
-        return 0.0  # the step finds it
+    def objectives(self, halves: Halves) -> FloatArray:
+        near = np.where(halves.weights > 0, halves.residuals, 0.0)
+        squares = np.einsum("sn,sn,sn->s", halves.weights, near, near)
+        return np.where(np.isfinite(halves.t), squares, np.inf)
+
+    def steps(self, halves: Halves) -> FloatArray:
+        grams, moments = [], []
+        for weights, found in zip(halves.weights, halves.residuals, strict=True):
+            rows = np.flatnonzero(weights)
+            design = halves.design[rows]
+            weighted = design * weights[rows, None]
+            grams.append(weighted.T @ design)
+            moments.append(found[rows] @ weighted)
+        return solve(np.stack(grams), np.stack(moments))
+
+    def locations(self, residuals: FloatArray, h: int) -> FloatArray:
+        return np.zeros(len(residuals))  # the step finds it
 
 
 def _held(n: IntArray, at_ends: FloatArray) -> FloatArray:
@@ -234,12 +294,26 @@ class MedianSquares:
         chosen = np.argsort(sizes, kind="stable")[: max(n_outside, 0)]
         return minimax(tally.rows[chosen, 1:], tally.rows[chosen, 0])
 
-    def location(self, residuals: FloatArray, h: int) -> float:
+    def objectives(self, halves: Halves) -> FloatArray:
+        squares: FloatArray = halves.t * halves.t
+        return np.where(np.isfinite(halves.t), squares, np.inf)
+
+    def steps(self, halves: Halves) -> FloatArray:
+        nearest = np.argsort(np.abs(halves.residuals), axis=1, kind="stable")[:, : halves.h]
+        return np.stack(
+            [
+                minimax(halves.design[rows], found[rows])
+                for rows, found in zip(nearest, halves.residuals, strict=True)
+            ]
+        )
+
+    def locations(self, residuals: FloatArray, h: int) -> FloatArray:
         """The middle of the shortest interval that holds h of them (Rousseeuw & Leroy 1987, chapter
         4, section 2)."""
-        ordered = np.sort(residuals)
-        widths = ordered[h - 1 :] - ordered[: len(ordered) - h + 1]
+        ordered = np.sort(residuals, axis=1)
+        widths = ordered[:, h - 1 :] - ordered[:, : ordered.shape[1] - h + 1]
         widths = np.where(np.isfinite(widths), widths, np.inf)
-        shortest = int(np.argmin(widths))
-        found = float(ordered[shortest] + widths[shortest] / 2)
-        return found if math.isfinite(found) else 0.0
+        shortest = np.argmin(widths, axis=1)[:, None]
+        width = np.take_along_axis(widths, shortest, axis=1)
+        found = (np.take_along_axis(ordered, shortest, axis=1) + width / 2)[:, 0]
+        return np.where(np.isfinite(found), found, 0.0)

@@ -76,10 +76,11 @@ def _power_of_two(deviations: FloatArray) -> float:
 
 
 def residuals(design: FloatArray, target: FloatArray, theta: FloatArray) -> FloatArray:
-    """The residuals of rows on the host, by the very operations of the kernels, in their order."""
+    """The residuals of rows on the host, shape (..., n), by the very operations of the kernels, in
+    their order; of a fit, or of several, shape (..., p)."""
     found = target
-    for column, coefficient in zip(design.T, theta.tolist(), strict=True):
-        found = found - column * coefficient
+    for i, column in enumerate(design.T):
+        found = found - column * theta[..., i, None]
     return found
 
 
@@ -107,10 +108,11 @@ def solve(gram: FloatArray, moment: FloatArray) -> FloatArray:
     """The shortest solutions of normal equations, shapes (..., p, p) and (..., p).
 
     Columns are brought to one length first. Directions that rounding makes of nothing are left out.
-    Zeros if sums have overflowed.
+    Zeros where sums have overflowed.
     """
-    if not (np.isfinite(gram).all() and np.isfinite(moment).all()):
-        return np.zeros_like(moment)
+    is_finite: Any = np.isfinite(gram).all(axis=(-2, -1)) & np.isfinite(moment).all(axis=-1)
+    gram = np.where(is_finite[..., None, None], gram, 0.0)
+    moment = np.where(is_finite[..., None], moment, 0.0)
     length = np.sqrt(np.diagonal(gram, axis1=-2, axis2=-1))
     length = np.where(length > 0, length, 1.0)
     values, vectors = np.linalg.eigh(gram / (length[..., :, None] * length[..., None, :]))

@@ -12,17 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.fits.concentration import (
-    EVERYTHING,
     Criterion,
-    Half,
-    RowTally,
-    half_of,
+    Halves,
     leap,
 )
 from dask_gpuselect.maths.fits.designs import residuals
@@ -33,6 +30,7 @@ SAME = 1e-7  # of a coefficient of the design: fits that are no further apart ar
 # Fits of a sample that are worse than its best by this share stay behind: the objectives of two
 # fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
 CLOSE = 0.05
+BLOCK = 1 << 20  # residuals at a time, of as many fits as they are of
 ERRORS = 0.5  # typical ones of the sample: fits so near each other become one in all rows
 
 
@@ -104,23 +102,22 @@ def best_fits(
     first_steps = min(FIRST_STEPS, search.most_steps)
     quick = search.criterion.quick if len(subsets) > 1 else search.criterion
     n_starts = math.ceil(search.n_starts / len(subsets))
-    thetas = []
+    found = []
     for rows in subsets:
         some = (design[rows], target[rows])
         starts = elemental_fits(*some, n_starts, random)
         if search.has_intercept:
-            starts[:, 0] += _locations(*some, starts, share, search.criterion)
-        found = _best(*some, starts, share, search, quick, first_steps)
-        thetas += [fit.theta for fit in found]
+            sizes = residuals(*some, starts), rows_of(share, *some[0].shape)
+            starts[:, 0] += search.criterion.locations(*sizes)
+        found += _best(*some, starts, share, search, quick, first_steps)
     if len(subsets) > 1:
         rows = np.concatenate(subsets)
-        found = _best(design[rows], target[rows], thetas, share, search, quick, first_steps)
+        some = (design[rows], target[rows])
+        found = _best(*some, _thetas(found), share, search, quick, first_steps)
     if tol:
-        thetas = [fit.theta for fit in found]
-        found = _best(design, target, thetas, share, search, quick, first_steps)
+        found = _best(design, target, _thetas(found), share, search, quick, first_steps)
         found = different(found, design, target, share)
-    thetas = [fit.theta for fit in found]
-    criterion = search.criterion
+    thetas, criterion = _thetas(found), search.criterion
     return _best(design, target, thetas, share, search, criterion, search.most_steps, tol)
 
 
@@ -204,17 +201,10 @@ def _fits(designs: FloatArray, targets: FloatArray) -> FloatArray:
 # --- Fits of rows in memory -----------------------------------------------------------------------
 
 
-def _locations(
-    design: FloatArray, target: FloatArray, starts: FloatArray, share: float, criterion: Criterion
-) -> FloatArray:
-    h = rows_of(share, *design.shape)
-    return np.array([criterion.location(target - design @ theta, h) for theta in starts])
-
-
 def _best(
     design: FloatArray,
     target: FloatArray,
-    thetas: Sequence[FloatArray] | FloatArray,
+    thetas: FloatArray,
     share: float,
     search: StartSettings,
     steps_by: Criterion,
@@ -223,16 +213,23 @@ def _best(
 ) -> list[Fit]:
     """The best of some fits after so many steps, distinct, the best first."""
     h = rows_of(share, *design.shape)
-    fits = [concentrated(design, target, theta, h, steps_by, n_steps, tol) for theta in thetas]
-    if steps_by is not search.criterion:
-        judge = (h, search.criterion, 0, 0.0)
-        fits = [concentrated(design, target, fit.theta, *judge) for fit in fits]
+    size = max(BLOCK // len(design), 1)
+    fits = []
+    for i in range(0, len(thetas), size):
+        some = concentrated(design, target, thetas[i : i + size], h, steps_by, n_steps, tol)
+        if steps_by is not search.criterion:
+            some = concentrated(design, target, _thetas(some), h, search.criterion, 0, 0.0)
+        fits += some
     fits.sort(key=lambda fit: fit.objective)
     distinct: list[Fit] = []
     for fit in fits:
         if len(distinct) < search.n_best and not any(_is_same(fit, other) for other in distinct):
             distinct.append(fit)
     return distinct
+
+
+def _thetas(fits: Sequence[Fit]) -> FloatArray:
+    return np.stack([fit.theta for fit in fits])
 
 
 def _is_same(fit: Fit, other: Fit) -> bool:
@@ -242,41 +239,45 @@ def _is_same(fit: Fit, other: Fit) -> bool:
 def concentrated(
     design: FloatArray,
     target: FloatArray,
-    theta: FloatArray,
+    thetas: FloatArray,
     h: int,
     criterion: Criterion,
     n_steps: int,
     tol: float,
-) -> Fit:
-    """A fit after so many steps, or as many as make it better by that share."""
-    best, tally, half = _measured(design, target, theta, h, criterion)
-    moved = before = None
+) -> list[Fit]:
+    """Fits after so many steps, or as many as make each better by that share.
+
+    Notes
+    -----
+    Where several steps at once make no better fit, one does.
+    """
+    halves = Halves.of(design, target, thetas, h)
+    thetas, objectives = thetas.copy(), criterion.objectives(halves)
+    n_done = np.zeros(len(thetas), np.int64)
+    is_settled = np.zeros(len(thetas), np.bool_)
+    going = np.flatnonzero(np.isfinite(objectives))
+    halves = halves.chosen(going)
+    moved = before = np.empty((len(going), design.shape[1]))
     for n in range(1, n_steps + 1):
-        if half is None:
+        if not len(going):
             break
-        step = criterion.step(tally, EVERYTHING, half)
-        ways = [best.theta + step]
-        if criterion.needs_sums and moved is not None and before is not None:
-            ways.insert(0, best.theta + leap(moved, step - before) * step)
-        for way in ways:
-            found, tally, half = _measured(design, target, way, h, criterion)
-            if found.objective < best.objective:
-                break
-        else:
-            return replace(best, is_settled=True)
-        gains = found.objective < best.objective * (1 - tol)
-        moved, before = found.theta - best.theta, step
-        best = replace(found, n_steps=n, is_settled=not gains)
-        if not gains:
-            break
-    return best
-
-
-def _measured(
-    design: FloatArray, target: FloatArray, theta: FloatArray, h: int, criterion: Criterion
-) -> tuple[Fit, RowTally, Half | None]:
-    """A fit, its tally and its half; none if it leaves fewer rows than that at finite distances."""
-    tally = RowTally.of_rows(residuals(design, target, theta), design)
-    half = half_of(tally, EVERYTHING, h)
-    objective = math.inf if half is None else criterion.objective(tally, EVERYTHING, half)
-    return Fit(theta, objective), tally, half
+        step = criterion.steps(halves)
+        can_leap = criterion.needs_sums and n > 1
+        leaps = leap(moved, step - before) if can_leap else np.ones(len(going))
+        last, tried = objectives[going], thetas[going] + leaps[:, None] * step
+        halves = Halves.of(design, target, tried, h)
+        missed = np.flatnonzero(~(criterion.objectives(halves) < last) & (leaps > 1))
+        if len(missed):
+            tried[missed] = thetas[going[missed]] + step[missed]
+            halves = halves.replaced(missed, Halves.of(design, target, tried[missed], h))
+        reached = criterion.objectives(halves)
+        goes_on = reached < last * (1 - tol)
+        is_settled[going] = ~goes_on
+        moved, before = (tried - thetas[going])[goes_on], step[goes_on]
+        is_better = reached < last
+        better = going[is_better]
+        thetas[better], objectives[better] = tried[is_better], reached[is_better]
+        n_done[better] = n
+        going, halves = going[goes_on], halves.chosen(goes_on)
+    each = zip(thetas, objectives.tolist(), n_done.tolist(), is_settled.tolist(), strict=True)
+    return [Fit(*told) for told in each]
