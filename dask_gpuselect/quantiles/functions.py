@@ -574,7 +574,7 @@ def explain(
         - ``kept_bytes``: of what the first loads of a process may keep, so that a chunk need not be
           loaded again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` a tenth of its memory at most). 0 if each chunk takes two loads;
-          ``why_twice`` then says why.
+          ``why`` then says why.
         - ``advice``, of plans along an axis that take several loads: which limit or which chunks
           would take one. It ends the ``str``.
 

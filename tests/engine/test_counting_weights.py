@@ -1,4 +1,5 @@
-"""Weighted elements of one byte take one load: the weights of each value are added up exactly."""
+"""Weighted elements of one and two bytes take one load: the weights of each value are added up
+exactly."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def in_two_loads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["u1", "i1"])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "f2"])
 def test_one_load(dtype: str, kind: str, in_two_loads: Callable[[Callable[[], Any]], Any]) -> None:
     """The answers of two loads, to the last bit, whatever the weights; and of an array in
     memory."""
@@ -175,7 +176,7 @@ def test_box_plots_of_several_arrays_share_the_load() -> None:
 
 def test_the_plan_says_so() -> None:
     weights = da.ones(SHAPE, chunks=CHUNKS)
-    for dtype, n in (("u1", 1), ("i1", 1), ("u2", 2), ("f2", 2), ("i4", 2)):
+    for dtype, n in (("u1", 1), ("i1", 1), ("u2", 1), ("f2", 1), ("i4", 2)):
         plan = explain(Source(SHAPE, dtype).lazy(CHUNKS), weights=weights)
         assert plan.loads == n
         assert (plan.name == "counts") == (n == 1)

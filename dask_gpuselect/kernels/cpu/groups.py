@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
+from dask_gpuselect.kernels.cpu.value_weights import value_weights
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference.groups import elements_of_sorted
@@ -35,6 +36,7 @@ __all__ = [
     "sorted_in_groups",
     "tally",
     "value_counts",
+    "value_weights",
     "window_lanes",
 ]
 

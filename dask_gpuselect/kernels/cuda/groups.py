@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.reference.groups import (
     places_of_ranks,
     sorted_in_groups,
     value_counts,
+    value_weights,
     window_lanes,
 )
 from dask_gpuselect.maths.cuts import IntArray
@@ -46,6 +47,7 @@ __all__ = [
     "sorted_in_groups",
     "tally",
     "value_counts",
+    "value_weights",
     "window_lanes",
 ]
 
