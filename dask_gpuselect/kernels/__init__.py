@@ -66,7 +66,7 @@ from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.maths.value_weights import ValueWeights
+from dask_gpuselect.maths.value_weights import ValueWeights, valid_words
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -613,7 +613,8 @@ def _value_weights(
     parts: Iterator[WeighedWords], dtype: np.dtype[Any], n_groups: int, *, with_squares: bool
 ) -> ValueWeights:
     kernel = backend_for(np.empty(0)).groups.value_weights
-    found = kernel(parts, n_groups, 1 << 8 * dtype.itemsize, with_squares=with_squares)
+    n_words = 1 << 8 * dtype.itemsize
+    found = kernel(parts, n_groups, n_words, valid_words(dtype) if with_squares else None)
     return ValueWeights.merge([ValueWeights.of_words(each, dtype) for each in found])
 
 

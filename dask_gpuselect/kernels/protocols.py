@@ -259,7 +259,11 @@ class Groups(Protocol):
     ) -> IntArray: ...
 
     def value_weights(
-        self, parts: Iterable[WeighedWords], n_groups: int, n_words: int, *, with_squares: bool
+        self,
+        parts: Iterable[WeighedWords],
+        n_groups: int,
+        n_words: int,
+        squared: NDArray[np.bool_] | None,
     ) -> Iterator[WordWeights]: ...
 
     def places_in_groups(self, codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]: ...

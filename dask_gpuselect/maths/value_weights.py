@@ -50,7 +50,8 @@ class WordWeights(NamedTuple):
         than that, for carries wait.
     first : int
     squares : ndarray of int64, shape (n_groups, SQUARE_DIGITS), or None
-        The sums of the squares of the weights of each group, as of `moments`; None if not wanted.
+        The sums of the squares of the weights of each group, as of `moments`, of those words that
+        are asked for; None if none are.
     n_idle, n_left_out : ndarray of int64, shape (n_groups,)
         Elements that weigh nothing, and those that are left out.
     """
@@ -79,8 +80,7 @@ class ValueWeights(Arrays):
     weights : Sums, shape (P,)
         What all elements of each weigh.
     squares : Sums, shape (n_lanes,)
-        The sums of the squares of the weights of valid elements and others; zeros if they are not
-        wanted.
+        The sums of the squares of the weights; zeros if they are not wanted.
     numbers : Numbers
     """
 
@@ -359,6 +359,15 @@ class ValueWeights(Arrays):
                 *(each.tolist() for each in (*sums, n_high, n_low)), strict=True
             )
         ]
+
+
+def valid_words(dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    """Which words of bits are no NaN, of a countable dtype."""
+    words = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
+    if dtype.kind != "f":
+        return np.ones(len(words), np.bool_)
+    values = words.view(dtype.newbyteorder("="))
+    return np.asarray(values == values)
 
 
 def _narrow(digits: IntArray, first: int) -> Sums:

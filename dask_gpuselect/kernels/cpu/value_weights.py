@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.moments import CARRY_EVERY, add_at, carry, whole_of
@@ -31,11 +32,14 @@ EXPONENTS = 1 << 11
 
 
 def value_weights(
-    parts: Iterable[WeighedWords], n_groups: int, n_words: int, *, with_squares: bool
+    parts: Iterable[WeighedWords],
+    n_groups: int,
+    n_words: int,
+    squared: NDArray[np.bool_] | None,
 ) -> Iterator[WordWeights]:
     """See `reference.groups.value_weights`. Scratch: 48 bytes for each value that there can be of
     each group, or 8 MiB."""
-    sums = _Sums(n_groups, n_words, with_squares)
+    sums = _Sums(n_groups, n_words, squared)
     for part in parts:
         yield from _add_part(sums, part)
     yield from sums.taken()
@@ -47,14 +51,14 @@ class _Sums:
     Parameters
     ----------
     n_groups, n_words : int
-    with_squares : bool
-        Whether the squares of the weights are added up too.
+    squared : ndarray of bool, or None
+        Of which words the squares of the weights are added up too.
     """
 
-    def __init__(self, n_groups: int, n_words: int, with_squares: bool) -> None:
-        self.n_groups, self.n_words = n_groups, n_words
+    def __init__(self, n_groups: int, n_words: int, squared: NDArray[np.bool_] | None) -> None:
+        self.n_groups, self.n_words, self.squared = n_groups, n_words, squared
         self.most = max(ROOM // (8 * n_groups * n_words) - 1, LEAST_DIGITS)
-        self.squares = np.zeros((n_groups, SQUARE_DIGITS if with_squares else 0), np.int64)
+        self.squares = np.zeros((n_groups, 0 if squared is None else SQUARE_DIGITS), np.int64)
         self.others = np.zeros((n_groups, 2), np.int64)
         self.first, self.table = 0, np.zeros((0, 1), np.int64)
         self.is_new, self.n_added = True, 0
@@ -93,8 +97,7 @@ class _Sums:
 
 
 def _add_by_numpy(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
-    how = (sums.n_groups, sums.n_words)
-    return [*reference.value_weights([part], *how, with_squares=sums.squares.shape[1] > 0)]
+    return [*reference.value_weights([part], sums.n_groups, sums.n_words, sums.squared)]
 
 
 @until_compiled(_add_by_numpy)
@@ -104,7 +107,7 @@ def _add_part(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
     if weights.dtype != np.float64:  # integers beyond 2**53
         return _add_by_numpy(sums, part)
     exponents, add = (_compiled(each, words.dtype) for each in (_exponents, _add))
-    words = np.require(words, requirements=["C", "A"])
+    words, weights = (np.require(each, requirements=["C", "A"]) for each in (words, weights))
     out: list[WordWeights] = []
     for start in range(0, max(words.size, 1), CARRY_EVERY):
         some = slice(start, start + CARRY_EVERY)
@@ -122,7 +125,8 @@ def _add_part(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
                 if sums.table.size:
                     out += sums.taken()
                 sums.begin(low, high)
-            tables = sums.table, sums.squares, sums.others
+            squared = np.empty(0, np.bool_) if sums.squared is None else sums.squared
+            tables = squared, sums.table, sums.squares, sums.others
             n_negative, n_not_finite = add(
                 *given, sums.n_words, sums.first, low, high - 2, counts_others, *tables
             )
@@ -158,6 +162,7 @@ def _add(
     low: Any,
     high: Any,
     counts_others: Any,
+    squared: Any,
     table: Any,
     squares: Any,
     others: Any,
@@ -189,10 +194,10 @@ def _add(
         row = table[code * n_words + np.int64(words[k])]
         row[0] += 1
         add_at(row, first - 1, whole, begin)
-        if squares.shape[1]:
+        if squared.size and squared[words[k]]:
             size = np.uint64(whole)
             add_product(squares[code], size, size, 2 * begin, False)
-    if squares.shape[1]:
+    if squared.size:
         for row in squares:
             carry(row)
     return n_negative, n_not_finite
@@ -203,8 +208,9 @@ def _compiled(words: types.Array, _: types.Array) -> Types:
     bits = types.Array(types.int64, 1, "C", readonly=True)
     keeps = types.Array(types.boolean, 1, "A", readonly=True)
     codes = types.Array(types.int32, 1, "A", readonly=True)
-    table, size, flag = types.Array(types.int64, 2, "C"), types.int64, types.boolean
+    flags = types.Array(types.boolean, 1, "C", readonly=True)
+    tables, size, flag = 3 * (types.Array(types.int64, 2, "C"),), types.int64, types.boolean
     return {
         _exponents: (bits, types.Array(types.boolean, 1, "C")),
-        _add: (words, bits, keeps, codes, size, size, size, size, flag, table, table, table),
+        _add: (words, bits, keeps, codes, size, size, size, size, flag, flags, *tables),
     }

@@ -104,9 +104,13 @@ def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) 
 
 
 def value_weights(
-    parts: Iterable[WeighedWords], n_groups: int, n_words: int, *, with_squares: bool
+    parts: Iterable[WeighedWords],
+    n_groups: int,
+    n_words: int,
+    squared: NDArray[np.bool_] | None,
 ) -> Iterator[WordWeights]:
-    """What all elements of each word weigh in every group, of each part, or of several together.
+    """What all elements of each word weigh in every group, of each part, or of several together;
+    and the sums of the squares of the weights of the words that are `squared`.
 
     Raises
     ------
@@ -127,13 +131,15 @@ def value_weights(
         words, weights, group = words[weighs], weights[weighs], group[weighs]
         rows, place = np.unique(group * n_words + words, return_inverse=True)
         digits = np.zeros((len(rows), TOTAL_DIGITS), np.int64)
-        squares = np.zeros((n_groups, SQUARE_DIGITS), np.int64) if with_squares else None
+        squares = np.zeros((n_groups, SQUARE_DIGITS), np.int64) if squared is not None else None
         for begin in range(0, len(weights), AT_ONCE):
             some = slice(begin, begin + AT_ONCE)
             numbers = Halves.of(weights[some])
             add_numbers(digits, place[some], numbers)
-            if squares is not None:
-                add_products(squares, group[some], numbers, numbers)
+            if squared is not None and squares is not None:
+                sizes = np.where(squared[words[some]], weights[some], 0)
+                own = Halves.of(sizes)
+                add_products(squares, group[some], own, own)
         counts = np.bincount(place, minlength=len(rows))
         yield WordWeights(rows, counts, digits, 0, squares, n_idle, n_left_out)
 
