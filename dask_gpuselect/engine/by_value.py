@@ -95,7 +95,7 @@ COUNTS = ByValue(
     COUNT_BYTES,
     COUNT_BYTES,
     on_devices=True,
-    lanes_on_devices=False,
+    lanes_on_devices=True,
 )
 
 

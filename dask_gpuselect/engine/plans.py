@@ -410,6 +410,9 @@ GROUP_COUNTS_SHARE = 1.0
 # Bytes of elements that are worth a task which counts them: 4 ms at 1 ns each.
 COUNTED_AT_ONCE = 1 << 22
 
+# The same on a device, which takes chunks of that size as fast as larger ones.
+COUNTED_ON_DEVICE = 1 << 28
+
 
 def _plan_counts_of_groups(
     x: DaskArray, question: LaneQuestion, chunks: list[int]
@@ -420,7 +423,8 @@ def _plan_counts_of_groups(
         return None
     itemsize, total = element_bytes(x), sum(chunks)
     of_report = question.lanes_counted * question.by_value.report_bytes(x.dtype)
-    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, COUNTED_AT_ONCE), one_lane_limit(x))
+    worth = COUNTED_ON_DEVICE if is_cupy(x._meta) else COUNTED_AT_ONCE
+    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
     if math.isnan(total):
         sizes = [settings.chunk_bytes() // itemsize] * len(chunks)

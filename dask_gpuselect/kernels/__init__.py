@@ -339,8 +339,22 @@ def lane_value_counts(
 ) -> LaneValueCounts:
     """How often each value occurs in every lane along `axes`, of all chunks together, of a
     countable dtype. Scratch: a chunk, where lanes are side by side."""
-    lanes = (tuple(_counts_of_lanes(chunk, dtype, axes)) for chunk in chunks)
-    return LaneValueCounts.merge([LaneValueCounts.of_lanes(each, dtype) for each in lanes])
+    return LaneValueCounts.merge([_counts_of_chunk(chunk, dtype, axes) for chunk in chunks])
+
+
+def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> LaneValueCounts:
+    values = values_of(chunk)
+    rows = _rows_of_lanes(checked(values, dtype), axes)
+    keeps = None
+    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
+        keeps = _rows_of_lanes(chunk.keeps, axes)
+    if is_cupy(values):
+        n_words = 1 << 8 * dtype.itemsize
+        table = backend_for(values).groups.lane_counts(_words(rows, dtype), keeps, n_words)
+        if table is not None:
+            n_left_out = rows.shape[1] - table.sum(axis=1)
+            return LaneValueCounts.of_words(table, dtype, n_left_out)
+    return LaneValueCounts.of_lanes(tuple(_counts_of_lanes(rows, keeps, dtype)), dtype)
 
 
 def lane_value_weights(
@@ -381,15 +395,9 @@ def _flat_lanes(chunk: Accompanied, axes: tuple[int, ...]) -> Accompanied:
     return Accompanied(turned["weights"], **turned)
 
 
-def _counts_of_lanes(
-    chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> Iterator[ValueCounts]:
-    values = _rows_of_lanes(values_of(chunk), axes)
-    keeps = None
-    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
-        keeps = _rows_of_lanes(chunk.keeps, axes)
-    for i in range(values.shape[0]):
-        lane = values[i, ...]
+def _counts_of_lanes(rows: Any, keeps: Any, dtype: np.dtype[Any]) -> Iterator[ValueCounts]:
+    for i in range(rows.shape[0]):
+        lane = rows[i, ...]
         yield value_counts(lane if keeps is None else Accompanied(lane, keeps[i, ...]), dtype)
 
 
@@ -562,25 +570,48 @@ def group_elements(
 def group_value_counts(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
 ) -> LaneValueCounts:
-    """How often each value occurs in every group of all chunks, of a countable dtype: on the host.
+    """How often each value occurs in every group of all chunks, of a countable dtype: reports are
+    on the host.
 
     Scratch: the codes of a chunk, and 8 bytes for each value that there can be, of each group.
     """
-    n_left_out = np.zeros(n_groups, np.int64)
+    kernel = backend_for(_counted_as(chunks[0])).groups.value_counts
 
-    def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
+    def parts() -> Iterator[tuple[Any, Any]]:
         for chunk in chunks:
-            codes = _codes_on_host(chunk, codes_of)
-            if chunk.keeps is not None:
-                keeps = to_host(chunk.keeps).reshape(-1)
-                left_out = codes[~keeps & (codes >= 0)]
-                n_left_out[:] += np.bincount(left_out, minlength=n_groups)
-                codes = np.where(keeps, codes, np.int32(-1))
-            yield _words_on_host(chunk.values, dtype).reshape(-1), codes
+            words = _words(checked(chunk.values, dtype), dtype)
+            yield words.reshape(-1), _codes_beside(chunk, codes_of)
 
-    kernel = backend_for(n_left_out).groups.value_counts
+    def left_out() -> Iterator[tuple[Any, Any]]:
+        """Those elements as words that are all alike."""
+        for chunk in chunks:
+            if chunk.keeps is not None:
+                others = namespace(chunk.keeps).logical_not(chunk.keeps)
+                codes = _codes_beside(replace(chunk, keeps=others), codes_of)
+                yield namespace(codes).zeros(codes.shape, dtype=np.uint8), codes
+
     table = kernel(parts(), n_groups, 1 << 8 * dtype.itemsize)
-    return LaneValueCounts.of_words(table, dtype, n_left_out)
+    return LaneValueCounts.of_words(table, dtype, kernel(left_out(), n_groups, 1)[:, 0])
+
+
+def _counted_as(chunk: Accompanied) -> Any:
+    """An array of the kind by whose kernels a chunk is counted: its own, or NumPy's."""
+    return chunk.values if is_cupy(chunk.values) else np.empty(0)
+
+
+def _codes_beside(chunk: Accompanied, codes_of: CodesOf) -> Any:
+    """The number of the group of each element, -1 for those that are left out, of the kind by whose
+    kernels they are counted."""
+    kind, codes = _counted_as(chunk), _codes(chunk, codes_of)
+    return _as_codes(codes if is_cupy(kind) else to_host(codes), kind)
+
+
+def _words(values: Any, dtype: np.dtype[Any]) -> Any:
+    """The bits of elements of a countable dtype as unsigned integers, of their shape: on their
+    device if that is a CUDA device, else on the host."""
+    values = values if is_cupy(values) else to_host(values)
+    native = values.astype(dtype.newbyteorder("="), copy=False)
+    return native.view(np.dtype(f"u{dtype.itemsize}"))
 
 
 def group_value_weights(
@@ -619,9 +650,7 @@ def _value_weights(
 
 
 def _words_on_host(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The bits of elements of a countable dtype as unsigned integers, of their shape."""
-    native = to_host(checked(values, dtype)).astype(dtype.newbyteorder("="), copy=False)
-    return np.asarray(native.view(np.dtype(f"u{dtype.itemsize}")))
+    return np.asarray(_words(to_host(checked(values, dtype)), dtype))
 
 
 def _codes_on_host(chunk: Accompanied, codes_of: CodesOf) -> NDArray[np.int32]:

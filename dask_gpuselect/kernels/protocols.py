@@ -258,6 +258,8 @@ class Groups(Protocol):
         self, parts: Iterable[tuple[Values, Values]], n_groups: int, n_words: int
     ) -> IntArray: ...
 
+    def lane_counts(self, rows: Values, keeps: Values | None, n_words: int) -> IntArray | None: ...
+
     def value_weights(
         self,
         parts: Iterable[WeighedWords],

@@ -18,7 +18,7 @@ from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_miss
 from dask_gpuselect.kernels.cpu.value_weights import value_weights
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.kernels.reference.groups import elements_of_sorted
+from dask_gpuselect.kernels.reference.groups import elements_of_sorted, lane_counts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
@@ -32,6 +32,7 @@ __all__ = [
     "cuts",
     "elements",
     "in_groups",
+    "lane_counts",
     "places_in_groups",
     "sorted_in_groups",
     "tally",
