@@ -139,9 +139,11 @@ LANES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", LANES)
 @pytest.mark.parametrize("dtype", ["u1", "i1"])
-def test_long_lanes_take_one_load_of_a_chunk_at_a_time(name: str, dtype: str) -> None:
+def test_long_lanes_take_one_load_of_a_chunk_at_a_time(
+    backend: Backend, name: str, dtype: str
+) -> None:
     ask, source = LANES[name], Source((60_000, 5), dtype)
-    x, values = source.lazy((12_500, 3)), source.values((slice(None),) * 2)
+    x, values = lazy(backend, source, (12_500, 3)), source.values((slice(None),) * 2)
     (found,) = dask.compute(ask(x), scheduler="sync")
     assert set(source.counts.values()) == {1}
     np.testing.assert_array_equal(numbers(found), numbers(ask(values)))

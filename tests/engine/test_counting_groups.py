@@ -18,6 +18,7 @@ from dask_gpuselect.engine import plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.ranks import METHODS
+from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
 
@@ -201,6 +202,22 @@ def test_lazy_labels_of_one_byte_need_not_be_known(labels: str) -> None:
         assert set(source.counts.values()) == {1}
         # Of a box the labels are numbered too.
         assert set(by.counts.values()) == ({1} if "mad" not in name else {2}), name
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_chunks_of_any_kind(backend: Backend, name: str) -> None:
+    """Labels are on the host, or with the data; and maybe in the chunks' masks."""
+    ask, source, by = QUESTIONS[name], Source(SHAPE, "u1"), zones()
+    x, values = backend.mapped(source.lazy(CHUNKS)), source.whole()
+    wanted = ask(groupby(values, by))
+    told = backend.mapped(da.from_array(by, chunks=CHUNKS))
+    for labels in (by, told):
+        grouped = groupby(x, labels, groups=range(N_GROUPS))
+        assert grouped.explain().name == "counts"
+        source.counts.clear()
+        (found,) = compute(ask(grouped))
+        assert set(source.counts.values()) == {1}
+        assert_same(found if "box" in name else backend.to_numpy(found), wanted)
 
 
 def test_unknown_sizes() -> None:
