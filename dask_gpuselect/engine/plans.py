@@ -324,9 +324,10 @@ def plan_lanes(
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
     parts = [(i, i + 1) for i in range(len(chunks))]
-    counted = _plan_counts(x, question, parts, chunks, n_lanes, COUNTS_SHARE)
-    if counted is not None:
-        return counted
+    if not is_one_lane:
+        counted = _plan_counts(x, question, parts, chunks, n_lanes, COUNTS_SHARE)
+        if counted is not None:
+            return counted
     limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
     if not column_bytes > limit:  # or not known
         shares = _shares(x, axes, column_bytes / len(chunks))
