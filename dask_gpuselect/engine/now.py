@@ -61,8 +61,8 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
 
 
 def is_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
-    """Whether an array in memory is counted value by value. What weighs is read as fast by a guess
-    and by what it proves."""
+    """Whether an array in memory is counted value by value. One whose elements weigh is not: it is
+    read in place."""
     on_device = is_cupy(values_of(values))
     return not question.weighs and question.by_value.takes(dtype, is_on_device=on_device)
 

@@ -3,8 +3,10 @@
 A weight is added to the digits of its value from its own exponent on, so no sum is rounded. A table
 has a few digits for each value that there can be: those that the weights of a part need, which is
 mostly five of 64 bits. Where weights differ so much that these would be too many, the part is
-taken several times, each time the weights of some exponents. Of 2e6 int16 with float64 weights in
-[0, 1) on one thread it takes 7 ns an element.
+taken several times, each time the weights of some exponents. Of 4e6 normal elements with float64
+weights in [0, 1) on one thread it takes 3.1 ns for each uint8 and 4.4 for each int16 (5.1 and 6.5
+with squares), and `weighing.cuts`, of the first of two loads, 3.8 and 7.0. Of int16 in 12 groups it
+takes 19 ns: their table does not fit a cache.
 """
 
 from __future__ import annotations
