@@ -113,6 +113,32 @@ def test_counts_as_weights_repeat(method: str) -> None:
         np.testing.assert_array_equal(found, right)
 
 
+@pytest.mark.parametrize("kind", ["floats", "every magnitude"])
+def test_float16_with_nan_infinities_and_zeros_of_both_signs(kind: str) -> None:
+    """As the same numbers of a wider type, which take two loads."""
+
+    def odd(values: Any) -> Any:
+        values = np.where(values < 0.05, np.float16("nan"), values)
+        values = np.where(values > 0.99, np.float16("inf"), values)
+        values = np.where(abs(values - 0.3) < 0.01, np.float16("-inf"), values)
+        return np.where(abs(values - 0.5) < 0.1, np.float16(-0.0), values - np.float16(0.3))
+
+    source, weights = Source(SHAPE, "f2"), da.from_array(weights_of(kind), chunks=(13, 500))
+    x = source.lazy(CHUNKS).map_blocks(odd, dtype="f2")
+    for method in ("inverted_cdf", "linear"):  # of which one takes no arithmetic
+        how: dict[str, Any] = {"method": method, "weights": weights}
+        source.counts.clear()
+        asked = nanquantile(x, Q, **how), describe_boxplot(x, **how)
+        found, box = dask.compute(*asked, scheduler="sync")
+        assert set(source.counts.values()) == {1}
+        wide = x.astype("f4")
+        assert explain(wide, weights=weights).loads == 2
+        wanted = nanquantile(wide, Q, **how).compute(scheduler="sync")
+        np.testing.assert_array_equal(found, wanted.astype(found.dtype))
+        right = describe_boxplot(wide, **how).compute(scheduler="sync")
+        np.testing.assert_equal(box[0].to_dict(), right[0].to_dict())
+
+
 def test_masks_and_bools() -> None:
     source, weights = Source(SHAPE, "u1"), weights_of("floats")
     values, keeps = source.whole(), uniform(N).reshape(SHAPE) < 0.3
