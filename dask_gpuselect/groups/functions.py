@@ -88,10 +88,11 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Loads, of all elements: data and labels are read at most twice, for any number of groups. Mixed
     data with up to 64 groups are read about once, because the first load keeps elements. A box plot
     takes one load more, and `mad` takes four in all. The labels alone are read once for `groups` of
-    lazy labels. NumPy chunks of one and two bytes take one load for all of these if there are few
+    lazy labels. Elements of one and two bytes take one load for all of these if there are few
     groups: the counts, 9 to 12 bytes for each possible value of each group, must take no more than
-    a task does, and four times that no more than ``dask_gpuselect.root-limit``. With weights these
-    are 48 bytes, and at most 284: up to about 3,700 groups of uint8, and 14 of uint16.
+    a task does, and four times that no more than ``dask_gpuselect.root-limit``. With weights, of
+    NumPy chunks, these are 41 to 44 bytes, and at most 284 for four: up to about 3,700 groups of
+    uint8, and 14 of uint16.
 
     Along some of the axes, each chunk is read as often as by the same function without groups (see
     `quantile`). For lazy labels without `groups`, the labels alone are read once more. If a column
