@@ -6,7 +6,7 @@
 A display stretch: the 2 % and 98 % quantiles of each of three bands, of an array that is made when
 it is loaded, from a file that is mapped into memory; and quartiles and a box plot of all elements.
 Quartiles, ``mad`` and box plots of 18 zones that a map of labels tells, quartiles of elements that
-weigh, and ``sort``.
+weigh, of all of them and of 12 zones, and ``sort``.
 Beside ``x.sum()``, ``np.bincount`` by hand, and the loads that elements of four bytes take.
 Contenders take turns; medians. ``--gpu``: box plots and quartiles of CuPy arrays, plain and
 in eight chunks, by counts and without.
@@ -35,14 +35,14 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.sorting import sort
 
 BANDS = 3
-ZONES = 18
+ZONES, FEW_ZONES = 18, 12  # as many of two bytes, with weights, fit `root-limit`
 COUNTING = [
-    (now, "is_counted"),
-    *((module, "takes_counts") for module in (loads, plans)),
-    (loads, "is_counted"),
-    (plans, "is_countable"),
+    (now, "is_counted", False),
+    (loads, "takes_counts", False),
+    (plans, "takes_counts", False),
+    (plans, "_plan_counts", None),
 ]
-"""What says that values are counted."""
+"""What says that values are counted, and what it says if they are not."""
 STRETCH = (0.02, 0.98)
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -81,9 +81,9 @@ def by_hand(x: da.Array) -> np.ndarray[Any, Any]:
 
 def without_counts(function: Callable[[], Any]) -> Any:
     """The answer as it would be of elements of more bytes."""
-    kept = [(module, name, getattr(module, name)) for module, name in COUNTING]
-    for module, name in COUNTING:
-        setattr(module, name, lambda *_: False)
+    kept = [(module, name, getattr(module, name)) for module, name, _ in COUNTING]
+    for module, name, said in COUNTING:
+        setattr(module, name, lambda *_, said=said: said)
     try:
         return function()
     finally:
@@ -174,8 +174,11 @@ def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
         "box plots of zones": lambda: [b.std for b in zones.describe_boxplot().compute()],
         "sort, then its sum": lambda: sort(x.ravel()).sum().compute(),
     }
-    if x.dtype.itemsize == 1:  # others are not weighed value by value
-        asked["quartiles with weights"] = lambda: quantile(x, QUARTILES, **how).compute()
+    asked["quartiles with weights"] = lambda: quantile(x, QUARTILES, **how).compute()
+    few = groupby(x, zones_of(base), groups=np.arange(FEW_ZONES))
+    asked[f"quartiles of {FEW_ZONES} zones with weights"] = lambda: few.quantile(
+        QUARTILES, **how
+    ).compute()
     calls: dict[str, Callable[[], Any]] = {
         "x.sum()": lambda: x.sum().compute(),
         "stretch of bands": lambda: quantile(x, STRETCH, **stretch).compute(),

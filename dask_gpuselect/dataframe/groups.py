@@ -22,8 +22,8 @@ from dask_gpuselect.engine.frames import (
     present,
     rows,
 )
-from dask_gpuselect.engine.group_elements import Named
 from dask_gpuselect.engine.group_tables import GroupedColumns, ask_counts, ask_table, table
+from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.columns import ColumnQuantiles

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.groups import GroupedLanes, Grouping
+from dask_gpuselect.engine.group_values import CountedGroups, rows
+from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.questions import Block, FurtherLoad, Steps
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
@@ -191,7 +192,7 @@ def _plain(chunk: Accompanied) -> Any:
 # --- The question ---------------------------------------------------------------------------------
 
 
-class GroupsOfAll(GroupedLanes):
+class GroupsOfAll(CountedGroups):
     """What is asked of every group of all elements."""
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
@@ -234,11 +235,6 @@ class GroupsOfAll(GroupedLanes):
             own = None if known is None else how.between(known, groups.start, groups.stop)
             found.append(batch.unpadded(measure(batch.parts, dtype, (1,), own, **arguments)))
         return found[0] if len(found) == 1 else how.join(found)
-
-
-def rows(n_groups: int) -> Block:
-    """The shape of a table that has a row for each group, as far as answers depend on it."""
-    return n_groups, 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,15 +5,13 @@
 A run is what a group has in a part: as many chunks as one task takes.
 
 Of elements of one and two bytes in few groups, one load counts how often each value occurs in each
-group: see `plans`, and `lanes`.
+group: see `group_values`, and `plans`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,42 +19,21 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll, rows
+from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll
+from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.maths.cuts import Arrays
 from dask_gpuselect.maths.group_cuts import (
     GroupTally,
     find_group_brackets,
     pivot_counts,
 )
 from dask_gpuselect.maths.labels import Labels, codes_among, union
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
 # Of more groups there is nothing kept: each has a board, and 64 of them take 20 ms of a part.
 MOST_KEPT_GROUPS = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Named(Arrays):
-    """What is known of groups, with their labels.
-
-    Parameters
-    ----------
-    names : ndarray, group_tables.Names or None
-        Distinct, labels of elements ascending; None if they are known before.
-    value : object, or tuple of objects
-    """
-
-    names: Any
-    value: Any
-
-    def __sizeof__(self) -> int:
-        values = self.value if isinstance(self.value, tuple) else (self.value,)
-        sizes = (int(each.__sizeof__()) for each in values)
-        return 64 + int(getattr(self.names, "nbytes", 0)) + sum(sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,47 +92,6 @@ class GroupedElements(GroupsOfAll):
             return ask(x, replace(self, of_group=question), seen)
 
         return self.of_group.composed_of_groups(ask_groups, x, label)
-
-    def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, kernels.CodesOf]:
-        """The labels in some chunks, if they are not known before, and what gives the number of
-        each."""
-        if not self.grouping.is_lazy:
-            return None, codes_of_names(None)
-        names = union([kernels.distinct_labels(chunk.labels) for chunk in chunks])
-        if self.grouping.is_numbered:
-            names = names[names >= 0]  # -1 is no group
-        return names, codes_of_names(names)
-
-    def n_groups_of(self, names: Labels | None) -> int:
-        return self.grouping.number if names is None else len(names)
-
-    @property
-    def lanes_counted(self) -> float:
-        return self.grouping.at_most if self.of_group.takes_value_counts else math.inf
-
-    def value_counts(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: None,
-    ) -> Named:
-        names, codes_of = self.names_in(chunks)
-        n_groups = self.n_groups_of(names)
-        return Named(names, kernels.group_value_counts(chunks, dtype, codes_of, n_groups))
-
-    def merge_value_counts(self, reports: Sequence[Named]) -> Named:
-        if not self.grouping.is_lazy:
-            return Named(None, LaneValueCounts.merge([report.value for report in reports]))
-        names = union([report.names for report in reports])
-        counts = [
-            report.value.spread(codes_among(report.names, names), len(names)) for report in reports
-        ]
-        return Named(names, LaneValueCounts.merge(counts))
-
-    def counted(self, counts: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        every = rows(self.n_groups_of(counts.names))
-        return self.of_group.counted(counts.value, every, dtype, shape.of_rows)
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
         """Between which numbers of groups each root has its own; None for a single one."""
@@ -230,15 +166,6 @@ def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accom
         replace(chunk, labels=like(codes, chunk.values) if isinstance(codes, np.ndarray) else codes)
         for chunk, codes in zip(chunks, each, strict=True)
     ]
-
-
-def codes_of_names(names: Labels | None) -> kernels.CodesOf:
-    """What gives the number of each label: itself, of labels that are numbers of groups."""
-    return _itself if names is None else partial(kernels.codes_among, names=names)
-
-
-def _itself(labels: Any) -> Any:
-    return labels
 
 
 @dataclass(frozen=True, eq=False)

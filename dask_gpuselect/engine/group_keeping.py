@@ -21,12 +21,8 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.boards import Held, Hold, Limits, board, held_tally
-from dask_gpuselect.engine.group_elements import (
-    MOST_KEPT_GROUPS,
-    GroupedElements,
-    Named,
-    codes_of_names,
-)
+from dask_gpuselect.engine.group_elements import MOST_KEPT_GROUPS, GroupedElements
+from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.keeping import LEAST_ROOM, ROOM
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray

@@ -24,8 +24,9 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns
-from dask_gpuselect.engine.group_elements import GroupedElements, Named
+from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
+from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.keeping import limits
 from dask_gpuselect.engine.plans import LanePlan
 from dask_gpuselect.engine.questions import FurtherLoad

@@ -32,7 +32,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.graphs import objects
-from dask_gpuselect.engine.group_elements import Named, codes_of_names
+from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
 from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise

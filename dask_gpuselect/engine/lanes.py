@@ -247,16 +247,16 @@ def _by_counts(
     *,
     seen: bool,
 ) -> DaskArray:
-    """One load of a part at a time, which counts all values. Questions about the same lanes, or the
-    same groups, share the counts."""
+    """One load of a part at a time, which counts or weighs all values. Questions about the same
+    lanes, or the same groups, share the reports."""
     columns = Columns(x, shape.axes, plan.parts, about=question.windows)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
-    counts = columns.report(
-        question.value_counts, f"value-counts-{question.lanes_counted:.0f}", 1, None
-    )
-    counts = columns.merge(question.merge_value_counts, counts, TALLIES_EVERY)
+    assert question.by_value is not None  # as when it was planned
+    about = f"{question.by_value.name}-{question.lanes_counted:.0f}"
+    reports = columns.report(question.value_report, about, 1, None)
+    reports = columns.merge(question.merge_value_reports, reports, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
-    found = columns.settle(counted, name, counts, None, shape.place, seen=seen)
+    found = columns.settle(counted, name, reports, None, shape.place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
@@ -270,7 +270,7 @@ def _counted(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = question.counted(question.merge_value_counts(reports), block, dtype, shape)
+    found = question.counted(question.merge_value_reports(reports), block, dtype, shape)
     return found if kind.dtype.hasobject else in_kind(found, kind)
 
 

@@ -36,7 +36,6 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
-    is_counted,
     takes_counts,
 )
 from dask_gpuselect.engine.keeping import (
@@ -189,7 +188,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     """The proven brackets of a question, and what is gathered of every chunk there: in one load of
     elements whose values are counted; otherwise in two, or in one of the chunks of which the first
     has kept it."""
-    if is_counted(x.dtype, question):
+    if takes_counts(x, question):
         return ByChunk(*gathered_by_counts(x, question, label), None)
     asked = Asked(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded([asked], label, None, is_marked=False, merge=list)

@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.counting import answer_by_counts, is_counted
+from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.sizes import pilot_room
 
 T = TypeVar("T")
@@ -36,12 +38,12 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     size = math.prod(values.shape)
     n_threads = threads.threads_for(values, size, "elements")
     is_about_ranks = question.ranks_of_sample(size) is not None
-    counts = is_counted(dtype, question)
+    counts = is_counted(values, dtype, question)
     counts = counts and (not is_about_ranks or kernels.is_best_counted(values))
     if n_threads > 1 and (counts or not is_about_ranks):
         return _ask_threads(values, question, n_threads)
     if counts:
-        return answer_by_counts(kernels.value_counts(values, dtype), question)
+        return answer_by_values(question.by_value.of_chunk(values, dtype), question)
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, size)
     gather = partial(kernels.tally, values, dtype, most=room)
@@ -56,6 +58,13 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     more = question.more(brackets, found)
     tally = None if more is None else Proven.by(cuts, more).tally(values, (), dtype)
     return question.finish(found, more, tally, sums)
+
+
+def is_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
+    """Whether an array in memory is counted value by value. One whose elements weigh is not: it is
+    read in place."""
+    on_device = is_cupy(values_of(values))
+    return not question.weighs and question.by_value.takes(dtype, is_on_device=on_device)
 
 
 def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:

@@ -2,7 +2,8 @@
 
 About all elements there are three plans:
 
-- *counts*: elements of one or two bytes. Each chunk counts all its values: one load;
+- *counts*: elements of one or two bytes. Each chunk counts all its values, or weighs them: one
+  load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
 - *bracket*: two loads, with a bracket between them. What the first one keeps may spare the second
   one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `root-limit` in
@@ -12,7 +13,7 @@ Along some axes there are six:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
-  chunk counts all values of its lanes: one load of a chunk at a time;
+  chunk counts, or weighs, all values of its lanes: one load of a chunk at a time;
 - *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
   all: one load;
 - *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
@@ -40,7 +41,7 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
-from dask_gpuselect.engine.counting import COUNT_BYTES, gathered_bytes, takes_counts
+from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import limits, why_groups_twice, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
@@ -63,7 +64,6 @@ from dask_gpuselect.maths.sizes import (
     plan_passes,
     waiting_reports,
 )
-from dask_gpuselect.maths.value_counts import is_countable, most_values
 
 T = TypeVar("T")
 
@@ -95,8 +95,9 @@ class Plan:
         What the task holds at its peak that takes these reports, about; 0 if that is not known.
     waiting_bytes : int
         Of reports that wait on all workers together, where they are too many for one place.
-    why_twice : str
-        Why the second load is of every chunk, if nothing is kept.
+    why : str
+        Why it takes so many loads of every chunk: why the second is of every chunk, if nothing is
+        kept; or why one is enough, if values are counted.
     n_chunks : int
         Of the array; -1 if nobody has said.
     is_in_memory : bool
@@ -110,7 +111,7 @@ class Plan:
     kept_bytes: int = field(default=0, kw_only=True)
     root_bytes: int = field(default=0, kw_only=True)
     waiting_bytes: int = field(default=0, kw_only=True)
-    why_twice: str = field(default="", kw_only=True, repr=False, compare=False)
+    why: str = field(default="", kw_only=True, repr=False, compare=False)
     n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
@@ -127,9 +128,8 @@ class Plan:
     def _told_loads(self) -> str:
         if self.kept_bytes:
             return "one to two loads" if self.loads == 2 else "two to three loads"
-        if self.why_twice:
-            return f"{self.loads} loads, because {self.why_twice}"
-        return "one load" if self.loads == 1 else f"{self.loads} loads"
+        loads = "one load" if self.loads == 1 else f"{self.loads} loads"
+        return f"{loads}, because {self.why}" if self.why else loads
 
     @property
     def rows(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
     if takes_counts(x, question):
         gathered = gathered_bytes(x, question, max(sizes, default=0))
-        return Plan("counts", 1, chunk_bytes, gathered)
+        return Plan("counts", 1, chunk_bytes, gathered, why=question.by_value.why)
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, int(PILOT_SHARE * question.n_answers * x.nbytes))
     why = why_twice(Reads(x), [question])
@@ -193,7 +193,7 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
         kept_bytes=kept,
         root_bytes=work,
         waiting_bytes=waiting,
-        why_twice=why,
+        why=why,
     )
 
 
@@ -315,16 +315,19 @@ def plan_lanes(
     chunks = lane_sizes(x, axes)
     n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
     column_bytes = sum(chunks) * n_lanes * each
-    if question.takes_two_loads:
+    if is_one_lane:
         counted = _plan_counts_of_groups(x, question, chunks)
-        if counted is not None or len(chunks) > 1:
-            return counted or _plan_groups(x, question, chunks, each)
+        if counted is not None:
+            return counted
+    if question.takes_two_loads and len(chunks) > 1:
+        return _plan_groups(x, question, chunks, each)
     if len(chunks) == 1:
         return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
     parts = [(i, i + 1) for i in range(len(chunks))]
-    counted = _plan_counts(x, question, parts, chunks, n_lanes, COUNTS_SHARE)
-    if counted is not None:
-        return counted
+    if not is_one_lane:
+        counted = _plan_counts(x, question, parts, chunks, n_lanes, COUNTS_SHARE)
+        if counted is not None:
+            return counted
     limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
     if not column_bytes > limit:  # or not known
         shares = _shares(x, axes, column_bytes / len(chunks))
@@ -394,7 +397,7 @@ def _plan_groups(
         tuple(parts),
         n_roots=n_roots,
         kept_bytes=0 if why else limits().n_bytes,
-        why_twice=why,
+        why=why,
     )
 
 
@@ -408,17 +411,21 @@ GROUP_COUNTS_SHARE = 1.0
 # Bytes of elements that are worth a task which counts them: 4 ms at 1 ns each.
 COUNTED_AT_ONCE = 1 << 22
 
+# The same on a device, which takes chunks of that size as fast as larger ones.
+COUNTED_ON_DEVICE = 1 << 28
+
 
 def _plan_counts_of_groups(
     x: DaskArray, question: LaneQuestion, chunks: list[int]
 ) -> LanePlan | None:
     """The plan that counts all values of every group of all elements, if there is one: in parts
     that are well larger than their reports, as far as they fit."""
-    if not math.isfinite(question.lanes_counted):
+    if question.by_value is None or not math.isfinite(question.lanes_counted):
         return None
     itemsize, total = element_bytes(x), sum(chunks)
-    of_report = question.lanes_counted * _counts_bytes(x.dtype)
-    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, COUNTED_AT_ONCE), one_lane_limit(x))
+    of_report = question.lanes_counted * question.by_value.report_bytes(x.dtype)
+    worth = COUNTED_ON_DEVICE if is_cupy(x._meta) else COUNTED_AT_ONCE
+    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
     if math.isnan(total):
         sizes = [settings.chunk_bytes() // itemsize] * len(chunks)
@@ -427,11 +434,6 @@ def _plan_counts_of_groups(
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
     counted = _plan_counts(x, question, parts, sizes, 1, GROUP_COUNTS_SHARE)
     return replace(counted, task_bytes=-1) if counted and math.isnan(total) else counted
-
-
-def _counts_bytes(dtype: np.dtype[Any]) -> int:
-    """What the counts of a lane take at most, and their values."""
-    return most_values(dtype) * (COUNT_BYTES + selection_dtype(dtype).itemsize)
 
 
 def _plan_counts(
@@ -448,11 +450,12 @@ def _plan_counts(
     Of each lane there are as many counts as values, at most, in a part and in all. `TALLIES_EVERY`
     of these reports come to one place, as far as `root-limit` lets them.
     """
-    if not is_countable(x.dtype) or is_cupy(x._meta):
+    by_value = question.by_value
+    if by_value is None or not by_value.takes_lanes(x.dtype, is_on_device=is_cupy(x._meta)):
         return None
-    itemsize = element_bytes(x)
-    of_report = n_lanes * question.lanes_counted * _counts_bytes(x.dtype)
-    gathered = min(len(parts), TALLIES_EVERY) * of_report
+    itemsize, n_counted = element_bytes(x), n_lanes * question.lanes_counted
+    of_report = n_counted * by_value.report_bytes(x.dtype)
+    gathered = min(len(parts), TALLIES_EVERY) * n_counted * by_value.most_report_bytes(x.dtype)
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
     is_little = of_report <= share * part_bytes  # not if that is not known
     if not (is_little and gathered <= settings.n_bytes("root-limit")):
@@ -460,7 +463,7 @@ def _plan_counts(
     task_bytes = max(sizes) * n_lanes * itemsize
     passes = Passes((), TALLIES_EVERY, int(gathered))
     about = task_bytes, int(gathered), 1, tuple(parts), passes
-    return LanePlan("counts", 1, *about)
+    return LanePlan("counts", 1, *about, why=by_value.why)
 
 
 def _plan_tails(

@@ -5,7 +5,6 @@ Questions are frozen, picklable, and deterministically tokenizable.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.by_value import COUNTS, ByValue
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.coarse import narrower
@@ -27,7 +27,6 @@ from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
 from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
@@ -74,6 +73,11 @@ class Question(ABC):
         return 1
 
     @property
+    def by_value(self) -> ByValue:
+        """What answers it in one load, of data of few values; see `brackets_by`."""
+        return COUNTS
+
+    @property
     def share(self) -> int:
         """How many wanted ranks there are for each pivot; see `sizes.pivot_count`."""
         return 1
@@ -98,10 +102,9 @@ class Question(ABC):
         second load is asked of a chunk."""
         return type(self).summed is Question.summed or not self.wants_sums
 
-    def brackets_at(self, values: NDArray[Any]) -> Brackets:
-        """Brackets whose ends are all values that there are, so that nothing lies inside: a tally
-        there, of one load, tells what a question about elements that weigh asks."""
-        return Brackets(values, np.zeros(len(values) + 1, np.bool_))
+    def brackets_by(self, report: Any) -> Brackets:
+        """The brackets at which a report of `by_value` is to be looked at."""
+        return self.bracket(report.cuts())
 
     def keep(self, cuts: Cuts) -> Brackets:
         """What the first load may keep for the second: what this would gather by the cuts of some
@@ -367,28 +370,32 @@ class LaneQuestion(ABC):
         """A load of passes after those that find the order statistics."""
         return None
 
-    takes_value_counts: ClassVar[bool] = False
-    """Whether how often each value occurs in a lane answers: see `counted`."""
+    @property
+    def by_value(self) -> ByValue | None:
+        """What answers it in one load, of lanes of few values: see `counted`. None if that does
+        not."""
+        return None
 
     @property
     def lanes_counted(self) -> float:
-        """How many lanes values are counted of, for each: its groups. inf if counts do not answer,
-        or if that is not known."""
-        return 1 if self.takes_value_counts else math.inf
+        """How many lanes values are counted of, for each: its groups. inf if that is not known."""
+        return 1
 
-    def value_counts(
+    def value_report(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
     ) -> Any:
-        """The report of some chunks of a column: how often each value occurs in every lane."""
-        return kernels.lane_value_counts(chunks, dtype, axes)
+        """The report of some chunks of a column, by value."""
+        assert self.by_value is not None
+        return self.by_value.of_lanes(chunks, dtype, axes)
 
-    def merge_value_counts(self, reports: Sequence[Any]) -> Any:
+    def merge_value_reports(self, reports: Sequence[Any]) -> Any:
         """That of several parts of a column together."""
-        return LaneValueCounts.merge(reports)
+        assert self.by_value is not None
+        return self.by_value.merge_lanes(reports)
 
-    def counted(self, counts: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+    def counted(self, report: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """A block of the answer, by that of all of them, for a block of the data of that shape."""
-        return self.restored(counts.found(self.order.lane_ranks), block, shape)
+        return self.restored(report.found(self.order.lane_ranks), block, shape)
 
     takes_two_loads: ClassVar[bool] = False
     """Whether two loads of its own find it, where there is one lane alone."""

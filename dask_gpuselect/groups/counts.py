@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
+from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.questions import LaneQuestion, Steps
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
@@ -20,7 +21,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 class LaneCounts(LaneQuestion):
     """The number of elements of every lane that take part and are not NaN or NaT."""
 
-    takes_value_counts: ClassVar[bool] = True
+    by_value = COUNTS
 
     @property
     def lanes(self) -> LaneCounts:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.reference.groups import WeighedWords
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.boxes import Rule
@@ -40,6 +41,7 @@ from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.maths.value_weights import WordWeights
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
 from dask_gpuselect.strategies.probes import Measure, Report
@@ -255,6 +257,16 @@ class Groups(Protocol):
     def value_counts(
         self, parts: Iterable[tuple[Values, Values]], n_groups: int, n_words: int
     ) -> IntArray: ...
+
+    def lane_counts(self, rows: Values, keeps: Values | None, n_words: int) -> IntArray | None: ...
+
+    def value_weights(
+        self,
+        parts: Iterable[WeighedWords],
+        n_groups: int,
+        n_words: int,
+        squared: NDArray[np.bool_] | None,
+    ) -> Iterator[WordWeights]: ...
 
     def places_in_groups(self, codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]: ...
 

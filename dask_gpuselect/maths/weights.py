@@ -32,7 +32,6 @@ from dask_gpuselect.maths.moments import (
     SQUARE_DIGITS,
     TOTAL_DIGITS,
     TOTAL_POINT,
-    Moments,
     integer,
 )
 
@@ -254,15 +253,6 @@ def exact_squares(values: NDArray[Any], weights: NDArray[Any]) -> int:
         for shift, term in ((0, low * low), (DIGIT + 1, low * high), (2 * DIGIT, high * high)):
             add_products(table, lane, Halves.positive(term, 2 * number.begin + shift), weight)
     return integer(table[0])
-
-
-def moments_of_values(values: NDArray[Any], tally: WeightedTally) -> Moments:
-    """The exact sums of all elements, by a tally at all values that there are: integers."""
-    weights = (tally.weight_upto - tally.weight_below).tolist()
-    pairs = list(zip(values.tolist(), weights, strict=True))
-    total = sum(value * weight for value, weight in pairs)
-    square = sum(value * value * weight for value, weight in pairs)
-    return Moments(tally.weight, 0, 0, total << POINT, square << 2 * POINT)
 
 
 def _integers(table: IntArray) -> ExactSums:

@@ -556,7 +556,7 @@ def explain(
 
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
           one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
-          two bytes, whose values are all counted. Along an axis: "lanes", each chunk has whole
+          two bytes, whose values are all counted, or weighed. Along an axis: "lanes", each chunk has whole
           lanes; "counts" again, of few long lanes, and of few groups of all elements; "column",
           one task takes all chunks of an output chunk, or slabs of them: a load for each slab; "tails", it takes a part of them at a time,
           in one load, and keeps the elements near the ends of lanes; "passes", it takes a part of
@@ -574,7 +574,7 @@ def explain(
         - ``kept_bytes``: of what the first loads of a process may keep, so that a chunk need not be
           loaded again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` a tenth of its memory at most). 0 if each chunk takes two loads;
-          ``why_twice`` then says why.
+          ``why`` then says why.
         - ``advice``, of plans along an axis that take several loads: which limit or which chunks
           would take one. It ends the ``str``.
 

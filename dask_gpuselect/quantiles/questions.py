@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion, Tails
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -52,7 +53,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     dtype: np.dtype[Any]
     if_none: str = field(default="empty", kw_only=True)
 
-    takes_value_counts: ClassVar[bool] = True
+    by_value = COUNTS
 
     @property
     def share(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
@@ -17,6 +18,7 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.maths.value_weights import ValueWeights
 from dask_gpuselect.maths.weight_brackets import (
     find_share_brackets,
     find_window_brackets,
@@ -172,10 +174,12 @@ class WeightedQuantiles(Question):
             return window_ranges(cuts, self.q)
         return share_ranges(cuts, self.q, with_next=self._averages)
 
-    def brackets_at(self, values: NDArray[Any]) -> Brackets:
-        if self.method != "linear":
-            return super().brackets_at(values)
-        return WeightedBrackets.without_cells(values)
+    @property
+    def by_value(self) -> ByValue:
+        return WEIGHTS_AND_SQUARES if self.method == "linear" else WEIGHTS
+
+    def brackets_by(self, report: ValueWeights) -> Brackets:
+        return WeightedBrackets.without_cells(report.values)
 
     def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         assert isinstance(tally, WeightedTally)

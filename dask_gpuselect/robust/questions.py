@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
@@ -170,7 +171,7 @@ class LaneDeviationQuestion(LaneQuestion):
     by_order: ClassVar[bool] = False
     has_steps: ClassVar[bool] = False
     composes_groups: ClassVar[bool] = True
-    takes_value_counts: ClassVar[bool] = True
+    by_value = COUNTS
 
     @property
     def order(self) -> Quantiles:

@@ -18,6 +18,7 @@ from dask_gpuselect.engine import plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.ranks import METHODS
+from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
 
@@ -203,6 +204,22 @@ def test_lazy_labels_of_one_byte_need_not_be_known(labels: str) -> None:
         assert set(by.counts.values()) == ({1} if "mad" not in name else {2}), name
 
 
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_chunks_of_any_kind(backend: Backend, name: str) -> None:
+    """Labels are on the host, or with the data; and maybe in the chunks' masks."""
+    ask, source, by = QUESTIONS[name], Source(SHAPE, "u1"), zones()
+    x, values = backend.mapped(source.lazy(CHUNKS)), source.whole()
+    wanted = ask(groupby(values, by))
+    told = backend.mapped(da.from_array(by, chunks=CHUNKS))
+    for labels in (by, told):
+        grouped = groupby(x, labels, groups=range(N_GROUPS))
+        assert grouped.explain().name == "counts"
+        source.counts.clear()
+        (found,) = compute(ask(grouped))
+        assert set(source.counts.values()) == {1}
+        assert_same(found if "box" in name else backend.to_numpy(found), wanted)
+
+
 def test_unknown_sizes() -> None:
     source, by = Source((3000,), "u2"), zones((3000,))
     x, values = source.lazy(400), source.whole()
@@ -272,13 +289,13 @@ def test_counts_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> 
 def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where every value occurs in every group."""
     sizes: list[int] = []
-    merge = GroupedElements.merge_value_counts
+    merge = GroupedElements.merge_value_reports
 
     def noted(self: Any, reports: Any) -> Any:
         sizes.append(sum(report.__sizeof__() for report in reports))
         return merge(self, reports)
 
-    monkeypatch.setattr(GroupedElements, "merge_value_counts", noted)
+    monkeypatch.setattr(GroupedElements, "merge_value_reports", noted)
     x = da.arange(1 << 20, chunks=1 << 17).astype("u2")
     grouped = groupby(x, np.arange(1 << 20) % 3)
     compute(grouped.median())

@@ -124,7 +124,8 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += [f"point_{space}" for space in ("none", "value", "key", "log")]
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
     names += ["bitonic_runs", "merge_runs", "place", "mark_words"]
-    names += ["tabulate_words"] if np.dtype(dtype).itemsize <= 2 else []
+    if np.dtype(dtype).itemsize <= 2:
+        names += ["tabulate_words", "groups_words", "groups_words_shared"]
     names += ["kept_number", "weigh_segments", "weigh_taken"]
     names += ["groups_keys", "groups_pivots", "groups_tally", "groups_tally_shared"]
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory
+from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory, words_memory
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.value_counts import ValueCounts, is_countable
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGERS, MISSING, make
@@ -128,3 +130,63 @@ def test_tables_fit_into_shared_memory(shared: int) -> None:
         window, n_bytes = tabulate_memory(np.dtype(dtype), shared)
         assert n_bytes + STATIC <= shared
         assert (1 << 8 * np.dtype(dtype).itemsize) % window == 0
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "f2"])
+def test_lanes_are_counted_together(backend: Backend, dtype: str) -> None:
+    """Side by side or one behind the other, with masks and without; few words in shared memory, and
+    more than fit there."""
+    for n_lanes in (1, 3, 300 if dtype in ("?", "u1", "i1") else 20):
+        for name, values in data(dtype, 2000 * n_lanes).items():
+            if n_lanes > 3 and name not in ("bools", "every word"):
+                continue
+            table = values.reshape(2000, n_lanes)
+            keeps = np.arange(table.size).reshape(table.shape) % 7 < 3
+            chunk, mask = backend.asarray(table), backend.asarray(keeps)
+            for given, axis in ((chunk, 0), (chunk.T, 1)):
+                found = kernels.lane_value_counts([given], np.dtype(dtype), (axis,))
+                masked = Accompanied(given, mask if axis == 0 else mask.T)
+                kept = kernels.lane_value_counts([masked], np.dtype(dtype), (axis,))
+                assert kept.n_left_out.tolist() == (~keeps).sum(axis=0).tolist()
+                for counts, takes in ((found, np.ones_like(keeps)), (kept, keeps)):
+                    assert_counts_of_each(counts, [table[takes[:, i], i] for i in range(n_lanes)])
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "f2"])
+def test_groups_are_counted(backend: Backend, dtype: str) -> None:
+    for n_groups in (1, 4, 300 if dtype in ("?", "u1", "i1") else 20):
+        for name, values in data(dtype, 9000).items():
+            if n_groups > 4 and name not in ("bools", "every word"):
+                continue
+            codes = (np.arange(9000) * 7919 % (n_groups + 1) - 1).astype("i4")
+            keeps = np.arange(9000) % 7 < 3
+            arrays = [np.array_split(each, 3) for each in (values, keeps, codes)]
+            chunks = [
+                Accompanied(backend.asarray(a), mask, None, backend.asarray(c))
+                for a, k, c in zip(*arrays, strict=True)
+                for mask in [backend.asarray(k)]
+            ]
+            chunks[0] = replace(chunks[0], keeps=None)
+            kind = np.dtype(dtype)
+            found = kernels.group_value_counts(chunks, kind, lambda labels: labels, n_groups)
+            takes = keeps | (np.arange(9000) < 3000)
+            each = [values[takes & (codes == i)] for i in range(n_groups)]
+            assert_counts_of_each(found, each)
+            left_out = [int((~takes & (codes == i)).sum()) for i in range(n_groups)]
+            assert found.n_left_out.tolist() == left_out
+
+
+def assert_counts_of_each(found: LaneValueCounts, lanes: list[NDArray[Any]]) -> None:
+    stops = np.cumsum(found.sizes, dtype=np.int64)
+    for i, lane in enumerate(lanes):
+        own = slice(stops[i] - int(found.sizes[i]), stops[i])
+        wanted = expected(lane)
+        np.testing.assert_array_equal(found.values[own].astype("f8"), wanted[0])
+        np.testing.assert_array_equal(found.counts[own], wanted[1])
+        assert found.n_missing[i] == np.isnan(lane.astype("f8")).sum()
+
+
+@pytest.mark.parametrize(("n_groups", "n_words"), [(1, 1), (18, 256), (226, 256), (1, 1 << 14)])
+def test_words_of_groups_in_shared_memory(n_groups: int, n_words: int) -> None:
+    memory = words_memory(n_groups, n_words)
+    assert 4 * n_groups * n_words <= memory <= 4 * n_groups * n_words + 1023

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
+from dask_gpuselect.kernels.cpu.value_weights import value_weights
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.kernels.reference.groups import elements_of_sorted
+from dask_gpuselect.kernels.reference.groups import elements_of_sorted, lane_counts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
@@ -31,10 +32,12 @@ __all__ = [
     "cuts",
     "elements",
     "in_groups",
+    "lane_counts",
     "places_in_groups",
     "sorted_in_groups",
     "tally",
     "value_counts",
+    "value_weights",
     "window_lanes",
 ]
 

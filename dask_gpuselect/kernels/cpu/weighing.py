@@ -650,7 +650,7 @@ def _add_products(
             if summed[i] and not (i < n_ends and run[k] == ends[i]):
                 size, begin, is_negative = whole_number(run[k], held)
                 weight, begin_of_weight, _ = whole_number(weights[start + k], held)
-                _add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
+                add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
         if start % CARRY_EVERY == 0:
             for row in digits:
                 carry(row)
@@ -684,12 +684,12 @@ def add_moment(
     square."""
     size, begin_of_size, is_negative = whole_number(value, held)
     add_at(weight_sum, 0, np.int64(weight), begin)
-    _add_product(total, size, weight, begin_of_size + begin, is_negative)
+    add_product(total, size, weight, begin_of_size + begin, is_negative)
     low, high = _squared(size)
     begin = 2 * begin_of_size + begin
-    _add_product(square, low, weight, begin, False)
+    add_product(square, low, weight, begin, False)
     if high:
-        _add_product(square, high, weight, begin + 64, False)
+        add_product(square, high, weight, begin + 64, False)
 
 
 @called_by_kernels
@@ -720,7 +720,7 @@ def whole_number(value: Any, held: Any) -> Any:
 
 
 @called_by_kernels
-def _add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
+def add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
     """Add a product of two numbers of 64 bits, from which bit on: four digits, and a fifth as they
     are shifted."""
     first, second = a & UMASK, a >> USHIFT

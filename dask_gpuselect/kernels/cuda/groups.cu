@@ -1,4 +1,5 @@
-// Elements of groups: as keys that order them by group, and counted at the ends of their group.
+// Elements of groups: as keys that order them by group, and counted at the ends of their group, or
+// word by word.
 //
 // `codes` are the number of the group of each element, negative for none.
 
@@ -212,3 +213,53 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
         if (own[i]) atomicAdd(totals + 1 + held[i], (u64)own[i]);
     }
 }
+
+// --- How often each word occurs -------------------------------------------------------------------
+
+#if BITS <= 16
+
+// Of each element the place of its word among those of all groups. Without codes, each `width`
+// elements after the others are a group.
+template <class Counts>
+__device__ __forceinline__ void count_words(
+    const Word* words, const int* codes, i64 n, i64 width, i64 n_words, Counts counts
+) {
+    i64 step = (i64)gridDim.x * GROUPS_THREADS;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
+        i64 group = codes ? (i64)codes[i] : i / width;
+        if (group >= 0) counts.add(group * n_words + words[i]);
+    }
+}
+
+// With the counts of a block in shared memory.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words_shared(
+    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
+) {
+    extern __shared__ u64 memory[];
+    u32* counts = (u32*)memory;
+    int n_counts = n_groups * n_words;
+    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) counts[i] = 0;
+    __syncthreads();
+    count_words(words, codes, n, width, n_words, OwnCounts{counts});
+    __syncthreads();
+    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) {
+        if (counts[i]) atomicAdd(found + i, (u64)counts[i]);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
+    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
+) {
+    __shared__ i64 held[GROUPS_HELD];
+    __shared__ u32 own[GROUPS_HELD];
+    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
+    __syncthreads();
+    count_words(words, codes, n, width, n_words, CachedCounts{found, held, own});
+    __syncthreads();
+    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
+        if (own[i]) atomicAdd(found + held[i], (u64)own[i]);
+    }
+}
+
+#endif

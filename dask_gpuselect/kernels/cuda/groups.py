@@ -7,7 +7,7 @@ brackets, and only what is in these is sorted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,13 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import GROUPS_THREADS, STATIC, groups_memory
+from dask_gpuselect.kernels.cuda.source import (
+    GROUPS_THREADS,
+    STATIC,
+    groups_memory,
+    words_memory,
+)
 from dask_gpuselect.kernels.reference.groups import (
     elements_of_places,
     places_in_groups,
     places_of_ranks,
     sorted_in_groups,
-    value_counts,
+    value_weights,
     window_lanes,
 )
 from dask_gpuselect.maths.cuts import IntArray
@@ -42,10 +47,12 @@ from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 __all__ = [
     "cuts",
     "elements",
+    "lane_counts",
     "places_in_groups",
     "sorted_in_groups",
     "tally",
     "value_counts",
+    "value_weights",
     "window_lanes",
 ]
 
@@ -56,6 +63,7 @@ Parts = Sequence[tuple[Array, Array]]
 # 5,000 groups 6.0 and 5.0; of 2**24 those of 18 groups take 1.6 either way.
 WORTH_GUESSING = 1 << 26
 WORTH_OF_GROUP = 1 << 15
+LONG_LANE = 1 << 22  # elements of a lane that are worth kernels of its own
 SLACK = 1.25  # room for candidates, of those that are expected
 FIRST_ROOM = 1 / 4  # the same of brackets that are given, of all elements
 
@@ -178,6 +186,46 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     places = places_of_ranks(n_valid, ranks)
     look = partial(keys.elements_at, dtype=_dtype(parts))
     return elements_of_places(places, look, n_valid, n_missing)
+
+
+@advised
+def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: int) -> IntArray:
+    """See `reference.groups.value_counts`. Reads words and codes once."""
+    found = cupy.zeros(n_groups * n_words, np.uint64)
+    for words, codes in parts:
+        words, codes = cupy.ascontiguousarray(words), cupy.ascontiguousarray(codes)
+        _count_words(words, codes, 1, n_groups, n_words, found)
+    return np.asarray(found.get().view(np.int64).reshape(n_groups, n_words))
+
+
+@advised
+def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | None:
+    """See `reference.groups.lane_counts`. A few long lanes are counted one by one, for which all of
+    shared memory is there."""
+    n_lanes, n = rows.shape
+    if n >= LONG_LANE or not rows.size:
+        return None
+    codes: Any = np.uint64(0)
+    if keeps is not None:
+        lane = cupy.arange(n_lanes, dtype=np.int32)[:, None]
+        codes = cupy.ascontiguousarray(cupy.where(keeps, lane, np.int32(-1)))
+    found = cupy.zeros(n_lanes * n_words, np.uint64)
+    _count_words(cupy.ascontiguousarray(rows), codes, n, n_lanes, n_words, found)
+    return np.asarray(found.get().view(np.int64).reshape(n_lanes, n_words))
+
+
+def _count_words(
+    words: Array, codes: Any, width: int, n_groups: int, n_words: int, found: Array
+) -> None:
+    """Add to the table how often each word occurs in every group. Without codes, each `width`
+    elements after the others are a group."""
+    if not words.size:
+        return
+    memory = words_memory(n_groups, n_words)
+    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
+    name, shared = ("groups_words_shared", memory) if fits else ("groups_words", 0)
+    sides = np.int64(words.size), np.int64(width), np.int32(n_groups), np.int32(n_words)
+    launch(words.dtype, name, GROUPS_THREADS, (words, codes, *sides, found), shared)
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:

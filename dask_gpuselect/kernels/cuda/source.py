@@ -220,6 +220,12 @@ def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int) -> int:
     return -(-own // 1024) * 1024  # not a preparation of the kernel for every number
 
 
+def words_memory(n_groups: int, n_words: int) -> int:
+    """Bytes for a block of `groups_words_shared`: a count for each word of each group."""
+    own = 4 * n_groups * n_words
+    return -(-own // 1024) * 1024  # not a preparation of the kernel for every number
+
+
 def select_memory(n_ranks: int) -> int:
     """Bytes for a block of `select_digit`: a count for each rank and value of the digit."""
     return n_ranks * 4 << DIGIT

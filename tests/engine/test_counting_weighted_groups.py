@@ -1,0 +1,228 @@
+"""Groups of weighted elements of one and two bytes take one load, while groups are few."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import describe_boxplot, quantile
+from dask_gpuselect.engine import plans
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.quantiles.weighted import WEIGHTED
+from tests.data import uniform
+from tests.sources import Source
+
+pytestmark = pytest.mark.any_dask
+
+SHAPE, CHUNKS = (60, 500), (7, 180)
+N, N_GROUPS = 60 * 500, 5
+Q = [0, 0.013, 0.25, 0.5, 0.9, 1]
+UNIT = uniform(N)[::-1].reshape(SHAPE)
+WEIGHTS: dict[str, NDArray[Any]] = {
+    "floats": UNIT,
+    "float32": UNIT.astype("f4"),
+    "counts": np.floor(UNIT * 4).astype("i2"),
+    "every magnitude": np.ldexp(
+        0.5 + UNIT, np.floor(2000 * uniform(N)).astype(int).reshape(SHAPE) - 1000
+    ),
+    "beyond 2**53": np.floor(UNIT * 2.0**61).astype("i8") * 4 + 1,
+}
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    **{
+        method: lambda groups, method=method, **how: groups.nanquantile(Q, method=method, **how)
+        for method in WEIGHTED
+    },
+    "with NaN": lambda groups, **how: groups.quantile(0.3, method="inverted_cdf", **how),
+    "box": lambda groups, **how: groups.describe_boxplot(
+        method="inverted_cdf", max_fliers=7, **how
+    ),
+    "box of windows": lambda groups, **how: groups.describe_boxplot(method="linear", **how),
+}
+
+
+@pytest.fixture(autouse=True)
+def parts_of_few_chunks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Small data are in several parts, and are weighed whatever the sums take beside them."""
+    monkeypatch.setattr(plans, "GROUP_COUNTS_SHARE", math.inf)
+    with dask.config.set({"dask_gpuselect.column-limit": "40 kB"}):
+        yield
+
+
+def zones(dtype: str = "i4") -> NDArray[Any]:
+    return np.floor(uniform(N) ** 2 * N_GROUPS).astype(dtype).reshape(SHAPE)
+
+
+def elements(dtype: str) -> tuple[Source, Any, NDArray[Any]]:
+    """A source, a lazy array of it, and all of that: with NaN, infinities and zeros of both
+    signs, negative integers, or bools."""
+    if dtype == "?":
+        source = Source(SHAPE, "u1")
+        return source, source.lazy(CHUNKS) > 40, source.whole() > 40
+    source = Source(SHAPE, dtype)
+    if dtype != "f2":
+        return source, source.lazy(CHUNKS), source.whole()
+
+    def odd(values: Any) -> Any:
+        values = np.where(values < 0.05, np.float16("nan"), values)
+        values = np.where(values > 0.99, np.float16("inf"), values)
+        return np.where(abs(values - 0.5) < 0.1, np.float16(-0.0), values - np.float16(0.3))
+
+    return source, source.lazy(CHUNKS).map_blocks(odd, dtype="f2"), odd(source.whole())
+
+
+def compute(*lazy: Any, scheduler: str = "sync") -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return dask.compute(*lazy, scheduler=scheduler)
+
+
+def now(ask: Callable[[], Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return ask()
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    if hasattr(wanted, "to_dict"):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_equal(one.to_dict(), other.to_dict())
+        return
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2"])
+def test_one_load(dtype: str, kind: str) -> None:
+    """The answers about all elements in memory, which sort them, to the last bit."""
+    (source, x, values), by, weights = elements(dtype), zones(), WEIGHTS[kind]
+    lazy = da.from_array(weights, chunks=(13, 500))
+    asks = QUESTIONS
+    if dtype == "?":  # which can only be chosen
+        asks = {name: QUESTIONS[name] for name in ("inverted_cdf", "with NaN")}
+    told = da.from_array(by.astype("u1"), chunks=(11, 400))
+    for labels, groups in ((by, None), (told, range(N_GROUPS)), (told, None)):
+        if groups is None and labels is told and x.dtype.itemsize == 2:
+            continue  # there may be 256 groups
+        grouped = groupby(x, labels, groups=groups)
+        plan = grouped.explain(weights=lazy)
+        assert (plan.name, plan.loads) == ("counts", 1)
+        assert "all are weighed" in str(plan)
+        assert len(plan.parts) > 2
+        answers = [ask(grouped, weights=lazy) for ask in asks.values()]
+        source.counts.clear()
+        found = compute(*answers)
+        assert set(source.counts.values()) == {1}  # of all questions together
+        assert len(source.counts) == x.npartitions
+        for one, ask in zip(found, asks.values(), strict=True):
+            wanted = now(lambda ask=ask: ask(groupby(values, by), weights=weights))
+            assert_same(one, wanted)
+
+
+@pytest.mark.parametrize("method", WEIGHTED)
+@pytest.mark.parametrize("dtype", ["u1", "i2"])
+def test_each_group_is_what_it_would_be_alone(dtype: str, method: str) -> None:
+    """Groups that have no elements, or are not wanted; masks, and values that are none."""
+    source, by = Source(SHAPE, dtype), zones()
+    values, weights, keeps = source.whole(), WEIGHTS["floats"], UNIT < 0.6
+    groups, nodata = [3, 99, 0, 1], values[3, 3]
+    if method == "inverted_cdf":
+        groups.remove(99)  # integers have no NaN for it
+    how = {"where": da.from_array(keeps, chunks=(20, 100)), "nodata": nodata, "method": method}
+    grouped = groupby(source.lazy(CHUNKS), by, groups=groups)
+    (found,) = compute(grouped.nanquantile(Q, weights=da.from_array(weights, chunks=CHUNKS), **how))
+    assert set(source.counts.values()) == {1}
+    for i, group in enumerate(groups):
+        some = (by == group) & keeps & (values != nodata)
+        if not some.any():
+            assert np.isnan(found[:, i]).all()
+            continue
+        right = quantile(values[some], Q, weights=weights[some], method=method)
+        np.testing.assert_array_equal(found[:, i], right)
+
+
+@pytest.mark.parametrize("chunks", [SHAPE, ((0, 59, 1), 333), ((30, 0, 30), (500, 0))])
+def test_any_chunks(chunks: Any) -> None:
+    source, by, weights = Source(SHAPE, "i2"), zones(), WEIGHTS["floats"]
+    grouped = groupby(source.lazy(chunks), da.from_array(by, chunks=(13, 501)), groups=range(5))
+    lazy = da.from_array(weights, chunks=(9, 77))
+    found = compute(*(ask(grouped, weights=lazy) for ask in QUESTIONS.values()))
+    assert set(source.counts.values()) == {1}
+    for one, ask in zip(found, QUESTIONS.values(), strict=True):
+        assert_same(one, now(lambda ask=ask: ask(groupby(source.whole(), by), weights=weights)))
+
+
+def test_a_group_is_all() -> None:
+    """One group is asked as all elements are, and a box of it is."""
+    source, weights = Source(SHAPE, "i2"), WEIGHTS["float32"]
+    grouped = groupby(source.lazy(CHUNKS), np.zeros(SHAPE, "i4"))
+    lazy = da.from_array(weights, chunks=CHUNKS)
+    for method in WEIGHTED:
+        how: dict[str, Any] = {"weights": lazy, "method": method}
+        found, box = compute(grouped.quantile(Q, **how), grouped.describe_boxplot(**how))
+        how["weights"] = weights
+        np.testing.assert_array_equal(found[:, 0], quantile(source.whole(), Q, **how))
+        assert_same(box, describe_boxplot(source.whole(), **how))
+
+
+def test_weights_that_are_none() -> None:
+    x, by = Source(SHAPE, "i2").lazy(CHUNKS), zones()
+    for weight, message in ((-1.0, "non-negative"), (np.nan, "NaN, inf or were all zero")):
+        weights = np.ones(SHAPE)
+        weights[33, 33] = weight
+        lazy = da.from_array(weights, chunks=CHUNKS)
+        grouped = groupby(x, by)
+        with pytest.raises(ValueError, match=message):
+            compute(grouped.quantile(0.5, weights=lazy, method="inverted_cdf"))
+        others = groupby(x, by, groups=[g for g in range(N_GROUPS) if g != by[33, 33]])
+        compute(others.quantile(0.5, weights=lazy, method="inverted_cdf"))
+    lazy = da.from_array((by != 2).astype("f8"), chunks=CHUNKS)
+    for ask in QUESTIONS.values():
+        with pytest.raises(ValueError, match="all zero"):
+            compute(ask(groupby(x, by), weights=lazy))
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_any_scheduler(scheduler: str) -> None:
+    source, by = Source(SHAPE, "i2"), zones("u1")
+    lazy = da.from_array(WEIGHTS["floats"], chunks=CHUNKS)
+    lazy_by = da.from_array(by, chunks=(9, 500))
+    for labels, groups in ((by, None), (lazy_by, [0, 1, 4]), (by, [4, 2])):
+        grouped = groupby(source.lazy(CHUNKS), labels, groups=groups)
+        asked = [ask(grouped, weights=lazy) for ask in QUESTIONS.values()]
+        for one, other in zip(compute(*asked, scheduler=scheduler), compute(*asked), strict=True):
+            assert_same(one, other)
+
+
+# --- Where sums are too many ----------------------------------------------------------------------
+
+
+def test_sums_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    n = 1 << 27
+
+    def plan_of(dtype: str, n_groups: int) -> Any:
+        x, by = (da.zeros(n, chunks=1 << 22, dtype=each) for each in (dtype, "i8"))
+        grouped = groupby(x, by, groups=range(n_groups))
+        with dask.config.set({"dask_gpuselect.column-limit": "1 GiB"}):
+            return grouped.explain(weights=da.ones(n, chunks=1 << 22))
+
+    # As many as fit `root-limit`, whatever the weights are.
+    for dtype, most in (("u1", 3500), ("i2", 14), ("f2", 14)):
+        for n_groups, is_few in ((most, True), (most + 250, False)):
+            plan = plan_of(dtype, n_groups)
+            assert (plan.name == "counts") == is_few, (dtype, n_groups)
+            if is_few:
+                assert plan.gathered_bytes <= 1 << 30
+                assert plan.task_bytes <= 1 << 26
+    assert plan_of("i4", 2).name != "counts"
