@@ -318,7 +318,8 @@ def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -
 
 def _most_gathered(ladder: Ladder, shells: Shells, room: int) -> int:
     """At most how many elements lie in shells and do not have one of the heavy values."""
-    heavy = _heavy_inside(ladder, *np.array(shells.cells, np.int64).T, room)
+    begins, ends = np.array(shells.cells, np.int64).T
+    heavy = _heavy_inside(ladder, begins, ends, room)
     # Of a sample, as it is.
     most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in shells.cells)
     return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
