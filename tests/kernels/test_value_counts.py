@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cpu import ordering as cpu_ordering
+from dask_gpuselect.kernels.cpu import selection as cpu_selection
+from dask_gpuselect.kernels.cpu import word_counts
 from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.value_counts import ValueCounts, is_countable
@@ -72,6 +75,30 @@ def test_every_value_is_counted(kernel: str, backend: Backend, dtype: str, size:
             box, kept = (each[3:].reshape(100, 1000) for each in (values, keeps))
             there = (backend.asarray(each)[1:, 5:] for each in (box, kept))
             assert_counts(count(Accompanied(*there)), box[1:, 5:][kept[1:, 5:]])
+
+
+@pytest.mark.parametrize("n", [word_counts.MANY, word_counts.MANY + 1])
+def test_many_words_are_counted_at_other_places(n: int) -> None:
+    """All words that there are, those of shifted bytes, and one alone."""
+    every = np.arange(n).astype(np.uint16)
+    for words in (every, every << np.uint16(8), np.full(n, 40_000, np.uint16)):
+        found = cpu_selection.value_counts(words, words.dtype)
+        values, counts = np.unique(words, return_counts=True)
+        np.testing.assert_array_equal(found.values, values)
+        np.testing.assert_array_equal(found.counts, counts)
+        ordered = words.copy()
+        cpu_ordering.sort(ordered)
+        np.testing.assert_array_equal(ordered, np.sort(words))
+
+
+def test_counts_are_moved_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they leave 32 bits; uncompiled, in pieces that end unevenly."""
+    monkeypatch.setattr(word_counts, "MANY", 0)
+    monkeypatch.setattr(word_counts, "FLUSH", 333)
+    words = np.repeat(make("few", "u2", 500), 2) << np.uint16(7)
+    table = np.ones(1 << 16, np.int64)
+    word_counts.count_words(words, table)
+    np.testing.assert_array_equal(table - 1, np.bincount(words, minlength=len(table)))
 
 
 @pytest.mark.parametrize("dtype", COUNTABLE[1:6])
