@@ -77,28 +77,24 @@ def test_every_value_is_counted(kernel: str, backend: Backend, dtype: str, size:
             assert_counts(count(Accompanied(*there)), box[1:, 5:][kept[1:, 5:]])
 
 
-@pytest.mark.parametrize("n", [word_counts.MANY, word_counts.MANY + 1])
-def test_many_words_are_counted_at_other_places(n: int) -> None:
-    """All words that there are, those of shifted bytes, and one alone."""
-    every = np.arange(n).astype(np.uint16)
-    for words in (every, every << np.uint16(8), np.full(n, 40_000, np.uint16)):
-        found = cpu_selection.value_counts(words, words.dtype)
-        values, counts = np.unique(words, return_counts=True)
-        np.testing.assert_array_equal(found.values, values)
-        np.testing.assert_array_equal(found.counts, counts)
-        ordered = words.copy()
+def test_words_that_differ_in_their_upper_bits() -> None:
+    """All words that there are, those of shifted bytes, and one alone; counted and sorted."""
+    every = np.arange(70_000).astype(np.uint16)
+    for words in (every, every << np.uint16(8), np.full(9, 40_000, np.uint16)):
+        assert_counts(cpu_selection.value_counts(words, words.dtype), words)
+        ordered = words[::-1].copy()
         cpu_ordering.sort(ordered)
         np.testing.assert_array_equal(ordered, np.sort(words))
 
 
-def test_counts_are_moved_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before they leave 32 bits; uncompiled, in pieces that end unevenly."""
-    monkeypatch.setattr(word_counts, "MANY", 0)
-    monkeypatch.setattr(word_counts, "FLUSH", 333)
-    words = np.repeat(make("few", "u2", 500), 2) << np.uint16(7)
-    table = np.ones(1 << 16, np.int64)
-    word_counts.count_words(words, table)
-    np.testing.assert_array_equal(table - 1, np.bincount(words, minlength=len(table)))
+def test_places_of_words() -> None:
+    """Each has one of its own, and eight neighbours in the upper bits have as many lower ones."""
+    words = np.arange(1 << 16)
+    places = word_counts.place_of(words, len(words))
+    np.testing.assert_array_equal(np.sort(places), words)
+    np.testing.assert_array_equal(word_counts.words_at(places, len(words)), words)
+    for shift in range(8, 14):
+        assert len(np.unique(places[:: 1 << shift] % 512)) == min(1 << 16 - shift, 512)
 
 
 @pytest.mark.parametrize("dtype", COUNTABLE[1:6])

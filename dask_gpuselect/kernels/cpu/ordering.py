@@ -23,7 +23,7 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
-from dask_gpuselect.kernels.cpu.word_counts import count_words
+from dask_gpuselect.kernels.cpu.word_counts import count_words, place_of
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
 from dask_gpuselect.maths.cuts import IntArray
 
@@ -203,7 +203,7 @@ def _sort_by_counting(keys: Any, counts: Any) -> None:
     count_words(keys, counts)
     start = 0
     for value in range(counts.size):
-        stop = start + counts[value]
+        stop = start + counts[place_of(value, counts.size)]
         keys[start:stop] = value
         start = stop
 
