@@ -121,15 +121,15 @@ def settled(
         return None
     try:
         found = question.look(guess, tally)
+        more = question.more(guess, found)
+        if more is None:
+            return found
+        if gather is None or not question.looks_again:
+            return None
+        last = gather(more)
+        return None if last is None else question.look_again(found, more, last)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
-    more = question.more(guess, found)
-    if more is None:
-        return found
-    if gather is None or not question.looks_again:
-        return None
-    last = gather(more)
-    return None if last is None else question.look_again(found, more, last)
 
 
 def guess_now(

@@ -134,8 +134,11 @@ class LaneMoments(Arrays):
         return means, np.where(nothing, np.nan, deviations)
 
     def _of_lanes(self, lanes: slice) -> tuple[FloatArray, FloatArray]:
-        """Mean and deviation of some lanes: fast, and by integers where that may round wrongly."""
+        """Mean and deviation of some lanes: fast, and by integers where that may round wrongly or
+        takes longer."""
         n = np.maximum(self.n[lanes], 1)
+        if _are_integers_faster(len(n), self.total.columns.shape[1]):
+            return self._by_integers(n, lanes.start, np.arange(len(n)), *np.empty((2, len(n))))
         total, is_negative = _magnitude(self.total.columns[lanes])
         squares = np.ascontiguousarray(self.square.columns[lanes].T)
         spread, first = _spread(n, total, self.total.first, list(squares), self.square.first)
@@ -143,11 +146,24 @@ class LaneMoments(Arrays):
             mean, is_known = _quotient(_leading(total, self.total.first - TOTAL_POINT), n)
             mean = np.where(is_negative, -mean, mean)
             deviation, is_sure = _root_over(_leading(spread, first - SQUARE_POINT), n)
-        for i in np.flatnonzero(~(is_known & is_sure) | (n >= MANY)).tolist():
-            lane = lanes.start + i
-            numbers = int(n[i]), self.total.number(lane), self.square.number(lane)
+        unsure = np.flatnonzero(~(is_known & is_sure) | (n >= MANY))
+        return self._by_integers(n, lanes.start, unsure, mean, deviation)
+
+    def _by_integers(
+        self, n: IntArray, start: int, which: IntArray, mean: FloatArray, deviation: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and deviation of the lanes from `start` on, of which some are found here."""
+        for i in which.tolist():
+            numbers = int(n[i]), self.total.number(start + i), self.square.number(start + i)
             mean[i], deviation[i] = rounded(*numbers)
         return mean, deviation
+
+
+def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
+    """Whether Python's integers take less time than arrays: 4 microseconds for a lane and a quarter
+    for each digit, where arrays take 240 for all lanes, and 4 for each pair of digits."""
+    n_pairs = n_digits * (n_digits + 1) // 2
+    return n_lanes * (4 + n_digits / 4) < 240 + 4 * n_pairs
 
 
 LANES = 1 << 12  # that are rounded together: their columns stay in the cache

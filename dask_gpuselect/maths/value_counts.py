@@ -56,11 +56,15 @@ class ValueCounts(Arrays):
     n_left_out: int = field(default=0, kw_only=True)
 
     @classmethod
-    def of_words(cls, table: IntArray, dtype: np.dtype[Any]) -> Self:
+    def of_table(cls, table: IntArray, dtype: np.dtype[Any]) -> Self:
         """By how often each word of bits occurs, of elements of a countable dtype."""
         words = np.flatnonzero(table)
+        return cls.of_words(words, table[words].astype(np.int64, copy=False), dtype)
+
+    @classmethod
+    def of_words(cls, words: IntArray, counts: IntArray, dtype: np.dtype[Any]) -> Self:
+        """By the words of bits that occur, in any order, and how often they do."""
         values = words.astype(f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
-        counts = table[words].astype(np.int64, copy=False)
         is_missing = np.isnan(values) if dtype.kind == "f" else np.zeros(len(words), np.bool_)
         kind = selection_dtype(dtype)
         ordered = np.zeros(most_values(kind), np.int64)

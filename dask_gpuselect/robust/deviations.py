@@ -43,6 +43,7 @@ HEAVY_SHARE = 16  # of that room: a value that more elements have is counted, no
 # the same median. Of the lognormal data there are 165, 54 and 31 elements for each pivot, and it
 # takes 0.4, 3 and 11 ms.
 PARTS = (1, 8, 32)
+MANY_PARTS = 8  # more take long enough to look at two of them first
 
 # Values of a ladder that are kept for a third load. Chunks have less pivots, and know less.
 MOST_STEPS = 1 << 16
@@ -252,28 +253,40 @@ def bracket_median_and_shells(
     dtype : dtype
         Of the distances.
     """
-    first, last = int(lo[0]), int(hi[0])
-    for n_parts, room in zip(PARTS, rooms, strict=True):
-        shells = _shells_in_parts(ladder, first, last, n_parts, dtype)
-        begins, ends = np.array(shells.cells, np.int64).T
-        heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
-        most = _most_gathered(ladder, begins, ends, heavy)
-        if most <= room:
-            break
-    else:
+    shells = _shells_with_room(ladder, int(lo[0]), int(hi[0]), rooms, dtype)
+    if shells is None:
         found = Brackets.covering(ladder.values, lo, hi, counted=counted)
         nothing = np.zeros_like(found.wanted)
         return DeviationBrackets(found.ends, found.wanted, nothing, _few_steps(ladder))
+    begins, ends = np.array(shells.cells, np.int64).T
+    heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     counted = np.concatenate([counted, heavy, np.array(shells.tied, np.int64)])
     found = Brackets.covering(ladder.values, lo, hi, counted=counted)
     return _with_inner(found, ladder, shells)
 
 
-def _shells_in_parts(
+def _shells_with_room(
+    ladder: Ladder, lo: int, hi: int, rooms: tuple[int, int, int], dtype: np.dtype[Any]
+) -> Shells | None:
+    """The shells about a median between two positions; None if there is no room for them."""
+    for n_parts, room in zip(PARTS, rooms, strict=True):
+        parts = _parts_of_interval(ladder, lo, hi, n_parts, dtype)
+        # Those of the first and the last part alone may be too much: then the others take no time.
+        for some in (parts[:: len(parts) - 1], parts) if len(parts) > MANY_PARTS else (parts,):
+            shells = Shells.union([shells_of(ladder, *part) for part in some])
+            most = _most_gathered(ladder, shells, rooms[-1])
+            if most > rooms[-1]:
+                break
+        if most <= room:
+            return shells
+    return None
+
+
+def _parts_of_interval(
     ladder: Ladder, lo: int, hi: int, n_parts: int, dtype: np.dtype[Any]
-) -> Shells:
-    """The shells about a median between two positions: those for any part of that interval."""
+) -> list[tuple[Any, Any]]:
+    """Intervals, one of which the median is in: the parts of that between two positions."""
     values, size = ladder.values, len(ladder.values)
     low = values[lo].astype(dtype) if lo >= 0 else dtype.type(-np.inf)
     high = values[hi].astype(dtype) if hi < size else dtype.type(np.inf)
@@ -285,8 +298,7 @@ def _shells_in_parts(
         inner = np.interp(steps[1:-1], np.arange(len(known)), known).astype(dtype)
     inner = np.sort(inner[(inner > low) & (inner < high)])  # and not NaN
     points = [low, *inner, high]
-    parts = [shells_of(ladder, *pair) for pair in itertools.pairwise(points)]
-    return Shells.union(parts)
+    return list(itertools.pairwise(points))
 
 
 def _with_inner(found: Brackets, ladder: Ladder, shells: Shells) -> DeviationBrackets:
@@ -304,10 +316,12 @@ def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -
     return heavy[is_inside.any(axis=1)]
 
 
-def _most_gathered(ladder: Ladder, begins: IntArray, ends: IntArray, heavy: IntArray) -> int:
-    """At most how many elements lie in cells and do not have one of the heavy values."""
-    cells = zip(begins.tolist(), ends.tolist(), strict=True)
-    most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in cells)  # of a sample, as it is
+def _most_gathered(ladder: Ladder, shells: Shells, room: int) -> int:
+    """At most how many elements lie in shells and do not have one of the heavy values."""
+    begins, ends = np.array(shells.cells, np.int64).T
+    heavy = _heavy_inside(ladder, begins, ends, room)
+    # Of a sample, as it is.
+    most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in shells.cells)
     return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
 
 

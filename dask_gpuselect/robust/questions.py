@@ -78,6 +78,7 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
+    looks_again: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -130,16 +131,17 @@ class DeviationQuestion(Question):
         assert brackets.spared is not None
         return bracket_known(brackets.spared, found.median[0])
 
+    def look_again(self, found: MedianFound, more: Brackets, tally: Tally) -> MedianFound:
+        assert isinstance(more, DeviationBrackets)
+        return MedianFound(found.median, self._deviation(found.median, more, tally))
+
     def finish(
         self, found: MedianFound, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> NDArray[Any]:
         del sums
-        deviation = found.deviation
-        if deviation is None:
-            assert isinstance(more, DeviationBrackets)
-            assert tally is not None
-            deviation = self._deviation(found.median, more, tally)
-        answer: NDArray[Any] = self.scaled(deviation)
+        if more is not None and tally is not None:
+            found = self.look_again(found, more, tally)
+        answer: NDArray[Any] = self.scaled(found.deviation)
         return answer
 
     def scaled(self, deviation: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.hostile import search as search_
 from tests.hostile.costs import LIMITS, PLANS, QUESTIONS, Asked, prepared, time_ratio, work_of
 from tests.hostile.recipes import CHUNKS, STEPS, Breeder, Recipe, frame
-from tests.hostile.search import Search
+from tests.hostile.search import DTYPES, Search
 from tests.hostile.worst import EXCEEDING, WORST
 
 N, N_CHUNKS = 60_000, 12
@@ -34,10 +35,8 @@ def test_all_plans_have_one_answer(number: int) -> None:
     asked, made = QUESTIONS[question], recipe.made(N, N_CHUNKS)
     with np.errstate(all="ignore"):
         answers = [numbers_of(prepared(asked, each, made)[0]()) for each in PLANS]
-        other = recipe.made(N, N_CHUNKS)
-        other = dataclasses.replace(other, at=frame("any", N, 7))
-        vars(other).update(weights=made.weights, labels=made.labels)
-        answers.append(numbers_of(prepared(asked, "lazy", other)[0]()))
+        others = frame("any", N, 7).sizes
+        answers.append(numbers_of(prepared(asked, "lazy", made, others)[0]()))
         hostile, normal = (
             work_of(asked, plan, each) for each in (made, recipe.normal.made(N, N_CHUNKS))
         )
@@ -61,15 +60,17 @@ def test_time_is_bounded(number: int) -> None:
 
 def test_recipes_are_data() -> None:
     """The same ones again, of all steps and chunks, in every dtype."""
-    breeder = Breeder(np.random.default_rng(0), has_weights=True, has_labels=True)
-    recipe, seen = breeder.new("f8"), set()
+    rng = np.random.default_rng(0)
+    breeders = [Breeder(rng, needs) for needs in ("weights", "labels", "mask")]
+    recipe, seen = breeders[0].new("f8"), set()
     for i in range(200):
-        dtype = ("f8", "f4", "f2", "i8", "u4", "u1")[i % 6]
+        dtype = DTYPES[i % len(DTYPES)]
+        breeder = breeders[i % 3]
         recipe = breeder.changed(recipe) if i % 4 else breeder.new(dtype)
         recipe = dataclasses.replace(recipe, dtype=dtype)
         made = recipe.made(500, 9)
         assert sum(made.at.sizes) == len(made.values) == 500
-        assert len(made.weights) == len(made.labels) == 500
+        assert all(len(made.beside(name)) == 500 for name in ("weights", "labels", "mask"))
         assert made.values.dtype == dtype
         again = eval(repr(recipe), {"Recipe": Recipe, "inf": np.inf, "nan": np.nan})
         assert again.made(500, 9).values.tobytes() == made.values.tobytes()
@@ -79,16 +80,22 @@ def test_recipes_are_data() -> None:
 
 
 def test_a_search_finds_what_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question that copies what is negative many times is found out."""
+    """A question that copies what is negative many times is found out, by work alone: were times
+    to choose the recipes that are changed, each run would try other ones."""
     from dask_gpuselect import kernels
 
-    def ask(x: Any, w: Any, g: Any) -> Any:
+    def ask(x: Any, other: Any) -> Any:
         some = x[x < -1]
         for _ in range(3 if some.size > 4000 else 0):
             kernels.cuts(x, dtype=x.dtype, share=1)
         return kernels.cuts(x, dtype=x.dtype, share=1)
 
     monkeypatch.setitem(QUESTIONS, "bad", Asked(ask))  # type: ignore[arg-type]
+
+    def alike(runs: list[Any], repeat: int) -> list[list[float]]:
+        return [[1.0 for _ in range(repeat) if run()] for run in runs]
+
+    monkeypatch.setattr(search_, "seconds_in_turns", alike)
     search = Search("bad", "plain", "f8", 8000, 0)
     search.run(60, 30)
     assert search.n_tried == 30

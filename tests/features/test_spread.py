@@ -712,6 +712,17 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("_small_pilots")
+def test_a_guess_that_leaves_the_median_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of ten magnitudes: the shells are looked for again once the median is known, and
+    nothing is measured."""
+    monkeypatch.delattr(kernels, "cuts")
+    clusters = np.floor(uniform(40_000) * 10)
+    a = np.exp(60 * (clusters + 1e-3 * normal(40_000)))
+    check(mad(a, scale=1.0), formula(a))
+    check(mad(a[::2], scale=1.0), formula(a[::2]))
+
+
+@pytest.mark.usefixtures("_small_pilots")
 def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     for sigma in (0.0, -3.0):  # brackets that hold little, or nothing
         monkeypatch.setattr(deviations, "PILOT_SIGMA", sigma)

@@ -7,7 +7,7 @@ import gc
 import inspect
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -23,7 +23,7 @@ from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.robust import mad
-from tests.hostile.recipes import Made, Recipe
+from tests.hostile.recipes import N_GROUPS, Made, Recipe
 
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -37,47 +37,78 @@ class Asked:
     Parameters
     ----------
     ask : callable
-        Of data, weights and labels.
+        Of data, and of what goes with them, or None.
     lanes : int
         Of two dimensions there are so many columns; 0 of one dimension.
     passes : bool
         Whether columns are larger than their limit.
     needs : str
-        What goes with the data: "weights", "labels" or nothing.
+        What goes with the data: "weights", "labels", "mask" or nothing.
+    groups : int
+        How many groups the labels make.
     """
 
-    ask: Callable[[Any, Any, Any], Any]
+    ask: Callable[[Any, Any], Any]
     lanes: int = 0
     passes: bool = False
     needs: str = ""
+    groups: int = N_GROUPS
 
 
+def _nodata(x: Any, _: Any) -> Any:
+    """Elements of the value that many have, or none."""
+    return nanquantile(x, QUARTILES, nodata=np.dtype(x.dtype).type(0))
+
+
+LANES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "lanes": lambda x, _: nanquantile(x, QUARTILES, axis=0),
+    "lane boxes": lambda x, _: describe_boxplot(x, axis=0),
+    "lane mads": lambda x, _: mad(x, axis=0),
+}
 QUESTIONS: dict[str, Asked] = {
-    "median": Asked(lambda x, w, g: median(x)),
-    "quartiles": Asked(lambda x, w, g: quantile(x, QUARTILES)),
-    "nan quartiles": Asked(lambda x, w, g: nanquantile(x, QUARTILES)),
-    "tails": Asked(lambda x, w, g: nanquantile(x, [0, 1e-4, 0.01, 0.999, 1])),
-    "percentiles": Asked(lambda x, w, g: nanquantile(x, np.linspace(0, 1, 101))),
-    "box": Asked(lambda x, w, g: describe_boxplot(x)),
-    "mad": Asked(lambda x, w, g: mad(x)),
-    "ecdf": Asked(lambda x, w, g: ecdf(x, 101)),
-    "sort": Asked(lambda x, w, g: sort(x)),
+    "median": Asked(lambda x, _: median(x)),
+    "quartiles": Asked(lambda x, _: quantile(x, QUARTILES)),
+    "nan quartiles": Asked(lambda x, _: nanquantile(x, QUARTILES)),
+    "tails": Asked(lambda x, _: nanquantile(x, [0, 1e-4, 0.01, 0.999, 1])),
+    "percentiles": Asked(lambda x, _: nanquantile(x, np.linspace(0, 1, 101))),
+    "box": Asked(lambda x, _: describe_boxplot(x)),
+    "mad": Asked(lambda x, _: mad(x)),
+    "ecdf": Asked(lambda x, _: ecdf(x, 101)),
+    "sort": Asked(lambda x, _: sort(x)),
     "weights": Asked(
-        lambda x, w, g: nanquantile(x, QUARTILES, weights=w, method="inverted_cdf"),
-        needs="weights",
+        lambda x, w: nanquantile(x, QUARTILES, weights=w, method="inverted_cdf"), needs="weights"
     ),
     "linear weights": Asked(
-        lambda x, w, g: nanquantile(x, QUARTILES, weights=w, method="linear"), needs="weights"
+        lambda x, w: nanquantile(x, QUARTILES, weights=w, method="linear"), needs="weights"
     ),
-    "weighted box": Asked(lambda x, w, g: describe_boxplot(x, weights=w), needs="weights"),
-    "groups": Asked(lambda x, w, g: groupby(x, g).median(), needs="labels"),
-    "group boxes": Asked(lambda x, w, g: groupby(x, g).describe_boxplot(), needs="labels"),
-    "lanes": Asked(lambda x, w, g: nanquantile(x, QUARTILES, axis=0), lanes=64),
-    "lane boxes": Asked(lambda x, w, g: describe_boxplot(x, axis=0), lanes=64),
-    "lane passes": Asked(lambda x, w, g: nanquantile(x, QUARTILES, axis=0), lanes=64, passes=True),
-    "lane tails": Asked(lambda x, w, g: nanquantile(x, 0.999, axis=0), lanes=64, passes=True),
-    "lane box passes": Asked(lambda x, w, g: describe_boxplot(x, axis=0), lanes=64, passes=True),
-    "short lanes": Asked(lambda x, w, g: nanquantile(x, QUARTILES, axis=1), lanes=32),
+    "weighted box": Asked(lambda x, w: describe_boxplot(x, weights=w), needs="weights"),
+    "weighted lanes": Asked(
+        lambda x, w: nanquantile(x, QUARTILES, axis=0, weights=w, method="inverted_cdf"),
+        lanes=64,
+        needs="weights",
+    ),
+    "masked quartiles": Asked(lambda x, m: nanquantile(x, QUARTILES, where=m), needs="mask"),
+    "masked box": Asked(lambda x, m: describe_boxplot(x, where=m), needs="mask"),
+    "masked mad": Asked(lambda x, m: mad(x, where=m), needs="mask"),
+    "masked lanes": Asked(
+        lambda x, m: nanquantile(x, QUARTILES, axis=0, where=m), lanes=64, needs="mask"
+    ),
+    "nodata": Asked(_nodata),
+    "groups": Asked(lambda x, g: groupby(x, g).median(), needs="labels"),
+    "group boxes": Asked(lambda x, g: groupby(x, g).describe_boxplot(), needs="labels"),
+    "two groups": Asked(lambda x, g: groupby(x, g).median(), needs="labels", groups=2),
+    "many groups": Asked(lambda x, g: groupby(x, g).median(), needs="labels", groups=5000),
+    "many group boxes": Asked(
+        lambda x, g: groupby(x, g).describe_boxplot(), needs="labels", groups=1000
+    ),
+    **{name: Asked(ask, lanes=64) for name, ask in LANES.items()},
+    **{f"few {name}": Asked(ask, lanes=3) for name, ask in LANES.items()},
+    **{f"many {name}": Asked(ask, lanes=4000) for name, ask in LANES.items()},
+    "lane passes": Asked(LANES["lanes"], lanes=64, passes=True),
+    "lane tails": Asked(lambda x, _: nanquantile(x, 0.999, axis=0), lanes=64, passes=True),
+    "lane box passes": Asked(LANES["lane boxes"], lanes=64, passes=True),
+    "short lanes": Asked(lambda x, _: nanquantile(x, QUARTILES, axis=1), lanes=32),
+    "short lane boxes": Asked(lambda x, _: describe_boxplot(x, axis=1), lanes=32),
 }
 PLANS = ("lazy", "persisted", "plain")
 """Chunks that are read, chunks in memory, and a NumPy array."""
@@ -102,14 +133,20 @@ class Source:
         return da.from_array(self, chunks=chunks, meta=meta)
 
 
-def prepared(asked: Asked, plan: str, made: Made) -> tuple[Callable[[], Any], Source | None]:
-    """What asks and computes, and the source that counts loads if it is lazy."""
-    sizes, source = made.at.sizes, None
-    companion = {"weights": lambda: made.weights, "labels": lambda: made.labels, "": lambda: None}
-    other = companion[asked.needs]()
-    a, chunks = made.values, (sizes,)
+def in_columns(a: Any, n: int) -> Any:
+    """As many rows of n as there are."""
+    return a[: len(a) // n * n].reshape(-1, n)
+
+
+def prepared(
+    asked: Asked, plan: str, made: Made, sizes: tuple[int, ...] | None = None
+) -> tuple[Callable[[], Any], Source | None]:
+    """What asks and computes, and the source that counts loads if it is lazy; in chunks of these
+    sizes, or in their own."""
+    sizes, source = sizes or made.at.sizes, None
+    a, other, chunks = made.values, made.beside(asked.needs, asked.groups), (sizes,)
     if asked.lanes:
-        a = a[: len(a) // asked.lanes * asked.lanes].reshape(-1, asked.lanes)
+        a, other = (each if each is None else in_columns(each, asked.lanes) for each in (a, other))
         rows = np.diff(np.cumsum(sizes) // asked.lanes, prepend=0)
         chunks = (tuple(rows.tolist()), (asked.lanes,))  # type: ignore[assignment]
     if plan == "lazy":
@@ -121,12 +158,11 @@ def prepared(asked: Asked, plan: str, made: Made) -> tuple[Callable[[], Any], So
         other = None if other is None else da.from_array(other, chunks=chunks)
     else:
         x = a
-    w, g = (other if asked.needs == name else None for name in ("weights", "labels"))
     limit = {"dask_gpuselect.column-limit": max(a.nbytes // 8, 1 << 16)} if asked.passes else {}
 
     def run() -> Any:
         with dask.config.set({"scheduler": "sync", "num_workers": 1, **limit}):
-            return dask.compute(asked.ask(x, w, g))
+            return dask.compute(asked.ask(x, other))
 
     return run, source
 

@@ -268,22 +268,43 @@ WEIGHTS: Mapping[str, Callable[[Array, Frame], Array]] = {
 """From the data to their weights."""
 
 
-LABELS: Mapping[str, Callable[[Array, Frame], Array]] = {
-    "alike": lambda x, at: np.floor(at.numbers(6) * N_GROUPS).astype(np.int64),
-    "in order": lambda x, at: np.arange(at.n) * N_GROUPS // at.n,
-    "in turn": lambda x, at: np.arange(at.n) % N_GROUPS,
-    "one": lambda x, at: np.where(np.arange(at.n) < N_GROUPS, np.arange(at.n), 0),
-    "zipf": lambda x, at: np.minimum(
-        np.floor((1 - at.numbers(6)) ** -1.0) - 1, N_GROUPS - 1
+LABELS: Mapping[str, Callable[[Array, Frame, int], Array]] = {
+    "alike": lambda x, at, n: np.floor(at.numbers(6) * n).astype(np.int64),
+    "in order": lambda x, at, n: np.arange(at.n) * n // at.n,
+    "in turn": lambda x, at, n: np.arange(at.n) % n,
+    "one": lambda x, at, n: np.where(np.arange(at.n) < n, np.arange(at.n), 0),
+    "one of most": lambda x, at, n: np.where(
+        at.numbers(7) < 0.9, n - 1, np.floor(at.numbers(6) * n)
     ).astype(np.int64),
-    "by value": lambda x, at: np.minimum(_ranks(x) * N_GROUPS, N_GROUPS - 1).astype(np.int64),
-    "by chunk": lambda x, at: at.chunk % N_GROUPS,
-    "others late": lambda x, at: (
-        np.floor(at.numbers(6) * N_GROUPS / 2).astype(np.int64)
-        + at.spread(PATTERNS["late"](at)) * (N_GROUPS // 2)
+    "few": lambda x, at, n: np.floor(at.numbers(6) * 2).astype(np.int64) * (n - 1),
+    "zipf": lambda x, at, n: np.minimum(np.floor((1 - at.numbers(6)) ** -1.0) - 1, n - 1).astype(
+        np.int64
+    ),
+    "by value": lambda x, at, n: np.minimum(_ranks(x) * n, n - 1).astype(np.int64),
+    "by chunk": lambda x, at, n: at.chunk % n,
+    "others late": lambda x, at, n: (
+        np.floor(at.numbers(6) * n / 2).astype(np.int64)
+        + at.spread(PATTERNS["late"](at)) * (n // 2)
     ),
 }
-"""From the data to the groups of elements."""
+"""From the data to the groups of elements, so many at most."""
+
+MASKS: Mapping[str, Callable[[Array, Frame], Array]] = {
+    "alike": lambda x, at: at.numbers(8) < 0.7,
+    "all": lambda x, at: np.ones(at.n, bool),
+    "none": lambda x, at: np.zeros(at.n, bool),
+    "one": lambda x, at: np.arange(at.n) == at.n // 3,
+    "few": lambda x, at: at.numbers(8) < 1e-3,
+    "half": lambda x, at: at.numbers(8) < 0.5,
+    "in turn": lambda x, at: np.arange(at.n) % 2 == 0,
+    "some chunks": lambda x, at: at.spread(PATTERNS["few"](at)),
+    "late": lambda x, at: at.spread(PATTERNS["late"](at)),
+    "more and more": lambda x, at: at.numbers(8) < at.spread(2.0 ** -PATTERNS["away"](at)),
+    "high": lambda x, at: _ranks(x) > 0.3,
+    "ends": lambda x, at: np.abs(_ranks(x) - 0.5) > 0.3,
+    "middle": lambda x, at: np.abs(_ranks(x) - 0.5) < 0.3,
+}
+"""From the data to those that take part."""
 
 
 def _ranks(x: Array) -> Floats:
@@ -305,8 +326,8 @@ class Recipe:
     dtype : str
     steps : tuple of Step
         What is done to normal data, one step after the other.
-    chunks, weights, labels : str
-        Names in `CHUNKS`, `WEIGHTS` and `LABELS`.
+    chunks, weights, labels, mask : str
+        Names in `CHUNKS`, `WEIGHTS`, `LABELS` and `MASKS`.
     """
 
     dtype: str
@@ -314,6 +335,7 @@ class Recipe:
     chunks: str = "even"
     weights: str = "alike"
     labels: str = "alike"
+    mask: str = "alike"
 
     @property
     def normal(self) -> Recipe:
@@ -339,13 +361,13 @@ class Made:
     at: Frame
     recipe: Recipe
 
-    @cached_property
-    def weights(self) -> Array:
-        return WEIGHTS[self.recipe.weights](self.values, self.at)
-
-    @cached_property
-    def labels(self) -> Array:
-        return LABELS[self.recipe.labels](self.values, self.at)
+    def beside(self, name: str, n_groups: int = N_GROUPS) -> Array | None:
+        """What goes with them: "weights", "labels", "mask" or nothing."""
+        if name == "weights":
+            return WEIGHTS[self.recipe.weights](self.values, self.at)
+        if name == "labels":
+            return LABELS[self.recipe.labels](self.values, self.at, n_groups)
+        return MASKS[self.recipe.mask](self.values, self.at) if name else None
 
 
 def in_dtype(x: Floats, dtype: np.dtype[Any]) -> Array:
@@ -353,6 +375,8 @@ def in_dtype(x: Floats, dtype: np.dtype[Any]) -> Array:
     side."""
     if dtype.kind == "f":
         return x.astype(dtype)
+    if dtype.kind == "b":
+        return x > 0
     limits = np.iinfo(dtype)
     middle = 0.0 if limits.min else 2.0 ** (limits.bits - 1)
     y = np.where(x == x, x, 0.0) * 2.0 ** (limits.bits - 6) + middle
@@ -365,13 +389,20 @@ MOST_STEPS = 4
 
 
 class Breeder:
-    """Draws recipes, and changes them."""
+    """Draws recipes, and changes them.
 
-    def __init__(self, rng: np.random.Generator, *, has_weights: bool, has_labels: bool) -> None:
+    Parameters
+    ----------
+    rng : Generator
+    needs : str
+        What goes with the data; see `Made.beside`.
+    """
+
+    def __init__(self, rng: np.random.Generator, needs: str = "") -> None:
         self._rng = rng
-        self._others = {"chunks": CHUNKS}
-        self._others |= {"weights": WEIGHTS} if has_weights else {}
-        self._others |= {"labels": LABELS} if has_labels else {}
+        self._others: dict[str, Mapping[str, Any]] = {"chunks": CHUNKS}
+        beside = {"weights": WEIGHTS, "labels": LABELS, "mask": MASKS}
+        self._others |= {needs: beside[needs]} if needs else {}
 
     def _pick(self, options: Sequence[Any]) -> Any:
         return options[int(self._rng.integers(len(options)))]

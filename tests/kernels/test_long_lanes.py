@@ -83,6 +83,21 @@ def test_adversarial_data(name: str) -> None:
     assert (looked_at(rows) <= cpu.MOST_LOOKED_AT * n).all()
 
 
+@pytest.mark.parametrize("share", [0.03, 0.3, 0.5, 0.9])
+def test_ties_at_a_rank_are_counted_and_not_kept(share: float) -> None:
+    """Ranks inside a tie, and on both sides of its ends."""
+    n, rng = 20_000, np.random.default_rng(3)
+    ordered = np.sort(np.where(np.arange(n) < share * n, 0.1, rng.standard_normal(n)))
+    below, upto = (int(ordered.searchsorted(0.1, side)) for side in ("left", "right"))
+    wanted = np.array([below - 1, below, below + 1, upto - 2, upto - 1, upto])[:, None]
+    rows = np.stack([rng.permutation(ordered) for _ in range(8)])
+    found, counts = cpu.select(rows, lambda n_valid: (wanted + 0 * n_valid, wanted + 1), KNOWN)
+    np.testing.assert_array_equal(found.lower, np.tile(ordered[wanted.T], (8, 1)))
+    np.testing.assert_array_equal(found.upper, np.tile(ordered[wanted.T + 1], (8, 1)))
+    assert (counts > 0).all()
+    assert counts.mean() < 1.6 * n
+
+
 def test_lanes_that_are_given_up_have_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, ranks of several quantiles and lanes with NaN too."""
     a = np.stack([make(4_000) for make in (FLOATS | MISSING).values()])

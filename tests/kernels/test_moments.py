@@ -215,7 +215,7 @@ def test_roots_are_rounded_correctly(numerator: int, denominator: int, exponent:
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 7, 24, 100])
 @pytest.mark.slow
 def test_lanes_are_rounded_as_alone(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all without integers of any length, ties among them."""
+    """Nearly all without integers of any length, ties among them; and all with them."""
     slow = 0
 
     def noted(*numbers: int) -> tuple[float, float]:
@@ -227,9 +227,13 @@ def test_lanes_are_rounded_as_alone(n: int, monkeypatch: pytest.MonkeyPatch) -> 
     for name, a in all_data(20 * n):
         rows = a.reshape(20, n)
         alone = [reference.moments(row, row).mean_and_std() for row in rows]
-        slow = 0
-        found = reference.moments_of_rows(rows).mean_and_std()
-        np.testing.assert_array_equal(np.stack(found, axis=1), alone, err_msg=name)
+        for by_integers in (True, False):
+            monkeypatch.setattr(
+                lane_moments, "_are_integers_faster", lambda *_, is_=by_integers: is_
+            )
+            slow = 0
+            found = reference.moments_of_rows(rows).mean_and_std()
+            np.testing.assert_array_equal(np.stack(found, axis=1), alone, err_msg=name)
         is_far = any(word in name for word in ("denormal", "underflow", "binade", "all magnitudes"))
         assert slow == 0 or is_far, name
         ordered = np.sort(rows, axis=1)

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cpu import ordering as cpu_ordering
+from dask_gpuselect.kernels.cpu import selection as cpu_selection
+from dask_gpuselect.kernels.cpu import word_counts
 from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory, words_memory
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
@@ -74,6 +77,26 @@ def test_every_value_is_counted(kernel: str, backend: Backend, dtype: str, size:
             box, kept = (each[3:].reshape(100, 1000) for each in (values, keeps))
             there = (backend.asarray(each)[1:, 5:] for each in (box, kept))
             assert_counts(count(Accompanied(*there)), box[1:, 5:][kept[1:, 5:]])
+
+
+def test_words_that_differ_in_their_upper_bits() -> None:
+    """All words that there are, those of shifted bytes, and one alone; counted and sorted."""
+    every = np.arange(70_000).astype(np.uint16)
+    for words in (every, every << np.uint16(8), np.full(9, 40_000, np.uint16)):
+        assert_counts(cpu_selection.value_counts(words, words.dtype), words)
+        ordered = words[::-1].copy()
+        cpu_ordering.sort(ordered)
+        np.testing.assert_array_equal(ordered, np.sort(words))
+
+
+def test_places_of_words() -> None:
+    """Each has one of its own, and eight neighbours in the upper bits have as many lower ones."""
+    words = np.arange(1 << 16)
+    places = word_counts.place_of(words, len(words))
+    np.testing.assert_array_equal(np.sort(places), words)
+    np.testing.assert_array_equal(word_counts.words_at(places, len(words)), words)
+    for shift in range(8, 14):
+        assert len(np.unique(places[:: 1 << shift] % 512)) == min(1 << 16 - shift, 512)
 
 
 @pytest.mark.parametrize("dtype", COUNTABLE[1:6])

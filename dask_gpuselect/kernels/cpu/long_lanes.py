@@ -94,6 +94,9 @@ def _select_pair(
     Two elements of a sample, about where the rank must be, part what is below, between and above
     them: between is a quarter of all, or an eighth. Again with what the rank is in, until it is
     little. Floyd & Rivest 1975, with a sample of bounded size.
+
+    Where the sample has ties at one of the two, what equals them is counted and not kept: it may be
+    half of all, again and again.
     """
     left, k = x, rank
     looked_at = 0
@@ -109,13 +112,18 @@ def _select_pair(
         _insertion_sort(sample, n_sampled)
         place = (k + 0.5) / n * n_sampled
         reach = 1.5 * math.sqrt(place * (1 - place / n_sampled)) + 1
-        p = sample[max(np.int64(place - reach), 0)]
-        r = sample[min(np.int64(place + reach), n_sampled - 1)]
+        low = max(np.int64(place - reach), 0)
+        high = min(np.int64(place + reach), n_sampled - 1)
+        p, r = sample[low], sample[high]
         below, upto = _count_two(left, p, r)
-        if below == 0 and upto == n:  # ties at both ends: count those of one
+        begin, end = below, upto  # of what is between them, with what equals them
+        if _is_tied(sample, n_sampled, low) or _is_tied(sample, n_sampled, high):
+            end, begin = _count_two(left, r, p)
+        elif below == 0 and upto == n:  # nothing is parted: count what is at one of them
             p = sample[np.int64(place)]
             r = p
-            below, upto = _count_two(left, p, r)
+            below, begin = _count_two(left, p, p)
+            end, upto = below, begin
         size = 0
         if k < below:
             for i in range(n):
@@ -126,9 +134,14 @@ def _select_pair(
                 one[size] = left[i]
                 size += left[i] > r
             k -= upto
-        elif p == r:
-            second = p if upper == rank or k + 1 - below < upto - below else _next(x, p)
-            return p, second, looked_at
+        elif k < begin or k >= end:
+            found, last = (p, begin) if k < begin else (r, upto)
+            return found, (found if upper == rank or k + 1 < last else _next(x, found)), looked_at
+        elif begin > below:
+            for i in range(n):
+                one[size] = left[i]
+                size += (left[i] > p) & (left[i] < r)
+            k -= begin
         else:
             for i in range(n):
                 one[size] = left[i]
@@ -143,6 +156,13 @@ def _select_pair(
     if upper == rank:
         return found, found, looked_at
     return found, (one[k + 1] if k + 1 < left.size else _next(x, found)), looked_at
+
+
+@called_by_kernels
+def _is_tied(ordered: Any, n: Any, i: Any) -> Any:
+    """Whether one of n elements in order equals one beside it."""
+    is_as_next = i + 1 < n and ordered[i + 1] == ordered[i]
+    return is_as_next or (i > 0 and ordered[i - 1] == ordered[i])
 
 
 @called_by_kernels

@@ -23,6 +23,7 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.cpu.word_counts import count_words, place_of
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
 from dask_gpuselect.maths.cuts import IntArray
 
@@ -199,11 +200,10 @@ def _ascends(keys: Any) -> bool:
 
 
 def _sort_by_counting(keys: Any, counts: Any) -> None:
-    for k in range(keys.size):
-        counts[keys[k]] += 1
+    count_words(keys, counts)
     start = 0
     for value in range(counts.size):
-        stop = start + counts[value]
+        stop = start + counts[place_of(value, counts.size)]
         keys[start:stop] = value
         start = stop
 

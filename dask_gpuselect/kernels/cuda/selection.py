@@ -67,4 +67,4 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     for first in range(0, found.size, window):
         arguments = (*told, np.uint32(first), found)
         launch(words.dtype, "tabulate_words", TABULATE_THREADS, arguments, shared, defined=defined)
-    return ValueCounts.of_words(found.get().astype(np.int64), dtype)
+    return ValueCounts.of_table(found.get().astype(np.int64), dtype)
