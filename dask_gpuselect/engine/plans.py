@@ -229,8 +229,9 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
         If `root-limit` is set to what is no size.
     """
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
-    # Of pivots with more columns so many fewer fit.
+    # Of pivots with more columns so many fewer fit: bytes are in units of as many.
     limit = settings.n_bytes("root-limit") * PIVOT_BYTES // for_pivot
+    itemsize = for_candidate * PIVOT_BYTES / for_pivot
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
         size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
@@ -241,10 +242,10 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
         *about,
         question.n_ranges,
         question.share,
-        for_candidate,
+        itemsize,
         limit,
-        can_merge=not question.weighs,
-        can_wait=is_alone and question.narrows_candidates and not question.weighs,
+        can_wait=is_alone and question.narrows_candidates,
+        halves=1 + question.weighs,
     )
 
 

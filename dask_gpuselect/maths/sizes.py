@@ -113,11 +113,11 @@ def plan_narrowing(
     size: int,
     n_ranges: int,
     share: int,
-    itemsize: int,
+    itemsize: float,
     limit: int,
     *,
-    can_merge: bool = True,
     can_wait: bool = False,
+    halves: int = 1,
 ) -> Narrowing | None:
     """How to narrow the cuts of chunks of about `size` elements; None if they need not be, or if
     any of them may matter.
@@ -128,12 +128,15 @@ def plan_narrowing(
         In so many ranges of values the pivots lie that matter; 0 if all of them may.
     share : int
         For `pivot_count`, as the question has it.
+    itemsize : float
+        Bytes of a candidate.
     limit : int
         Bytes that may be held in one place.
-    can_merge : bool
-        Whether cuts can be merged in a tree that hands on some of them.
     can_wait : bool
         Whether candidates can be narrowed where they are.
+    halves : int
+        In how many ways the pivots that a merge hands on are spaced evenly: a bracket is wider by
+        so many times as much.
     """
     pivots = pivot_count(size, share)
     if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
@@ -142,7 +145,7 @@ def plan_narrowing(
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
     # More pivots leave fewer candidates, which matters where these cannot wait.
     least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
-    most = size * itemsize // (WAITING_SHARE * PIVOT_BYTES)
+    most = int(size * itemsize) // (WAITING_SHARE * PIVOT_BYTES)
     while pivots < least and 2 * pivots <= most:
         share *= 4
         pivots = pivot_count(size, share)
@@ -156,16 +159,14 @@ def plan_narrowing(
         looks, left = looks + 1, kept
     gathered = n_chunks * max(min(for_each, pivots), left)
     # A group's task holds its own cuts beside those that it merges.
-    if not (looks or can_merge):
-        return None
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     merges = merge_levels(n_chunks, COARSE_EVERY)
     in_bracket = CANDIDATES / pivots
-    if can_merge and (not looks or PIVOT_WORK * gathered > limit):
+    if not looks or PIVOT_WORK * gathered > limit:
         looks, gathered = 0, COARSE_EVERY * coarse
-        in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / coarse
+        in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / coarse
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
-    rounds, narrowing = 0, coarse / (n_ranges * (merges + 1))
+    rounds, narrowing = 0, coarse / (n_ranges * halves * (merges + 1))
     while can_wait and narrowing >= 2 and rounds < MOST_ROUNDS:
         if CANDIDATE_COPIES * candidates <= limit:
             break

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
+from dask_gpuselect.maths.coarse import narrower, narrower_weighted
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -171,6 +172,13 @@ class WeightedQuantiles(Question):
         if self.method == "linear":
             return window_ranges(cuts, self.q)
         return share_ranges(cuts, self.q, with_next=self._averages)
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        found = self.bracket(cuts)
+        if isinstance(found, WeightedBrackets):
+            assert isinstance(brackets, WeightedBrackets)
+            return narrower_weighted(brackets, found)
+        return narrower(brackets, found)
 
     def brackets_at(self, values: NDArray[Any]) -> Brackets:
         if self.method != "linear":
