@@ -52,11 +52,13 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_WORK,
     TALLIES_EVERY,
     TWO_COUNTS,
+    GroupNarrowing,
     Narrowing,
     Passes,
     fit_one_place,
     pass_cost,
     pivot_count,
+    plan_group_narrowing,
     plan_merging,
     plan_narrowing,
     plan_one_pass,
@@ -265,6 +267,8 @@ class LanePlan(Plan):
     n_roots : int
         In how many places the reports of groups are looked at, each about some of the groups; 0 if
         not groups of all elements are asked.
+    narrowing : GroupNarrowing or None
+        How these reports are merged on their way there; None if they come as they are.
     shares : int
         Among how many tasks the lanes of a column are divided, which share one load.
     advice : str
@@ -275,6 +279,7 @@ class LanePlan(Plan):
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
     n_roots: int = field(default=0, repr=False)
+    narrowing: GroupNarrowing | None = field(default=None, repr=False)
     shares: int = field(default=1, repr=False)
     advice: str = field(default="", repr=False, compare=False)
 
@@ -380,9 +385,24 @@ def _plan_groups(
     else:
         parts = list(_parts(chunks, limit // itemsize))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
-    gathered = question.root_bytes_of(sizes, selection_dtype(x.dtype).itemsize)
-    n_roots = max(-(-gathered // settings.n_bytes("root-limit")), 1)
-    n_roots = min(n_roots, question.most_roots)
+    itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
+    gathered = work = question.root_bytes_of(sizes, itemsize)
+    n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
+    narrowing: GroupNarrowing | None
+    in_tree = plan_group_narrowing(
+        np.array(sizes),
+        question.most_roots,
+        max(question.n_brackets, 1),
+        itemsize,
+        limit,
+        question.most_roots,
+    )
+    if in_tree.n_roots < n_roots:
+        narrowing = in_tree
+        n_roots, waiting = narrowing.n_roots, narrowing.waiting
+        gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
+    else:
+        narrowing, n_roots = None, min(n_roots, question.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
@@ -394,7 +414,10 @@ def _plan_groups(
         1,
         tuple(parts),
         n_roots=n_roots,
+        narrowing=narrowing,
         kept_bytes=0 if why else limits().n_bytes,
+        root_bytes=work // n_roots,
+        waiting_bytes=waiting,
         why_twice=why,
     )
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,16 @@ from dask_gpuselect.maths.weights import (
 # How often the largest of even steps is found anew: with k large ones among K, what is left of the
 # error is (k / K) to that power.
 LEVELLED = 8
+
+
+class HasPivots(Protocol):
+    """What some chunks know at some pivots."""
+
+    @property
+    def pivots(self) -> NDArray[Any]: ...
+
+
+CutsOf = TypeVar("CutsOf", bound=HasPivots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,15 +167,15 @@ def merged_coarsely(parts: Sequence[Cuts], most: int) -> Cuts:
     """The same of the cuts of many chunks, few at a time: what is in one place are about
     `COARSE_EVERY` times as many pivots as are handed on, or those of two parts."""
     while True:
-        some = [coarsened(_merged(batch), most) for batch in _batches(parts, COARSE_EVERY * most)]
+        some = [coarsened(_merged(batch), most) for batch in batches(parts, COARSE_EVERY * most)]
         if len(some) == 1:
             return some[0]
         parts = some
 
 
-def _batches(parts: Sequence[Cuts], room: int) -> Iterator[list[Cuts]]:
+def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
     """Parts that have so many pivots together, or are two."""
-    batch: list[Cuts] = []
+    batch: list[CutsOf] = []
     held = 0
     for part in parts:
         if held + len(part.pivots) > room and len(batch) > 1:

@@ -191,6 +191,92 @@ def plan_narrowing(
     )
 
 
+# --- Cuts of few large groups ---------------------------------------------------------------------
+
+# Bytes that a task holds at the peak for each pivot of a group, and for each candidate with its
+# cell, about: those of all elements, and the group of each.
+GROUP_BYTES = 4
+# Pivots of a group that a merge hands on, at least.
+LEAST_OF_GROUP = 16
+# So many of each group are worth a tree; with fewer, groups are better divided among several.
+ENOUGH_OF_GROUP = 1024
+
+
+@dataclass(frozen=True)
+class GroupNarrowing:
+    """How the cuts of groups, and their candidates, come to a root: merged in a tree.
+
+    Parameters
+    ----------
+    n_roots : int
+        Trees, each of some of the groups.
+    coarse : int
+        How many pivots of all its groups a merge hands on.
+    waits : int
+        In how many lots the candidates of all parts wait, at most.
+    rounds : int
+        How many times candidates are narrowed where they wait.
+    gathered, work, waiting : int
+        As of `Narrowing`.
+    """
+
+    n_roots: int
+    coarse: int
+    waits: int
+    rounds: int
+    gathered: int
+    work: int
+    waiting: int
+
+
+def plan_group_narrowing(
+    sizes: NDArray[np.int64],
+    n_groups: int,
+    n_brackets: int,
+    itemsize: int,
+    limit: int,
+    most_roots: int,
+) -> GroupNarrowing:
+    """How to narrow the cuts of so many groups of about as many elements each.
+
+    Parameters
+    ----------
+    sizes : ndarray of int64
+        Elements of each part.
+    n_groups : int
+        1 if that is not known.
+    n_brackets : int
+        Of each group.
+    itemsize : int
+        Bytes of an element.
+    limit : int
+        Bytes that may be held in one place.
+    most_roots : int
+    """
+    limit = max(limit, 1)
+    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), most_roots)
+    merges = merge_levels(len(sizes), COARSE_EVERY)
+    n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
+    pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
+    in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / of_each
+    of_candidate = itemsize + GROUP_BYTES
+    first = candidates = of_candidate * min(n_brackets * in_bracket, 1) * n
+    rounds, narrowing = 0, of_each / (n_brackets * (merges + 1))
+    while narrowing >= 2 and rounds < MOST_ROUNDS:
+        if CANDIDATE_COPIES * candidates <= limit * n_roots:
+            break
+        rounds, candidates = rounds + 1, candidates / narrowing
+    waiting = math.ceil(first)
+    waits = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
+    in_place = math.ceil(candidates / n_roots)
+    works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
+    of_lot = CANDIDATE_COPIES * waiting // (n_roots * min(waits, len(sizes)))
+    gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
+    work = max(*works, of_lot)
+    return GroupNarrowing(n_roots, coarse, waits, rounds, gathered, work, waiting if rounds else 0)
+
+
 # A sample of this many elements brackets a rank to within one part in about 110 of all elements,
 # and is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
 PILOT_SIZE = 1 << 18
