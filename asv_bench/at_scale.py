@@ -110,8 +110,11 @@ ASKED: dict[str, Callable[[da.Array], Any]] = {
     "box": described,
     "ecdf of 1,001 points": lambda x: ecdf(x, 1001),
     "weighted quartiles": lambda x: quantile(x, Q, weights=abs(x), method="inverted_cdf"),
+    "weighted box": lambda x: describe_boxplot(x, weights=abs(x)),
+    "three boxes": lambda x: describe_boxplot([x, 2 * x, abs(x)]),
     "median of 12 groups": lambda x: groupby(x, labels_of(x, 12), groups=range(12)).median(),
     "median of 1,000 groups": lambda x: groupby(x, labels_of(x, 1000), groups=range(1000)).median(),
+    "median of unknown groups": lambda x: groupby(x, labels_of(x, 12)).median(),
     "sort": sort,
 }
 SQUARE = "sort"
