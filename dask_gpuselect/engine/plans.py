@@ -248,6 +248,7 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
         limit,
         can_wait=is_alone and question.narrows_candidates,
         halves=1 + question.weighs,
+        can_divide=is_alone and question.divides,
     )
 
 

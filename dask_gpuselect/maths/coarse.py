@@ -247,15 +247,15 @@ def narrower(brackets: Brackets, found: Brackets) -> Brackets:
     """What is wanted of both, where the tally of the first tells it: brackets of the same ranks,
     whose elements are inside both."""
     ends = _ends_of_both(brackets, found)
-    wanted = _cells_of(brackets, ends)
-    return Brackets(ends, brackets.wanted[wanted] & found.wanted[_cells_of(found, ends)])
+    wanted = cells_of(brackets, ends)
+    return Brackets(ends, brackets.wanted[wanted] & found.wanted[cells_of(found, ends)])
 
 
 def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> WeightedBrackets:
     """The same of brackets of windows. What is between the ends of a window and was a candidate is
     summed from now on, as what was summed stays so."""
     ends = _ends_of_both(brackets, found)
-    before, now = _cells_of(brackets, ends), _cells_of(found, ends)
+    before, now = cells_of(brackets, ends), cells_of(found, ends)
     wanted = brackets.wanted[before] & found.wanted[now]
     summed = brackets.summed[before] | brackets.wanted[before] & found.summed[now]
     return WeightedBrackets(ends, wanted, summed & ~wanted)
@@ -267,7 +267,7 @@ def _ends_of_both(brackets: Brackets, found: Brackets) -> NDArray[Any]:
     return np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
 
 
-def _cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:
+def cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:
     """Which cells of brackets those between some ends are in, which have all of theirs or leave out
     such as are beside what matters."""
     return np.append(np.int64(0), brackets.ends.searchsorted(ends, side="right"))

@@ -61,6 +61,8 @@ COARSE_EVERY, LEAST_COARSE = 32, 64
 # How often candidates are narrowed where they wait, at most: each time to about a thousandth of a
 # quantile's, at the default limit.
 MOST_ROUNDS = 4
+# A tree has so many times as many pivots as ranks, if these can be divided among trees.
+RANKS_SHARE = 256
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Narrowing:
         even those that matter are too many.
     rounds : int
         How many times candidates are narrowed where they wait, before they come.
+    stretches : int
+        Among how many trees the ranges are divided.
     """
 
     share: int
@@ -100,6 +104,7 @@ class Narrowing:
     waiting: int = 0
     coarse: int = 0
     rounds: int = 0
+    stretches: int = 1
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
@@ -118,6 +123,7 @@ def plan_narrowing(
     *,
     can_wait: bool = False,
     halves: int = 1,
+    can_divide: bool = False,
 ) -> Narrowing | None:
     """How to narrow the cuts of chunks of about `size` elements; None if they need not be, or if
     any of them may matter.
@@ -137,6 +143,8 @@ def plan_narrowing(
     halves : int
         In how many ways the pivots that a merge hands on are spaced evenly: a bracket is wider by
         so many times as much.
+    can_divide : bool
+        Whether each of some stretches of the ranges can have a tree of its own.
     """
     pivots = pivot_count(size, share)
     if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
@@ -162,13 +170,16 @@ def plan_narrowing(
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     merges = merge_levels(n_chunks, COARSE_EVERY)
     in_bracket = CANDIDATES / pivots
+    stretches = 1
     if not looks or PIVOT_WORK * gathered > limit:
         looks, gathered = 0, COARSE_EVERY * coarse
-        in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / coarse
+        if can_divide:
+            stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1))
+        in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
-    rounds, narrowing = 0, coarse / (n_ranges * halves * (merges + 1))
+    rounds, narrowing = 0, coarse * stretches / (n_ranges * halves * (merges + 1))
     while can_wait and narrowing >= 2 and rounds < MOST_ROUNDS:
-        if CANDIDATE_COPIES * candidates <= limit:
+        if CANDIDATE_COPIES * candidates <= limit * stretches:
             break
         rounds, candidates = rounds + 1, candidates / narrowing
     cuts, left_to_wait = PIVOT_BYTES * n_chunks * pivots, math.ceil(first) if rounds else 0
@@ -177,6 +188,7 @@ def plan_narrowing(
     of_group = waiting // min(groups, max(n_chunks, 1))
     if not looks:
         of_group += PIVOT_WORK * COARSE_EVERY * coarse
+    candidates /= stretches
     works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
         share,
@@ -188,6 +200,7 @@ def plan_narrowing(
         waiting,
         coarse,
         rounds,
+        stretches,
     )
 
 
