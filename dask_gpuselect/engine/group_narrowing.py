@@ -32,7 +32,7 @@ from dask_gpuselect.maths.group_coarse import (
     narrower_tally,
 )
 from dask_gpuselect.maths.group_cuts import GroupTally
-from dask_gpuselect.maths.sizes import COARSE_EVERY, MOST_GROUPS, GroupNarrowing
+from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
 
 
 def few_cuts(columns: Columns, cuts: Tasks, narrowing: GroupNarrowing, n_roots: int) -> list[Tasks]:
@@ -42,7 +42,7 @@ def few_cuts(columns: Columns, cuts: Tasks, narrowing: GroupNarrowing, n_roots: 
     if n_roots == 1:
         return [columns.merge(merge, cuts, COARSE_EVERY)]
     merge_each = partial(_each_root, merge=partial(merged_groups_coarsely, most=most))
-    lots = columns.lots(merge_each, cuts, MOST_GROUPS, COARSE_EVERY)
+    lots = columns.lots(merge_each, cuts, narrowing.lots, COARSE_EVERY)
     merge = partial(merged_groups_coarsely, most=most)
     return [columns.merge(merge, each, COARSE_EVERY) for each in columns.divide(lots, n_roots)]
 

@@ -236,8 +236,7 @@ def _loaded(
     is_marked: bool,
     merge: MergeGathered = Gathered.merge,
 ) -> Loaded:
-    is_alone = len(asked) == 1
-    narrowings = [narrowing_of(each.x, each.question, is_alone=is_alone) for each in asked]
+    narrowings = [narrowing_of(each.x, each.question, among=len(asked)) for each in asked]
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     groups = [GROUPS, *(each.groups for each in narrowings if each)]
     keeping = keeping_of(arrays, questions, max(groups))

@@ -217,11 +217,11 @@ def _at_root(x: DaskArray, question: Question, sizes: Sequence[float]) -> tuple[
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 
-def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> Narrowing | None:
+def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:
     """How the cuts of all chunks are narrowed before they come to one place; None if they fit.
 
-    Candidates of several arrays that are loaded together do not wait: with a tree for each, dask
-    would go through all chunks for the first.
+    So many arrays that are loaded together share the limit: one task takes the cuts of all. Their
+    candidates do not wait: with a tree for each, dask would go through all chunks for the first.
 
     Chunks of unknown sizes may have as many elements as dask's config says of ``array.chunk-size``.
 
@@ -232,7 +232,7 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
     """
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     # Of pivots with more columns so many fewer fit: bytes are in units of as many.
-    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // for_pivot
+    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // (for_pivot * among)
     itemsize = for_candidate * PIVOT_BYTES / for_pivot
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
@@ -246,9 +246,9 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
         question.share,
         itemsize,
         limit,
-        can_wait=is_alone and question.narrows_candidates,
+        can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
-        can_divide=is_alone and question.divides,
+        can_divide=among == 1 and question.divides,
     )
 
 

@@ -225,8 +225,9 @@ class GroupNarrowing:
         Trees, each of some of the groups.
     coarse : int
         How many pivots of all its groups a merge hands on.
-    waits : int
-        In how many lots the candidates of all parts wait, at most.
+    lots, waits : int
+        In how many lots the cuts of all parts come together, where they have several roots, and in
+        how many their candidates wait, at most.
     rounds : int
         How many times candidates are narrowed where they wait.
     gathered, work, waiting : int
@@ -235,6 +236,7 @@ class GroupNarrowing:
 
     n_roots: int
     coarse: int
+    lots: int
     waits: int
     rounds: int
     gathered: int
@@ -280,14 +282,17 @@ def plan_group_narrowing(
         if CANDIDATE_COPIES * candidates <= limit * n_roots:
             break
         rounds, candidates = rounds + 1, candidates / narrowing
-    waiting = math.ceil(first)
+    waiting, cuts = math.ceil(first), PIVOT_BYTES * pivots * n_groups * len(sizes)
+    lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
     waits = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
     in_place = math.ceil(candidates / n_roots)
     works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
-    of_lot = CANDIDATE_COPIES * waiting // (n_roots * min(waits, len(sizes)))
+    # As they come, and together: of all roots, before they are divided among these.
+    of_lot = 2 * waiting // min(waits, len(sizes))
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
-    return GroupNarrowing(n_roots, coarse, waits, rounds, gathered, work, waiting if rounds else 0)
+    waiting = waiting if rounds else 0
+    return GroupNarrowing(n_roots, coarse, lots, waits, rounds, gathered, work, waiting)
 
 
 # A sample of this many elements brackets a rank to within one part in about 110 of all elements,

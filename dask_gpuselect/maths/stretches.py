@@ -70,12 +70,16 @@ def tallies_of_stretches(
 ) -> list[Tally]:
     """The tally of some chunks together at the brackets of each stretch, by those of each chunk at
     the brackets of all, whose candidates ascend."""
-    return [Tally.merge([tally_by(together, tally, own) for tally in tallies]) for own in each]
+    return [_tally_of(together, tallies, own) for own in each]
+
+
+def _tally_of(together: Brackets, tallies: Sequence[Tally], own: Brackets) -> Tally:
+    return Tally.merge([tally_by(together, tally, own) for tally in tallies])
 
 
 def cuts_of_stretches(
     together: Brackets, tallies: Sequence[Tally], each: Sequence[Brackets], most: int
 ) -> list[Cuts]:
     """The cuts of some chunks together for each stretch, at about `most` of its candidates."""
-    found = tallies_of_stretches(together, tallies, each)
-    return [cuts_of_tally(own, tally, most) for own, tally in zip(each, found, strict=True)]
+    # One after the other: together they are as much as all candidates.
+    return [cuts_of_tally(own, _tally_of(together, tallies, own), most) for own in each]
