@@ -2,6 +2,7 @@
 
     python asv_bench/at_scale.py plans
     python asv_bench/at_scale.py reports
+    python asv_bench/at_scale.py trees
     python asv_bench/at_scale.py roots --chunks 1_000_000 --size 1_000_000
     python asv_bench/at_scale.py client --chunks 1_000 10_000 100_000
     python asv_bench/at_scale.py client --chunks 1_000_000 --questions median
@@ -11,6 +12,10 @@
 `reports` holds the formulas of docs/scale.md against what is there: the bytes that chunks of 1e4 to
 1e7 elements report, and the peak of the task that takes those of 10 to 1,000 chunks. It ends with 1
 if one exceeds its formula.
+
+`trees` merges reports of 10 to 10,000 chunks in the tree, and holds what a bracket has of all
+elements, and the peak of a merge, against their formulas: of elements, of what they weigh, and of
+groups. It ends with 1 if one exceeds its formula.
 
 `roots` runs the tasks through which all reports of so many chunks come to one place, each in a
 process of its own, with arguments from a file. No chunk is made: see `scale_simulation`. Where a
@@ -30,6 +35,7 @@ import pickle
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +58,10 @@ from scale_simulation import (
 
 from dask_gpuselect import describe_boxplot, kernels, quantile, sort
 from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import plans, settings
+from dask_gpuselect.engine.exchange import Stages
 from dask_gpuselect.engine.loads import _find_brackets
 from dask_gpuselect.engine.narrowing import (
     _brackets_of_each,
@@ -68,16 +76,24 @@ from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Cuts, Tally
+from dask_gpuselect.maths.group_coarse import merged_groups_coarsely
+from dask_gpuselect.maths.group_cuts import GroupCuts, find_group_brackets
 from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.sizes import (
     COARSE_EVERY,
     PIVOT_BYTES,
     PIVOT_WORK,
     Narrowing,
+    merge_levels,
     pivot_count,
+    plan_group_narrowing,
 )
+from dask_gpuselect.maths.weights import PIVOT_BYTES as WEIGHT_PIVOT_BYTES
+from dask_gpuselect.maths.weights import WeightedCuts
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
+from dask_gpuselect.sorting.graph import EDGES_WORK, SortPlan, _places_of
 from dask_gpuselect.sorting.questions import SplitterQuestion
 
 GIGABYTE = 1e9
@@ -85,6 +101,8 @@ F8 = np.dtype(np.float64)
 Q = (0.25, 0.5, 0.75)
 N = 10**12
 SIZES = (10**8, 10**7, 10**6)
+MOST_SORTED = 10**4
+"""Chunks: of more a sort has too many tasks for any scheduler."""
 
 # Of each chunk and task, as `client` and `scale_simulation.py scheduler` measure it.
 CLIENT_BYTES, TASKS, TASK_BYTES, TASK_SECONDS = 10_000, 2.1, 2_700, 0.003
@@ -110,8 +128,11 @@ ASKED: dict[str, Callable[[da.Array], Any]] = {
     "box": described,
     "ecdf of 1,001 points": lambda x: ecdf(x, 1001),
     "weighted quartiles": lambda x: quantile(x, Q, weights=abs(x), method="inverted_cdf"),
+    "weighted box": lambda x: describe_boxplot(x, weights=abs(x)),
+    "three boxes": lambda x: describe_boxplot([x, 2 * x, abs(x)]),
     "median of 12 groups": lambda x: groupby(x, labels_of(x, 12), groups=range(12)).median(),
     "median of 1,000 groups": lambda x: groupby(x, labels_of(x, 1000), groups=range(1000)).median(),
+    "median of unknown groups": lambda x: groupby(x, labels_of(x, 12)).median(),
     "sort": sort,
 }
 SQUARE = "sort"
@@ -129,6 +150,7 @@ def questions() -> dict[str, Question]:
         "101 quantiles": question_of(np.linspace(0, 1, 101).tolist()),
         "box": BoxQuestion(rule, True, F8),
         "weighted quartiles": WeightedQuantiles(Q, "inverted_cdf", False, F8, F8),
+        "weighted box plot": WeightedBoxQuestion(rule, True, F8),
     }
 
 
@@ -137,15 +159,23 @@ def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
     return plans._at_root(x, question, list(map(float, x.chunks[0])))
 
 
-def of_groups(n_chunks: int, size: int, n_groups: int) -> int:
-    """Bytes of reports at each root: those of 100 chunks, times as many as there are."""
-    x = da.zeros(100 * size, chunks=size)
-    labels = da.zeros(100 * size, chunks=size, dtype=np.int64)
-    with dask.config.set({"dask_gpuselect.root-limit": "1024 PiB"}):
-        every = groupby(x, labels, groups=range(n_groups)).explain(0.5).gathered_bytes
-    every *= n_chunks // 100
-    limit = settings.n_bytes("root-limit")
-    return every // min(-(-every // limit), n_groups)
+def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
+    """The same of the median of so many groups."""
+    sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
+    found = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit, n_groups)
+    return found.gathered, found.work, found.waiting
+
+
+def of_sort(x: da.Array) -> tuple[int, int, int]:
+    """The same of a sort into as many chunks, with the table of what goes where."""
+    n_chunks = x.npartitions
+    question = SplitterQuestion(SortedChunks(n_chunks, x.chunks[0]))
+    gathered, root, waiting = of_plan(x, question)
+    stages = Stages.of(n_chunks, x.chunks[0])
+    plan = SortPlan("sort", question.wanted, stages, False, False, None, 256)
+    places = max(len(each.splitters) for each in _places_of(plan, n_chunks))
+    told = 24 * (n_chunks * len(stages.steps) + max(stages.n_batches, 1) * n_chunks)
+    return gathered, max(root, EDGES_WORK * n_chunks * places, 2 * told), waiting
 
 
 def tell_plans() -> None:
@@ -154,9 +184,10 @@ def tell_plans() -> None:
         n_chunks = N // size
         x = da.zeros(N, chunks=size)
         told = {name: of_plan(x, each) for name, each in questions().items()}
-        told["sort"] = of_plan(x, SplitterQuestion(SortedChunks(n_chunks, x.chunks[0])))
         for n_groups in (12, 1000):
-            told[f"median of {n_groups:,} groups"] = of_groups(n_chunks, size, n_groups), 0, 0
+            told[f"median of {n_groups:,} groups"] = of_groups(n_chunks, size, n_groups)
+        if n_chunks <= MOST_SORTED:
+            told["sort into as many chunks"] = of_sort(x)
         for name, (gathered, root, waiting) in told.items():
             rows.append(
                 [
@@ -224,6 +255,119 @@ def _prove(parts: list[Cuts | None], question: Question, n_chunks: int) -> int:
     proven = _find_brackets(parts, question, (n_chunks,))
     assert proven is not None
     return len(proven.brackets.ends)
+
+
+# --- Trees ----------------------------------------------------------------------------------------
+
+PIVOTS, MOST, UNIT = 63, 2048, 20  # of a report, of a merge, and of weights
+
+
+def tell_trees(numbers: Sequence[int]) -> bool:
+    """Whether brackets are no wider than their formula says, and merges hold no more."""
+    fine = True
+    rows = []
+    for name, tree in TREES.items():
+        for n_chunks in numbers:
+            share, most, peak, room = tree(Model(n_chunks, 10**6, PIVOTS))
+            fine &= share <= most and peak <= room
+            shares = (f"{100 * each:.3f} %" for each in (share, most))
+            rows.append([name, f"{n_chunks:,}", *shares, _mb(peak), _mb(room)])
+    head = [
+        "tree of",
+        "chunks",
+        "in the bracket of a median",
+        "formula",
+        "peak of a merge",
+        "formula",
+    ]
+    say(table(head, rows))
+    return fine
+
+
+Tree = tuple[float, float, float, float]
+"""The share of a bracket, what the formula says of it, the peak of a merge, and its formula."""
+
+
+def _tree(
+    model: Model, reports: Sequence[Any], merge: Callable[..., Any], widening: float
+) -> tuple[Any, float, float]:
+    """What is left of reports; which share of all elements the formula lets a bracket have; and the
+    peak of the last merge."""
+    while len(reports) > COARSE_EVERY:
+        lots = range(0, len(reports), COARSE_EVERY)
+        reports = [merge(reports[i : i + COARSE_EVERY], MOST) for i in lots]
+    tracemalloc.start()
+    found = merge(reports, MOST)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    merges = merge_levels(model.n_chunks, COARSE_EVERY)
+    return found, 2 * 1.09 / PIVOTS + widening * merges / MOST, peak
+
+
+def _in_wanted(model: Model, ends: Any, wanted: Any) -> float:
+    cells = np.flatnonzero(wanted)
+    return sum(model.share_between(*ends[cell - 1 : cell + 1]) for cell in cells)
+
+
+def _tree_of_counts(model: Model) -> Tree:
+    reports = [model.cuts(i) for i in range(model.n_chunks)]
+    found, most, peak = _tree(model, reports, merged_coarsely, 1.0)
+    brackets = question_of([0.5]).bracket(found)
+    share = _in_wanted(model, brackets.ends, brackets.wanted)
+    return share, most, peak, PIVOT_WORK * COARSE_EVERY * MOST
+
+
+def _tree_of_weights(model: Model) -> Tree:
+    """Each element weighs a whole unit and a half."""
+    reports = [_weighing(model.cuts(i)) for i in range(model.n_chunks)]
+    found, most, peak = _tree(model, reports, merged_coarsely, 2.0)
+    brackets = WeightedQuantiles((0.5,), "inverted_cdf", False, F8, F8).bracket(found)
+    share = _in_wanted(model, brackets.ends, brackets.wanted)
+    return share, most, peak, PIVOT_WORK * WEIGHT_PIVOT_BYTES / PIVOT_BYTES * COARSE_EVERY * MOST
+
+
+def _weighing(cuts: Cuts) -> WeightedCuts:
+    columns = {name: getattr(cuts, name) for name in Cuts.column_names()}
+    units = 3 << UNIT - 1
+    return WeightedCuts(
+        **columns,
+        weight_below=cuts.below * units,
+        weight_upto=cuts.upto * units,
+        weight=cuts.n_valid * units,
+        unit=np.array([-UNIT]),
+        square=cuts.n_valid * float(units) ** 2,
+    )
+
+
+GROUPS = 3
+
+
+def _tree_of_groups(model: Model) -> Tree:
+    """Each chunk has as many elements of each group, and the formula is of one of them."""
+    reports = [_of_groups(model.cuts(i)) for i in range(model.n_chunks)]
+    found, most, peak = _tree(model, reports, merged_groups_coarsely, float(GROUPS))
+    brackets = find_group_brackets([found], GROUPS, _median)
+    (own,) = brackets.among([0, 1])
+    share = _in_wanted(model, own.ends, own.wanted)
+    return share, most, peak, PIVOT_WORK * COARSE_EVERY * MOST
+
+
+def _of_groups(cuts: Cuts) -> GroupCuts:
+    runs = np.arange(GROUPS)
+    every = (np.tile(each, GROUPS) for each in (cuts.sizes, cuts.n_valid, cuts.n_missing))
+    at_pivots = (np.tile(each, GROUPS) for each in (cuts.pivots, cuts.below, cuts.upto))
+    return GroupCuts.of_runs(runs, *every, *at_pivots)
+
+
+def _median(n: Any) -> tuple[Any, Any]:
+    return (n // 2)[None], (n // 2)[None]
+
+
+TREES: dict[str, Callable[[Model], Tree]] = {
+    "elements": _tree_of_counts,
+    "weights": _tree_of_weights,
+    f"{GROUPS} groups": _tree_of_groups,
+}
 
 
 # --- Roots ----------------------------------------------------------------------------------------
@@ -439,7 +583,7 @@ def client_row(name: str, n_chunks: int, size: int) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("what", choices=["plans", "reports", "roots", "client"])
+    parser.add_argument("what", choices=["plans", "reports", "trees", "roots", "client"])
     parser.add_argument("--chunks", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--size", type=int, default=10**6, help="elements of a chunk")
     parser.add_argument("--q", type=float, nargs="+", default=list(Q))
@@ -451,6 +595,8 @@ def main() -> int:
         return 0
     if args.what == "reports":
         return int(not tell_reports())
+    if args.what == "trees":
+        return int(not tell_trees((10, 100, 1_000, 10_000)))
     if args.what == "roots":
         return int(not all([tell_roots(n, args.size, args.q) for n in args.chunks]))
     tell_client(args.chunks, args.size, args.questions, args.most)

@@ -17,6 +17,7 @@ from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_ends import Bounds
@@ -32,6 +33,8 @@ from dask_gpuselect.maths.weight_boxes import (
     bracket_from_weights,
     look_weighted,
     look_weighted_again,
+    narrower_weighted_box,
+    ranges_of_weighted_box,
 )
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
@@ -79,7 +82,16 @@ class WeightedBoxQuestion(BoxQuestion):
 
     @property
     def n_ranges(self) -> int:
-        return 0
+        return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        assert isinstance(cuts, WeightedCuts)
+        return ranges_of_weighted_box(cuts, self.rule)
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        assert isinstance(brackets, WeightedBoxBrackets)
+        assert isinstance(cuts, WeightedCuts)
+        return narrower_weighted_box(brackets, cuts, self.rule)
 
     def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
         assert isinstance(tally, WeightedTally)

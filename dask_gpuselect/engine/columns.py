@@ -158,6 +158,37 @@ class Columns:
         self._add(name, tasks, reports.name)
         return Tasks(name, keys)
 
+    def lots(self, function: Callable[..., Any], reports: Tasks, most: int, every: int) -> Tasks:
+        """``function(reports)`` of some neighbouring reports of each column, `every` or more at a
+        time, so that there are at most so many lots."""
+        function = partial(_merge_values, function)
+        name = f"quantile-lots-{tokenize(reports.name, function, most, every)}"
+        tasks: dict[Key, Task] = {}
+        keys: dict[Place, list[Key]] = {}
+        for place, parts in reports.keys.items():
+            size = max(every, -(-len(parts) // most))
+            starts = range(0, len(parts), size)
+            keys[place] = [(name, *place, i) for i in range(len(starts))]
+            for key, start in zip(keys[place], starts, strict=True):
+                some = List(*map(TaskRef, parts[start : start + size]))
+                tasks[key] = Task(key, quietly(function), some)
+        self._add(name, tasks, reports.name)
+        return Tasks(name, keys)
+
+    def each(
+        self, function: Callable[..., Any], name: str, reports: Tasks, known: Sequence[Tasks]
+    ) -> Tasks:
+        """``function(report, *known)`` of each report, by what is settled about its column."""
+        tasks: dict[Key, Task] = {}
+        keys: dict[Place, list[Key]] = {}
+        for place, parts in reports.keys.items():
+            told = List(*(TaskRef(each.keys[place][0]) for each in known))
+            keys[place] = [(name, *key[1:]) for key in parts]
+            for key, part in zip(keys[place], parts, strict=True):
+                tasks[key] = Task(key, quietly(_of_report), function, TaskRef(part), told)
+        self._add(name, tasks, reports.name, *(each.name for each in known))
+        return Tasks(name, keys)
+
     def divide(self, reports: Tasks, n: int) -> list[Tasks]:
         """The `n` items of each report, apart; the reports themselves if there are no items."""
         if n == 1:
@@ -297,6 +328,10 @@ def _known_or_read(
 
 def _merge_values(function: Callable[..., Any], parts: list[Seen]) -> Seen:
     return Seen.merge(function, parts)
+
+
+def _of_report(function: Callable[..., Any], report: Seen, known: list[Seen]) -> Seen:
+    return Seen(function(report.value, *(each.value for each in known)), report.marks)
 
 
 def _item(report: Seen, i: int) -> Seen:

@@ -315,6 +315,15 @@ def in_one_place(
     return _finished(Finish(function, name, arguments), grid.dask, {grid.name}, given)
 
 
+def of_results(
+    parts: Sequence[DaskArray], function: Callable[[list[Any]], Any], name: str
+) -> DaskArray:
+    """One task that takes the results of some reductions: ``function(results)``."""
+    given = List(*(TaskRef((part.name,)) for part in parts))
+    names = {part.name for part in parts}
+    return _finished(Finish(function, name, {}), merged(*parts), names, given)
+
+
 @dataclass(frozen=True)
 class Finish:
     """The last task of a reduction.

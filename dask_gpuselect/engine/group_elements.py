@@ -25,6 +25,7 @@ from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.group_cuts import (
+    GroupCuts,
     GroupTally,
     find_group_brackets,
     pivot_counts,
@@ -122,11 +123,7 @@ class GroupedElements(GroupsOfAll):
         ranks = self.of_group.order.lane_ranks
         if n_groups is not None:
             return Named(None, find_group_brackets(reports, n_groups, ranks))
-        cuts, names = [report.value for report in reports], None
-        if self.grouping.is_lazy:
-            names = union([report.names for report in reports])
-            places = [codes_among(report.names, names) for report in reports]
-            cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, places, strict=True)]
+        names, cuts = renumbered(reports)
         return Named(names, find_group_brackets(cuts, self.n_groups_of(names), ranks))
 
     def tally(
@@ -155,6 +152,17 @@ class GroupedElements(GroupsOfAll):
     def numbered(self, names: Labels | None) -> GroupedElements:
         """The question about groups that are known."""
         return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
+
+
+def renumbered(reports: Sequence[Named]) -> tuple[Labels | None, list[GroupCuts]]:
+    """The labels in all of some reports, if they are not known before, and the cuts of each with
+    the numbers of groups among these."""
+    cuts = [report.value for report in reports]
+    if reports[0].names is None:
+        return None, cuts
+    names = union([report.names for report in reports])
+    places = [codes_among(report.names, names) for report in reports]
+    return names, [replace(c, groups=p[c.groups]) for c, p in zip(cuts, places, strict=True)]
 
 
 def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accompanied]:

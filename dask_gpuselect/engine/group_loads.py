@@ -8,8 +8,9 @@
                                              ──> those of others ──────────┘
 
 Where there are many groups, their brackets are found in several places, each for a stretch of
-groups: so no place holds more than `root-limit` says. Where there are few, the first load may keep
-what the second would ask: see `group_keeping`.
+groups: so no place holds more than `root-limit` says. Where few groups have too many cuts for that,
+these are merged in a tree, and candidates wait: see `group_narrowing`. Where all come to one place,
+the first load may keep what the second would ask: see `group_keeping`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
+from dask_gpuselect.engine.group_narrowing import few_candidates, few_cuts
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.keeping import limits
 from dask_gpuselect.engine.plans import LanePlan
@@ -67,11 +69,16 @@ def in_two_loads(
     else:
         cuts = columns.report(question.cuts, "group-cuts", 1, None, edges=edges)
     sizes = [None] if edges is None else [b - a for a, b in itertools.pairwise(edges)]
+    narrowing, n_roots = plan.narrowing, len(sizes)
+    if narrowing is None:
+        reports_of_roots = columns.divide(cuts, n_roots)
+    else:
+        reports_of_roots = few_cuts(columns, cuts, narrowing, n_roots)
     brackets = [
         columns.settle(
             partial(question.bracketed, n_groups=n), f"{label}-bracket-{i}-{token}", each, None
         )
-        for i, (each, n) in enumerate(zip(columns.divide(cuts, len(sizes)), sizes, strict=True))
+        for i, (each, n) in enumerate(zip(reports_of_roots, sizes, strict=True))
     ]
     every = columns.gather(_all_brackets, f"{label}-bracket-{token}", brackets)
     measure = partial(question.tally, edges=edges)
@@ -79,11 +86,15 @@ def in_two_loads(
         tallies = columns.report_unless(tally_by_kept, measure, f"{label}-candidates", kept, every)
     else:
         tallies = columns.report(question.tally, f"{label}-candidates", 2, every, edges=edges)
+    if narrowing is None:
+        tallies_of_roots = columns.divide(tallies, n_roots)
+    else:
+        tallies_of_roots, brackets = few_candidates(
+            columns, tallies, brackets, narrowing, f"{label}-{token}"
+        )
     found = [
         columns.settle(question.found, f"{label}-elements-{i}-{token}", each, own)
-        for i, (each, own) in enumerate(
-            zip(columns.divide(tallies, len(sizes)), brackets, strict=True)
-        )
+        for i, (each, own) in enumerate(zip(tallies_of_roots, brackets, strict=True))
     ]
     further = question.further
     chunks = shape.chunks(x, question.n_answers)

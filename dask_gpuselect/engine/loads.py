@@ -49,7 +49,7 @@ from dask_gpuselect.engine.keeping import (
     second_loads,
 )
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
-from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates
+from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -62,6 +62,7 @@ from dask_gpuselect.engine.source import (
     merged,
     private_copy,
 )
+from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.moments import Moments
@@ -177,11 +178,14 @@ class ByChunk:
         Of objects, each a list of what is gathered of a chunk, or of those of a group of chunks.
     order : ChunkOrder or None
         In which order the chunks are in these; None if in C order.
+    narrowing : Narrowing or None
+        If so the candidates are too many for one place: then they ascend, in each chunk.
     """
 
     brackets: DaskArray
     tallies: DaskArray
     order: ChunkOrder | None
+    narrowing: Narrowing | None = None
 
 
 def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
@@ -193,7 +197,10 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     asked = Asked(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded([asked], label, None, is_marked=False, merge=list)
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
-    return ByChunk(brackets, load, begun.order)
+    narrowing = begun.narrowing
+    if narrowing is None:
+        return ByChunk(brackets, load, begun.order)
+    return ByChunk(brackets, waiting(load, narrowing), begun.order, narrowing)
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
@@ -228,8 +235,7 @@ def _loaded(
     is_marked: bool,
     merge: MergeGathered = Gathered.merge,
 ) -> Loaded:
-    is_alone = len(asked) == 1
-    narrowings = [narrowing_of(each.x, each.question, is_alone=is_alone) for each in asked]
+    narrowings = [narrowing_of(each.x, each.question, among=len(asked)) for each in asked]
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     groups = [GROUPS, *(each.groups for each in narrowings if each)]
     keeping = keeping_of(arrays, questions, max(groups))
@@ -243,14 +249,22 @@ def _loaded(
         how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
-    return _with_few_candidates(begun, brackets, loads, label)
+    return _with_few_candidates(begun, brackets, loads, label, is_apart=merge is list)
 
 
 def _with_few_candidates(
-    begun: list[Begun], brackets: list[DaskArray], loads: list[DaskArray], label: str
+    begun: list[Begun],
+    brackets: list[DaskArray],
+    loads: list[DaskArray],
+    label: str,
+    *,
+    is_apart: bool,
 ) -> Loaded:
-    """The second loads, with candidates that are few enough for one place."""
+    """The second loads, with candidates that are few enough for one place; those of each chunk as
+    they are if they are to be `is_apart`."""
     narrowings = [each.narrowing for each in begun]
+    if is_apart:
+        return begun, brackets, loads
     for i, (each, narrowing) in enumerate(zip(begun, narrowings, strict=True)):
         if narrowing is not None and narrowing.rounds:
             how = (each.asked.question, narrowing, label)
@@ -282,7 +296,7 @@ def _kept(
     questions = [each.question for each in asked]
     how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
     loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
-    return _with_few_candidates(begun, brackets, loads, label)
+    return _with_few_candidates(begun, brackets, loads, label, is_apart=merge is list)
 
 
 # --- Load 1 -------------------------------------------------------------------------------------
@@ -345,9 +359,12 @@ def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list
     are_groups = begun[0].order is not None
     questions = [each.asked.question for each in begun]
     groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
+    grids = [each.asked.x.numblocks for each in begun]
+    orders = [None if each.order is None else each.order.turns() for each in begun]
+    if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
+        found = brackets_of_stretches(groups, questions[0], narrowings[0])
+        return proven_by(groups, found, grids, orders, label)
     if not all(each is None or each.looks for each in narrowings):
-        grids = [each.asked.x.numblocks for each in begun]
-        orders = [None if each.order is None else each.order.turns() for each in begun]
         return in_tree(groups, questions, narrowings, grids, orders, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
 

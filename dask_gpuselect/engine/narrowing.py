@@ -191,6 +191,19 @@ def in_tree(
     found = graphs.reduced(
         few, f"{LABEL}-few-merge", merge, _brackets_of_each, f"{LABEL}-brackets-{token}", **how
     )
+    return proven_by(groups, found, grids, turns, label)
+
+
+def proven_by(
+    groups: DaskArray,
+    found: DaskArray,
+    grids: Sequence[tuple[int, ...]],
+    turns: Sequence[IntArray | None],
+    label: str,
+) -> list[DaskArray]:
+    """Brackets, a list of those of each question, with what is expected of its chunks: parameters
+    as of `in_tree`."""
+    token = tokenize(groups.name, found.name)
     n_chunks = [math.prod(grid) for grid in grids]
     expected = graphs.each_chunk(
         _expected_of_each, f"{LABEL}-expects-{token}", [groups], [found], n_chunks=n_chunks

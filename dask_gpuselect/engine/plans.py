@@ -53,11 +53,13 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_WORK,
     TALLIES_EVERY,
     TWO_COUNTS,
+    GroupNarrowing,
     Narrowing,
     Passes,
     fit_one_place,
     pass_cost,
     pivot_count,
+    plan_group_narrowing,
     plan_merging,
     plan_narrowing,
     plan_one_pass,
@@ -215,11 +217,11 @@ def _at_root(x: DaskArray, question: Question, sizes: Sequence[float]) -> tuple[
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 
-def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> Narrowing | None:
+def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:
     """How the cuts of all chunks are narrowed before they come to one place; None if they fit.
 
-    Candidates of several arrays that are loaded together do not wait: with a tree for each, dask
-    would go through all chunks for the first.
+    So many arrays that are loaded together share the limit: one task takes the cuts of all. Their
+    candidates do not wait: with a tree for each, dask would go through all chunks for the first.
 
     Chunks of unknown sizes may have as many elements as dask's config says of ``array.chunk-size``.
 
@@ -229,8 +231,9 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
         If `root-limit` is set to what is no size.
     """
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
-    # Of pivots with more columns so many fewer fit.
-    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // for_pivot
+    # Of pivots with more columns so many fewer fit: bytes are in units of as many.
+    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // (for_pivot * among)
+    itemsize = for_candidate * PIVOT_BYTES / for_pivot
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
         size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
@@ -241,10 +244,11 @@ def narrowing_of(x: DaskArray, question: Question, *, is_alone: bool = True) -> 
         *about,
         question.n_ranges,
         question.share,
-        for_candidate,
+        itemsize,
         limit,
-        can_merge=not question.weighs,
-        can_wait=is_alone and question.narrows_candidates and not question.weighs,
+        can_wait=among == 1 and question.narrows_candidates,
+        halves=1 + question.weighs,
+        can_divide=among == 1 and question.divides,
     )
 
 
@@ -264,6 +268,8 @@ class LanePlan(Plan):
     n_roots : int
         In how many places the reports of groups are looked at, each about some of the groups; 0 if
         not groups of all elements are asked.
+    narrowing : GroupNarrowing or None
+        How these reports are merged on their way there; None if they come as they are.
     shares : int
         Among how many tasks the lanes of a column are divided, which share one load.
     advice : str
@@ -274,6 +280,7 @@ class LanePlan(Plan):
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
     n_roots: int = field(default=0, repr=False)
+    narrowing: GroupNarrowing | None = field(default=None, repr=False)
     shares: int = field(default=1, repr=False)
     advice: str = field(default="", repr=False, compare=False)
 
@@ -382,9 +389,24 @@ def _plan_groups(
     else:
         parts = list(_parts(chunks, limit // itemsize))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
-    gathered = question.root_bytes_of(sizes, selection_dtype(x.dtype).itemsize)
-    n_roots = max(-(-gathered // settings.n_bytes("root-limit")), 1)
-    n_roots = min(n_roots, question.most_roots)
+    itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
+    gathered = work = question.root_bytes_of(sizes, itemsize)
+    n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
+    narrowing: GroupNarrowing | None
+    in_tree = plan_group_narrowing(
+        np.array(sizes),
+        question.most_roots,
+        max(question.n_brackets, 1),
+        itemsize,
+        limit,
+        question.most_roots,
+    )
+    if in_tree.n_roots < n_roots:
+        narrowing = in_tree
+        n_roots, waiting = narrowing.n_roots, narrowing.waiting
+        gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
+    else:
+        narrowing, n_roots = None, min(n_roots, question.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
@@ -396,7 +418,10 @@ def _plan_groups(
         1,
         tuple(parts),
         n_roots=n_roots,
+        narrowing=narrowing,
         kept_bytes=0 if why else limits().n_bytes,
+        root_bytes=work // n_roots,
+        waiting_bytes=waiting,
         why=why,
     )
 

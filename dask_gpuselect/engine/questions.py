@@ -122,6 +122,13 @@ class Question(ABC):
         cells are outside of them would change nothing that matters."""
         raise TypeError(f"{type(self).__name__} may need any pivot")
 
+    def stretch(self, i: int, n: int) -> Question:
+        """What is asked of the i-th of `n` stretches of neighbouring ranks, if it `divides`."""
+        raise TypeError(f"{type(self).__name__} is about few ranks")
+
+    divides: ClassVar[bool] = False
+    """Whether ranges are those of ranks, which `stretch` divides."""
+
     @property
     def narrows_candidates(self) -> bool:
         """Whether `narrower` says which of the candidates matter."""

@@ -243,6 +243,16 @@ def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tupl
     return fences, extremes
 
 
+def cells_of_box(
+    ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Between which positions of the ladder the fences and the extremes lie, by where the quantiles
+    are: where each of these begins, and where it ends."""
+    fences, extremes = _outer_cells(ladder, rule, lo, hi)
+    begins, ends = np.array([*fences, *extremes], np.int64).T
+    return begins, ends
+
+
 # For so many elements about a fence for each pivot. Of 1e7 normal float64 in 10 chunks about 4 are
 # there, of lognormal ones with a sigma of 3 up to 7.
 ROOM = 16
@@ -279,8 +289,7 @@ def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
     wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
     envelope = Envelope.of(cuts)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
-    fences, extremes = _outer_cells(Ladder.of(envelope, n), rule, lo, hi)
-    begins, ends = np.array([*fences, *extremes], np.int64).T
+    begins, ends = cells_of_box(Ladder.of(envelope, n), rule, lo, hi)
     return Ranges.between(envelope.values, np.append(lo, begins), np.append(hi, ends))
 
 
@@ -294,8 +303,7 @@ def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
     envelope = Envelope.of(cuts)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
-    fences, extremes = _outer_cells(Ladder.of(envelope, n), rule, lo, hi)
-    begins, ends = np.array([*fences, *extremes], np.int64).T
+    begins, ends = cells_of_box(Ladder.of(envelope, n), rule, lo, hi)
     places = np.append(lo, begins), np.append(hi, ends)
     both = narrower(brackets, Brackets.covering(envelope.values, *places, counted=tied))
     return BoxBrackets(both.ends, both.wanted, brackets.spared)

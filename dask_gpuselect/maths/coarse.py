@@ -6,6 +6,9 @@ of elements up to each of their pivots, and some of the pivots, evenly spaced, a
 these. A merge that hands on K pivots makes each bracket wider by about one in K of all elements,
 and proves it all the same.
 
+Elements that weigh are bounded by what they weigh as well. Half of the pivots are spaced evenly by
+their number and half by their weight, so a bracket is wider by about two in K of all weight.
+
 The second load's candidates are narrowed by the same tree, where they wait: each group of chunks
 knows exact counts at every one of its candidates.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +25,32 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import Envelope
 from dask_gpuselect.maths.finish import counts_at
-from dask_gpuselect.maths.kept import places_among
+from dask_gpuselect.maths.kept import in_order, places_among, weights_at
 from dask_gpuselect.maths.sizes import COARSE_EVERY
+from dask_gpuselect.maths.weight_brackets import WeightEnvelope
+from dask_gpuselect.maths.weights import (
+    CoarseWeightedCuts,
+    WeightedBrackets,
+    WeightedCuts,
+    WeightedTally,
+    in_units,
+    square_in_units,
+    unit_of,
+)
 
 # How often the largest of even steps is found anew: with k large ones among K, what is left of the
 # error is (k / K) to that power.
 LEVELLED = 8
+
+
+class HasPivots(Protocol):
+    """What some chunks know at some pivots."""
+
+    @property
+    def pivots(self) -> NDArray[Any]: ...
+
+
+CutsOf = TypeVar("CutsOf", bound=HasPivots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +74,15 @@ class CoarseCuts(Cuts):
         return self.least
 
 
-def coarsened(cuts: Cuts, most: int) -> CoarseCuts:
+def coarsened(cuts: Cuts, most: int) -> Cuts:
     """What some chunks know together, at about `most` of their pivots: evenly spaced, and closer
     near the ends. A value that many elements equal is among them."""
+    if isinstance(cuts, WeightedCuts):
+        return _coarsened_weights(cuts, most)
+    return _coarsened_counts(cuts, most)
+
+
+def _coarsened_counts(cuts: Cuts, most: int) -> CoarseCuts:
     sizes, n_valid, n_missing = (
         np.array([n], np.int64) for n in (0, cuts.n_valid.sum(), cuts.n_missing.sum())
     )
@@ -79,6 +108,43 @@ def coarsened(cuts: Cuts, most: int) -> CoarseCuts:
     )
 
 
+def _coarsened_weights(cuts: WeightedCuts, most: int) -> CoarseWeightedCuts:
+    n_valid, n_missing = (np.array([n.sum()]) for n in (cuts.n_valid, cuts.n_missing))
+    if not n_valid[0]:
+        none, zero = np.empty(0, np.int64), np.zeros(1, np.int64)
+        unknown = np.empty(0)
+        return CoarseWeightedCuts(
+            *(cuts.pivots[:0], none, none, unknown, unknown, zero, n_valid, n_missing),
+            *(none, none, zero, zero, np.zeros(1), none, none, zero),
+        )
+    envelope = WeightEnvelope.of(cuts)
+    counts, n = envelope.counts, int(n_valid[0])
+    kept = np.union1d(
+        _spread(counts.lower, n, max(most // 2, 1)),
+        _spread(envelope.lower, envelope.least, max(most // 2, 1)),
+    )
+    unknown = np.full(len(kept), np.nan)
+    upper, upper_weight = counts.upper[kept], envelope.upper[kept]
+    return CoarseWeightedCuts(
+        counts.values[kept],
+        upper - counts.ties[kept],
+        upper,
+        unknown,
+        unknown,
+        np.array([len(kept)]),
+        n_valid,
+        n_missing,
+        upper_weight - envelope.ties[kept],
+        upper_weight,
+        np.array([envelope.least]),
+        np.array([envelope.unit]),
+        np.array([envelope.square]),
+        counts.lower[kept],
+        envelope.lower[kept],
+        np.array([envelope.most]),
+    )
+
+
 def _spread(upto: IntArray, n: int, most: int) -> IntArray:
     """Places of about so many of some values, by how many of n elements are up to each: evenly
     spaced, where a single step that is larger than the others counts as one of them. So those
@@ -97,19 +163,19 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
     return np.unique(np.minimum(places, len(upto) - 1))
 
 
-def merged_coarsely(parts: Sequence[Cuts], most: int) -> CoarseCuts:
+def merged_coarsely(parts: Sequence[Cuts], most: int) -> Cuts:
     """The same of the cuts of many chunks, few at a time: what is in one place are about
     `COARSE_EVERY` times as many pivots as are handed on, or those of two parts."""
     while True:
-        some = [coarsened(_merged(batch), most) for batch in _batches(parts, COARSE_EVERY * most)]
+        some = [coarsened(_merged(batch), most) for batch in batches(parts, COARSE_EVERY * most)]
         if len(some) == 1:
             return some[0]
         parts = some
 
 
-def _batches(parts: Sequence[Cuts], room: int) -> Iterator[list[Cuts]]:
+def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
     """Parts that have so many pivots together, or are two."""
-    batch: list[Cuts] = []
+    batch: list[CutsOf] = []
     held = 0
     for part in parts:
         if held + len(part.pivots) > room and len(batch) > 1:
@@ -130,10 +196,10 @@ def _merged(batch: Sequence[Cuts]) -> Cuts:
 def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     """The cuts of some chunks together, by their tally: at the ends of the brackets, and at about
     `most` of the candidates, evenly spaced."""
+    if isinstance(tally, WeightedTally):
+        return _cuts_of_weights(brackets, tally, most)
     ordered = tally.candidates.ordered()
-    n = len(ordered)
-    places = np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) if n else np.arange(0)
-    taken = ordered.elements_at(places)
+    taken = ordered.elements_at(_even(len(ordered), most))
     pivots = np.unique(np.concatenate([brackets.ends, taken]))
     below, upto = counts_at(brackets, tally, pivots, ordered.places)
     # Each is an element at least once, or counts nothing that its neighbours do not.
@@ -142,17 +208,66 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     return Cuts.of_chunk(pivots, below, upto, unknown, *counts, slack=unknown)
 
 
+def _even(n: int, most: int) -> IntArray:
+    """About so many of `n` places, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) if n else np.arange(0)
+
+
+def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> WeightedCuts:
+    elements, weights = in_order(tally)
+    places = _even(len(elements), max(most // 2, 1))
+    if len(elements):
+        # Only which pivots are taken depends on the rounding of this sum.
+        passed = np.cumsum(weights / max(weights.max(), 1))
+        by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
+        places = np.union1d(places, np.minimum(by_weight, len(elements) - 1))
+    pivots = np.union1d(brackets.ends, elements[places])
+    below, upto = counts_at(brackets, tally, pivots, elements.searchsorted)
+    at_pivots = weights_at(brackets, tally, pivots, elements, weights)
+    weight_below, weight_upto = (in_units(tally, sums) for sums in at_pivots)
+    unknown = np.full(len(pivots), np.nan)
+    return WeightedCuts(
+        pivots,
+        below,
+        upto,
+        unknown,
+        unknown,
+        np.array([len(pivots)]),
+        np.array([tally.n_valid]),
+        np.array([tally.n_missing]),
+        weight_below,
+        weight_upto,
+        in_units(tally, np.array([tally.weight], object)),
+        np.array([unit_of(tally)]),
+        np.array([square_in_units(tally)]),
+    )
+
+
 def narrower(brackets: Brackets, found: Brackets) -> Brackets:
     """What is wanted of both, where the tally of the first tells it: brackets of the same ranks,
     whose elements are inside both."""
+    ends = _ends_of_both(brackets, found)
+    wanted = cells_of(brackets, ends)
+    return Brackets(ends, brackets.wanted[wanted] & found.wanted[cells_of(found, ends)])
+
+
+def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> WeightedBrackets:
+    """The same of brackets of windows. What is between the ends of a window and was a candidate is
+    summed from now on, as what was summed stays so."""
+    ends = _ends_of_both(brackets, found)
+    before, now = cells_of(brackets, ends), cells_of(found, ends)
+    wanted = brackets.wanted[before] & found.wanted[now]
+    summed = brackets.summed[before] | brackets.wanted[before] & found.summed[now]
+    return WeightedBrackets(ends, wanted, summed & ~wanted)
+
+
+def _ends_of_both(brackets: Brackets, found: Brackets) -> NDArray[Any]:
+    """The ends of brackets, and those of others that are inside their wanted cells."""
     cell, is_end = places_among(brackets.ends, found.ends)
-    ends = np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
-    wanted = _cells_of(brackets, ends) & _cells_of(found, ends)
-    return Brackets(ends, wanted)
+    return np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
 
 
-def _cells_of(brackets: Brackets, ends: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether brackets want the cells between some ends, which have all of theirs or leave out such
-    as are beside what matters."""
-    begun = np.append(np.int64(0), brackets.ends.searchsorted(ends, side="right"))
-    return np.asarray(brackets.wanted[begun])
+def cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:
+    """Which cells of brackets those between some ends are in, which have all of theirs or leave out
+    such as are beside what matters."""
+    return np.append(np.int64(0), brackets.ends.searchsorted(ends, side="right"))

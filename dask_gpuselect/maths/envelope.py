@@ -217,8 +217,9 @@ class Sums:
 
     def bounds(
         self, cuts: Cuts, order: IntArray, is_last: NDArray[np.bool_]
-    ) -> tuple[IntArray, IntArray]:
-        """Bounds of the sum over all chunks, at every distinct pivot.
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Bounds of the sum over all chunks up to every distinct pivot; and how much less than the
+        upper one the sum is below it.
 
         Parameters
         ----------
@@ -236,7 +237,8 @@ class Sums:
         opened = np.cumsum(behind[order])[is_last]
         open_below = int(self.most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
         upper = np.cumsum(tied[order])[is_last]
-        return lower, upper + (open_below + np.append(np.int64(0), opened[:-1]))
+        ties = np.diff(upper, prepend=np.int64(0))
+        return lower, upper + (open_below + np.append(np.int64(0), opened[:-1])), ties
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,16 +277,14 @@ class Envelope:
         position[order] = group
 
         counts = Sums(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
-        lower, upper = counts.bounds(cuts, order, is_last)
+        lower, upper, ties = counts.bounds(cuts, order, is_last)
         doubt = ceil(cuts.doubt * cuts.n_valid.sum())
         lower, upper = lower - doubt, upper + doubt
-        ties = np.cumsum((cuts.upto - cuts.below)[order])[is_last]
-        ties = np.diff(ties, prepend=np.int64(0))
         inside = cuts.below - _previous(cuts, cuts.upto, 0)
         return cls(ordered[is_last], lower, upper, ties, position, inside)
 
-    def bounds(self, cuts: Cuts, sums: Sums) -> tuple[IntArray, IntArray]:
-        """Bounds of other sums than the counts, at every distinct pivot of the same cuts."""
+    def bounds(self, cuts: Cuts, sums: Sums) -> tuple[IntArray, IntArray, IntArray]:
+        """As `Sums.bounds`, of other sums than the counts and of the same cuts."""
         order = np.argsort(self.position, kind="stable")
         group = self.position[order]
         return sums.bounds(cuts, order, np.append(group[1:] != group[:-1], np.True_))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,13 @@ class _Joined(Arrays):
         """Those of all parts together."""
         if len(parts) == 1:
             return parts[0]
-        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))  # type: ignore[arg-type]
+        cls = type(parts[0])
+        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
         return cls(*(np.concatenate(column) for column in columns))
+
+    @classmethod
+    def column_names(cls) -> list[str]:
+        return [each.name for each in fields(cls)]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,22 +132,29 @@ class GroupCuts(_Joined):
             pieces.append(replace(piece, groups=piece.groups - np.int32(first)))
         return pieces
 
-    def _of_runs(self, runs: IntArray, starts: IntArray) -> GroupCuts:
+    OF_RUNS: ClassVar[frozenset[str]] = frozenset({"groups", "sizes", "n_valid", "n_missing"})
+    """The columns of a number for each run; the others have one for each pivot."""
+
+    def as_chunks(self, unknown: Cuts) -> Cuts:
+        """The runs as chunks, by their cuts but for what this knows more."""
+        return unknown
+
+    def of_runs_at(self, runs: IntArray) -> Self:
+        """Those of some runs, by their numbers, in that order."""
+        return self._of_runs(runs, np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
+
+    def _of_runs(self, runs: IntArray, starts: IntArray) -> Self:
         """Those of some runs, by where the pivots of all begin."""
         sizes = self.sizes[runs].astype(np.int64)
         before = np.cumsum(sizes) - sizes
         at = np.arange(int(sizes.sum())) + np.repeat(starts[runs] - before, sizes)
-        return GroupCuts(
-            self.groups[runs],
-            self.sizes[runs],
-            self.n_valid[runs],
-            self.n_missing[runs],
-            self.pivots[at],
-            self.below[at],
-            self.upto[at],
-        )
+        columns = {
+            name: getattr(self, name)[runs if name in self.OF_RUNS else at]
+            for name in self.column_names()
+        }
+        return replace(self, **columns)
 
-    def ranges(self, n_groups: int) -> Iterator[tuple[GroupCuts, int, int]]:
+    def ranges(self, n_groups: int) -> Iterator[tuple[Self, int, int]]:
         """Those of some groups, of the next, and so on: of few enough pivots at once, unless one
         group alone has more."""
         if len(self.pivots) <= AT_ONCE:
@@ -362,13 +374,18 @@ def _brackets(cuts: GroupCuts, first: IntArray, last: IntArray) -> tuple[Bracket
     """The brackets of some ranks of all elements in the order of groups and values, with values as
     ends; and the group of each end."""
     keys, value_of = _composite(np.repeat(cuts.groups, cuts.sizes), cuts.pivots)
-    unknown = np.broadcast_to(np.float64("nan"), keys.shape)
-    below, upto = cuts.below.astype(np.int64), cuts.upto.astype(np.int64)
-    rows = (each.astype(np.int64) for each in (cuts.sizes, cuts.n_valid, cuts.n_missing))
-    whole = Cuts(keys, below, upto, unknown, unknown, *rows)
+    whole = replace(runs_as_chunks(cuts), pivots=keys)
     found = find_brackets(whole, first, last, use_distances=False)
     of_group = (found.ends >> np.uint64(32)).astype(np.int64)
     return Brackets(value_of(found.ends & np.uint64(0xFFFFFFFF)), found.wanted), of_group
+
+
+def runs_as_chunks(cuts: GroupCuts) -> Cuts:
+    """The cuts of runs as those of chunks, whose distances are unknown."""
+    unknown = np.broadcast_to(np.float64("nan"), cuts.pivots.shape)
+    below, upto = cuts.below.astype(np.int64), cuts.upto.astype(np.int64)
+    rows = (each.astype(np.int64) for each in (cuts.sizes, cuts.n_valid, cuts.n_missing))
+    return cuts.as_chunks(Cuts(cuts.pivots, below, upto, unknown, unknown, *rows))
 
 
 def _composite(

@@ -94,7 +94,7 @@ def group_tally_by(
     candidates, of_cells = [tally.candidates[:0]], [np.empty(0, np.int32)]
     order = np.argsort(tally.of_cells, kind="stable")
     starts = tally.of_cells[order].searchsorted(np.append(kept.first_cell, n_cells))
-    of_old, of_new = _each_group(kept), _each_group(wanted)
+    of_old, of_new = each_group(kept), each_group(wanted)
     for group in range(kept.n_groups):
         old, old_cells = of_old(group)
         stops = np.stack([inside[old_cells], equal[old_cells]], axis=1).ravel().cumsum()
@@ -118,7 +118,7 @@ def group_tally_by(
     return GroupTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
 
 
-def _each_group(brackets: GroupBrackets) -> Callable[[int], tuple[Brackets, slice]]:
+def each_group(brackets: GroupBrackets) -> Callable[[int], tuple[Brackets, slice]]:
     """From a group to its brackets alone, and where its cells are."""
     ends, cells, n_ends = (
         each.tolist() for each in (brackets.first_end, brackets.first_cell, brackets.n_ends)

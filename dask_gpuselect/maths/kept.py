@@ -69,16 +69,9 @@ def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
 
 
 def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -> WeightedTally:
-    columns = tally.columns()
-    order = np.argsort(columns[0], kind="stable")
-    elements, weights = (column[order] for column in columns)
+    elements, weights = in_order(tally)
     below, upto = counts_at(kept, tally, wanted.ends, elements.searchsorted)
-
-    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> ExactSums:
-        return _sums_before(weights, elements.searchsorted(values, side))
-
-    at_ends = tally.weight_below, tally.weight_upto
-    weight_below, weight_upto = sums_at(kept.ends, at_ends, wanted.ends, weight)
+    weight_below, weight_upto = weights_at(kept, tally, wanted.ends, elements, weights)
     is_inside = _is_inside(wanted, elements)
     found = tally.with_columns([elements[is_inside], weights[is_inside]])
     return replace(
@@ -91,6 +84,29 @@ def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -
     )
 
 
+def in_order(tally: WeightedTally) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The candidates of a tally, ascending, and what each weighs."""
+    elements, weights = tally.columns()
+    order = np.argsort(elements, kind="stable")
+    return elements[order], weights[order]
+
+
+def weights_at(
+    kept: Brackets,
+    tally: WeightedTally,
+    values: NDArray[Any],
+    elements: NDArray[Any],
+    weights: NDArray[Any],
+) -> tuple[ExactSums, ExactSums]:
+    """What the valid elements < and <= some values weigh, as of `finish.counts_at`, by candidates
+    that are `in_order`."""
+
+    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> ExactSums:
+        return _sums_before(weights, elements.searchsorted(values, side))
+
+    return sums_at(kept.ends, (tally.weight_below, tally.weight_upto), values, weight)
+
+
 def _products_by(
     kept: Brackets,
     tally: WeightedTally,
@@ -99,7 +115,7 @@ def _products_by(
     weights: NDArray[Any],
 ) -> ExactSums:
     """The exact sums of element times weight in the cells that are summed: of what was kept there,
-    and of what was counted."""
+    of what was counted, and of what was summed before."""
     if not isinstance(wanted, WeightedBrackets):
         return np.empty(0, object)
     n_cells = len(wanted.wanted)
@@ -110,6 +126,11 @@ def _products_by(
     at_ends = tally.weight_upto - tally.weight_below
     for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
         found[cell[end]] += at_ends[end] * whole(kept.ends[end].item())
+    if isinstance(kept, WeightedBrackets):
+        # Such a cell is between two ends, and no end of those that are wanted is inside.
+        for old in np.flatnonzero(kept.summed):
+            if wanted.summed[cell[old]]:
+                found[cell[old]] += tally.products[old]
     return found
 
 

@@ -25,7 +25,7 @@ from dask_gpuselect.maths.cuts import (
     IntArray,
     Tally,
 )
-from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.envelope import Ranges, find_brackets
 from dask_gpuselect.maths.finish import counts_at, order_statistics
 
 # A pivot takes 40 bytes in one place, and a candidate 8. As many of both, which `pivot_count` makes
@@ -42,10 +42,13 @@ class SortedChunks:
     n_chunks : int
     sizes : tuple of int, optional
         Of the chunks, where the number of elements is known. Otherwise they are equal up to one.
+    part : tuple of (int, int)
+        Which stretch of their starts is asked for, of how many.
     """
 
     n_chunks: int
     sizes: tuple[int, ...] | None = None
+    part: tuple[int, int] = (0, 1)
 
     @property
     def share(self) -> int:
@@ -53,7 +56,11 @@ class SortedChunks:
         return max(1, self.n_chunks // PIVOTS_SHARED)
 
     def starts(self, n: int) -> IntArray:
-        """The first ranks of all chunks but the first, among `n` elements."""
+        """The first ranks of all chunks but the first, among `n` elements; those of the part."""
+        i, n_parts = self.part
+        return np.array_split(self._all_starts(n), n_parts)[i]
+
+    def _all_starts(self, n: int) -> IntArray:
         if self.sizes is None:
             return np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
         if sum(self.sizes) != n:
@@ -64,10 +71,18 @@ class SortedChunks:
 
     def bracket(self, cuts: Cuts) -> Brackets:
         """What the second load gathers, by the cuts of all chunks."""
+        ranks = self._ranks(cuts)
+        return find_brackets(cuts, ranks, ranks)
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        """Where the pivots lie that matter, by the cuts of all chunks at some of them."""
+        ranks = self._ranks(cuts)
+        return Ranges.of_ranks(cuts, ranks, ranks)
+
+    def _ranks(self, cuts: Cuts) -> IntArray:
         n_valid, n_missing = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
         starts = self.starts(n_valid + n_missing)
-        ranks = np.unique(starts[starts < n_valid])
-        return find_brackets(cuts, ranks, ranks)
+        return np.unique(starts[starts < n_valid])
 
     def keep(self, cuts: Cuts) -> Brackets:
         """The same by cuts of some chunks, which stand for the others: of about so many
@@ -100,6 +115,16 @@ class Splitters(Arrays):
 
     starts: IntArray
     values: NDArray[Any]
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Those of all parts, in their order."""
+        columns = zip(*((part.starts, part.values) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
+    def some(self, which: IntArray) -> Splitters:
+        """Some of them, by their numbers, ascending."""
+        return Splitters(self.starts[which], self.values[which[which < len(self.values)]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +161,10 @@ class Edges(Arrays):
         """The edges of all chunks of `parts`, in their order."""
         columns = zip(*((part.left, part.right, part.sizes) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
+
+    def some(self, which: IntArray) -> Self:
+        """The edges at some of the splitters, by their numbers."""
+        return type(self)(self.left[:, which], self.right[:, which], self.sizes)
 
     def of_chunks(self, chunks: IntArray) -> Self:
         """The edges of some of the chunks, by their numbers, in that order."""

@@ -61,6 +61,8 @@ COARSE_EVERY, LEAST_COARSE = 32, 64
 # How often candidates are narrowed where they wait, at most: each time to about a thousandth of a
 # quantile's, at the default limit.
 MOST_ROUNDS = 4
+# A tree has so many times as many pivots as ranks, if these can be divided among trees.
+RANKS_SHARE = 256
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Narrowing:
         even those that matter are too many.
     rounds : int
         How many times candidates are narrowed where they wait, before they come.
+    stretches : int
+        Among how many trees the ranges are divided.
     """
 
     share: int
@@ -100,6 +104,7 @@ class Narrowing:
     waiting: int = 0
     coarse: int = 0
     rounds: int = 0
+    stretches: int = 1
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
@@ -113,11 +118,12 @@ def plan_narrowing(
     size: int,
     n_ranges: int,
     share: int,
-    itemsize: int,
+    itemsize: float,
     limit: int,
     *,
-    can_merge: bool = True,
     can_wait: bool = False,
+    halves: int = 1,
+    can_divide: bool = False,
 ) -> Narrowing | None:
     """How to narrow the cuts of chunks of about `size` elements; None if they need not be, or if
     any of them may matter.
@@ -128,12 +134,17 @@ def plan_narrowing(
         In so many ranges of values the pivots lie that matter; 0 if all of them may.
     share : int
         For `pivot_count`, as the question has it.
+    itemsize : float
+        Bytes of a candidate.
     limit : int
         Bytes that may be held in one place.
-    can_merge : bool
-        Whether cuts can be merged in a tree that hands on some of them.
     can_wait : bool
         Whether candidates can be narrowed where they are.
+    halves : int
+        In how many ways the pivots that a merge hands on are spaced evenly: a bracket is wider by
+        so many times as much.
+    can_divide : bool
+        Whether each of some stretches of the ranges can have a tree of its own.
     """
     pivots = pivot_count(size, share)
     if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
@@ -142,7 +153,7 @@ def plan_narrowing(
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
     # More pivots leave fewer candidates, which matters where these cannot wait.
     least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
-    most = size * itemsize // (WAITING_SHARE * PIVOT_BYTES)
+    most = int(size * itemsize) // (WAITING_SHARE * PIVOT_BYTES)
     while pivots < least and 2 * pivots <= most:
         share *= 4
         pivots = pivot_count(size, share)
@@ -156,18 +167,19 @@ def plan_narrowing(
         looks, left = looks + 1, kept
     gathered = n_chunks * max(min(for_each, pivots), left)
     # A group's task holds its own cuts beside those that it merges.
-    if not (looks or can_merge):
-        return None
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     merges = merge_levels(n_chunks, COARSE_EVERY)
     in_bracket = CANDIDATES / pivots
-    if can_merge and (not looks or PIVOT_WORK * gathered > limit):
+    stretches = 1
+    if not looks or PIVOT_WORK * gathered > limit:
         looks, gathered = 0, COARSE_EVERY * coarse
-        in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / coarse
+        if can_divide:
+            stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1))
+        in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
-    rounds, narrowing = 0, coarse / (n_ranges * (merges + 1))
+    rounds, narrowing = 0, coarse * stretches / (n_ranges * halves * (merges + 1))
     while can_wait and narrowing >= 2 and rounds < MOST_ROUNDS:
-        if CANDIDATE_COPIES * candidates <= limit:
+        if CANDIDATE_COPIES * candidates <= limit * stretches:
             break
         rounds, candidates = rounds + 1, candidates / narrowing
     cuts, left_to_wait = PIVOT_BYTES * n_chunks * pivots, math.ceil(first) if rounds else 0
@@ -176,6 +188,7 @@ def plan_narrowing(
     of_group = waiting // min(groups, max(n_chunks, 1))
     if not looks:
         of_group += PIVOT_WORK * COARSE_EVERY * coarse
+    candidates /= stretches
     works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
         share,
@@ -187,7 +200,99 @@ def plan_narrowing(
         waiting,
         coarse,
         rounds,
+        stretches,
     )
+
+
+# --- Cuts of few large groups ---------------------------------------------------------------------
+
+# Bytes that a task holds at the peak for each pivot of a group, and for each candidate with its
+# cell, about: those of all elements, and the group of each.
+GROUP_BYTES = 4
+# Pivots of a group that a merge hands on, at least.
+LEAST_OF_GROUP = 16
+# So many of each group are worth a tree; with fewer, groups are better divided among several.
+ENOUGH_OF_GROUP = 1024
+
+
+@dataclass(frozen=True)
+class GroupNarrowing:
+    """How the cuts of groups, and their candidates, come to a root: merged in a tree.
+
+    Parameters
+    ----------
+    n_roots : int
+        Trees, each of some of the groups.
+    coarse : int
+        How many pivots of all its groups a merge hands on.
+    lots, waits : int
+        In how many lots the cuts of all parts come together, where they have several roots, and in
+        how many their candidates wait, at most.
+    rounds : int
+        How many times candidates are narrowed where they wait.
+    gathered, work, waiting : int
+        As of `Narrowing`.
+    """
+
+    n_roots: int
+    coarse: int
+    lots: int
+    waits: int
+    rounds: int
+    gathered: int
+    work: int
+    waiting: int
+
+
+def plan_group_narrowing(
+    sizes: NDArray[np.int64],
+    n_groups: int,
+    n_brackets: int,
+    itemsize: int,
+    limit: int,
+    most_roots: int,
+) -> GroupNarrowing:
+    """How to narrow the cuts of so many groups of about as many elements each.
+
+    Parameters
+    ----------
+    sizes : ndarray of int64
+        Elements of each part.
+    n_groups : int
+        1 if that is not known.
+    n_brackets : int
+        Of each group.
+    itemsize : int
+        Bytes of an element.
+    limit : int
+        Bytes that may be held in one place.
+    most_roots : int
+    """
+    limit = max(limit, 1)
+    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), most_roots)
+    merges = merge_levels(len(sizes), COARSE_EVERY)
+    n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
+    pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
+    in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / of_each
+    of_candidate = itemsize + GROUP_BYTES
+    first = candidates = of_candidate * min(n_brackets * in_bracket, 1) * n
+    rounds, narrowing = 0, of_each / (n_brackets * (merges + 1))
+    while narrowing >= 2 and rounds < MOST_ROUNDS:
+        if CANDIDATE_COPIES * candidates <= limit * n_roots:
+            break
+        rounds, candidates = rounds + 1, candidates / narrowing
+    waiting, cuts = math.ceil(first), PIVOT_BYTES * pivots * n_groups * len(sizes)
+    lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
+    waits = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
+    in_place = math.ceil(candidates / n_roots)
+    works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
+    # As they come, and together: of all roots, before they are divided among these.
+    of_lot = 2 * waiting // min(waits, len(sizes))
+    gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
+    work = max(*works, of_lot)
+    waiting = waiting if rounds else 0
+    return GroupNarrowing(n_roots, coarse, lots, waits, rounds, gathered, work, waiting)
 
 
 # A sample of this many elements brackets a rank to within one part in about 110 of all elements,

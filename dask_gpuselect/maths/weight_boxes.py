@@ -16,12 +16,15 @@ from dask_gpuselect.maths.boxes import (
     Rule,
     Spared,
     bracket_box,
+    cells_of_box,
     largest_to,
     look_again,
     look_beyond,
     smallest_from,
 )
-from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.coarse import narrower_weighted
+from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.weight_brackets import Reach, WeightEnvelope, summed_between
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
@@ -53,21 +56,71 @@ def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> WeightedB
         nothing = np.zeros(1, np.bool_)
         return WeightedBoxBrackets(none, nothing, nothing, (none, none))
     envelope = WeightEnvelope.of(cuts)
-    lo, hi = envelope.positions([end for q in rule.q for end in _ends(envelope, rule, q)])
+    lo, hi = _positions(envelope, rule)
     found: BoxBrackets = bracket_box(
         Ladder.of(envelope.counts, envelope.n_valid),
         rule,
-        # A quantile lies between the first and the last element that it is made of.
-        lo.reshape(len(rule.q), -1)[:, 0],
-        hi.reshape(len(rule.q), -1)[:, -1],
+        *_of_quantiles(rule, lo, hi),
         envelope.tied_inside(lo, hi),
         room,
         made_of=(lo, hi),
     )
-    summed = np.zeros(len(found.wanted), np.bool_)
-    if rule.method == "linear":
-        summed = summed_between(envelope, found, lo, hi)
+    summed = _summed(envelope, rule, found, lo, hi)
     return WeightedBoxBrackets(found.ends, found.wanted, summed, found.spared)
+
+
+def _positions(envelope: WeightEnvelope, rule: Rule) -> tuple[IntArray, IntArray]:
+    """Between which positions the elements lie that the quantiles are made of."""
+    return envelope.positions([end for q in rule.q for end in _ends(envelope, rule, q)])
+
+
+def _of_quantiles(rule: Rule, lo: IntArray, hi: IntArray) -> tuple[IntArray, IntArray]:
+    """Between which positions the quantiles lie: each between the first and the last element that
+    it is made of."""
+    return lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
+
+
+def _summed(
+    envelope: WeightEnvelope, rule: Rule, found: Brackets, lo: IntArray, hi: IntArray
+) -> NDArray[np.bool_]:
+    if rule.method != "linear":
+        return np.zeros(len(found.wanted), np.bool_)
+    return summed_between(envelope, found, lo, hi)
+
+
+def ranges_of_weighted_box(cuts: WeightedCuts, rule: Rule) -> Ranges:
+    """As `boxes.ranges_of_box`."""
+    if not cuts.n_valid.any():
+        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
+    envelope = WeightEnvelope.of(cuts)
+    lo, hi = _cells(envelope, rule, *_positions(envelope, rule))
+    return Ranges.between(envelope.counts.values, lo, hi)
+
+
+def narrower_weighted_box(
+    brackets: WeightedBoxBrackets, cuts: WeightedCuts, rule: Rule
+) -> WeightedBoxBrackets:
+    """As `boxes.narrower_box`."""
+    if not cuts.n_valid.any():
+        return brackets
+    envelope = WeightEnvelope.of(cuts)
+    lo, hi = _positions(envelope, rule)
+    tied = envelope.tied_inside(lo, hi)
+    cells = _cells(envelope, rule, lo, hi)
+    found = Brackets.covering(envelope.counts.values, *cells, counted=tied)
+    summed = _summed(envelope, rule, found, lo, hi)
+    both = narrower_weighted(brackets, WeightedBrackets(found.ends, found.wanted, summed))
+    return WeightedBoxBrackets(both.ends, both.wanted, both.summed, brackets.spared)
+
+
+def _cells(
+    envelope: WeightEnvelope, rule: Rule, lo: IntArray, hi: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Between which positions all lies that a box needs, with what the quantiles are made of."""
+    begins, ends = cells_of_box(
+        Ladder.of(envelope.counts, envelope.n_valid), rule, *_of_quantiles(rule, lo, hi)
+    )
+    return np.append(lo, begins), np.append(hi, ends)
 
 
 def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[Reach]:

@@ -57,10 +57,16 @@ class WeightEnvelope:
     n_valid : int
     lower, upper : ndarray of int64, shape (K,)
         In units that all chunks have in common.
+    ties : ndarray of int64, shape (K,)
+        The elements below weigh at least so much less than `upper`.
+    unit : int
+        The exponent of these units.
     least, most : int
         Of all elements, in these units.
+    square : float
+        The sum of the squares of all weights, as of `WeightedCuts`.
     squares : tuple of Fraction
-        Bounds of the sum of the squares of all weights.
+        Bounds of it.
     n_cells : int
         Into about how many cells all elements are divided, those of pivots that were left out too.
     """
@@ -69,8 +75,11 @@ class WeightEnvelope:
     n_valid: int
     lower: IntArray
     upper: IntArray
+    ties: IntArray
+    unit: int
     least: int
     most: int
+    square: float
     squares: tuple[Fraction, Fraction]
     n_cells: int
 
@@ -80,23 +89,23 @@ class WeightEnvelope:
         unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
-        # Rounding has taken less than a unit from each element.
         sums = Sums(
-            _in_units(cuts.weight_upto, at_pivots),
-            -_in_units(-cuts.weight_below - cuts.below, at_pivots),
-            -_in_units(-cuts.weight_upto - cuts.upto, at_pivots),
-            -_in_units(-cuts.weight - cuts.n_valid, shift),
+            _in_units(cuts.least_weight_upto, at_pivots),
+            -_in_units(-cuts.most_weight_below, at_pivots),
+            -_in_units(-cuts.most_weight_upto, at_pivots),
+            -_in_units(-cuts.most_weight, shift),
         )
         counts = Envelope.of(cuts)
-        lower, upper = counts.bounds(cuts, sums)
+        lower, upper, ties = counts.bounds(cuts, sums)
         least, most = int(_in_units(cuts.weight, shift).sum()), int(sums.most.sum())
         doubt = ceil(cuts.doubt * most)
-        square = Fraction(float(np.ldexp(cuts.square, 2 * shift).sum()))
+        square = float(np.ldexp(cuts.square, 2 * shift).sum())
         error = square_error(cuts) + Fraction(cuts.doubt)
-        around = square * (1 - error), square * (1 + error)
+        around = Fraction(square) * (1 - error), Fraction(square) * (1 + error)
         n_valid = int(cuts.n_valid.sum())
         n_cells = max(len(lower), int(np.sqrt(cuts.n_valid).sum()))
-        return cls(counts, n_valid, lower - doubt, upper + doubt, least, most, around, n_cells)
+        bounds = lower - doubt, upper + doubt, ties, unit, least, most, square, around
+        return cls(counts, n_valid, *bounds, n_cells)
 
     def share(self, q: float, *, passes: bool = False) -> Reach:
         """The share q of all weights."""
@@ -215,8 +224,8 @@ def square_error(cuts: WeightedCuts) -> Fraction:
 
 def common_unit(cuts: WeightedCuts) -> int:
     """The exponent of the smallest unit in which the sum of all weights fits int64."""
-    rows = zip(cuts.weight.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
-    known = [(weight + n, unit) for weight, n, unit in rows if n]
+    rows = zip(cuts.most_weight.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
+    known = [(weight, unit) for weight, n, unit in rows if n]
     least = min(unit for _, unit in known)
     total = sum(weight << (unit - least) for weight, unit in known)
     return int(least + max(total.bit_length() - SUM_BITS, 0))

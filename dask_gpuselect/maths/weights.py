@@ -83,6 +83,26 @@ class WeightedCuts(Cuts):
 
     OF_CHUNKS: ClassVar[frozenset[str]] = Cuts.OF_CHUNKS | {"weight", "unit", "square"}
 
+    @property
+    def least_weight_upto(self) -> IntArray:
+        """What the elements <= the pivot weigh, at least."""
+        return self.weight_upto
+
+    @property
+    def most_weight_below(self) -> IntArray:
+        """What the elements < the pivot weigh, at most."""
+        return self.weight_below + self.below
+
+    @property
+    def most_weight_upto(self) -> IntArray:
+        """What the elements <= the pivot weigh, at most."""
+        return self.weight_upto + self.upto
+
+    @property
+    def most_weight(self) -> IntArray:
+        """What all valid elements of each chunk weigh, at most."""
+        return self.weight + self.n_valid
+
     def by_mass(self) -> Cuts:
         shift = np.minimum(self.unit - self._unit(), 0)  # a chunk without elements has any unit
         scale = np.ldexp(1.0, shift.astype(np.int32))
@@ -115,6 +135,48 @@ class WeightedCuts(Cuts):
     def _unit(self) -> int:
         """The largest unit of a chunk with elements."""
         return int(self.unit[self.n_valid > 0].max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoarseWeightedCuts(WeightedCuts):
+    """Cuts of groups of chunks, each of them as one chunk, of which all is known from both sides:
+    see `maths.coarse`.
+
+    Parameters
+    ----------
+    below, upto, weight_below, weight_upto
+        As of `WeightedCuts`, but of so much at most.
+    least, least_weight : ndarray of int64, shape (P,)
+        How many valid elements of the group are <= the pivot, and what they weigh, at least.
+    weight_at_most : ndarray of int64, shape (B,)
+        What all valid elements of each group weigh, at most; `weight` is at least.
+    """
+
+    least: IntArray
+    least_weight: IntArray
+    weight_at_most: IntArray
+
+    OF_CHUNKS: ClassVar[frozenset[str]] = WeightedCuts.OF_CHUNKS | {"weight_at_most"}
+
+    @property
+    def least_upto(self) -> IntArray:
+        return self.least
+
+    @property
+    def least_weight_upto(self) -> IntArray:
+        return self.least_weight
+
+    @property
+    def most_weight_below(self) -> IntArray:
+        return self.weight_below
+
+    @property
+    def most_weight_upto(self) -> IntArray:
+        return self.weight_upto
+
+    @property
+    def most_weight(self) -> IntArray:
+        return self.weight_at_most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,6 +315,26 @@ def exact_squares(values: NDArray[Any], weights: NDArray[Any]) -> int:
         for shift, term in ((0, low * low), (DIGIT + 1, low * high), (2 * DIGIT, high * high)):
             add_products(table, lane, Halves.positive(term, 2 * number.begin + shift), weight)
     return integer(table[0])
+
+
+UNIT_BITS = 61  # of a sum of weights in int64, at most
+
+
+def in_units(tally: WeightedTally, sums: ExactSums) -> IntArray:
+    """Exact sums, of at most all weights of a tally, in whole units of `unit_of`, rounded down."""
+    shift = unit_of(tally) + POINT
+    return np.array([int(each) >> shift for each in sums], np.int64)
+
+
+def unit_of(tally: WeightedTally) -> int:
+    """The exponent of a unit in which the sum of all weights of a tally fits int64."""
+    return max(int(tally.weight).bit_length() - UNIT_BITS, 0) - POINT
+
+
+def square_in_units(tally: WeightedTally) -> float:
+    """The sum of the squares of the weights of a tally: `WeightedCuts.square`."""
+    shift = max(int(tally.square).bit_length() - UNIT_BITS, 0)
+    return math.ldexp(int(tally.square) >> shift, shift - 2 * (unit_of(tally) + POINT))
 
 
 def _integers(table: IntArray) -> ExactSums:

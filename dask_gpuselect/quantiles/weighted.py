@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
+from dask_gpuselect.maths.coarse import narrower, narrower_weighted
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -180,6 +181,13 @@ class WeightedQuantiles(Question):
 
     def brackets_by(self, report: ValueWeights) -> Brackets:
         return WeightedBrackets.without_cells(report.values)
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        found = self.bracket(cuts)
+        if isinstance(found, WeightedBrackets):
+            assert isinstance(brackets, WeightedBrackets)
+            return narrower_weighted(brackets, found)
+        return narrower(brackets, found)
 
     def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         assert isinstance(tally, WeightedTally)

@@ -36,16 +36,17 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype, is_cupy, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.graphs import each_chunk, held, of_results, reduced
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, extended, is_in_memory, private_copy
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
+from dask_gpuselect.engine.stretches import found_in_stretches
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError
+from dask_gpuselect.maths.cuts import ADVICE, Arrays, Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
 from dask_gpuselect.sorting.questions import SplitterQuestion
 
@@ -138,31 +139,137 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
 # --- The table: what goes where -------------------------------------------------------------------
 
 
-def _table_of(x: DaskArray, plan: SortPlan) -> DaskArray:
-    """One task: where all chunks are cut, by two loads, or one that counts all values."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Deal(Arrays):
+    """What goes where: all that tasks are told of the table of pieces.
+
+    Parameters
+    ----------
+    table : Table
+        Where each chunk is cut, at the steps of the stages alone.
+    groups : list of list of Division
+        For each group of chunks of the result how each batch of chunks is cut at those; none
+        without groups.
+    """
+
+    table: Table
+    groups: list[list[Division]]
+
+
+def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
+    """One object: where all chunks are cut, by two loads, or one that counts all values.
+
+    There is a number for each chunk and each splitter. So they come together for some splitters at
+    a time, and what is known of these is added up for a batch of chunks at once.
+    """
     label, question = plan.label, SplitterQuestion(plan.wanted)
     found = by_chunk(x, question, label)
-    splitters = reduced(
-        found.tallies,
-        f"{label}-candidates-merge",
-        _merge_gathered,
-        _find_splitters,
-        f"{label}-splitters-{tokenize(found.tallies.name, question)}",
-        brackets=TaskRef((found.brackets.name,)),
-        question=question,
-        meta=x._meta,
-    )
-    name = f"{label}-edges-{tokenize(splitters.name)}"
-    edges = each_chunk(_edges, name, [found.tallies], [found.brackets, splitters])
-    return reduced(
-        edges,
-        f"{label}-edges-merge",
-        Edges.merge,
-        _make_table,
-        f"{label}-table-{tokenize(name)}",
-        splitters=TaskRef((splitters.name,)),
-        order=found.order,
-    )
+    if found.narrowing is None:
+        splitters = reduced(
+            found.tallies,
+            f"{label}-candidates-merge",
+            _merge_gathered,
+            _find_splitters,
+            f"{label}-splitters-{tokenize(found.tallies.name, question)}",
+            brackets=TaskRef((found.brackets.name,)),
+            question=question,
+            meta=x._meta,
+        )
+    else:
+        splitters = found_in_stretches(
+            found.tallies, found.brackets, question, found.narrowing, Splitters.merge
+        )
+    places = _places_of(plan, x.npartitions)
+    name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
+    which = held(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
+    edges = each_chunk(_edges, name, [found.tallies], [found.brackets, splitters, which])
+    deals = []
+    for i, some in enumerate(places):
+        own = each_chunk(_item, f"{name}-{i}", [edges], i=i)
+        told: dict[str, Any] = {"some": some, "order": found.order, "stages": plan.stages}
+        deals.append(
+            reduced(
+                own,
+                f"{label}-edges-merge",
+                Edges.merge,
+                _make_deal,
+                f"{label}-table-{i}-{tokenize(name)}",
+                splitters=TaskRef((splitters.name,)),
+                **told,
+            )
+        )
+    return of_results(deals, _joined_deals, f"{label}-table-{tokenize(name)}")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Splitters about which all chunks are asked in one place.
+
+    Parameters
+    ----------
+    splitters : ndarray of int64
+        Their numbers: splitter 0 is where chunk 1 of the result begins.
+    groups : tuple of (int, int)
+        The groups that they divide, first and last, exclusive; none if they are between these.
+    """
+
+    splitters: IntArray
+    groups: tuple[int, int] = (0, 0)
+
+
+EDGES_WORK = 80
+"""Bytes that the task of some splitters holds for each of them and each chunk, about."""
+
+
+def _places_of(plan: SortPlan, n_in: int) -> list[Places]:
+    steps, n_out = np.array(plan.stages.steps), plan.wanted.n_chunks
+    places = [Places(steps[1:-1] - 1)]
+    if not plan.stages.n_batches:
+        return places
+    most = max(settings.n_bytes("root-limit") // (EDGES_WORK * n_in), 1)
+    first = 0
+    while first < len(steps) - 1:
+        last = max(int(np.searchsorted(steps, steps[first] + most, "right")) - 1, first + 1)
+        own = np.arange(max(steps[first] - 1, 0), min(steps[last], n_out - 1))
+        places.append(Places(own, (first, last)))
+        first = last
+    return places
+
+
+def _make_deal(
+    parts: list[Edges],
+    splitters: Splitters,
+    some: Places,
+    order: ChunkOrder | None,
+    stages: Stages,
+) -> Table | list[list[Division]]:
+    """Where each chunk is cut at some splitters; of those that divide groups, what that is for
+    every batch of chunks."""
+    edges = Edges.merge(parts)
+    edges = edges if order is None else edges.of_chunks(order.turns())
+    table = Table.of(edges, splitters.some(some.splitters))
+    first, last = some.groups
+    if first == last:
+        return table
+    # Cut 0 of the table is where chunks begin, and cut j is at its splitter j - 1.
+    before = max(stages.steps[first] - 1, 0)
+    groups = itertools.pairwise(stages.steps[first : last + 1])
+    return [
+        [
+            table.division(stages.batch(b), range(start - before, stop - before + 1))
+            for b in range(stages.n_batches)
+        ]
+        for start, stop in groups
+    ]
+
+
+def _joined_deals(parts: list[Any]) -> Deal:
+    table, *groups = parts
+    return Deal(table, [*itertools.chain(*groups)])
+
+
+def _item(items: list[Any], *, i: int) -> Any:
+    return items[i]
 
 
 def _merge_gathered(parts: list[list[Gathered]]) -> list[Gathered]:
@@ -177,32 +284,32 @@ def _find_splitters(
     return question.look(brackets, whole.tally)
 
 
-def _edges(chunks: list[Gathered], brackets: Brackets, splitters: Splitters) -> Edges:
+def _edges(
+    chunks: list[Gathered], brackets: Brackets, splitters: Splitters, which: list[IntArray]
+) -> list[Edges]:
+    """The edges of some chunks, at some of the splitters, at others, and so on."""
     tallies = [chunk.tally for chunk in chunks if chunk.tally is not None]
-    return Edges.merge([Edges.of_chunk(brackets, tally, splitters) for tally in tallies])
-
-
-def _make_table(parts: list[Edges], splitters: Splitters, order: ChunkOrder | None) -> Table:
-    edges = Edges.merge(parts)
-    return Table.of(edges if order is None else edges.of_chunks(order.turns()), splitters)
+    edges = Edges.merge([Edges.of_chunk(brackets, tally, splitters) for tally in tallies])
+    return [edges.some(some) for some in which]
 
 
 # --- Load 3: pieces -------------------------------------------------------------------------------
 
 
 def _split(
-    chunk: Any, *values_table_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
+    chunk: Any, *values_deal_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
 ) -> list[tuple[Any, ...] | None]:
     """The pieces of a chunk, one for each chunk of the result: columns of sorted keys and of what
     goes along with them. None for one without elements."""
-    *values, table, (place, *_) = values_table_place
+    *values, deal, (place, *_) = values_deal_place
+    table: Table = deal.table
     keys = ordering.keys_of(chunk, dtype)
     for value in values:
         if len(value) != len(keys):
             raise ValueError(
                 f"chunk {place} of the key has {len(keys)} elements, and of a value {len(value)}"
             )
-    division = table.division(int(place), plan.stages.steps)
+    division = table.division(int(place), range(len(plan.stages.steps)))
     found = _in_pieces(keys, dtype, division, f"chunk ({place},)", bool(values) or plan.has_places)
     columns = [found.keys, *_ordered(found, values)]
     if plan.has_places:
@@ -217,7 +324,7 @@ def _regroup(
     pieces: list[tuple[Any, ...] | None],
     batch: int,
     group: int,
-    table: Table,
+    deal: Deal,
     dtype: np.dtype[Any],
     plan: SortPlan,
     file_name: str,
@@ -229,8 +336,8 @@ def _regroup(
         return [None] * (stop - first)
     keys, *values = joined
     chunks = plan.stages.batch(batch)
-    division = table.division(chunks, range(first, stop + 1))
-    every = len(table.offsets)
+    division = deal.groups[group][batch]
+    every = len(deal.table.offsets)
     name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
     found = _in_pieces(keys, dtype, division, name, bool(values))
     columns = [found.keys, *_ordered(found, values)]
@@ -288,16 +395,16 @@ def sorted_columns(
     plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray] = ()
 ) -> DaskArray:
     """The chunks of the result, each a tuple of columns."""
-    table = _table_of(key, plan)
-    turn = {"after": (table.name,), "after_layer": table.name}
-    sources = [private_copy(x, f"load 3 after {table.name}", **turn) for x in (key, *payload)]
+    deal = _deal_of(key, plan)
+    turn = {"after": (deal.name,), "after_layer": deal.name}
+    sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
     grids = [x if x.ndim == 1 else _rows(x) for x in sources]
     token = tokenize(plan, *(x.name for x in sources))
     split = each_chunk(
         _split,
         f"{plan.label}-split-{token}",
         grids,
-        [table],
+        [deal],
         block_ids=True,
         dtype=dtype,
         plan=plan,
@@ -315,7 +422,7 @@ def sorted_columns(
         regroup=_regroup,
         join=_join_pieces,
         every=plan.split_every,
-        table=TaskRef((table.name,)),
+        deal=TaskRef((deal.name,)),
         dtype=dtype,
         plan=plan,
         file_name=token,

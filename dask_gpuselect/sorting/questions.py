@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.partition import SortedChunks, Splitters
 
 MANY = 64
@@ -22,6 +25,8 @@ class SplitterQuestion(Question):
     """
 
     wanted: SortedChunks
+
+    divides: ClassVar[bool] = True
 
     @property
     def has_guess(self) -> bool:
@@ -46,6 +51,19 @@ class SplitterQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return self.wanted.bracket(cuts)
+
+    @property
+    def n_ranges(self) -> int:
+        return self.n_answers
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        return self.wanted.ranges(cuts)
+
+    def stretch(self, i: int, n: int) -> SplitterQuestion:
+        return SplitterQuestion(replace(self.wanted, part=(i, n)))
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        return narrower(brackets, self.bracket(cuts))
 
     def keep(self, cuts: Cuts) -> Brackets:
         return self.wanted.keep(cuts)

@@ -93,6 +93,8 @@ QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
     "weights": lambda x: weighted(x, "inverted_cdf"),
     "weights, averaged": lambda x: weighted(x, "averaged_inverted_cdf"),
     "weights, linear": lambda x: weighted(x, "linear"),
+    "box of weights": lambda x: describe_boxplot(x, weights=abs(x) * 1e3 % 5),
+    "box of shares": lambda x: describe_boxplot(x, weights=abs(x) * 1e3 % 5, method="inverted_cdf"),
     "few weigh": lambda x: weighted(x, "inverted_cdf", at_least=4),
 }
 
@@ -175,7 +177,13 @@ def test_the_plan_says_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None
     assert 40 * pivots <= plan.gathered_bytes < explain(x, 0.5).gathered_bytes / 2
 
 
-@pytest.mark.parametrize("question", ["median", "extremes", "ecdf", "box", "box of quantiles"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        *("median", "extremes", "ecdf", "box", "box of quantiles", "weights", "weights, linear"),
+        *("weights, averaged", "box of weights", "box of shares"),
+    ],
+)
 def test_few_candidates_come_to_one_place(
     question: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,106 @@
+"""Cuts and candidates of few large groups, narrowed before they come to the root of these groups.
+
+::
+
+    cuts of runs ──> lots ──few──> merge ──> brackets
+                                               │
+    tallies ──> lots ──few──> merge ──> narrower brackets   as often as needed
+                  │                        │
+                  └─────> narrower <───────┘ ──> elements
+
+A lot is of neighbouring parts. Candidates wait there on the workers. See `maths.group_coarse`, and
+`narrowing` for elements that are in no groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from dask.base import tokenize
+
+from dask_gpuselect.engine.columns import Columns, Tasks
+from dask_gpuselect.engine.group_elements import renumbered
+from dask_gpuselect.engine.group_values import Named
+from dask_gpuselect.engine.questions import Block
+from dask_gpuselect.maths.group_coarse import (
+    CutsOfGroups,
+    cuts_of_candidates,
+    merged_candidates_coarsely,
+    merged_groups_coarsely,
+    narrower_groups,
+    narrower_tally,
+)
+from dask_gpuselect.maths.group_cuts import GroupTally
+from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
+
+
+def few_cuts(columns: Columns, cuts: Tasks, narrowing: GroupNarrowing, n_roots: int) -> list[Tasks]:
+    """The cuts of all parts, merged until they are few, for each root."""
+    most = narrowing.coarse
+    merge: Callable[..., Any] = partial(_merged_cuts, most=most)
+    if n_roots == 1:
+        return [columns.merge(merge, cuts, COARSE_EVERY)]
+    merge_each = partial(_each_root, merge=partial(merged_groups_coarsely, most=most))
+    lots = columns.lots(merge_each, cuts, narrowing.lots, COARSE_EVERY)
+    merge = partial(merged_groups_coarsely, most=most)
+    return [columns.merge(merge, each, COARSE_EVERY) for each in columns.divide(lots, n_roots)]
+
+
+def few_candidates(
+    columns: Columns,
+    tallies: Tasks,
+    brackets: Sequence[Tasks],
+    narrowing: GroupNarrowing,
+    label: str,
+) -> tuple[list[Tasks], list[Tasks]]:
+    """The tallies of lots of parts, for each root, and the brackets: both narrowed where the
+    candidates are."""
+    n_roots = len(brackets)
+    merge = GroupTally.merge if n_roots == 1 else partial(_each_root, merge=GroupTally.merge)
+    lots = columns.lots(merge, tallies, narrowing.waits, COARSE_EVERY)
+    found: list[Tasks] = []
+    narrowed: list[Tasks] = []
+    for load, known in zip(columns.divide(lots, n_roots), brackets, strict=True):
+        for _ in range(narrowing.rounds):
+            token = tokenize(label, load.name, known.name, narrowing)
+            few = columns.each(
+                partial(_few_of, most=narrowing.coarse),
+                f"quantile-groups-few-{token}",
+                load,
+                [known],
+            )
+            how = partial(merged_candidates_coarsely, most=narrowing.coarse)
+            few = columns.merge(how, few, COARSE_EVERY)
+            narrower = columns.settle(_narrower, f"quantile-groups-narrower-{token}", few, known)
+            load = columns.each(
+                _narrower_tally, f"quantile-groups-left-{token}", load, [known, narrower]
+            )
+            known = narrower
+        found.append(load)
+        narrowed.append(known)
+    return found, narrowed
+
+
+def _merged_cuts(reports: Sequence[Named], *, most: int) -> Named:
+    names, cuts = renumbered(reports)
+    return Named(names, merged_groups_coarsely(cuts, most))
+
+
+def _each_root(reports: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -> list[Any]:
+    """What is merged of the items of some reports, one for each root."""
+    return [merge(list(items)) for items in zip(*reports, strict=True)]
+
+
+def _few_of(tally: GroupTally, known: Named, *, most: int) -> CutsOfGroups:
+    return cuts_of_candidates(known.value, tally, most)
+
+
+def _narrower(reports: Sequence[CutsOfGroups], known: Named, block: Block) -> Named:
+    del block
+    return Named(known.names, narrower_groups(reports, known.value))
+
+
+def _narrower_tally(tally: GroupTally, known: Named, narrower: Named) -> GroupTally:
+    return narrower_tally(known.value, tally, narrower.value)

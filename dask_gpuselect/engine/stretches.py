@@ -1,0 +1,238 @@
+"""Brackets of very many ranks, of which each stretch has a tree of merges of its own.
+
+::
+
+    groups ──few──> merge ──> where each stretch is
+       │                           │
+       └──few of each stretch <────┘ ──> merge, for each stretch ──> brackets of all
+
+Candidates wait in groups of chunks, as they are, and each round of narrowing is as the second line:
+what is asked of a group is what it knows at some of the candidates of each stretch. So no place
+holds the cuts or candidates of all, and groups are looked at by one task for all stretches. See
+`maths.stretches`, and `narrowing` for the groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask._task_spec import TaskRef
+from dask.base import tokenize
+
+from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reports import Gathered
+from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.coarse import merged_coarsely, narrower
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.sizes import Narrowing
+from dask_gpuselect.maths.stretches import (
+    between,
+    cuts_of_counts,
+    cuts_of_stretches,
+    joined,
+    tallies_of_stretches,
+)
+
+LABEL = "quantile-stretches"
+
+Column = list[Cuts | None]
+
+
+def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narrowing) -> DaskArray:
+    """The brackets of all stretches of ranks together, as a list of them alone.
+
+    Parameters
+    ----------
+    groups : dask array
+        Of `narrowing.narrowed`, for one array.
+    question : Question
+    narrowing : Narrowing
+    """
+    parts = stretches_of(question, narrowing)
+    token = tokenize(groups.name, parts, narrowing)
+    merge = partial(merged_coarsely, most=narrowing.coarse)
+    rough = graphs.each_chunk(
+        _few_of_all, f"{LABEL}-rough-{token}", [groups], most=narrowing.coarse
+    )
+    name = f"{LABEL}-ranges-{token}"
+    ranges = graphs.reduced(rough, f"{LABEL}-merge", merge, _ranges_of_each, name, parts=parts)
+    few = graphs.each_chunk(
+        _few_of_each, f"{LABEL}-few-{token}", [groups], [ranges], most=narrowing.coarse
+    )
+    told = [{"question": part} for part in parts]
+    return _of_each(few, merge, _bracket, told, f"{LABEL}-brackets-{token}", _joined)
+
+
+def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
+    """What is asked about each stretch."""
+    n = narrowing.stretches
+    return [question.stretch(i, n) for i in range(n)]
+
+
+def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
+    """What is gathered of every chunk, as lists of those of some chunks, with candidates that
+    ascend."""
+    every = graphs.split_every(None, graphs.MERGE_EVERY)
+    if load.npartitions <= narrowing.groups:
+        return graphs.each_chunk(_in_order, f"{LABEL}-waiting-{tokenize(load.name)}", [load])
+    size = max(every, -(-load.npartitions // narrowing.groups))
+    name = f"{LABEL}-waiting-{tokenize(load.name, size)}"
+    return graphs.grouped(load, size, _all_in_order, name)
+
+
+def found_in_stretches(
+    waits: DaskArray,
+    together: DaskArray,
+    question: Question,
+    narrowing: Narrowing,
+    join: Callable[[list[Any]], Any],
+) -> DaskArray:
+    """What the elements inside the brackets say, ``join(answers)`` of all stretches.
+
+    Parameters
+    ----------
+    waits : dask array
+        Of `waiting`.
+    together : dask array
+        The brackets of all stretches.
+    """
+    parts = stretches_of(question, narrowing)
+    merge = partial(merged_coarsely, most=narrowing.coarse)
+    token = tokenize(waits.name, together.name, parts)
+    counts = graphs.each_chunk(_counts_of, f"{LABEL}-counts-{token}", [waits])
+    each = graphs.reduced(
+        counts,
+        f"{LABEL}-counts-merge",
+        Tally.merge,
+        _by_counts,
+        f"{LABEL}-cells-{token}",
+        together=TaskRef((together.name,)),
+        parts=parts,
+    )
+    for _ in range(narrowing.rounds):
+        token = tokenize(waits.name, each.name, parts, narrowing)
+        few = graphs.each_chunk(
+            _few_candidates,
+            f"{LABEL}-candidates-few-{token}",
+            [waits],
+            [together, each],
+            most=narrowing.coarse,
+        )
+        told = [
+            {"question": part, "each": TaskRef((each.name,)), "i": i}
+            for i, part in enumerate(parts)
+        ]
+        name = f"{LABEL}-narrower-{token}"
+        each = _of_each(few, merge, _narrower, told, name, list)
+    token = tokenize(waits.name, each.name, parts)
+    left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
+    told = [
+        {"question": part, "each": TaskRef((each.name,)), "i": i} for i, part in enumerate(parts)
+    ]
+    return _of_each(left, Tally.merge, _looked, told, f"{LABEL}-found-{token}", join)
+
+
+def _of_each(
+    lists: DaskArray,
+    merge: Callable[[list[Any]], Any],
+    finish: Callable[..., Any],
+    told: Sequence[dict[str, Any]],
+    name: str,
+    join: Callable[[list[Any]], Any],
+) -> DaskArray:
+    """What a tree of merges and a last task make of the i-th item of every list, for each i; and
+    one object of all."""
+    found = []
+    for i, arguments in enumerate(told):
+        items = graphs.each_chunk(_item, f"{name}-of-{i}", [lists], i=i)
+        found.append(
+            graphs.reduced(items, f"{LABEL}-merge", merge, finish, f"{name}-{i}", **arguments)
+        )
+    return graphs.of_results(found, join, f"{name}-all")
+
+
+def _item(items: list[Any], *, i: int) -> Any:
+    return items[i]
+
+
+def _cuts_of(group: list[Column]) -> list[Cuts]:
+    (column,) = group
+    return [cuts for cuts in column if cuts is not None]
+
+
+def _few_of_all(group: list[Column], *, most: int) -> Cuts:
+    return merged_coarsely(_cuts_of(group), most)
+
+
+def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> list[Cuts]:
+    cuts = _cuts_of(group)
+    return [merged_coarsely([between(some, own) for some in cuts], most) for own in ranges]
+
+
+def _ranges_of_each(found: list[Cuts], parts: list[Question]) -> list[Ranges]:
+    cuts = type(found[0]).merge(found)
+    return [part.ranges(cuts) for part in parts]
+
+
+def _bracket(parts: list[Cuts], question: Question) -> Brackets:
+    return question.bracket(type(parts[0]).merge(parts))
+
+
+def _joined(each: list[Brackets]) -> list[Brackets]:
+    return [joined(each)]
+
+
+def _in_order(chunks: list[Gathered]) -> list[Gathered]:
+    return [_ordered(chunk) for chunk in chunks]
+
+
+def _all_in_order(parts: list[list[Gathered]]) -> list[Gathered]:
+    return _in_order([*itertools.chain(*parts)])
+
+
+def _ordered(found: Gathered) -> Gathered:
+    assert found.tally is not None
+    tally = replace(found.tally, candidates=found.tally.candidates.ordered())
+    return replace(found, tally=tally)
+
+
+def _tallies(chunks: list[Gathered]) -> list[Tally]:
+    return [chunk.tally for chunk in chunks if chunk.tally is not None]
+
+
+def _counts_of(chunks: list[Gathered]) -> Tally:
+    tallies = _tallies(chunks)
+    none = HostCandidates(np.empty(0, tallies[0].candidates.dtype))
+    return Tally.merge([replace(tally, candidates=none) for tally in tallies])
+
+
+def _by_counts(found: list[Tally], together: Brackets, parts: list[Question]) -> list[Brackets]:
+    """The brackets of each stretch, by how many elements there are up to every end."""
+    cuts = cuts_of_counts(together, Tally.merge(found))
+    return [narrower(together, part.bracket(cuts)) for part in parts]
+
+
+def _few_candidates(
+    chunks: list[Gathered], together: Brackets, each: list[Brackets], *, most: int
+) -> list[Cuts]:
+    return cuts_of_stretches(together, _tallies(chunks), each, most)
+
+
+def _narrower(parts: list[Cuts], question: Question, each: list[Brackets], i: int) -> Brackets:
+    return narrower(each[i], question.bracket(type(parts[0]).merge(parts)))
+
+
+def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> list[Tally]:
+    return tallies_of_stretches(together, _tallies(chunks), each)
+
+
+def _looked(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:
+    return question.look(each[i], Tally.merge(parts))

@@ -1,0 +1,170 @@
+"""Sorts whose splitters are too many for one place: the result is that of a full sort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.utils import key_split
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
+from dask_gpuselect.engine import exchange, plans, stretches
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.coarse import narrower
+from dask_gpuselect.maths.cuts import Cuts, Tally
+from dask_gpuselect.maths.envelope import Ranges, find_brackets
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.partition import SortedChunks
+from dask_gpuselect.maths.stretches import between, cuts_of_counts, joined, tallies_of_stretches
+from dask_gpuselect.sorting import graph
+from dask_gpuselect.sorting.questions import SplitterQuestion
+from tests.data import normal
+from tests.sources import Source, changing
+
+LIMIT = {"dask_gpuselect.root-limit": 0}
+NOT_KEPT = {"dask_gpuselect.keep-limit": 0}
+ODD = ((1, 0, 500, *(70,) * 14, 19),)
+
+
+def values(dtype: str) -> Any:
+    found = 1000 * normal(1500)
+    found[::5] = found[0]  # more than a chunk of the result has
+    if dtype == "f8":
+        found[::97] = np.nan
+    return found.astype(dtype)
+
+
+def is_in_stretches(x: Any) -> bool:
+    return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
+
+
+@pytest.mark.parametrize("pairs", [exchange.PAIRS, 10], ids=["at once", "through groups"])
+@pytest.mark.parametrize(("dtype", "chunks"), [("f8", ODD), ("i8", 100), ("f4", ODD)])
+def test_sorted_as_by_numpy(
+    dtype: str, chunks: Any, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "PAIRS", pairs)
+    a = values(dtype)
+    x = da.from_array(a, chunks=chunks)
+    with dask.config.set(LIMIT | NOT_KEPT):
+        found = sort(x), argsort(x, chunks=(123,) * 12 + (24,))
+        assert all(map(is_in_stretches, found))
+        in_order, places = dask.compute(*found, scheduler="sync")
+    np.testing.assert_array_equal(in_order, np.sort(a))
+    np.testing.assert_array_equal(places, np.argsort(a, kind="stable"))
+
+
+def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where chunks are in groups that are spread over the grid."""
+    monkeypatch.setattr("dask_gpuselect.sorting.questions.MANY", 0)
+    monkeypatch.setattr(exchange, "PAIRS", 10)
+    a, rows = values("i8"), np.arange(1500)
+    x = da.from_array(a, chunks=70).map_blocks(np.negative, dtype="i8")
+    with dask.config.set(LIMIT):
+        found = sort_by(x, da.from_array(rows, chunks=70))
+        assert is_in_stretches(found[0])
+        keys, order = dask.compute(*found, scheduler="sync")
+    np.testing.assert_array_equal(order, np.argsort(-a, kind="stable"))
+    np.testing.assert_array_equal(keys, np.sort(-a))
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_three_loads(scheduler: str) -> None:
+    source = Source((1500,))
+    with dask.config.set(LIMIT | NOT_KEPT):
+        answer = sort(source.lazy(100), chunks=300)
+        assert is_in_stretches(answer)
+        assert not source.loads
+        answer.compute(scheduler=scheduler)
+    assert set(source.loads.values()) == {3}
+
+
+def test_a_changed_chunk_is_named(tmp_path: Path) -> None:
+    def second(chunk: Any, load: int) -> Any:
+        return chunk / 2 if load == 2 else chunk
+
+    x = changing(second, directory=tmp_path, size=100, n_chunks=6)
+    with (
+        dask.config.set(LIMIT | NOT_KEPT),
+        pytest.raises(ChunksChangedError, match=r"chunk \(3,\) (held|holds)"),
+    ):
+        sort(x).compute(scheduler="sync")
+
+
+def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[int]] = {"candidates": [], "edges": []}
+    look, deal = stretches._looked, graph._make_deal
+
+    def looking(parts: Any, *args: Any, **told: Any) -> Any:
+        seen["candidates"].append(sum(len(part.candidates) for part in parts))
+        return look(parts, *args, **told)
+
+    def dealing(parts: Any, *args: Any, **told: Any) -> Any:
+        seen["edges"].append(sum(part.left.size for part in parts))
+        return deal(parts, *args, **told)
+
+    monkeypatch.setattr(stretches, "_looked", looking)
+    monkeypatch.setattr(graph, "_make_deal", dealing)
+    monkeypatch.setattr(exchange, "PAIRS", 10)
+    a = normal(3000)
+    with dask.config.set(LIMIT | NOT_KEPT):
+        found = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.sort(a))
+    assert max(seen["candidates"]) <= 64
+    assert max(seen["edges"]) <= 30 * 8  # of a group of the result, of 30 * 29 in all
+
+
+def test_no_task_holds_more_than_the_limit_at_1e12() -> None:
+    x = da.zeros(10**12, chunks=10**8)
+    question = SplitterQuestion(SortedChunks(10**4, x.chunks[0]))
+    narrowing = plans.narrowing_of(x, question)
+    assert narrowing is not None
+    assert narrowing.work <= 1 << 30
+    stages = exchange.Stages.of(10**4, x.chunks[0])
+    plan = graph.SortPlan("sort", question.wanted, stages, False, False, None, 256)
+    places = graph._places_of(plan, 10**4)
+    assert max(len(each.splitters) for each in places) * 10**4 * graph.EDGES_WORK <= 1 << 30
+    groups = [each.groups for each in places[1:]]
+    assert [first for first, _ in groups[1:]] == [last for _, last in groups[:-1]]
+    assert groups[-1][1] == len(stages.steps) - 1
+
+
+some_chunks = st.lists(
+    st.lists(st.integers(-9, 9), max_size=30).map(lambda each: np.array(each, np.int64)),
+    min_size=1,
+    max_size=6,
+).filter(lambda chunks: sum(map(len, chunks)) > 0)
+
+
+@settings(max_examples=60)
+@given(chunks=some_chunks, n_pivots=st.integers(1, 9), n=st.integers(1, 5), data=st.data())
+def test_stretches_hold_their_ranks(
+    chunks: list[Any], n_pivots: int, n: int, data: st.DataObject
+) -> None:
+    """By the pivots between their ends alone, and by exact counts."""
+    every = np.sort(np.concatenate(chunks))
+    drawn = data.draw(st.lists(st.integers(0, len(every) - 1), min_size=1, max_size=9))
+    ranks = np.array_split(np.unique(drawn), n)
+    cuts = Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
+    found = [
+        find_brackets(between(cuts, Ranges.of_ranks(cuts, own, own)), own, own) for own in ranks
+    ]
+    together = joined(found)
+    tallies = []
+    for chunk in chunks:
+        tally = reference.tally(chunk, together, len(chunk))
+        assert tally is not None
+        tallies.append(tally)
+    whole = Tally.merge(tallies)
+    exact = cuts_of_counts(together, whole)
+    each = [find_brackets(exact, own, own) for own in ranks]
+    each = [narrower(together, own) for own in each]
+    parts = tallies_of_stretches(together, tallies, each)
+    for own, brackets, tally in zip(ranks, each, parts, strict=True):
+        np.testing.assert_array_equal(order_statistics(brackets, tally, own), every[own])
