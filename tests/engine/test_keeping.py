@@ -158,7 +158,7 @@ def test_nearly_all_chunks_are_measured_by_a_ruler(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by = {"pivots": 0, "a ruler": 0}
-    cuts, beside = kernels.cuts, kernels.cuts_beside
+    cuts, at_once = kernels.cuts, kernels.tally_and_cuts
 
     def by_pivots(*arguments: Any, **how: Any) -> Any:
         by["pivots"] += 1
@@ -166,10 +166,10 @@ def test_nearly_all_chunks_are_measured_by_a_ruler(
 
     def by_a_ruler(*arguments: Any) -> Any:
         by["a ruler"] += 1
-        return beside(*arguments)
+        return at_once(*arguments)
 
     monkeypatch.setattr(kernels, "cuts", by_pivots)
-    monkeypatch.setattr(kernels, "cuts_beside", by_a_ruler)
+    monkeypatch.setattr(kernels, "tally_and_cuts", by_a_ruler)
     n_chunks = 40
     x = Source((20 * N * n_chunks,)).lazy(20 * N)
     dask.compute(KEPT[name](x), scheduler="sync")
