@@ -109,10 +109,10 @@ class Board:
         """Whether there will be no other guess."""
         return min(self._n_chunks, MOST_SEEN) < max(self._next, len(self._seen) + 1)
 
-    def drop_ruler(self) -> None:
-        """Measure chunks by pivots again, for the ruler was too coarse for one."""
+    def drop_ruler(self, ruler: Ruler) -> None:
+        """Measure chunks by pivots again, for a ruler was too coarse for one."""
         with self._lock:
-            if self.guess.ruler is not None:
+            if self.guess.ruler is ruler:
                 self.guess = replace(self.guess, ruler=None)
                 self._next = 2 * len(self._seen) + 1
 

@@ -240,7 +240,7 @@ def _report(
         how = dtype, share, guess.ruler, guess.brackets, _most_of(guess, n)
         tally, cuts = kernels.tally_and_cuts(chunk, *how) or (None, None)
         if tally is not None and cuts is None:
-            own.drop_ruler()
+            own.drop_ruler(guess.ruler)
     if cuts is None:
         cuts = kernels.cuts(chunk, dtype=dtype, share=share)
     latest = own.put(int(np.ravel_multi_index(place, grid)), cuts)

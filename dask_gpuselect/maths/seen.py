@@ -37,6 +37,9 @@ MOST_KEPT = 0.15
 # of what it holds.
 MOST_SEEN = 128
 SMALL_DOUBT = 0.1
+# Nor when chunks are measured by a ruler and so few elements will be kept: to make one takes 1 to 5
+# ms, and to keep a million elements about as long.
+FEW_KEPT = 1 << 20
 # A chunk that comes before any guess makes one of its own, with room for so much doubt. Of mixed
 # data it holds, and this chunk is not loaded again either.
 ALONE = 0.1
@@ -67,6 +70,8 @@ class Guess:
         So many brackets are apart, and each holds that share more.
     ruler : Ruler or None
         By which chunks that keep what is inside are measured elsewhere; None if by pivots.
+    n_kept : float
+        About so many elements are inside in the chunks that were not seen.
     """
 
     brackets: Brackets | None
@@ -74,10 +79,13 @@ class Guess:
     doubt: float
     n_apart: int = 1
     ruler: Ruler | None = None
+    n_kept: float = np.inf
 
     @property
     def may_improve(self) -> bool:
         """Whether more chunks may tell a guess that holds much less."""
+        if self.ruler is not None and self.n_kept < FEW_KEPT:
+            return False
         # The rest of the share is what pivots leave open, however many chunks are seen.
         return self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
@@ -85,9 +93,9 @@ class Guess:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
         if self.brackets is not None:
             return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
-        if self.doubt <= MOST_KEPT:  # it would be a guess that holds a little less
-            return n + n // 4 + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
+        if self.doubt <= MOST_KEPT:  # it would be a guess that holds a little less
+            return max(int(n * (self.share / MOST_KEPT) ** (2 / 3)), n + n // 4 + 1)
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), 2 * n)
 
@@ -154,7 +162,9 @@ class Seen:
         inside = self._share_inside(brackets)
         if inside > MOST_KEPT:
             return Guess(None, inside, doubt)
-        return Guess(brackets, inside, doubt, _n_apart(brackets))
+        n_unseen = self.n_chunks - len(self.places)
+        n_kept = inside * n_unseen * float(self.cuts.n_valid.mean())
+        return Guess(brackets, inside, doubt, _n_apart(brackets), n_kept=n_kept)
 
     def ruler(self, share: int) -> Ruler | None:
         """A ruler for chunks like these; elements that weigh have none. `share` is as for

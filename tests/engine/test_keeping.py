@@ -103,6 +103,15 @@ def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("name", ["quartiles", "a box"])
+def test_a_chunk_before_any_guess_guesses_alone(name: str) -> None:
+    """So of mixed data not even the first chunk is loaded again, whatever the order of tasks."""
+    n = 5 * N
+    data = Source((n * N_CHUNKS,))
+    dask.compute(KEPT[name](data.lazy(n)), scheduler="sync")
+    assert set(data.loads.values()) == {1}
+
+
 def test_no_more_than_two_loads_of_sorted_data() -> None:
     n = N * N_CHUNKS
     count = 0
@@ -174,7 +183,7 @@ def test_nearly_all_chunks_are_measured_by_a_ruler(
     x = Source((20 * N * n_chunks,)).lazy(20 * N)
     dask.compute(KEPT[name](x), scheduler="sync")
     n_arrays = 3 if name == "several arrays" else 1
-    assert by["a ruler"] > 0.3 * n_chunks * n_arrays
+    assert by["a ruler"] > 0.9 * n_chunks * n_arrays
     assert by["pivots"] + by["a ruler"] <= 1.1 * n_chunks * n_arrays
 
 
