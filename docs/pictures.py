@@ -113,7 +113,7 @@ def draw_kept(picture: Path) -> dict[str, Any]:
     order = ChunkOrder.evenly(N_CHUNKS).chunks(0, N_CHUNKS)
     places = np.sort(order[:N_SEEN])
     seen = Seen.of(Cuts.merge([parts[i] for i in places]), places, N_CHUNKS)
-    guess = seen.guess(brackets, has_ruler=False)
+    guess = seen.guess(brackets)
     assert guess.brackets is not None
     low, high = guess.brackets.ends[[0, -1]]
     proven = brackets(Cuts.merge(parts))

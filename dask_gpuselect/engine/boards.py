@@ -29,6 +29,7 @@ from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.seen import MOST_SEEN, Guess, Seen
 
 logger = logging.getLogger("dask_gpuselect")
@@ -75,37 +76,55 @@ class Board:
         self._lock = threading.Lock()
         self._seen: dict[int, Cuts] = {}
         self._next = first
+        self._is_guessing = False
         self.guess = NO_GUESS
         """What to keep, by the chunks told so far."""
 
     def put(self, chunk: int, cuts: Cuts) -> Guess:
         """Tell the cuts of a chunk, by its number, and see what to keep."""
         with self._lock:
-            if chunk in self._seen or len(self._seen) >= MOST_SEEN:
+            if self._is_done or chunk in self._seen:
                 return self.guess
             self._seen[chunk] = self._thinned(cuts, PIVOTS)
-            if len(self._seen) < self._next:
-                return self.guess
-            seen, self._next = dict(self._seen), MOST_SEEN + 1  # until this guess is made
-        guess = self._guessed(seen)
+            is_due = len(self._seen) >= self._next and not self._is_guessing
+            if is_due:
+                seen, before, self._is_guessing = dict(self._seen), self.guess, True
+        if not is_due:
+            return self.guess
+        guess = self._guessed(seen, before.ruler)
         with self._lock:
+            self._is_guessing = False
             self._next = guess.next_after(len(seen))
+            if self.guess.ruler is None and before.ruler is not None:  # it was dropped meanwhile
+                guess = replace(guess, ruler=None)
             self.guess = guess = guess.or_before(self.guess)
         return guess
 
-    def drop_ruler(self) -> None:
-        """Measure chunks by pivots again, for the ruler was too coarse for one."""
+    def guess_alone(self, cuts: Cuts) -> Guess:
+        """What to keep of a chunk that comes before any guess."""
+        return Seen(cuts, np.zeros(1, np.int64), self._n_chunks).guess_alone(self._keep)
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether there will be no other guess."""
+        return min(self._n_chunks, MOST_SEEN) < max(self._next, len(self._seen) + 1)
+
+    def drop_ruler(self, ruler: Ruler) -> None:
+        """Measure chunks by pivots again, for a ruler was too coarse for one."""
         with self._lock:
-            if self.guess.ruler is not None:
+            if self.guess.ruler is ruler:
                 self.guess = replace(self.guess, ruler=None)
                 self._next = 2 * len(self._seen) + 1
 
-    def _guessed(self, seen: dict[int, Cuts]) -> Guess:
+    def _guessed(self, seen: dict[int, Cuts], ruler: Ruler | None) -> Guess:
         parts = [*seen.values()]
         cuts = type(parts[0]).merge(parts)
         cuts = self._thinned(cuts, ALL_PIVOTS)
         found = Seen.of(cuts, np.array([*seen], np.int64), self._n_chunks)
-        return found.guess(self._keep, self._share, has_ruler=self._has_ruler)
+        guess = found.guess(self._keep)
+        if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:
+            return guess
+        return replace(guess, ruler=found.ruler(self._share) if ruler is None else ruler)
 
     def _thinned(self, cuts: Cuts, most: int) -> Cuts:
         return thinned(cuts, max(-(-len(cuts.pivots) // (most * self._more)), 1))

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
-from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
+from dask_gpuselect.engine.boards import NO_GUESS, Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Place, Reads, each_if_needed
@@ -60,7 +60,7 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
 from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.maths.seen import Guess
 from dask_gpuselect.quiet import quietly
@@ -232,38 +232,32 @@ def _report(
     board_name: str,
 ) -> Report:
     own = board(board_name, question.keep, int(np.prod(grid)), share)
-    keep = partial(_kept, chunk, question, dtype=dtype, limits=limits, is_marked=is_marked)
-    guess, kept = own.guess, None
-    if guess.ruler is not None and (kept := keep(guess)) is not None:
-        cuts = kernels.cuts_beside(chunk, dtype, share, guess.ruler, kept.brackets, kept.whole())
-        if cuts is not None:
-            return Report(cuts, kept, own)
-        own.drop_ruler()
-    cuts = kernels.cuts(chunk, dtype=dtype, share=share)
-    guess = own.put(int(np.ravel_multi_index(place, grid)), cuts)
-    return Report(cuts, keep(guess) if kept is None else kept, own)
-
-
-def _kept(
-    chunk: Any,
-    question: Question,
-    guess: Guess,
-    *,
-    dtype: np.dtype[Any],
-    limits: Limits,
-    is_marked: bool,
-) -> Kept | None:
-    """What is kept of a chunk at a guess, if there is one and room for it."""
-    if guess.brackets is None:
-        return None
-    most = int(ROOM * guess.share * values_of(chunk).size) + LEAST_ROOM
-    tally = kernels.tally(chunk, dtype, guess.brackets, most)
-    held = None if tally is None else held_tally(tally, limits)
-    if held is None:
-        return None
+    n = values_of(chunk).size
+    guess = own.guess
+    tally: Tally | None = None
+    cuts: Cuts | None = None
+    if guess.ruler is not None and guess.brackets is not None:
+        how = dtype, share, guess.ruler, guess.brackets, _most_of(guess, n)
+        tally, cuts = kernels.tally_and_cuts(chunk, *how) or (None, None)
+        if tally is not None and cuts is None:
+            own.drop_ruler(guess.ruler)
+    if cuts is None:
+        cuts = kernels.cuts(chunk, dtype=dtype, share=share)
+    latest = own.put(int(np.ravel_multi_index(place, grid)), cuts)
+    if tally is None:
+        guess = own.guess_alone(cuts) if latest is NO_GUESS else latest
+        if guess.brackets is not None:
+            tally = kernels.tally(chunk, dtype, guess.brackets, _most_of(guess, n))
+    if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
+        return Report(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
     marks = marks_of([chunk]) if is_marked else NO_MARKS
-    return Kept(guess.brackets, *held, sums, marks)
+    return Report(cuts, Kept(guess.brackets, *held, sums, marks), own)
+
+
+def _most_of(guess: Guess, n: int) -> int:
+    """How many elements may be kept of a chunk of `n`."""
+    return int(ROOM * guess.share * n) + LEAST_ROOM
 
 
 # --- Groups of reports --------------------------------------------------------------------------

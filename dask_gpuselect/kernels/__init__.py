@@ -92,22 +92,26 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
 
 
-def cuts_beside(
-    chunk: Any, dtype: np.dtype[Any], share: int, ruler: Ruler, brackets: Brackets, tally: Tally
-) -> Cuts | None:
-    """The cuts of a chunk without weights of which the tally at some brackets is known: inside
-    these at pivots of its own, and elsewhere at bars of a ruler.
+def tally_and_cuts(
+    chunk: Any, dtype: np.dtype[Any], share: int, ruler: Ruler, brackets: Brackets, most: int
+) -> tuple[Tally, Cuts | None] | None:
+    """The tally of a chunk without weights at some brackets, and its cuts: inside these at pivots
+    of its own, and elsewhere at bars of a ruler.
 
-    None where that is no faster than `cuts`, or if a cell elsewhere would hold too much.
+    None if it has more than `most` candidates, or where that is no faster than both apart; and no
+    cuts if a cell elsewhere would hold too much.
     """
-    values, _ = elements_of(chunk, dtype)
+    values, n_nat = elements_of(chunk, dtype)
     selection = backend_for(values).selection
-    counts = selection.counts_by(values, ruler) if tally.n_valid else None
-    if counts is None:
+    measured = selection.tally_by_ruler(values, ruler, brackets, most)
+    if measured is None or not measured[0].n_valid:
         return None
+    found, below, upto = measured
+    whole = _with_others(found, chunk, n_nat)
+    assert whole is not None
     n_pivots = pivot_count(math.prod(values.shape), share)
-    inside = selection.cuts(tally.candidates.on_host(), pivots_inside(n_pivots))
-    return ruled_cuts(ruler, counts, brackets, tally, inside, n_pivots)
+    inside = selection.cuts(found.candidates.on_host(), pivots_inside(n_pivots))
+    return whole, ruled_cuts(ruler, below, upto, brackets, whole, inside, n_pivots)
 
 
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:

@@ -13,7 +13,7 @@ wants the one, a lognormal the other. Where neither does, there is no ruler.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -170,6 +170,34 @@ class ByKey:
         return Ruler(from_keys(ends, self.dtype), self.first - zero, self.shift, is_by_key=True)
 
 
+def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:
+    """Which cells of a ruler, and the one behind it, may hold a candidate or an end of some
+    brackets."""
+    n = len(ruler.bars)
+    cell = ruler.bars.searchsorted(brackets.ends)
+    first, last = np.append(0, cell)[brackets.wanted], np.append(cell, n)[brackets.wanted]
+    begun = np.bincount(np.concatenate([cell, first]), minlength=n + 1)
+    ended = np.bincount(np.concatenate([cell, last]) + 1, minlength=n + 2)[:-1]
+    found: NDArray[np.bool_] = np.cumsum(begun - ended) > 0
+    return found
+
+
+def tally_of_reached(
+    tally: Tally, ruler: Ruler, brackets: Brackets, others: IntArray, n_missing: int
+) -> Tally:
+    """The tally of a chunk at some brackets, by that of its elements in cells that are `reached`,
+    and how many valid ones there are in each of the others."""
+    before = np.append(np.int64(0), np.cumsum(others))
+    shift = before[ruler.bars.searchsorted(brackets.ends)]
+    return replace(
+        tally,
+        below=tally.below + shift,
+        upto=tally.upto + shift,
+        n_valid=tally.n_valid + int(before[-1]),
+        n_missing=n_missing,
+    )
+
+
 def pivots_inside(n_pivots: int) -> int:
     """How many pivots a chunk has inside the brackets, so that with the bars it has as many as
     without a ruler."""
@@ -178,7 +206,8 @@ def pivots_inside(n_pivots: int) -> int:
 
 def ruled_cuts(
     ruler: Ruler,
-    counts: tuple[IntArray, IntArray],
+    below: IntArray,
+    upto: IntArray,
     brackets: Brackets,
     tally: Tally,
     inside: Cuts,
@@ -188,7 +217,7 @@ def ruled_cuts(
 
     Parameters
     ----------
-    counts : tuple of ndarray of int64
+    below, upto : ndarray of int64
         How many of its elements are below and up to each bar.
     brackets, tally : Brackets, Tally
         Of the chunk, with its candidates.
@@ -203,7 +232,7 @@ def ruled_cuts(
         None if a cell outside of the brackets holds more than `COARSE` times its share.
     """
     most = COARSE * tally.n_valid // n_pivots
-    bars, below, upto = _enough(ruler.bars, *counts, -(-most // BARS_OF_COARSE))
+    bars, below, upto = _enough(ruler.bars, below, upto, -(-most // BARS_OF_COARSE))
     cell, is_end = places_among(brackets.ends, bars)
     is_outside = ~brackets.wanted[cell] & ~is_end
     shift, distance = _shifts(brackets, tally, inside)

@@ -37,8 +37,12 @@ MOST_KEPT = 0.15
 # of what it holds.
 MOST_SEEN = 128
 SMALL_DOUBT = 0.1
-# Nor when there is a ruler, which there may be when so small a part of all elements is kept.
-SMALL_SHARE = 0.02
+# Nor when chunks are measured by a ruler and so few elements will be kept: to make one takes 1 to 5
+# ms, and to keep a million elements about as long.
+FEW_KEPT = 1 << 20
+# A chunk that comes before any guess makes one of its own, with room for so much doubt. Of mixed
+# data it holds, and this chunk is not loaded again either.
+ALONE = 0.1
 # Pivots that tell where the brackets are, about: mostly the error there says that it is too early.
 ROUGH_PIVOTS = 1 << 12
 # Elements that counts may be off by, more than the error says.
@@ -66,6 +70,8 @@ class Guess:
         So many brackets are apart, and each holds that share more.
     ruler : Ruler or None
         By which chunks that keep what is inside are measured elsewhere; None if by pivots.
+    n_kept : float
+        About so many elements are inside in the chunks that were not seen.
     """
 
     brackets: Brackets | None
@@ -73,20 +79,23 @@ class Guess:
     doubt: float
     n_apart: int = 1
     ruler: Ruler | None = None
+    n_kept: float = np.inf
 
     @property
     def may_improve(self) -> bool:
         """Whether more chunks may tell a guess that holds much less."""
+        if self.ruler is not None and self.n_kept < FEW_KEPT:
+            return False
         # The rest of the share is what pivots leave open, however many chunks are seen.
-        return self.ruler is None and self.n_apart * self.doubt > SMALL_DOUBT * self.share
+        return self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
     def next_after(self, n: int) -> int:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
         if self.brackets is not None:
             return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
-        if self.doubt <= MOST_KEPT:  # it would be a guess that holds a little less
-            return n + n // 4 + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
+        if self.doubt <= MOST_KEPT:  # it would be a guess that holds a little less
+            return max(int(n * (self.share / MOST_KEPT) ** (2 / 3)), n + n // 4 + 1)
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), 2 * n)
 
@@ -106,7 +115,7 @@ class Seen:
     cuts : Cuts
         Of the chunks in the order of `places`.
     places : ndarray of int64, shape (B,)
-        Their numbers, ascending; at least two.
+        Their numbers, ascending.
     n_chunks : int
         Of the array.
     """
@@ -121,42 +130,55 @@ class Seen:
         order = np.argsort(places)
         return cls(cuts.of_chunks(order), places[order], n_chunks)
 
-    def guess(
-        self, keep: Callable[[Cuts], Brackets], share: int = 1, *, has_ruler: bool = True
-    ) -> Guess:
-        """A guess of the brackets.
+    def guess(self, keep: Callable[[Cuts], Brackets]) -> Guess:
+        """A guess of the brackets, by two chunks or more.
 
         Parameters
         ----------
         keep : callable
             From the cuts of all chunks to what their second load might gather.
-        share : int
-            As for `sizes.pivot_count`.
-        has_ruler : bool
-            Whether a ruler is of use.
         """
         if not self.cuts.n_valid.any():
             return Guess(None, 0.0, 1.0)
         stands_for = self._stands_for()
-        rough = thinned(self.cuts, max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1))
-        about = keep(rough.times(stands_for))
+        about = keep(self._rough().times(stands_for))
         cuts = self.cuts.times(stands_for)
         # Where nothing differs, a few elements may.
         error = self._error(about.ends) + LEAST_DOUBT / float(cuts.n_valid.sum())
         doubt = 2 * error  # on both sides
         if doubt > MOST_KEPT:
             return Guess(None, 1.0, doubt)
-        brackets = keep(replace(cuts, doubt=error))
+        return self._guess_of(keep(replace(cuts, doubt=error)), doubt)
+
+    def guess_alone(self, keep: Callable[[Cuts], Brackets]) -> Guess:
+        """A guess of the brackets by a single chunk, for itself."""
+        if not self.cuts.n_valid.any():
+            return Guess(None, 0.0, 1.0)
+        cuts = self.cuts.times(self._stands_for())
+        doubt = ALONE / _n_apart(keep(cuts))
+        return self._guess_of(keep(replace(cuts, doubt=doubt / 2)), doubt)
+
+    def _guess_of(self, brackets: Brackets, doubt: float) -> Guess:
         inside = self._share_inside(brackets)
         if inside > MOST_KEPT:
             return Guess(None, inside, doubt)
-        n_apart = int(np.diff(brackets.wanted, prepend=False).sum() + 1) // 2
-        guess = Guess(brackets, inside, doubt, max(n_apart, 1))
-        # Pivots tell more of what was left out, or may be.
-        is_too_early = not brackets.is_whole or (inside > SMALL_SHARE and guess.may_improve)
-        if is_too_early or not has_ruler:
-            return guess
-        return replace(guess, ruler=_ruler_for(rough, share))
+        n_unseen = self.n_chunks - len(self.places)
+        n_kept = inside * n_unseen * float(self.cuts.n_valid.mean())
+        return Guess(brackets, inside, doubt, _n_apart(brackets), n_kept=n_kept)
+
+    def ruler(self, share: int) -> Ruler | None:
+        """A ruler for chunks like these; elements that weigh have none. `share` is as for
+        `sizes.pivot_count`."""
+        cuts = self._rough()
+        if cuts.by_mass() is not cuts:
+            return None
+        envelope = Envelope.of(cuts)
+        shares = (envelope.lower + envelope.upper) / (2 * cuts.n_valid.sum())
+        most = COARSE / pivot_count(max(int(cuts.n_valid.mean()), 1), share)
+        return ruler_of(envelope.values, shares, most)
+
+    def _rough(self) -> Cuts:
+        return thinned(self.cuts, max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1))
 
     def _stands_for(self) -> FloatArray:
         """For how many chunks each of them stands."""
@@ -223,11 +245,6 @@ def _sigmas(steps: FloatArray) -> float:
     return SIGMA * (1 + 2 / len(steps))
 
 
-def _ruler_for(cuts: Cuts, share: int) -> Ruler | None:
-    """A ruler for chunks like these; elements that weigh have none."""
-    if cuts.by_mass() is not cuts:
-        return None
-    envelope = Envelope.of(cuts)
-    shares = (envelope.lower + envelope.upper) / (2 * cuts.n_valid.sum())
-    most = COARSE / pivot_count(max(int(cuts.n_valid.mean()), 1), share)
-    return ruler_of(envelope.values, shares, most)
+def _n_apart(brackets: Brackets) -> int:
+    """How many of the brackets are apart, at least one."""
+    return max(int(np.diff(brackets.wanted, prepend=False).sum() + 1) // 2, 1)

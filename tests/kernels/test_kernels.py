@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -230,6 +231,7 @@ def assert_tally_is_right(
     )
 
 
+@cache
 def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
     """Of even steps in value and in key, over narrow and wide ranges: near zero and across it."""
     if dtype.kind == "f":
@@ -247,13 +249,33 @@ def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
 
 
 @each_case(CPU)
-def test_counts_by_a_ruler(kernel: Kernel, name: str, dtype: str) -> None:
+@pytest.mark.parametrize("n_ends", [0, 5, 60])  # of the most, a table tells which cells are reached
+def test_tally_by_a_ruler(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
+    """Also where there is room for no more than the candidates, and their cells hold others."""
     for n in (cells.SORT_AT_MOST + 1, 20_000):
         values = selected(make(name, dtype, n))
+        brackets = brackets_of(values, n_ends)
         for ruler in rulers_for(values.dtype):
-            found = kernel.module.counts_by(values, ruler)
-            np.testing.assert_array_equal(found, reference.counts_by(values, ruler))
-    assert kernel.module.counts_by(values[:1000], ruler) is None
+            told = reference.tally_by_ruler(values, ruler, brackets, n)
+            assert told is not None
+            for most in (n, len(told[0].candidates)):
+                found = kernel.module.tally_by_ruler(values, ruler, brackets, most)
+                assert_tally_is_right(found[0], told[0], values.dtype)
+                np.testing.assert_array_equal(found[1:], told[1:])
+    assert kernel.module.tally_by_ruler(values[:1000], ruler, brackets, n) is None
+
+
+@each(CPU)
+def test_tally_by_a_ruler_refuses_more_candidates_than_there_can_be(kernel: Kernel) -> None:
+    values = normal(20_000)
+    brackets = brackets_of(values, 5)
+    ruler = rulers_for(values.dtype)[0]
+    told = reference.tally_by_ruler(values, ruler, brackets, len(values))
+    assert told is not None
+    held = len(told[0].candidates)
+    for module in (kernel.module, reference):
+        assert module.tally_by_ruler(values, ruler, brackets, held) is not None
+        assert module.tally_by_ruler(values, ruler, brackets, held - 1) is None
 
 
 @pytest.mark.parametrize("n_ends", [0, 1, 6, spans.FEW_ENDS, 100])

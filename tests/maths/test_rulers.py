@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection
-from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.rulers import BARS_OF_COARSE, COARSE, Ruler, ruled_cuts, ruler_of
 
 N = 20_001
@@ -55,11 +55,19 @@ def data(request: pytest.FixtureRequest) -> NDArray[Any]:
     return found
 
 
+def measured(
+    values: NDArray[Any], ruler: Ruler, brackets: Brackets
+) -> tuple[Tally, IntArray, IntArray]:
+    found = selection.tally_by_ruler(values, ruler, brackets, len(values))
+    assert found is not None
+    return found
+
+
 def test_no_cell_holds_more_than_asked(data: NDArray[Any]) -> None:
     ruler = ruler_for(data)
     if ruler is None:
         return
-    below, upto = selection.counts_by(data, ruler) or ([], [])
+    _, below, upto = measured(data, ruler, Brackets(data[:0], np.zeros(1, np.bool_)))
     n = np.count_nonzero(data == data)
     inside = np.append(below, n) - np.append(0, upto)
     assert inside.max() <= 0.05 * n * 1.1  # a twentieth of the elements has been looked at
@@ -87,12 +95,9 @@ def test_one_value_has_none() -> None:
 
 
 def cuts_by_ruler(values: NDArray[Any], ruler: Ruler, brackets: Brackets) -> Cuts | None:
-    tally = selection.tally(values, brackets, len(values))
-    assert tally is not None
-    counts = selection.counts_by(values, ruler)
-    assert counts is not None
+    tally, below, upto = measured(values, ruler, brackets)
     inside = selection.cuts(tally.candidates.on_host(), 50)
-    return ruled_cuts(ruler, counts, brackets, tally, inside, 200)
+    return ruled_cuts(ruler, below, upto, brackets, tally, inside, 200)
 
 
 def brackets_about(values: NDArray[Any], shares: list[float]) -> Brackets:

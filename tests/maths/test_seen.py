@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.kept import covers
 from dask_gpuselect.maths.partition import SortedChunks
+from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.seen import MOST_KEPT, Guess, Seen
 from dask_gpuselect.maths.weight_brackets import find_share_brackets
 from dask_gpuselect.maths.weights import WeightedCuts
@@ -104,6 +106,35 @@ def test_so_it_is_with_weights(scale: float) -> None:
     guess = guess_of(cuts, N_CHUNKS // 4, keep)
     assert guess.brackets is not None
     assert covers(guess.brackets, keep(WeightedCuts.merge(cuts)), weighs=True)
+
+
+@pytest.mark.parametrize("kind", ["mixed", "heavy tails", "few values", "constant"])
+def test_what_a_chunk_guesses_alone_covers_what_is_proven(kind: str) -> None:
+    rng = seeded()
+    cuts = [selection.cuts(KINDS[kind](rng, i), 4 * N_PIVOTS) for i in range(N_CHUNKS)]
+    guess = Seen(cuts[0], np.zeros(1, np.int64), N_CHUNKS).guess_alone(brackets_of)
+    assert guess.brackets is not None
+    assert guess.share <= MOST_KEPT
+    assert covers(guess.brackets, brackets_of(Cuts.merge(cuts)))
+
+
+def test_a_chunk_alone_guesses_nothing_of_nothing() -> None:
+    cuts = selection.cuts(np.empty(0), N_PIVOTS)
+    assert Seen(cuts, np.zeros(1, np.int64), 9).guess_alone(brackets_of).brackets is None
+
+
+def test_few_that_are_kept_by_a_ruler_are_not_worth_another_guess() -> None:
+    guess = Guess(brackets_of(selection.cuts(np.arange(9), 9)), 0.01, 0.01)
+    ruler = Ruler(np.arange(4.0), 0.0, 1.0, is_by_key=False)
+    assert guess.may_improve
+    assert replace(guess, n_kept=1.0).may_improve  # what is measured by pivots takes longer
+    assert not replace(guess, n_kept=1.0, ruler=ruler).may_improve
+    assert replace(guess, n_kept=2.0**21, ruler=ruler).may_improve
+
+
+def test_a_guess_that_holds_far_too_much_is_not_soon_made_again() -> None:
+    assert Guess(None, 0.16, 0.05).next_after(40) == 51
+    assert Guess(None, 0.9, 0.05).next_after(40) > 120
 
 
 def test_sorted_data_cannot_be_guessed_early() -> None:

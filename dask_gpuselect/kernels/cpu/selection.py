@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.cells import cuts
-from dask_gpuselect.kernels.cpu.rulers import counts_by
+from dask_gpuselect.kernels.cpu.rulers import tally_by_ruler
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.cpu.word_counts import count_words, words_at
 from dask_gpuselect.maths.cuts import IntArray, Tally
@@ -18,12 +18,12 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 __all__ = [
-    "counts_by",
     "cuts",
     "elements_of",
     "kept",
     "merged",
     "tally",
+    "tally_by_ruler",
     "tally_in_place",
     "value_counts",
 ]

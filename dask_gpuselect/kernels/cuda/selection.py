@@ -13,17 +13,18 @@ from dask_gpuselect.kernels.cuda.chunk import Chunk, masked
 from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.source import TABULATE_THREADS, tabulate_memory
 from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
+from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 __all__ = [
     "MOST_PIVOTS",
-    "counts_by",
     "cuts",
     "elements_of",
     "kept",
     "merged",
     "tally",
+    "tally_by_ruler",
     "tally_in_place",
     "value_counts",
 ]
@@ -47,9 +48,9 @@ def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, int]:
     return Accompanied(values, keeps), n_nat
 
 
-def counts_by(values: Any, ruler: Ruler) -> None:
+def tally_by_ruler(values: Any, ruler: Ruler, brackets: Brackets, most: int) -> None:
     """Nothing: cuts take about two reads, and a ruler would take one."""
-    del values, ruler
+    del values, ruler, brackets, most
 
 
 @advised

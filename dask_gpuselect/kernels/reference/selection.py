@@ -66,24 +66,6 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     return Cuts.of_chunk(pivots, *measured(ordered, pivots), n_valid, n_missing)
 
 
-def counts_by(values: Array, ruler: Ruler) -> tuple[IntArray, IntArray] | None:
-    """How many valid elements of a chunk are below, and up to, each bar of a ruler.
-
-    Parameters
-    ----------
-    values : array, shape (n,)
-        As for `cuts`.
-    ruler : Ruler
-        On the host.
-
-    Returns
-    -------
-    below, upto : ndarray of int64
-        On the host; or None where `cuts` is as fast.
-    """
-    return _counts(_sort_valid(values)[0], ruler.bars)
-
-
 def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
     """How often each value occurs among the elements of a chunk.
 
@@ -124,7 +106,33 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     Tally or None
         On the host; None if there are more candidates than `most`.
     """
+    return _tally_of_sorted(*_sort_valid(values), brackets, most)
+
+
+def tally_by_ruler(
+    values: Array, ruler: Ruler, brackets: Brackets, most: int
+) -> tuple[Tally, IntArray, IntArray] | None:
+    """`tally`, and how many valid elements are below, and up to, each bar of a ruler.
+
+    Parameters
+    ----------
+    values, brackets, most
+        As for `tally`.
+    ruler : Ruler
+        On the host.
+
+    Returns
+    -------
+    tally, below, upto : Tally, ndarray of int64, ndarray of int64
+        On the host. None if there are more candidates than `most`, or where `tally` and `cuts` are
+        as fast.
+    """
     ordered, n_missing = _sort_valid(values)
+    found = _tally_of_sorted(ordered, n_missing, brackets, most)
+    return None if found is None else (found, *_counts(ordered, ruler.bars))
+
+
+def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: int) -> Tally | None:
     n_valid = ordered.shape[0]
     below, upto = _counts(ordered, brackets.ends)
     starts = np.append(np.int64(0), upto)[brackets.wanted]
