@@ -144,8 +144,6 @@ def judged(case: Case, error: BaseException, is_struck: bool, phase: str) -> Ver
     fault = FAULTS[case.fault]
     text = "\n".join([str(error), *getattr(error, "__notes__", ())])
     trace = "".join(traceback.format_exception(error)[-14:])
-    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
-        error = error.__cause__  # while a function of Numba's took its arguments
     if isinstance(error, AssertionError) and "hang" in text:
         return Verdict("hang", is_struck, phase, trace)
     if not is_struck:
