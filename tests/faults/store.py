@@ -46,6 +46,23 @@ def hoards(values: Values) -> Values:
 HOARD = 500 << 20
 
 
+def fills(values: Values) -> Values:
+    """So much that the worker pauses, until it does; and less than what it is ended for."""
+    import psutil
+    from distributed import Status, get_worker
+
+    worker = get_worker()
+    manager = worker.memory_manager
+    share = (manager.memory_pause_fraction + manager.memory_terminate_fraction) / 2
+    size = share * manager.memory_limit - psutil.Process().memory_info().rss
+    hoard = np.ones(int(size) // 8)
+    for _ in range(100):
+        if worker.status == Status.paused:
+            return values + 0 * hoard[: len(values)].astype(values.dtype)
+        time.sleep(0.05)
+    raise AssertionError("the worker does not pause")
+
+
 def turned(values: Values) -> Values:
     """Other elements, as many."""
     return values[::-1] // 2 if values.dtype.kind == "u" else -values
@@ -67,6 +84,7 @@ WAYS: dict[str, Way] = {
     "stalls": stalls,
     "dies": dies,
     "hoards": hoards,
+    "fills": fills,
     "other elements": turned,
     "another element": one_else,
     "shorter": lambda values: values[:-1],
