@@ -100,7 +100,7 @@ class Keeping:
     @property
     def size(self) -> int:
         """Chunks of a group."""
-        return -(-self.n_chunks // min(self.n_groups, 2 * math.isqrt(self.n_chunks)))
+        return group_size(self.n_chunks, self.n_groups)
 
     @property
     def places(self) -> list[list[Place]]:
@@ -119,6 +119,11 @@ class Keeping:
     def order(self) -> ChunkOrder:
         """In which order the chunks are taken."""
         return ChunkOrder.evenly(self.n_chunks)
+
+
+def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
+    """Chunks of a group, of which there are so many at most."""
+    return -(-n_chunks // min(n_groups, 2 * math.isqrt(n_chunks)))
 
 
 def limits() -> Limits:

@@ -361,7 +361,11 @@ def left_here() -> str:
 
 
 def left_on_worker(dask_worker: Any) -> str:
-    """What the package still keeps in the process of a worker, and what `distributed` does."""
+    """What the package still keeps in the process of a worker, and what `distributed` does.
+
+    The log of a worker has the traceback of each transfer that failed, and with it what was sent.
+    """
+    dask_worker._deque_handler.deque.clear()
     if left := left_here():
         data = sorted({key_split(key) for key in dask_worker.data})
         tasks = sorted({f"{key_split(t.key)} {t.state}" for t in dask_worker.state.tasks.values()})
