@@ -137,11 +137,11 @@ class Plan:
 
     @property
     def tasks(self) -> int:
-        """How many tasks the answer adds to those of the array, about; -1 if nobody has said of how
-        many chunks it is.
+        """About how many tasks the answer adds to those of the array.
 
-        A task for each load of each chunk, and those that merge what these report. The array's own
-        tasks run once for each load, those that dask does not fuse into ours.
+        -1 if nobody has said how many chunks that has. There is a task for each load of each chunk,
+        and there are those that merge what these report. The array's own tasks run once for each
+        load, those that dask does not fuse into ours.
         """
         return -1 if self.n_chunks < 0 else self.n_chunks * self.loads + self._merging()
 

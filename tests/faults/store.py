@@ -48,12 +48,14 @@ HOARD = 500 << 20
 
 def fills(values: Values) -> Values:
     """So much that the worker pauses, until it does; and less than what it is ended for."""
+    import dask
     import psutil
     from distributed import Status, get_worker
 
     worker = get_worker()
     manager = worker.memory_manager
-    share = (manager.memory_pause_fraction + manager.memory_terminate_fraction) / 2
+    ends_at = dask.config.get("distributed.worker.memory.terminate")  # by its nanny
+    share = (manager.memory_pause_fraction + ends_at) / 2
     size = share * manager.memory_limit - psutil.Process().memory_info().rss
     hoard = np.ones(int(size) // 8)
     for _ in range(100):
