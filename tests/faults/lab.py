@@ -154,7 +154,8 @@ class Lab:
         from distributed import Client
 
         cluster = self.clusters[case.scheduler]
-        self.workers = [*cluster.workers.values()]
+        if case.scheduler == "here":
+            self.workers = [*cluster.workers.values()]
         plugin = f"strike-{case.number}"
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
