@@ -3,6 +3,10 @@
 Overflow, infinity minus itself and denormal numbers are met on the way to right answers: the next
 number after zero is denormal. What `numpy.seterr` says, to raise or to warn, is for the arithmetic
 of users, in their functions that we call and in the sources of their arrays.
+
+All that calls compiled kernels is in `quiet`. So this is where Numba's word for a Ctrl-C is
+translated: if the signal comes while a kernel's arguments or results are converted, CPython makes a
+SystemError of it.
 """
 
 from __future__ import annotations
@@ -29,9 +33,20 @@ def quiet() -> Iterator[None]:
     try:
         with np.errstate(all="ignore"):
             yield
+    except SystemError as error:
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         if token is not None:
             _outside.reset(token)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether a Ctrl-C is at the beginning of a chain of errors of the interpreter's own."""
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    return isinstance(error, KeyboardInterrupt)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
-from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes
+from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes, with_labels
 from dask_gpuselect.engine.questions import (
     ElementQuestion,
     LaneQuestion,
@@ -189,11 +189,16 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
 
 def plan(asking: Asking) -> Plan:
     """How a question about a dask array would be answered."""
-    asking = by_group(asking)
+    given, asking = asking, by_group(asking)
     if asking.is_whole:
         return plan_all(asking.array, asking.question)
     how = {"is_one_lane": asking.is_one_lane}
-    return plan_lanes(asking.array, asking.axes, asking.lanes, **how)
+    found = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
+    if not isinstance(given.array, Grouped):
+        return found
+    codes = given.array.grouping.codes
+    is_of_each = codes.shape == given.array.shape or given.array.ndim == len(given.axes)
+    return with_labels(found, asking.array, asking.lanes, codes.dtype) if is_of_each else found
 
 
 def mapped(

@@ -42,7 +42,7 @@ from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import NO_GUESS, Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import Place, Reads, each_if_needed
+from dask_gpuselect.engine.reads import Place, Reader, Reads, Unread, each_if_needed
 from dask_gpuselect.engine.reports import (
     Gathered,
     Proven,
@@ -53,6 +53,7 @@ from dask_gpuselect.engine.reports import (
 )
 from dask_gpuselect.engine.source import (
     DaskArray,
+    Key,
     extended,
     is_in_memory,
     merged,
@@ -99,7 +100,7 @@ class Keeping:
     @property
     def size(self) -> int:
         """Chunks of a group."""
-        return -(-self.n_chunks // min(self.n_groups, 2 * math.isqrt(self.n_chunks)))
+        return group_size(self.n_chunks, self.n_groups)
 
     @property
     def places(self) -> list[list[Place]]:
@@ -118,6 +119,11 @@ class Keeping:
     def order(self) -> ChunkOrder:
         """In which order the chunks are taken."""
         return ChunkOrder.evenly(self.n_chunks)
+
+
+def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
+    """Chunks of a group, of which there are so many at most."""
+    return -(-n_chunks // min(n_groups, 2 * math.isqrt(n_chunks)))
 
 
 def limits() -> Limits:
@@ -309,6 +315,9 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
+Measure = Callable[[Any, Proven, Place], Gathered]
+"""What a chunk says at proven brackets, told its place."""
+
 MergeGathered = Callable[[list[Gathered]], Any]
 """What becomes of all that is gathered of some chunks."""
 
@@ -327,6 +336,7 @@ def second_loads(
     arrays = keeping.reads.arrays
     token = tokenize(groups.name, [each.name for each in brackets])
     guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
+    weigh = [question.weighs for question in questions]
     told: dict[str, Any] = {f"proven_{i}": TaskRef((each.name,)) for i, each in enumerate(brackets)}
     decided = graphs.reduced(
         DaskArray(merged(guesses, *brackets), guesses.name, guesses.chunks, meta=guesses._meta),
@@ -336,10 +346,10 @@ def second_loads(
         f"{label}-decided-{token}",
         label=label,
         order=keeping.order,
-        weigh=[question.weighs for question in questions],
+        weigh=weigh,
         **told,
     )
-    measures = [
+    measures: list[Measure] = [
         partial(gathered, dtype=x.dtype, summing=who_sums(question), is_marked=is_marked)
         for x, question in zip(arrays, questions, strict=True)
     ]
@@ -353,7 +363,7 @@ def second_loads(
         annotations=keeping.annotations,
     )
     name = f"{label}-answered-{token}"
-    answered = _answered(keeping, groups, seconds, brackets, name, merge)
+    answered = _answered(keeping, groups, seconds, brackets, measures, weigh, name, merge)
     if len(arrays) == 1:
         return [answered]
     names = [f"{label}-answered-of-{tokenize(answered.name, i)}" for i in range(len(arrays))]
@@ -407,18 +417,22 @@ def _decide(
     return decided
 
 
+Second = Gathered | Unread
+"""What the second load says of a chunk, or how to read it where the first load has kept that."""
+
+
 def _second(
-    read: Callable[[int], Any],
+    read: Reader,
     place: tuple[int, ...],
     decided: list[NDArray[np.bool_]],
     *told: Any,
-) -> list[Gathered | None]:
-    """Of each array what its chunk at a place says, or None where the first load has kept that."""
+) -> list[Second]:
+    """Of each array what its chunk at a place says, if the first load has not kept that."""
     *proven, measures = told
-    found: list[Gathered | None] = []
+    found: list[Second] = []
     for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
         chunk = int(np.ravel_multi_index(place, each.numblocks))
-        found.append(None if decided[i][chunk] else measure(read(i), each, place))
+        found.append(read.unread(i) if decided[i][chunk] else measure(read(i), each, place))
     return found
 
 
@@ -427,43 +441,69 @@ def _answered(
     groups: DaskArray,
     seconds: DaskArray,
     brackets: Sequence[DaskArray],
+    measures: Sequence[Measure],
+    weigh: Sequence[bool],
     name: str,
     merge: MergeGathered,
 ) -> DaskArray:
     """What all chunks of a group say at the brackets, by what was kept of them or by their second
     loads."""
     proven = List(*(TaskRef((each.name,)) for each in brackets))
+    shared = keeping.reads.shared
+    told: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge, "shared": shared}
+    told |= {"measures": measures, "weigh": weigh, "values": List(*map(TaskRef, shared))}
     tasks = {}
     for i, places in enumerate(keeping.places):
         loads = List(*(TaskRef((seconds.name, *place)) for place in places))
         how = (TaskRef((groups.name, i)), loads, proven, places)
-        told: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge}
         tasks[name, i] = Task((name, i), quietly(_answer), *how, **told)
     above = {groups.name, seconds.name, *(each.name for each in brackets)}
+    above |= {key[0] if isinstance(key, tuple) else key for key in shared}
     graph = extended(merged(groups, seconds), name, tasks, above)
     return graphs.objects(graph, name, (len(tasks),))
 
 
 def _answer(
     group: Group,
-    seconds: list[list[Gathered | None]],
+    seconds: list[list[Second]],
     proven: list[Proven],
     places: list[Place],
     *,
     is_alone: bool,
+    shared: Sequence[Key],
+    values: list[Any],
+    measures: Sequence[Measure],
+    weigh: Sequence[bool],
     merge: MergeGathered,
 ) -> Any:
+    known = dict(zip(shared, values, strict=True))
     found = []
     for i, (each, kept) in enumerate(zip(proven, group.kept, strict=True)):
+        by_kept = partial(_by_kept, each, known=known, measure=measures[i], weighs=weigh[i])
         parts = [
-            _by_kept(each, own, place) if (second := loads[i]) is None else second
+            by_kept(own, second, place) if isinstance(second := loads[i], Unread) else second
             for own, loads, place in zip(kept, seconds, places, strict=True)
         ]
         found.append(merge(parts))
     return found[0] if is_alone else found
 
 
-def _by_kept(proven: Proven, kept: Kept | None, place: Place) -> Gathered:
-    assert kept is not None
+def _by_kept(
+    proven: Proven,
+    kept: Kept | None,
+    unread: Unread,
+    place: Place,
+    *,
+    known: Mapping[Key, Any],
+    measure: Measure,
+    weighs: bool,
+) -> Gathered:
+    """What a chunk says by what was kept of it.
+
+    It was decided that this is enough. But if a worker is lost, dask makes its reports anew, and
+    these may have kept something else, or nothing. Then the chunk is read here.
+    """
+    if kept is None or not covers(kept.brackets, proven.brackets, weighs=weighs):
+        return measure(unread.read(known), proven, place)
     tally = tally_by(kept.brackets, kept.whole(), proven.brackets)
     return Gathered(proven.checked(tally, place), kept.sums, kept.marks)

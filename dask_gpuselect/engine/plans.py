@@ -42,7 +42,8 @@ from dask.utils import format_bytes
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
-from dask_gpuselect.engine.keeping import limits, why_groups_twice, why_twice
+from dask_gpuselect.engine.graphs import MERGE_EVERY
+from dask_gpuselect.engine.keeping import group_size, limits, why_groups_twice, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
@@ -102,6 +103,8 @@ class Plan:
         kept; or why one is enough, if values are counted.
     n_chunks : int
         Of the array; -1 if nobody has said.
+    n_columns : int
+        Among how many chunks of the answer those of the array are divided: 1 of all elements.
     is_in_memory : bool
         Whether `explain` has found all chunks there.
     """
@@ -115,6 +118,7 @@ class Plan:
     waiting_bytes: int = field(default=0, kw_only=True)
     why: str = field(default="", kw_only=True, repr=False, compare=False)
     n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
+    n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -134,6 +138,27 @@ class Plan:
         return f"{loads}, because {self.why}" if self.why else loads
 
     @property
+    def tasks(self) -> int:
+        """About how many tasks the answer adds to those of the array.
+
+        -1 if nobody has said how many chunks that has. There is a task for each load of each chunk,
+        and there are those that merge what these report. The array's own tasks run once for each
+        load, those that dask does not fuse into ours.
+        """
+        return -1 if self.n_chunks < 0 else self.n_chunks * self.loads + self._merging()
+
+    def _merging(self) -> int:
+        """How many tasks take what those of chunks report."""
+        if self.name == "guess":  # which was right: the tasks of two loads return at once
+            return 2 * self.n_chunks + 4 * tree_tasks(self.n_chunks)
+        if not self.kept_bytes:
+            return self.loads * tree_tasks(self.n_chunks)
+        # See `keeping`: four tasks for each group of chunks, of which three are merged. About seven
+        # more narrow its cuts and its candidates.
+        n_groups = -(-self.n_chunks // group_size(self.n_chunks))
+        return (11 if self.waiting_bytes else 4) * n_groups + 3 * tree_tasks(n_groups)
+
+    @property
     def rows(self) -> dict[str, str]:
         """What the plan says, as the rows of a table: what is told, and what of it."""
         rows = {
@@ -147,6 +172,7 @@ class Plan:
         if self.n_chunks >= 0:
             most = self.n_chunks * self.loads
             rows["loads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
+            rows["tasks"] = f"about {self.tasks:,}, and those of the array"
         if not self.is_in_memory:  # where loads take no time
             least = self.loads - 1 if self.kept_bytes else self.loads
             often = f"{least} to {self.loads}" if self.kept_bytes else f"{least}"
@@ -164,6 +190,15 @@ class Plan:
             for name, told in self.rows.items()
         )
         return f"<table>{''.join(rows)}</table>"
+
+
+def tree_tasks(n: int) -> int:
+    """How many tasks merge `n` reports, `MERGE_EVERY` at a time."""
+    found = 1
+    while n > MERGE_EVERY:
+        n = -(-n // MERGE_EVERY)
+        found += n
+    return found
 
 
 def _shown_bytes(n: int) -> str:
@@ -287,6 +322,19 @@ class LanePlan(Plan):
     def __str__(self) -> str:
         return f"{super().__str__()}{_told(self.advice)}"
 
+    def _merging(self) -> int:
+        if self.n_roots and self.kept_bytes:  # reports of a part, and what was kept of it
+            return len(self.parts) * (self.loads + 1) + 2 * tree_tasks(len(self.parts))
+        if self.name == "lanes":
+            return 0
+        each = 1  # for each column
+        if self.parts:
+            each = len(self.parts) * self.loads // self.slabs + 2 * tree_tasks(len(self.parts))
+        if self.n_roots:
+            return each * self.n_roots
+        several = self.shares > 1 or self.slabs > 1  # and put together
+        return self.n_columns * (self.slabs * self.shares * each + several)
+
     @property
     def rows(self) -> dict[str, str]:
         return super().rows | ({"advice": self.advice} if self.advice else {})
@@ -370,6 +418,17 @@ def plan_lanes(
     *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
     advice = _advice(x, axes, int(column_bytes)) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
+
+
+def with_labels(
+    plan: LanePlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
+) -> LanePlan:
+    """The same plan, told with the bytes of a label for each element. They do not decide which plan
+    it is."""
+    dtype = x.dtype if plan.name == "counts" else question.held_dtype(x.dtype)
+    each = element_bytes(x, dtype)
+    n = plan.task_bytes // each
+    return plan if plan.task_bytes < 0 else replace(plan, task_bytes=n * (each + labels.itemsize))
 
 
 def _told(advice: str) -> str:

@@ -70,6 +70,12 @@ class Reads:
         return all(n == 1 for n in n_places.values())
 
     @property
+    def shared(self) -> tuple[Key, ...]:
+        """What each chunk needs that is computed or in memory anyway: the store, as a rule."""
+        first, *others = (read.needs for read in self.of_places.values())
+        return tuple(key for key in first if all(key in needs for needs in others))
+
+    @property
     def annotations(self) -> list[Mapping[str, Any]]:
         """The different annotations of what is read: none if nothing has any."""
         found: list[Mapping[str, Any]] = []
@@ -95,8 +101,7 @@ def each_if_needed(
     Parameters
     ----------
     function : callable
-        ``(read, place, *blocks, *results, *arguments)``, of which ``read(i)`` makes the chunk of
-        the i-th array, and ``read()`` that of the first.
+        ``(read, place, *blocks, *results, *arguments)``, of which the first is a `Reader`.
     name : str
         Of the new layer.
     reads : Reads
@@ -151,9 +156,8 @@ def _run(
     place: Any,
     *told: Any,
 ) -> Any:
-    reading = Reading(read, dict(zip(read.needs, values, strict=True)))
     with quiet():
-        return function(outside()(reading.chunk), place, *told, *arguments)
+        return function(Reader(read, values), place, *told, *arguments)
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,54 @@ class Read:
     keys: tuple[Key, ...]
     tasks: dict[Key, GraphNode]
     needs: tuple[Key, ...]
+
+
+class Reader:
+    """Makes the chunks of one place when it is called: ``read(i)`` that of the i-th array, and
+    ``read()`` that of the first.
+
+    Parameters
+    ----------
+    read : Read
+    values : list
+        Of what it needs.
+    """
+
+    def __init__(self, read: Read, values: list[Any]) -> None:
+        self._read = read
+        self._reading = Reading(read, dict(zip(read.needs, values, strict=True)))
+
+    def __call__(self, i: int = 0) -> Any:
+        with outside():
+            return self._reading.chunk(i)
+
+    def unread(self, i: int = 0) -> Unread:
+        """Says that the chunk of the i-th array was not read."""
+        return Unread(self._read, i)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A chunk that a task did not read. Another task can, which may be in another process.
+
+    Parameters
+    ----------
+    how : Read
+    i : int
+        Of which array it is.
+    """
+
+    how: Read
+    i: int
+
+    def read(self, known: Mapping[Key, Any]) -> Any:
+        """The chunk, by what is known of what it needs; or an error if that is not enough."""
+        if not all(key in known for key in self.how.needs):
+            raise RuntimeError(
+                "a worker is lost, and with it what the first load had kept of a chunk: compute "
+                "again, or set dask_gpuselect.keep-limit to 0"
+            )
+        return Reader(self.how, [known[key] for key in self.how.needs])(self.i)
 
 
 class Reading:

@@ -563,7 +563,11 @@ def explain(
           them at a time, several times.
         - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" falls back to
           two reads more in one of about 150,000 cases.
-        - ``task_bytes``: of the chunks that one task takes at most, without scratch.
+        - ``task_bytes``: of the chunks that one task takes at most, without scratch. Labels of groups
+          that are as many as elements count.
+        - ``tasks``: how many tasks the answer adds to those of the array, about. There is one for
+          each load of each chunk; the others merge what these report. Not counted are the tasks of
+          the array itself, of which dask fuses some into ours. They run once for each load.
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
           most, along an axis. Where ``dask_gpuselect.root-limit`` (dask config; 1 GiB) is too low
           for all pivots, those that come there do not include what cannot matter.
@@ -592,7 +596,8 @@ def explain(
     Notes
     -----
     Loads: none. Sizes decide, and of all elements also whether chunks share what they are made of:
-    the source's tasks are looked at, which takes four seconds for 60,000 chunks.
+    the source's tasks are looked at, which takes four seconds for 60,000 chunks. The graph is not
+    built: its tasks are counted by a formula.
 
     Examples
     --------
@@ -616,6 +621,7 @@ def explain(
     reports in one place  116.60 MiB
     kept in a process     1.00 GiB at most
     loads of all chunks   1,280 at most
+    tasks                 about 1,489, and those of the array
     time                  1 to 2 × that of x.sum(), where reading takes longest
     """  # noqa: E501
     array = a.array if isinstance(a, Grouped) else a
@@ -626,7 +632,13 @@ def explain(
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     about, question, axes, _ = _asked(a, q, axis, method, **how)
     found = plan(Asking(about, question, axes))
-    return replace(found, n_chunks=array.npartitions, is_in_memory=is_in_memory(array))
+    kept = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
+    return replace(
+        found,
+        n_chunks=array.npartitions,
+        n_columns=1 if axes is None else math.prod(kept),
+        is_in_memory=is_in_memory(array),
+    )
 
 
 # --- Checking arguments -------------------------------------------------------------------------

@@ -400,6 +400,29 @@ def test_an_error_of_the_source_is_passed_on() -> None:
         result.compute()
 
 
+@pytest.mark.any_dask
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_ctrl_c_in_a_kernel(is_lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython makes a SystemError of it, or a chain of them, if Numba converts something then."""
+
+    def kernel(*_: Any, **__: Any) -> Any:
+        try:
+            raise SystemError("array returned a result") from KeyboardInterrupt()
+        except SystemError as error:
+            raise SystemError("CPUDispatcher returned a result") from error
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise SystemError("of another kind")
+
+    values = np.arange(20.0)
+    given = da.from_array(values, chunks=10) if is_lazy else values
+    for broken, found in [(kernel, KeyboardInterrupt), (fails, SystemError)]:
+        monkeypatch.setattr(dask_gpuselect.kernels, "cuts", broken)
+        with pytest.raises(found) as told:
+            dask.compute(dask_gpuselect.quantile(given, [0.2, 0.5, 0.7]))
+        assert type(told.value) is found
+
+
 @pytest.mark.gpu
 def test_too_little_memory_on_the_device() -> None:
     """The error says what to do, and what was taken is given back."""

@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask._task_spec import Alias, DataNode
 from dask.callbacks import Callback
 from dask.diagnostics import ProgressBar
 from dask.utils import key_split
@@ -68,6 +69,54 @@ def test_a_plan_as_text() -> None:
         "1 × that of x.sum(), where reading takes longest",
     ]
     assert len({re.search("  +", line).end() for line in lines}) == 1  # type: ignore[union-attr]
+
+
+Q3 = [0.25, 0.5, 0.75]
+LABELS = np.arange(400) % 12
+EACH = da.from_array(np.arange(30_000) % 5, chunks=100)
+LIMITS: dict[str, dict[str, Any]] = {
+    "twice": {"keep-limit": 0},
+    "narrowed": {"root-limit": "20 kiB"},
+    "passes": {"column-limit": 40_000},
+    "groups": {"column-limit": 40_000},
+}
+SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "few": ((400,), (100,)),
+    "lanes": ((40, 400), (40, 20)),
+    "column": ((400, 400), (20, 20)),
+    "passes": ((4000, 100), (100, 20)),
+    "groups": ((30_000,), (100,)),
+    "groups, axis": ((400, 400), (20, 20)),
+}
+
+
+def grouped(x: Any) -> Any:
+    return groupby(x, EACH, groups=range(5)) if x.ndim == 1 else groupby(x, LABELS, 0)
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "kept", "twice", "narrowed", "counts"])
+def test_tasks_are_about_those_of_the_graph(name: str) -> None:
+    shape, chunks = SHAPES.get(name, ((40_000,), (100,)))
+    dtype = "u1" if name == "counts" else "f8"
+    x = da.random.default_rng(0).integers(0, 9, shape, chunks=chunks, dtype="i8").astype(dtype)
+    limits = {f"dask_gpuselect.{key}": value for key, value in LIMITS.get(name, {}).items()}
+    with dask.config.set(limits):
+        if "groups" in name:
+            groups = grouped(x)
+            plan, answer = groups.explain(Q3), groups.quantile(Q3)
+        else:
+            axis = None if x.ndim == 1 else 0
+            plan, answer = gs.explain(x, Q3, axis=axis), gs.quantile(x, Q3, axis=axis)
+        (answer,) = dask.optimize(answer)
+    tasks = dict(answer.__dask_graph__()).items()
+    given = {key_split(key) for key in (*dict(x.dask), *dict(EACH.dask))} | {"array"}
+    ours = [
+        key
+        for key, task in tasks
+        if key_split(key) not in given and not isinstance(task, Alias | DataNode)
+    ]
+    assert len(ours) / 1.1 < plan.tasks < len(ours) * 1.1 + 5
+    assert plan.rows["tasks"] == f"about {plan.tasks:,}, and those of the array"
 
 
 def test_advice_is_in_the_table() -> None:

@@ -6,6 +6,7 @@ import gc
 import logging
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask._task_spec import DataNode
 from distributed import Client, LocalCluster
 
 from dask_gpuselect import (
@@ -27,9 +29,11 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
+from dask_gpuselect.engine.reads import Reads, Unread
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.rulers import COARSE
+from dask_gpuselect.maths.seen import Guess
 from dask_gpuselect.robust import mad
 from tests.engine.test_schedulers import kill_one, wait_for
 from tests.sources import Source, changing
@@ -492,6 +496,47 @@ def test_a_killed_worker_costs_reads_alone(tmp_path: Path) -> None:
         found = future.result(timeout=120)
     np.testing.assert_array_equal(found, np.quantile(data.whole(), QUARTILES))
     assert sum(data.loads.values()) > N_CHUNKS
+
+
+@pytest.mark.parametrize("name", ["quartiles", "windows of weight", "a mask", "several arrays"])
+@pytest.mark.parametrize("again", ["nothing", "too little"])
+def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is lost when it is decided what to read: the first load is done again, and keeps
+    something else than was counted on."""
+    data = source()
+    parts, repack = dask.base.unpack_collections(KEPT[name](data.lazy(N)))
+    parts = dask.optimize(*parts)
+    tasks = {key: task for each in parts for key, task in dict(each.__dask_graph__()).items()}
+    seconds = [key for key in tasks if "-candidates-" in key[0] and len(key) > 1]
+    known = dict(zip(seconds, dask.get(tasks, seconds), strict=True))
+    assert sum(isinstance(each, Unread) for found in known.values() for each in found) > 10
+
+    def kept(chunk: Any, question: Any, guess: Guess, **how: Any) -> Any:
+        if guess.brackets is None or again == "nothing":
+            return None
+        nothing = np.zeros_like(guess.brackets.wanted)
+        less = replace(guess, brackets=replace(guess.brackets, wanted=nothing))
+        return before(chunk, question, less, **how)
+
+    before = keeping._kept
+    monkeypatch.setattr(keeping, "_kept", kept)
+    tasks |= {key: DataNode(key, value) for key, value in known.items()}
+    finished = []
+    for each in parts:
+        finish, arguments = each.__dask_postcompute__()
+        finished.append(finish(dask.get(tasks, each.__dask_keys__()), *arguments))
+    found = repack(finished)[0]
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        expected = dask.compute(KEPT[name](data.lazy(N)))[0]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_cannot_be_read_elsewhere() -> None:
+    """A chunk that is made of a persisted one: that is not sent along with answers."""
+    read = Reads(source().lazy(N) + da.ones(N * N_CHUNKS, chunks=N).persist()).of_places[(3,)]
+    assert len(read.needs) == 2
+    with pytest.raises(RuntimeError, match="a worker is lost, .* compute again, or set"):
+        Unread(read, 0).read({read.needs[0]: None})
 
 
 def test_few_names_for_all_tasks() -> None:

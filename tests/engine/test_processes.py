@@ -261,3 +261,38 @@ check()
     (tmp_path / "kernels.py").write_text(script.replace(str(tmp_path), str(cache)))
     found = run(code, NUMBA_CACHE_DIR=str(cache)).splitlines()
     assert found == ["[]", "['.nbi']", "['.nbc', '.nbi']"]
+
+
+@needs_fork
+@pytest.mark.slow
+def test_ctrl_c_at_any_moment() -> None:
+    """Three hundred, of which some come while Numba converts arguments or results."""
+    found = run("""
+import os, random, signal, sys, threading
+from collections import Counter
+import numpy as np
+from dask_gpuselect import describe_boxplot
+from dask_gpuselect.kernels.compiling import at_once
+
+sys.unraisablehook = lambda _: None  # Python drops one that comes while it collects garbage
+a, told = np.random.default_rng(0).normal(size=2_000), Counter()
+press = lambda: os.kill(os.getpid(), signal.SIGINT)
+with at_once():
+    while told.total() < 300:
+        describe_boxplot(a)
+        try:
+            signal_soon = threading.Timer(0.002 * random.random(), press)
+            try:
+                signal_soon.start()
+                while signal_soon.is_alive():
+                    describe_boxplot(a)
+            except Exception as error:
+                told[type(error).__name__] += 1
+            except KeyboardInterrupt as error:
+                told["KeyboardInterrupt"] += 1
+            signal_soon.join()
+        except KeyboardInterrupt:
+            told["late"] += 1
+print(sorted(set(told) - {"late"}))
+""")
+    assert found.split() == ["['KeyboardInterrupt']"]

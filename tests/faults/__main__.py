@@ -2,6 +2,8 @@
 
 python -m tests.faults --runs 1000 --seed 0 --log faults.log
 python -m tests.faults --runs 100 --only processes
+python -m tests.faults --runs 30 --only apart
+python -m tests.faults --runs 30 --only processes --fault 'worker short of memory'
 python -m tests.faults --seed 0 --case 17
 python -m tests.faults --tell faults.log
 """
@@ -24,16 +26,18 @@ from tests.hostile.__main__ import watch
 LIMIT = 400  # seconds of a case, with a cluster to start on a busy machine
 
 
-def work(seed: int, only: Sequence[str], first: int, last: int) -> None:
+def work(seed: int, only: Sequence[str], faults: Sequence[str], first: int, last: int) -> None:
     """Run cases, and print a line of JSON for each."""
+    from tests.faults.apart import prepare
     from tests.faults.cases import drawn
     from tests.faults.judge import report
     from tests.faults.lab import lab
 
+    prepare()
     with lab() as made:
         for number in range(first, last):
             faulthandler.dump_traceback_later(LIMIT - 5)
-            print(json.dumps(report(drawn(seed, number, only), made)), flush=True)
+            print(json.dumps(report(drawn(seed, number, only, faults), made)), flush=True)
             if number == first + 50:
                 gc.freeze()  # modules are imported, kernels compiled: collections need not see them
         faulthandler.cancel_dump_traceback_later()
@@ -42,8 +46,10 @@ def work(seed: int, only: Sequence[str], first: int, last: int) -> None:
 class Log:
     """The lines of all cases."""
 
-    def __init__(self, file: TextIO, seed: int, only: Sequence[str]) -> None:
-        self.file, self.seed, self.only = file, seed, only
+    def __init__(
+        self, file: TextIO, seed: int, only: Sequence[str], faults: Sequence[str] = ()
+    ) -> None:
+        self.file, self.seed, self.only, self.faults = file, seed, only, faults
 
     def add(self, line: bytes) -> int:
         """Of a line that was printed: the number of its case."""
@@ -60,13 +66,14 @@ class Log:
         """A case without a line: its process hung or ended."""
         from tests.faults.cases import drawn
 
-        case = asdict(drawn(self.seed, number, self.only))
+        case = asdict(drawn(self.seed, number, self.only, self.faults))
         verdict = {"what": what, "is_struck": True, "phase": "", "detail": detail[-3000:]}
         self.add(json.dumps({"case": number, **case, **verdict, "seconds": LIMIT}).encode())
 
     def again(self, number: int) -> str:
         only = f" --only {','.join(self.only)}" if self.only else ""
-        return f"--seed {self.seed} --case {number}{only}"
+        faults = "".join(f" --fault '{name}'" for name in self.faults)
+        return f"--seed {self.seed} --case {number}{only}{faults}"
 
 
 COLUMNS = ("runs", "struck", "right", "clear", "wrong", "unclear", "hangs", "leaks")
@@ -114,6 +121,7 @@ def main() -> int:
     parser.add_argument("--log", default="faults.log")
     parser.add_argument("--minutes", type=float, default=600)
     parser.add_argument("--only", default="", help="schedulers, with commas between them")
+    parser.add_argument("--fault", action="append", default=[], help="of these alone")
     parser.add_argument("--case", type=int, help="one case, of this number")
     parser.add_argument("--tell", nargs="+", metavar="LOG", help="the table of logs")
     parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
@@ -122,16 +130,16 @@ def main() -> int:
     if given.tell:
         return int(tell(given.tell) > 0)
     if given.work:
-        work(given.seed, only, *given.work)
+        work(given.seed, only, given.fault, *given.work)
         return 0
     if given.case is not None:
-        work(given.seed, only, given.case, given.case + 1)
+        work(given.seed, only, given.fault, given.case, given.case + 1)
         return 0
     last = given.first + given.runs
     again = [sys.executable, "-m", "tests.faults", "--seed", str(given.seed)]
-    again += ["--only", given.only, "--work"]
+    again += ["--only", given.only, *(f"--fault={name}" for name in given.fault), "--work"]
     with open(given.log, "w") as file:
-        log: Any = Log(file, given.seed, only)
+        log: Any = Log(file, given.seed, only, given.fault)
         watch(
             lambda number: [*again, str(number), str(last)],
             log, given.first, last, 60 * given.minutes, LIMIT,

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from tests.faults.faults import FAULTS
 from tests.faults.questions import QUESTIONS
 
-SCHEDULERS = {"sync": 0.42, "threads": 0.42, "here": 0.16, "processes": 0.0}
-"""And how often they are drawn; processes only on demand."""
-COSTLY = {"scheduler closes": 0.1, "worker out of memory": 0.1, "worker dies of a read": 0.5}
+SCHEDULERS = {"sync": 0.42, "threads": 0.42, "here": 0.16, "processes": 0.0, "apart": 0.0}
+"""And how often they are drawn; real processes only on demand."""
+COSTLY = {
+    "scheduler closes": 0.1,
+    "worker out of memory": 0.1,
+    "worker short of memory": 0.1,
+    "worker dies of a read": 0.5,
+}
 """Faults that take seconds are drawn less often."""
 
 
@@ -55,12 +60,13 @@ class Case:
     keep: str
 
 
-def drawn(seed: int, number: int, only: Sequence[str] = ()) -> Case:
-    """The case of that number, among some schedulers."""
+def drawn(seed: int, number: int, only: Sequence[str] = (), faults: Sequence[str] = ()) -> Case:
+    """The case of that number, among some schedulers and faults."""
     d = random.Random(f"{seed} {number}")
     shares = dict.fromkeys(only, 1.0) or SCHEDULERS
     scheduler = d.choices([*shares], [*shares.values()])[0]
     possible = [name for name, fault in FAULTS.items() if scheduler in fault.places]
+    possible = [name for name in possible if name in (faults or possible)]
     fault = d.choices(possible, [COSTLY.get(name, 1) for name in possible])[0]
     needs_disk = FAULTS[fault].is_struck_at == "disk" or fault == "vanishing folder"
     keep = d.choice(["disk"] if needs_disk else ["memory", "memory", "disk", "nothing"])
@@ -81,6 +87,6 @@ def drawn(seed: int, number: int, only: Sequence[str] = ()) -> Case:
         chunk=d.randrange(10),
         load=d.choice([1, 1, 2, 2, 2, 3]),
         is_again=d.random() < 0.3,
-        retries=d.choice([0, 3]) if scheduler in ("here", "processes") else 0,
+        retries=d.choice([0, 3]) if scheduler in ("here", "processes", "apart") else 0,
         keep=keep,
     )

@@ -104,6 +104,8 @@ FAULTS: dict[str, Fault] = {
     "all restart": Fault(("processes",), CANCELLED, is_struck_at="task"),
     "worker dies of a read": Fault(("processes",), way="dies"),
     "worker out of memory": Fault(("processes",), way="hoards"),
+    "worker short of memory": Fault(("processes",), way="fills"),
+    "scheduler restarts": Fault(("apart",), is_struck_at="task"),
 }
 
 ERRNO: Mapping[str, int] = {
@@ -119,7 +121,7 @@ def errors_of(name: str, case: Any) -> tuple[type[BaseException], ...]:
     from distributed.scheduler import KilledWorker
 
     fault = FAULTS[name]
-    if name == "scheduler closes":
+    if name in ("scheduler closes", "scheduler restarts"):
         return lost()
     if name in ("worker dies of a read", "worker out of memory"):
         return (KilledWorker,) if case.is_again else ()

@@ -59,6 +59,10 @@ def calm(question: str, data: str) -> tuple[Values, list[Values]]:
     return values, asked.expected(values)
 
 
+def calm_answer(case: Case) -> list[Values]:
+    return calm(case.question, case.data)[1]
+
+
 def store_of(case: Case, folder: Path) -> Store:
     values, _ = calm(case.question, case.data)
     chunks = QUESTIONS[case.question].chunks
@@ -120,6 +124,9 @@ def outcome(case: Case, lab: Lab, folder: Path) -> Verdict:
     if error is None:
         return answered(case, store, question.found(computed), struck, phase)
     verdict = judged(case, error, struck, phase)
+    again = getattr(error, "again", None)  # of the same client
+    if again is not None and not is_answer(question.found(again), calm_answer(case)):
+        return Verdict("wrong answer", struck, phase, "when the same client asked again")
     if not verdict.is_failure and (fault.is_struck_at or case.number % 5 == 0):
         return asked_again(case, verdict, folder)
     return verdict
@@ -144,8 +151,6 @@ def judged(case: Case, error: BaseException, is_struck: bool, phase: str) -> Ver
     fault = FAULTS[case.fault]
     text = "\n".join([str(error), *getattr(error, "__notes__", ())])
     trace = "".join(traceback.format_exception(error)[-14:])
-    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
-        error = error.__cause__  # while a function of Numba's took its arguments
     if isinstance(error, AssertionError) and "hang" in text:
         return Verdict("hang", is_struck, phase, trace)
     if not is_struck:

@@ -20,6 +20,7 @@ import dask
 from dask.callbacks import Callback
 from dask.utils import key_split
 
+from tests.faults.apart import Apart, answer
 from tests.faults.cases import Case
 
 PATIENCE = 120  # seconds for an answer on a cluster
@@ -34,7 +35,8 @@ CONFIG = {
     "distributed.admin.log-length": 100,
 }
 BREAKS = ("worker closes", "connection is cut", "scheduler closes")
-HOARDS = "worker out of memory"
+SMALL = ("worker out of memory", "worker short of memory")
+"""Faults of workers with little memory."""
 
 
 class Strike:
@@ -81,6 +83,7 @@ class Lab:
     def __init__(self) -> None:
         self.clusters: dict[str, Any] = {}
         self.workers: list[Any] = []
+        self.is_small = False
         self.left = ""
         self.folder = tempfile.TemporaryDirectory(prefix="faults-workers-")
         dask.config.set(CONFIG)
@@ -89,9 +92,12 @@ class Lab:
         """Start the cluster of a case, before anything is counted."""
         from distributed import LocalCluster
 
-        scheduler, is_small = case.scheduler, case.fault == HOARDS
-        if is_small:
-            self.renew(scheduler)
+        scheduler, is_small = case.scheduler, case.fault in SMALL
+        if is_small != self.is_small:
+            self.renew("processes")
+            self.is_small = is_small
+        if scheduler == "apart" and scheduler not in self.clusters:
+            self.clusters[scheduler] = Apart(self.folder.name, CONFIG)
         if scheduler not in (*self.clusters, "sync", "threads"):
             is_here = scheduler == "here"
             options: dict[str, Any] = {"memory_limit": "450MB"} if is_small else {}
@@ -129,13 +135,27 @@ class Lab:
         """What was asked, and the task at which something happened."""
         if case.scheduler in ("sync", "threads"):
             return locally(case, asked, folder)
+        if case.scheduler == "apart":
+            return self.apart(case, asked, folder / "phase")
         return self.on_cluster(case, asked, folder)
+
+    def apart(self, case: Case, asked: tuple[Any, ...], told: Path) -> tuple[Any, str]:
+        phase = lambda: told.read_text() if told.exists() else ""  # noqa: E731
+        cluster = self.clusters[case.scheduler]
+        try:
+            return answer(cluster, case, asked, told, tasks_of(asked)), phase()
+        except BaseException as error:
+            error.phase = phase()  # type: ignore[attr-defined]
+            if isinstance(error, AssertionError):
+                self.renew(case.scheduler)
+            raise
 
     def on_cluster(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
         from distributed import Client
 
         cluster = self.clusters[case.scheduler]
-        self.workers = [*cluster.workers.values()]
+        if case.scheduler == "here":
+            self.workers = [*cluster.workers.values()]
         plugin = f"strike-{case.number}"
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
@@ -152,17 +172,19 @@ class Lab:
         finally:
             with suppress(Exception):
                 client.close(timeout=5)
-            if case.fault in BREAKS or case.fault == HOARDS:
+            if case.fault in BREAKS:
                 self.renew(case.scheduler)
 
     def left_on_workers(self, scheduler: str) -> str:
         """What workers of other processes still keep."""
         from distributed import Client
 
-        if scheduler != "processes" or scheduler not in self.clusters:
+        if scheduler not in ("processes", "apart") or scheduler not in self.clusters:
             return ""
-        with Client(self.clusters[scheduler], set_as_default=False) as client:
-            return until_nothing(lambda: "; ".join(filter(None, client.run(left_here).values())))
+        address = self.clusters[scheduler].scheduler_address
+        with Client(address, set_as_default=False) as client:
+            told = lambda: client.run(left_on_worker).values()  # noqa: E731
+            return until_nothing(lambda: "; ".join(filter(None, told())))
 
 
 def tasks_of(asked: tuple[Any, ...]) -> int:
@@ -337,6 +359,19 @@ def left_here() -> str:
         "spill files": len(spill._files),
     }
     return ", ".join(f"{n} {what}" for what, n in told.items() if n)
+
+
+def left_on_worker(dask_worker: Any) -> str:
+    """What the package still keeps in the process of a worker, and what `distributed` does.
+
+    The log of a worker has the traceback of each transfer that failed, and with it what was sent.
+    """
+    dask_worker._deque_handler.deque.clear()
+    if left := left_here():
+        data = sorted({key_split(key) for key in dask_worker.data})
+        tasks = sorted({f"{key_split(t.key)} {t.state}" for t in dask_worker.state.tasks.values()})
+        left += f" (data {data}, tasks {tasks})"
+    return left
 
 
 def left_in(folder: Path) -> str:

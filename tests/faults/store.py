@@ -40,10 +40,29 @@ def hoards(values: Values) -> Values:
     """More than a worker may have, for so long that it is noticed."""
     hoard = np.ones(HOARD // 8)
     time.sleep(2)
-    return values + 0 * hoard[: len(values)].astype(values.dtype)
+    return values + 0 * hoard[0].astype(values.dtype)
 
 
 HOARD = 500 << 20
+
+
+def fills(values: Values) -> Values:
+    """So much that the worker pauses, until it does; and less than what it is ended for."""
+    import dask
+    import psutil
+    from distributed import Status, get_worker
+
+    worker = get_worker()
+    manager = worker.memory_manager
+    ends_at = dask.config.get("distributed.worker.memory.terminate")  # by its nanny
+    share = (manager.memory_pause_fraction + ends_at) / 2
+    size = share * manager.memory_limit - psutil.Process().memory_info().rss
+    hoard = np.ones(int(size) // 8)
+    for _ in range(100):
+        if worker.status == Status.paused:
+            return values + 0 * hoard[0].astype(values.dtype)
+        time.sleep(0.05)
+    raise AssertionError("the worker does not pause")
 
 
 def turned(values: Values) -> Values:
@@ -67,6 +86,7 @@ WAYS: dict[str, Way] = {
     "stalls": stalls,
     "dies": dies,
     "hoards": hoards,
+    "fills": fills,
     "other elements": turned,
     "another element": one_else,
     "shorter": lambda values: values[:-1],

@@ -62,6 +62,11 @@ def test_some_cases_on_processes(place: Lab) -> None:
 
 
 @pytest.mark.slow
+def test_a_scheduler_that_is_killed_and_starts_anew(place: Lab) -> None:
+    run([drawn(SEED, number, ("apart",)) for number in range(2)], place)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_more_cases(first: int, place: Lab) -> None:
     run([drawn(SEED + 1, number, LOCAL) for number in range(first, first + 100)], place)
@@ -78,7 +83,7 @@ def test_a_case_can_be_drawn_again_from_its_line() -> None:
 
 def test_every_fault_and_question_is_drawn() -> None:
     cases = [drawn(0, number) for number in range(3000)]
-    cases += [drawn(0, number, ("processes",)) for number in range(500)]
+    cases += [drawn(0, number, ("processes", "apart")) for number in range(800)]
     assert {case.fault for case in cases} == FAULTS.keys()
     assert {case.question for case in cases} == QUESTIONS.keys()
     assert {fault.way for fault in FAULTS.values()} - {""} == WAYS.keys()
