@@ -337,6 +337,7 @@ GRAPHS = (
     "engine.graphs",
     "engine.reads",
     "engine.source",
+    "engine.stretches",
 )
 # Those that may know that dask has graphs of layers, and which arrays these make.
 LAYERS = ("engine.graphs", "engine.source", "engine.expressions")

@@ -74,7 +74,7 @@ def assert_a_cluster_is_right(cluster: Client, backend: Backend, tmp_path: Path)
     ours = backend.to_numpy(cluster.compute(quantile(x, Q)).result(timeout=120))
     np.testing.assert_array_equal(ours, np.quantile(whole, Q))
     assert len(source.loads) == 15
-    assert max(source.loads.values()) == 2  # the first ones have no guess
+    assert max(source.loads.values()) <= 2
     derived = abs(x - median(x)).rechunk((33, 33))
     future = cluster.compute(nanquantile(derived, Q, method="hazen"))
     np.testing.assert_array_equal(

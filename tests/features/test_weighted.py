@@ -257,7 +257,7 @@ def test_two_loads_of_data_and_weights(method: str) -> None:
     assert not source.loads
     answer = found.compute()
     for each in (source, weights):
-        assert max(each.loads.values()) == 2
+        assert max(each.loads.values()) <= 2
     check(answer, expected(source.whole(), (0.2, 0.5), weights.whole(), method))
 
 
@@ -265,7 +265,7 @@ def test_weights_of_one_load_of_the_data() -> None:
     source = Source((4000,))
     x = source.lazy(500)
     answer = asked(x, 0.5, x * x, "linear").compute()
-    assert max(source.loads.values()) == 2
+    assert max(source.loads.values()) <= 2
     values = source.whole()
     assert answer == expected(values, 0.5, values * values, "linear")[0]
 

@@ -295,8 +295,8 @@ def test_boxes_share_loads() -> None:
     source, weights = Source((60_000,)), Source((60_000,))
     x, w = source.lazy(7000), weights.lazy(7000)
     both = describe_boxplot({"x": x, "double": 2 * x}, weights=w).compute()
-    assert max(source.loads.values()) == 2
-    assert max(weights.loads.values()) == 2
+    assert max(source.loads.values()) <= 2
+    assert max(weights.loads.values()) <= 2
     assert both["double"].med == 2 * both["x"].med
 
 
