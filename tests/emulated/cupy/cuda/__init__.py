@@ -1,0 +1,27 @@
+"""The device: one, whose blocks have what those of an H100 have, and few of them at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import driver, memory, runtime
+from ._device import Device
+from .memory import (
+    MemoryPointer,
+    MemoryPool,
+    PinnedMemoryPool,
+    alloc,
+    alloc_pinned_memory,
+    set_allocator,
+    set_pinned_memory_allocator,
+    using_allocator,
+)
+from .stream import Event, Stream, get_current_stream, get_elapsed_time
+
+
+def is_available() -> bool:
+    return True
+
+
+class compiler:
+    from ..compiler import CompileError as CompileException
