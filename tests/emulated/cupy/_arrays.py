@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ class ndarray:
         shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         if memptr is None:
             memptr = memory.alloc(int(np.prod(shape, dtype=object)) * dtype.itemsize)
-        self._host = np.ndarray(shape, dtype, memptr.mem.bytes, memptr.offset, strides, order)
+        self._host = np.ndarray(shape, dtype, memptr.bytes, memptr.offset, strides, order)
         self.base: ndarray | None = None
 
     # --- Where it is ---
@@ -57,7 +58,7 @@ class ndarray:
     @property
     def data(self) -> memory.MemoryPointer:
         own = root(self._host)
-        return memory.MemoryPointer(own.memory, self._host.ctypes.data - own.memory.ptr)
+        return memory.MemoryPointer(own, self._host.ctypes.data - own.memory.ptr)
 
     @property
     def device(self) -> Device:
@@ -177,8 +178,7 @@ class ndarray:
         return called(getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        import cupy
-
+        cupy = sys.modules[__package__]
         if not builtins.all(issubclass(kind, ndarray | np.ndarray) for kind in types):
             return NotImplemented
         try:
@@ -395,6 +395,4 @@ def asfortranarray(values: Any, dtype: Any = None) -> ndarray:
 
 
 def get_array_module(*args: Any) -> Any:
-    import cupy
-
-    return cupy if builtins.any(isinstance(a, ndarray) for a in args) else np
+    return sys.modules[__package__] if builtins.any(isinstance(a, ndarray) for a in args) else np

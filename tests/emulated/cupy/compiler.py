@@ -51,7 +51,7 @@ def _without_asm(text: str) -> str:
         length = sum(map(len, sections)) + len(sections) - 1
         operands = [o for section in sections[1:3] for o in _split(section + ")", ",") if o.strip()]
         values = [operand[operand.index("(") + 1 : operand.rindex(")")] for operand in operands]
-        out += [text[: match.start()], f"PTX({', '.join([sections[0], *values])})"]
+        out += [text[: match.start()], f"PTX({', '.join([sections[0].strip(), *values])})"]
         text = text[match.end() + length + 1 :]
     return "".join([*out, text])
 

@@ -1,10 +1,18 @@
 // CUDA C++ for g++: what the kernels use of it. `translate.py` rewrites what no header can.
 
-#include <math.h>
-#include <string.h>
-#include <utility>
-
 #include "runtime.hpp"
+
+// No header of the standard library: each takes longer to read than a kernel.
+extern "C" {
+double fabs(double), sqrt(double), log1p(double), ldexp(double, int), fma(double, double, double);
+double fmin(double, double), fmax(double, double), rint(double), floor(double), ceil(double);
+float fminf(float, float), fmaxf(float, float), sqrtf(float);
+void* memcpy(void*, const void*, size_t);
+}
+inline float fabs(float x) { return __builtin_fabsf(x); }
+inline bool isfinite(double x) { return __builtin_isfinite(x); }
+inline bool isnan(double x) { return __builtin_isnan(x); }
+inline bool isinf(double x) { return __builtin_isinf(x); }
 
 #define __device__
 #define __host__
@@ -257,9 +265,22 @@ PTX_IS("", (const void*), )
 extern "C" __attribute__((visibility("hidden"))) unsigned char __bss_start, _end;
 
 namespace cuda {
-template <size_t... PLACES, class... Types>
-inline void call(void (*kernel)(Types...), void** arguments, std::index_sequence<PLACES...>) {
-    kernel(*(std::remove_reference_t<Types>*)arguments[PLACES]...);
+template <int... PLACES>
+struct Places {};
+template <int N, int... PLACES>
+struct PlacesOf : PlacesOf<N - 1, N - 1, PLACES...> {};
+template <int... PLACES>
+struct PlacesOf<0, PLACES...> {
+    typedef Places<PLACES...> Type;
+};
+
+template <class... Types, int... PLACES>
+inline void call_with(void (*kernel)(Types...), void** arguments, Places<PLACES...>) {
+    kernel(*(Types*)arguments[PLACES]...);
+}
+template <class... Types>
+inline void call(void (*kernel)(Types...), void** arguments) {
+    call_with(kernel, arguments, typename PlacesOf<sizeof...(Types)>::Type());
 }
 template <class... Types>
 inline int sizes(void (*)(Types...), int* out) {
@@ -267,11 +288,9 @@ inline int sizes(void (*)(Types...), int* out) {
     memcpy(out, all, sizeof all - sizeof(int));
     return sizeof...(Types);
 }
-template <class... Types>
-constexpr auto places(void (*)(Types...)) { return std::index_sequence_for<Types...>(); }
 }  // namespace cuda
 
 #define KERNEL(NAME)                                                                                \
-    extern "C" void run_thread(void** arguments) { cuda::call(NAME, arguments, cuda::places(NAME)); } \
+    extern "C" void run_thread(void** arguments) { cuda::call(NAME, arguments); }                   \
     extern "C" int sizes_of_parameters(int* out) { return cuda::sizes(NAME, out); }                 \
     extern "C" void static_shared(unsigned char** ends) { ends[0] = &__bss_start, ends[1] = &_end; }

@@ -219,10 +219,10 @@ void make(Block& made, unsigned number, unsigned first_stack) {
     made.fibers.resize(blockDim.x * blockDim.y * blockDim.z);
     for (unsigned t = 0; t < made.fibers.size(); ++t) {
         if (first_stack + t == stacks.size()) {
-            constexpr int MANY = 1024;
-            void* memory = mmap(nullptr, STACK * MANY, PROT_READ | PROT_WRITE,
+            constexpr int MANY = 1024;  // and one that nobody has: the first may be too small, too
+            void* memory = mmap(nullptr, STACK * (MANY + 1), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-            for (int i = 0; i < MANY; ++i) stacks.push_back((unsigned char*)memory + i * STACK);
+            for (int i = 1; i <= MANY; ++i) stacks.push_back((unsigned char*)memory + i * STACK);
         }
         Fiber& fiber = made.fibers[t];
         fiber.number = t, fiber.stack = stacks[first_stack + t];

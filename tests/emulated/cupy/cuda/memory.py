@@ -35,16 +35,13 @@ class Bytes(np.ndarray):  # type: ignore[type-arg]
 
 
 class Memory:
-    def __init__(self, size: int, pool: MemoryPool | None) -> None:
-        self.size, self.pool = size, pool
-        self.bytes = _guarded(size) if GUARDED else _aligned(size)
-        self.bytes[:] = POISON
-        self.bytes.memory = self
-        self.ptr = self.bytes.ctypes.data
+    """What is given back when nobody needs its bytes any more."""
+
+    def __init__(self, ptr: int, size: int, pool: MemoryPool) -> None:
+        self.ptr, self.size, self.pool = ptr, size, pool
 
     def __del__(self) -> None:
-        if self.pool is not None:
-            self.pool.give_back(self.size)
+        self.pool.give_back(self.size)
 
 
 def _aligned(size: int) -> Bytes:
@@ -66,15 +63,16 @@ def _guarded(size: int) -> Bytes:
 
 
 class MemoryPointer:
-    def __init__(self, mem: Memory, offset: int) -> None:
-        self.mem, self.offset = mem, offset
-        self.ptr = mem.ptr + offset
+    def __init__(self, all_bytes: Bytes, offset: int) -> None:
+        self.bytes, self.offset = all_bytes, offset
+        self.mem = all_bytes.memory
+        self.ptr = self.mem.ptr + offset
 
     def __int__(self) -> int:
         return self.ptr
 
     def __add__(self, offset: int) -> MemoryPointer:
-        return MemoryPointer(self.mem, self.offset + offset)
+        return MemoryPointer(self.bytes, self.offset + offset)
 
     def _check(self, size: int) -> None:
         assert 0 <= self.offset <= self.offset + size <= self.mem.size, "behind its memory"
@@ -112,10 +110,10 @@ class MemoryPool:
             if self._limit and self._used + rounded > self._limit:
                 raise OutOfMemoryError(rounded, self._used, self._limit)
             self._used += rounded
-        # Guarded memory ends where an array does.
-        memory = Memory(size if GUARDED else rounded, self)
-        memory.size, memory.pool = rounded, self
-        return MemoryPointer(memory, 0)
+        made = _guarded(size) if GUARDED else _aligned(rounded)
+        made[:] = POISON
+        made.memory = Memory(made.ctypes.data, rounded, self)
+        return MemoryPointer(made, 0)
 
     def give_back(self, size: int) -> None:
         with self._lock:
