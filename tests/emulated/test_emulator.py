@@ -241,6 +241,9 @@ def test_kernels_of_expressions() -> None:
     assert twice(a, 3).get().tolist() == [3.0 * i for i in range(10)]
     largest = cupy.ReductionKernel("T x", "float64 y", "(double)x", "max(a, b)", "y = a", "0", "largest")
     assert largest(a).item() == 9
+    table = a.reshape(2, 5).astype(np.float32)
+    assert largest(table, axis=1).get().tolist() == [4, 9]
+    assert largest(table, axis=0).get().tolist() == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.slow

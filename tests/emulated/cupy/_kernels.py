@@ -185,16 +185,24 @@ class ReductionKernel(_Kernel):
         super().__init__(inputs, outputs, name, preamble)
         self.map, self.reduce, self.post, self.identity = map_, reduce, post, identity
 
-    def __call__(self, *args: Any) -> ndarray:
+    def __call__(self, *args: Any, axis: Any = None) -> ndarray:
         generic, given = self.prepared(args)
+        # Those that stay first.
+        ndim = given[0].ndim
+        reduced = [a % ndim for a in (range(ndim) if axis is None else np.atleast_1d(axis))]
+        kept = [a for a in range(ndim) if a not in reduced]
+        given = [np.ascontiguousarray(a.transpose(*kept, *reduced)) for a in given]
         (output,) = self.outputs
-        target = ndarray((), output.dtype(generic))
+        target = ndarray([given[0].shape[a] for a in range(len(kept))], output.dtype(generic))
+        each = np.array(np.prod(given[0].shape[len(kept) :], dtype=np.int64))
         kind = _name(target.dtype)
         lines = [self.declared(generic, p, place) for place, p in enumerate(self.inputs)]
         body = (
-            f"{kind} a = {self.identity};\nfor (long long i = 0; i < n; ++i) {{\n{''.join(lines)}"
+            f"long long each = *(long long*)arguments[{len(given) + 1}];\n"
+            f"for (long long j = 0; j < n; ++j) {{\n{kind} a = {self.identity};\n"
+            f"for (long long i = j * each; i < (j + 1) * each; ++i) {{\n{''.join(lines)}"
             f"{kind} b = {self.map};\na = {self.reduce};\n}}\n"
-            f"{kind}& {output.name} = *({kind}*)arguments[{len(given)}];\n{self.post};"
+            f"{kind}& {output.name} = (({kind}*)arguments[{len(given)}])[j];\n{self.post};\n}}"
         )
-        self.run(generic, [*given, target._host], given[0].size, body)
+        self.run(generic, [*given, target._host, each], target.size, body)
         return target
