@@ -113,7 +113,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--emulate",
         action="store_true",
-        help="run the tests marked gpu, but not those marked device, on the CPU: see tests/emulated",
+        help="run the tests marked gpu, but for those marked device, on a CPU: tests/emulated",
     )
     parser.addoption(
         "--expressions",

@@ -35,7 +35,9 @@ def kernel(text: str) -> Any:
     return cupy.RawModule(code=text).get_function("tried")
 
 
-def ran(text: str, threads: int, *more: Any, blocks: int = 1, shared: int = 0, size: int = 0) -> Any:
+def ran(
+    text: str, threads: int, *more: Any, blocks: int = 1, shared: int = 0, size: int = 0
+) -> Any:
     """What a kernel writes to its first argument, a number of 32 bits for each thread."""
     out = cupy.zeros(size or blocks * threads, np.int32)
     kernel(text)((blocks,), (threads,), (out, *more), shared_mem=shared)
@@ -126,7 +128,9 @@ def test_blocks_that_wait_for_each_other(order: str) -> None:
 
 
 def test_blocks_that_do_not_run_together_wait_for_ever() -> None:
-    with pytest.raises(RuntimeError, match="deadlock: block 0; threads 0 to 0 are waiting in a loop"):
+    with pytest.raises(
+        RuntimeError, match="deadlock: block 0; threads 0 to 0 are waiting in a loop"
+    ):
         ran(EACH_WAITS, 32, cupy.zeros(1, np.int32), blocks=2)
 
 
@@ -138,13 +142,19 @@ def test_more_blocks_than_run_together() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("if (threadIdx.x) __syncthreads(); else __syncwarp();", "deadlock: .* 0 to 0 are in a vote"),
+        (
+            "if (threadIdx.x) __syncthreads(); else __syncwarp();",
+            "deadlock: .* 0 to 0 are in a vote",
+        ),
         ('asm volatile("bar.sync %0, %1;" : : "r"(1), "r"(128) : "memory");', "at a barrier"),
         ("__shfl_sync(1u << threadIdx.x, 1, 3);", "shuffles from lane 3, which takes no part"),
         ("__ballot_sync(1, true);", "thread 1 is not in its mask"),
         ("extern __shared__ int more[]; more[threadIdx.x] = 1;", "wrote behind its 64 bytes"),
         ("double d = *(double*)(out + 1); __ldg((double*)(out + 1));", "8 bytes is not aligned"),
-        ("volatile char large[66550]; for (int i = 0; i < 66550; ++i) large[i] = 1;", "stack of thread 0 is full"),
+        (
+            "volatile char large[66550]; for (int i = 0; i < 66550; ++i) large[i] = 1;",
+            "stack of thread 0 is full",
+        ),
     ],
 )
 def test_mistakes_are_found(body: str, problem: str) -> None:
@@ -168,13 +178,18 @@ def test_launches_that_a_device_refuses(arguments: Any, shared: int, problem: st
 
 
 def test_shared_memory_is_anything_at_first() -> None:
-    text = '''extern "C" __global__ void tried(int* out) { __shared__ int own; if (threadIdx.x == 0) *out = own, own = 0; }'''
+    text = """extern "C" __global__ void tried(int* out) {
+        __shared__ int own;
+        if (threadIdx.x == 0) *out = own, own = 0;
+    }"""
     assert ran(text, 32, blocks=2)[0] == np.int32(-0x24242425)
     assert cupy.empty(1, np.int32).item() == np.int32(-0x24242425)
 
 
 def test_an_unknown_asm_statement() -> None:
-    text = 'extern "C" __global__ void tried(int* out) { asm("brev.b32 %0, %1;" : "=r"(*out) : "r"(3)); }'
+    text = """extern "C" __global__ void tried(int* out) {
+        asm("brev.b32 %0, %1;" : "=r"(*out) : "r"(3));
+    }"""
     with pytest.raises(compiler.CompileError, match="incomplete type"):
         kernel(text)
 
@@ -185,7 +200,8 @@ def test_asm_statements_become_calls() -> None:
 
 
 def test_float16_is_rounded_one_time() -> None:
-    text = """extern "C" __global__ void tried(unsigned short* out, const double* values, float* back) {
+    text = """
+    extern "C" __global__ void tried(unsigned short* out, const double* values, float* back) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         asm("cvt.rn.f16.f64 %0, %1;" : "=h"(out[i]) : "d"(values[i]));
         asm("cvt.f32.f16 %0, %1;" : "=f"(back[i]) : "h"((unsigned short)i));
@@ -208,7 +224,11 @@ def test_arrays_are_none_of_numpy() -> None:
     a = cupy.asarray(np.arange(6.0).reshape(2, 3))
     with pytest.raises(TypeError, match="Implicit conversion to a NumPy array is not allowed"):
         np.asarray(a)
-    for mixed in (lambda: a + np.ones(3), lambda: cupy.where(a > 1, a, np.ones(3)), lambda: np.ones(3) * a):
+    for mixed in (
+        lambda: a + np.ones(3),
+        lambda: cupy.where(a > 1, a, np.ones(3)),
+        lambda: np.ones(3) * a,
+    ):
         with pytest.raises(TypeError, match="Unsupported type"):
             mixed()
     assert isinstance(np.sqrt(a), cupy.ndarray)
@@ -239,7 +259,9 @@ def test_kernels_of_expressions() -> None:
     a = cupy.asarray(np.arange(10.0))
     twice = cupy.ElementwiseKernel("T x, int64 by", "T y", "y = by * x", "twice")
     assert twice(a, 3).get().tolist() == [3.0 * i for i in range(10)]
-    largest = cupy.ReductionKernel("T x", "float64 y", "(double)x", "max(a, b)", "y = a", "0", "largest")
+    largest = cupy.ReductionKernel(
+        "T x", "float64 y", "(double)x", "max(a, b)", "y = a", "0", "largest"
+    )
     assert largest(a).item() == 9
     table = a.reshape(2, 5).astype(np.float32)
     assert largest(table, axis=1).get().tolist() == [4, 9]
@@ -251,7 +273,7 @@ def test_what_is_read_behind_an_array(tmp_path: Path) -> None:
     script = (
         "import os, numpy as np; os.environ['EMULATED_GUARD'] = '1'\n"
         "from tests.emulated import cupy\n"
-        'text = \'extern "C" __global__ void tried(int* out) { out[0] = out[threadIdx.x]; }\'\n'
+        "text = 'extern \"C\" __global__ void tried(int* out) { out[0] = out[threadIdx.x]; }'\n"
         "f = cupy.RawModule(code=text).get_function('tried')\n"
         "a = cupy.zeros(4, np.int32)\n"
         "f((1,), (4,), (a,)); print('fine', flush=True); f((1,), (5,), (a,))"

@@ -4,6 +4,8 @@ It is for the tests of this package, and has what they and the package need; oth
 NumPy's. Streams are none: everything happens at once.
 """
 
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -11,15 +13,13 @@ from typing import Any
 
 import numpy as _np
 
-from . import cuda
+from . import compiler, cuda
 from ._arrays import (
     array,
     asarray,
     ascontiguousarray,
     asfortranarray,
     asnumpy,
-    called as _called,
-    delegated as _delegated,
     empty,
     empty_like,
     full,
@@ -28,6 +28,7 @@ from ._arrays import (
     ones,
     zeros,
 )
+from ._arrays import delegated as _delegated
 from ._kernels import ElementwiseKernel, RawModule, ReductionKernel
 from .cuda.memory import get_default_memory_pool, get_default_pinned_memory_pool
 
@@ -39,6 +40,7 @@ lib = SimpleNamespace(
         sliding_window_view=_delegated(_np.lib.stride_tricks.sliding_window_view),
     )
 )
+cuda.compiler = SimpleNamespace(CompileException=compiler.CompileError)
 NUMBERS = ("count_nonzero",)  # NumPy gives an int, CuPy an array
 
 

@@ -1,4 +1,4 @@
-"""Arrays as CuPy's, over memory of the host. They are no NumPy arrays, and become none by themselves."""
+"""Arrays as CuPy's, over memory of the host: no NumPy arrays, and none by themselves."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class ndarray:
 
     # --- To the host ---
 
-    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
+    def get(
+        self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+    ) -> Any:
         if out is None:
             return np.array(self._host, order=order)  # type: ignore[call-overload]
         out[...] = self._host
@@ -257,13 +259,15 @@ def delegated(function: Callable[..., Any], gives_number: bool = False) -> Calla
 
 # --- Methods and operators ------------------------------------------------------------------------
 
-METHODS = """all any argmax argmin argsort astype choose clip compress conj copy cumprod cumsum diagonal
-dot flatten max mean min nonzero partition argpartition prod ravel repeat reshape round searchsorted
-sort squeeze std sum swapaxes take trace transpose var view""".split()
-ATTRIBUTES = "T dtype imag itemsize nbytes ndim real size strides".split()
-BINARY = "add sub mul truediv floordiv mod pow lshift rshift and or xor matmul".split()
-COMPARISONS = "lt le eq ne gt ge".split()
-UNARY = "neg pos abs invert".split()
+METHODS = (
+    "all any argmax argmin argpartition argsort astype choose clip compress conj copy cumprod "
+    "cumsum diagonal dot flatten max mean min nonzero partition prod ravel repeat reshape round "
+    "searchsorted sort squeeze std sum swapaxes take trace transpose var view"
+)
+ATTRIBUTES = "T dtype imag itemsize nbytes ndim real size strides"
+BINARY = "add sub mul truediv floordiv mod pow lshift rshift and or xor matmul"
+COMPARISONS = "lt le eq ne gt ge"
+UNARY = "neg pos abs invert"
 
 
 def _method(name: str) -> Any:
@@ -279,7 +283,7 @@ def _method(name: str) -> Any:
 
 
 def _operator(name: str, reflected: bool = False) -> Any:
-    function = getattr(operator, name if name in ("lt", "le", "eq", "ne", "gt", "ge") else f"__{name}__")
+    function = getattr(operator, name if name in COMPARISONS.split() else f"__{name}__")
 
     def method(self: ndarray, other: Any) -> Any:
         if not isinstance(other, ndarray | np.ndarray | SCALARS):
@@ -299,18 +303,18 @@ def _in_place(name: str) -> Any:
     return method
 
 
-for _name in METHODS:
+for _name in METHODS.split():
     setattr(ndarray, _name, _method(_name))
-for _name in ATTRIBUTES:
+for _name in ATTRIBUTES.split():
     _get = (lambda name: lambda self: wrapped(getattr(self._host, name), self))(_name)
     setattr(ndarray, _name, property(_get))
-for _name in BINARY:
+for _name in BINARY.split():
     setattr(ndarray, f"__{_name}__", _operator(_name))
     setattr(ndarray, f"__r{_name}__", _operator(_name, reflected=True))
     setattr(ndarray, f"__i{_name}__", _in_place(_name))
-for _name in COMPARISONS:
+for _name in COMPARISONS.split():
     setattr(ndarray, f"__{_name}__", _operator(_name))
-for _name in UNARY:
+for _name in UNARY.split():
     _unary = (lambda function: lambda self: called(function, (self,), {}))(getattr(operator, _name))
     setattr(ndarray, f"__{_name}__", _unary)
 
@@ -321,7 +325,7 @@ for _name in UNARY:
 def array(
     values: Any,
     dtype: Any = None,
-    copy: bool = True,
+    copy: bool | None = True,
     order: Any = "K",
     subok: bool = False,
     ndmin: int = 0,
@@ -332,13 +336,17 @@ def array(
         is_same = (dtype is None or host.dtype == dtype) and order in ("K", "A", None)
         if is_same and not copy and host.ndim >= ndmin:
             return values
+        if copy is False:
+            raise ValueError("Unable to avoid copy while creating an array as requested.")
     elif isinstance(values, list | tuple):
         host = np.asarray(_on_host(values))
     elif hasattr(values, "__cuda_array_interface__"):
         raise TypeError(f"other arrays of a device, {type(values)}, are not emulated")
     else:
         host = np.asarray(values)
-    found = np.array(host, checked(host.dtype if dtype is None else dtype), order=order or "K", ndmin=ndmin)
+    found = np.array(
+        host, checked(host.dtype if dtype is None else dtype), order=order or "K", ndmin=ndmin
+    )
     return wrapped(found)  # type: ignore[no-any-return]
 
 
@@ -348,11 +356,20 @@ def _on_host(values: Any) -> Any:
     return values._host if isinstance(values, ndarray) else values
 
 
-def asarray(values: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False) -> ndarray:
-    return array(values, dtype, copy=False, order=order)
+def asarray(
+    values: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    copy: bool | None = None,
+    blocking: bool = False,
+) -> ndarray:
+    return array(values, dtype, copy=copy, order=order)
 
 
-def asnumpy(values: Any, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
+def asnumpy(
+    values: Any, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+) -> Any:
     if isinstance(values, ndarray):
         return values.get(stream, order, out)
     return np.asarray(values, order=order)  # type: ignore[call-overload]
@@ -363,7 +380,9 @@ def empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:
-    out = ndarray(shape, np.asarray(_on_host(fill_value)).dtype if dtype is None else dtype, order=order)
+    out = ndarray(
+        shape, np.asarray(_on_host(fill_value)).dtype if dtype is None else dtype, order=order
+    )
     out.fill(fill_value)
     return out
 
@@ -376,7 +395,9 @@ def ones(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
     return full(shape, 1, dtype, order)
 
 
-def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+def empty_like(
+    prototype: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
+) -> ndarray:
     # Its memory says whether it is of the device, and has to be new.
     like = np.empty_like(prototype._host, dtype, order, shape=shape)  # type: ignore[call-overload]
     return wrapped(like)  # type: ignore[no-any-return]

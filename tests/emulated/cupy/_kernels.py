@@ -16,7 +16,9 @@ from .cuda import driver
 
 
 class RawModule:
-    def __init__(self, *, code: str, backend: str = "nvrtc", options: tuple[str, ...] = (), **_: Any) -> None:
+    def __init__(
+        self, *, code: str, backend: str = "nvrtc", options: tuple[str, ...] = (), **_: Any
+    ) -> None:
         self.code = code
 
     def get_function(self, name: str) -> Function:
@@ -150,14 +152,17 @@ class _Kernel:
 
 @functools.cache
 def _compiled(before: str, body: str) -> Any:
-    text = f"namespace {{\n{before}\n}}\nextern \"C\" void run(long long n, void** arguments) {{\n{body}\n}}\n"
+    run = f'extern "C" void run(long long n, void** arguments) {{\n{body}\n}}\n'
+    text = f"namespace {{\n{before}\n}}\n{run}"
     compiler.runtime()
     path = compiler.library('#include "cuda.hpp"\n' + compiler.translated(text), compiler.ALONE)
     return ctypes.CDLL(str(path)).run
 
 
 class ElementwiseKernel(_Kernel):
-    def __init__(self, inputs: str, outputs: str, operation: str, name: str = "", preamble: str = "") -> None:
+    def __init__(
+        self, inputs: str, outputs: str, operation: str, name: str = "", preamble: str = ""
+    ) -> None:
         super().__init__(inputs, outputs, name, preamble)
         self.operation = operation
 

@@ -21,7 +21,9 @@ ORDERS = {"forward": 0, "backward": 1, "random": 2}
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
 # As on the device: no fused operations but those asked for, and words seen as anything.
 FLAGS += ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti"]
-ALONE = ("-nostartfiles",)  # so that the static variables are a kernel's shared memory, and nothing else
+ALONE = (
+    "-nostartfiles",
+)  # so that the static variables are a kernel's shared memory, and nothing else
 
 
 class CompileError(Exception):
@@ -91,7 +93,7 @@ def _headers() -> str:
     return "".join((HERE / name).read_text() for name in ("runtime.hpp", "cuda.hpp"))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def library(text: str, more: tuple[str, ...] = ()) -> Path:
     """A shared library from C++, compiled once for all processes."""
     told = "\n".join([compiler(), *FLAGS, *more, _headers(), text])

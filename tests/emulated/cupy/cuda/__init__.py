@@ -1,8 +1,8 @@
 """The device: one, whose blocks have what those of an H100 have, and few of them at a time."""
 
-from __future__ import annotations
+# ruff: noqa: F401
 
-from typing import Any
+from __future__ import annotations
 
 from . import driver, memory, runtime
 from ._device import Device
@@ -21,7 +21,3 @@ from .stream import Event, Stream, get_current_stream, get_elapsed_time
 
 def is_available() -> bool:
     return True
-
-
-class compiler:
-    from ..compiler import CompileError as CompileException

@@ -12,7 +12,9 @@ _of_thread = threading.local()
 
 
 class Event:
-    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+    ) -> None:
         self.ptr = next(_numbers)
         self.time = 0.0
 
