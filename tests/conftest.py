@@ -158,9 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needs_device = item.get_closest_marker("gpu") is not None
         is_possible = is_supported(item) and not (needs_device and backends.device_problem())
-        is_possible &= not (
-            config.getoption("emulate") and item.get_closest_marker("device") is not None
-        )
+        is_possible &= not (config.getoption("emulate") and needs_real_device(item))
         is_wanted = config.getoption("thorough") or item.get_closest_marker("thorough") is None
         (kept if is_possible and is_wanted else left_out).append(item)
     if left_out:
@@ -191,6 +189,15 @@ def is_supported(item: pytest.Item) -> bool:
     if not {"backend", "dtype"} <= parameters.keys():
         return True
     return bool(parameters["backend"].supports(parameters["dtype"]))
+
+
+def needs_real_device(item: pytest.Item) -> bool:
+    """Whether a test cannot be emulated: it is about a device, or arrays go between processes,
+    which distributed does by Numba's CUDA."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    are_processes = "workers" in [*getattr(item, "fixturenames", ()), *map(str, parameters)]
+    is_gpu = item.get_closest_marker("gpu") is not None
+    return item.get_closest_marker("device") is not None or (is_gpu and are_processes)
 
 
 class Demanded:

@@ -28,6 +28,7 @@ from ._arrays import (
     ones,
     zeros,
 )
+from ._arrays import called as _called
 from ._arrays import delegated as _delegated
 from ._kernels import ElementwiseKernel, RawModule, ReductionKernel
 from .cuda.memory import get_default_memory_pool, get_default_pinned_memory_pool
@@ -52,8 +53,24 @@ class _Generator:
         return _delegated(getattr(self._numpy, name))
 
 
+class _BitGenerator:
+    """What dask gives a seed to, and makes a generator of."""
+
+    def __init__(self, seed: Any = None) -> None:
+        is_sequence = isinstance(seed, _np.random.SeedSequence)
+        self._seed_seq = seed if is_sequence else _np.random.SeedSequence(seed)
+
+
+def _generator(seed: Any = None) -> _Generator:
+    return _Generator(getattr(seed, "_seed_seq", seed))
+
+
 random = SimpleNamespace(
-    default_rng=_Generator, Generator=_Generator, RandomState=_np.random.RandomState, XORWOW=None
+    default_rng=_generator,
+    Generator=_generator,
+    RandomState=_np.random.RandomState,
+    XORWOW=_BitGenerator,
+    standard_normal=lambda size, dtype="f8": _Generator().standard_normal(size, dtype=dtype),
 )
 
 
@@ -69,6 +86,12 @@ def argsort(a: Any, axis: int = -1, kind: Any = None) -> ndarray:
 
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None) -> ndarray:
     return a.take(indices, axis, out)  # type: ignore[no-any-return]
+
+
+def split(a: Any, indices_or_sections: Any, axis: int = 0) -> list[ndarray]:
+    if isinstance(indices_or_sections, _np.ndarray):  # they may be on the host
+        indices_or_sections = indices_or_sections.tolist()
+    return _called(_np.split, (a, indices_or_sections, axis), {})  # type: ignore[no-any-return]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,9 @@
 // No header of the standard library: each takes longer to read than a kernel.
 extern "C" {
 double fabs(double), sqrt(double), log1p(double), ldexp(double, int), fma(double, double, double);
-double fmin(double, double), fmax(double, double), rint(double), floor(double), ceil(double);
+double scalbn(double, int), fmin(double, double), fmax(double, double), rint(double), floor(double), ceil(double);
 float fminf(float, float), fmaxf(float, float), sqrtf(float);
+int ilogb(double);
 void* memcpy(void*, const void*, size_t);
 }
 inline float fabs(float x) { return __builtin_fabsf(x); }
