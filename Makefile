@@ -30,7 +30,7 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-oldest test-expressions test-gpu test-dist faults \
+.PHONY: help demo test test-all test-oldest test-expressions test-gpu test-emulated test-emulated-all test-dist faults \
 	lint format mypy docs dist bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -42,6 +42,7 @@ help:
 	@echo "make test-oldest  the tests that use dask, with the oldest packages that pyproject.toml allows"
 	@echo "make test-expressions  those of engine and doors, with arrays that are expressions"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
+	@echo "make test-emulated  a part of those on a CPU, which needs g++; test-emulated-all for all of them"
 	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
@@ -80,6 +81,13 @@ test-expressions: $(VENV)/.test
 # In an environment that has CuPy already: python -m pytest -m gpu --gpu
 test-gpu: $(VENV_GPU)/.test-gpu
 	$(VENV_GPU)/bin/python $(PYTEST) -m gpu --gpu $(ARGS)
+
+# Kernels compiled by g++ for a CPU, and a stand-in for CuPy: see tests/emulated.
+test-emulated: $(VENV)/.test
+	$(VENV)/bin/python $(PYTEST) tests/emulated -m gpu --emulate $(ARGS)
+
+test-emulated-all: $(VENV)/.test
+	$(VENV)/bin/python $(PYTEST) -m "gpu and not slow" --emulate $(ARGS)
 
 # Of schedulers, those of real processes only where ARGS="--only processes".
 faults: $(VENV)/.test

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from dask_gpuselect.kernels import compiling
-from tests import backends
+from tests import backends, emulated
 from tests.backends import CUPY, NUMPY, Backend
 
 # The same examples every time, and no clock: the machines that run this are shared.
@@ -111,6 +111,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="demand the tests marked gpu: a skipped test fails, and so does a run without any",
     )
     parser.addoption(
+        "--emulate",
+        action="store_true",
+        help="run the tests marked gpu, but for those marked device, on a CPU: tests/emulated",
+    )
+    parser.addoption(
         "--expressions",
         choices=["dask", "dask-array"],
         help="make the arrays of the tests expressions, by dask's query planning or by dask-array",
@@ -125,6 +130,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Expressions(package), "expressions")
         # Of boxes, which are no expressions, beside what is.
         config.addinivalue_line("filterwarnings", "ignore:Computing mixed collections:UserWarning")
+    if config.getoption("emulate"):
+        try:
+            emulated.begin()
+        except ImportError as error:
+            raise pytest.UsageError(f"--emulate: {error}") from error
     # Here and not later: while tests are collected, a warning of an import would be an error.
     problem = backends.device_problem()
     if config.getoption("gpu"):
@@ -133,7 +143,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Demanded(config), "gpu-demanded")
 
 
-def pytest_report_header() -> str:
+def pytest_report_header(config: pytest.Config) -> str:
+    if config.getoption("emulate"):
+        return "tests marked gpu run on the CPU, without those marked device"
     problem = backends.device_problem()
     return f"tests marked gpu are left out: {problem}" if problem else "tests marked gpu can run"
 
@@ -146,6 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needs_device = item.get_closest_marker("gpu") is not None
         is_possible = is_supported(item) and not (needs_device and backends.device_problem())
+        is_possible &= not (config.getoption("emulate") and needs_real_device(item))
         is_wanted = config.getoption("thorough") or item.get_closest_marker("thorough") is None
         (kept if is_possible and is_wanted else left_out).append(item)
     if left_out:
@@ -176,6 +189,15 @@ def is_supported(item: pytest.Item) -> bool:
     if not {"backend", "dtype"} <= parameters.keys():
         return True
     return bool(parameters["backend"].supports(parameters["dtype"]))
+
+
+def needs_real_device(item: pytest.Item) -> bool:
+    """Whether a test cannot be emulated: it is about a device, or arrays go between processes,
+    which distributed does by Numba's CUDA."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    are_processes = "workers" in [*getattr(item, "fixturenames", ()), *map(str, parameters)]
+    is_gpu = item.get_closest_marker("gpu") is not None
+    return item.get_closest_marker("device") is not None or (is_gpu and are_processes)
 
 
 class Demanded:

@@ -94,7 +94,11 @@ def gpu_blocks() -> list[Any]:
     """Those of the page about GPUs by their headings, with arrays a thousandth of the size."""
     _, *parts = re.split(r"^## (.*)$", text_of("gpu.md"), flags=re.MULTILINE)
     return [
-        pytest.param(re.sub(r"1 << (\d+)", r"1 << (\1 - 10)", block), id=heading)
+        pytest.param(
+            re.sub(r"1 << (\d+)", r"1 << (\1 - 10)", block),
+            id=heading,
+            marks=[pytest.mark.device] if "dask_cuda" in block else [],
+        )
         for heading, text in zip(parts[::2], parts[1::2], strict=True)
         for language, block in BLOCK.findall(text)
         if language == "python"
@@ -349,6 +353,7 @@ def test_dask_rechunks_the_reduced_axis() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.device
 @pytest.mark.parametrize("function", ["quantile", "percentile"])
 def test_cupys_quantiles_lose_nan(function: str) -> None:
     """They sort, NaN last, and read off the places of the ranks."""
@@ -360,6 +365,7 @@ def test_cupys_quantiles_lose_nan(function: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.device
 def test_cupy_has_five_of_the_methods_and_no_nanquantile() -> None:
     x = CUPY.asarray(np.arange(10.0))
     missing = set()

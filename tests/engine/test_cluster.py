@@ -51,12 +51,15 @@ class Place(NamedTuple):
         return f"{self.backend.name}-{self.n_workers}"
 
 
+ON_GPUS = [pytest.mark.gpu, pytest.mark.device]  # by dask-cuda
+
+
 def places(*n_gpus: int) -> list[Any]:
     """Two processes on the CPU, and each of these numbers of GPUs, as far as there are so many."""
     gpus = [Place(CUPY, n) for n in n_gpus if n <= n_devices()]
     return [
         pytest.param(Place(NUMPY, 2), id="numpy-2"),
-        *(pytest.param(place, id=str(place), marks=pytest.mark.gpu) for place in gpus),
+        *(pytest.param(place, id=str(place), marks=ON_GPUS) for place in gpus),
     ]
 
 
@@ -266,7 +269,7 @@ def spilling() -> list[Any]:
         for name, options in kinds.items():
             if n <= n_devices():
                 every = {"device_memory_limit": LIMIT, **options}
-                param = pytest.param(place, every, id=f"{place}-{name}", marks=pytest.mark.gpu)
+                param = pytest.param(place, every, id=f"{place}-{name}", marks=ON_GPUS)
                 found.append(param)
     return found
 
@@ -310,7 +313,7 @@ def count_spilled(dask_worker: Any) -> int:
     ("kind", "environment"),
     [
         pytest.param("LocalCluster: numpy chunks", {"CUDA_VISIBLE_DEVICES": ""}, id="numpy"),
-        pytest.param("LocalCUDACluster: cupy chunks", {}, id="cupy", marks=pytest.mark.gpu),
+        pytest.param("LocalCUDACluster: cupy chunks", {}, id="cupy", marks=ON_GPUS),
     ],
 )
 def test_the_example(kind: str, environment: dict[str, str]) -> None:

@@ -1,0 +1,192 @@
+"""Public functions of CuPy arrays, so that kernels of every kind run at least once: a small part of
+what the tests marked `gpu` ask, for machines without a GPU. Answers are those of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_gpuselect import (
+    describe_boxplot,
+    nanquantile,
+    order_statistic,
+    quantile,
+    sort,
+)
+from dask_gpuselect.engine.pilot import PILOT_WORTH
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.kernels.cuda.source import FILES
+from dask_gpuselect.robust import mad
+from dask_gpuselect.strategies import STRATEGIES
+from tests.backends import CUPY
+from tests.data import make, normal, uniform
+from tests.engine import test_pilot
+from tests.features import test_isotonic
+from tests.maths import test_fits
+
+pytestmark = pytest.mark.gpu
+Q = [0.0, 0.1, 0.5, 0.77, 1.0]
+N = 60_000
+CHUNK = 20_000  # elements: fewer than 2**14 go to the host
+
+
+def in_chunks(x: Any, chunks: Any = CHUNK) -> da.Array:
+    return da.from_array(x, chunks=chunks, asarray=False)
+
+
+def ask_all(x: Any) -> Any:
+    return nanquantile(in_chunks(x), Q)
+
+
+def ask_box(x: Any, chunks: Any = CHUNK) -> Any:
+    boxplot = describe_boxplot(in_chunks(x, chunks), max_fliers=50)
+    columns = boxplot.compute(scheduler="sync").to_dict()
+    fliers = columns.pop("fliers")
+    return [*columns.values(), np.concatenate(fliers.ravel())]
+
+
+def ask_masked(x: Any) -> Any:
+    where = in_chunks((x == x) & (x > x.dtype.type(0)))
+    return nanquantile(in_chunks(x), Q, where=where)
+
+
+def ask_weighted(x: Any) -> Any:
+    weights = abs(x.astype("f8")) + 0.25
+    weights[x != x] = 1
+    return nanquantile(in_chunks(x), Q, weights=in_chunks(weights), method="inverted_cdf")
+
+
+def ask_groups(x: Any) -> Any:
+    labels = np.arange(N) * 7 % 5
+    by = in_chunks(CUPY.asarray(labels) if isinstance(x, CUPY.array_type) else labels)
+    return groupby(in_chunks(x), by, groups=range(5)).nanquantile([0.25, 0.5])
+
+
+ALL_ELEMENTS = {
+    "quantiles": ask_all,
+    "at once": lambda x: nanquantile(x, [0.1, 0.5]),
+    "box": ask_box,
+    "masked": ask_masked,
+    "weighted": ask_weighted,
+    "groups": ask_groups,
+    "spread": lambda x: mad(in_chunks(x)),
+    "sorted": lambda x: sort(in_chunks(x)),
+}
+
+
+STARTS = {
+    "test_all_elements[quantiles-some nan]": "choose classify place tally",
+    "test_all_elements[at once-some nan]": "only",
+    "test_all_elements[box-some nan]": "mark moments",
+    "test_all_elements[masked-some nan]": "kept",
+    "test_all_elements[weighted-some nan]": "weigh",
+    "test_all_elements[groups-some nan]": "groups",
+    "test_other_dtypes[f2]": "tabulate",
+    "test_lanes[30]": "lanes boxes",
+    "test_lanes[400]": "lanes boxes finish",
+    "test_lanes[60000]": "long sum",
+    "test_lanes_in_parts": "passes",
+    "test_chunks_whose_sample_is_worth_it": "sample select survey collect",
+    "test_strategies[kelley]": "extent point",
+    "test_strategies[radix]": "count",
+    "test_strategies[bitonic_merge]": "bitonic merge",
+    "test_what_other_modules_hold_to_a_reference": "guess locate rows sets",
+}
+"""The kernels, by the first words of their names, that tests have to start."""
+
+
+@pytest.fixture(autouse=True)
+def started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """See that a test starts what it is there for."""
+    from dask_gpuselect.kernels.cuda import launch
+
+    names: set[str] = set()
+    prepared = launch._prepared
+
+    def noted(dtype: Any, name: str, *args: Any) -> Any:
+        names.add(name.partition("_")[0])
+        return prepared(dtype, name, *args)
+
+    launch._prepared = noted  # type: ignore[assignment]
+    yield
+    launch._prepared = prepared
+    assert names >= set(STARTS.get(request.node.name, "").split())
+
+
+def test_every_kernel_has_a_test() -> None:
+    assert set(" ".join(STARTS.values()).split()) == set(FILES)
+
+
+def on_host(answer: Any) -> Any:
+    if isinstance(answer, da.Array):
+        answer = answer.compute(scheduler="sync")
+    if isinstance(answer, list):
+        return [on_host(each) for each in answer]
+    return answer.get() if isinstance(answer, CUPY.array_type) else answer
+
+
+def assert_as_numpy(ask: Callable[[Any], Any], values: Any) -> None:
+    mine, theirs = on_host(ask(CUPY.asarray(values))), on_host(ask(values))
+    for found, wanted in zip(
+        *((a if isinstance(a, list) else [a]) for a in (mine, theirs)), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["some nan", "tied"])
+@pytest.mark.parametrize("asked", ALL_ELEMENTS)
+def test_all_elements(asked: str, name: str) -> None:
+    if name == "some nan" and asked == "spread":
+        name = "normal"
+    assert_as_numpy(ALL_ELEMENTS[asked], make(name, "f4", N))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i2", "u1", "i8"])
+def test_other_dtypes(dtype: str) -> None:
+    values = (50 * normal(N)).astype(dtype) if dtype != "u1" else (200 * uniform(N)).astype(dtype)
+    assert_as_numpy(ask_all, values)
+    assert_as_numpy(ask_box, values)
+
+
+@pytest.mark.parametrize("n", [7, 30, 100, 400, 12_000, 60_000])
+def test_lanes(n: int) -> None:
+    n_lanes = 5 if n < 10_000 else 2
+    rows = make("some nan", "f4", n_lanes * n).reshape(n_lanes, n)
+    for values in (rows, np.asfortranarray(rows)):
+        assert_as_numpy(lambda x: nanquantile(x, Q, axis=1), values)
+    assert_as_numpy(lambda x: nanquantile(in_chunks(x, (n_lanes, n // 3 + 1)), 0.3, axis=1), rows)
+    assert_as_numpy(lambda x: describe_boxplot(x, axis=1).tables[0].med, rows)
+
+
+def test_chunks_whose_sample_is_worth_it() -> None:
+    values = make("normal", "f4", 2 * PILOT_WORTH)
+    assert_as_numpy(lambda x: quantile(in_chunks(x, PILOT_WORTH), 0.3), values)
+    assert_as_numpy(partial(ask_box, chunks=PILOT_WORTH), values)
+
+
+def test_lanes_in_parts() -> None:
+    rows = make("normal", "f4", 40 * 900).reshape(40, 900)
+    with dask.config.set({"dask_gpuselect.column-limit": "20 kB"}):
+        assert_as_numpy(
+            lambda x: quantile(in_chunks(x, (40, 100)).map_blocks(abs), 0.3, axis=1), rows
+        )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies(strategy: str) -> None:
+    for name in ("normal", "tied"):
+        how = {"k": [0, N // 3, N - 1], "strategy": strategy}
+        assert_as_numpy(partial(order_statistic, **how), make(name, "f4", N))
+    assert_as_numpy(lambda x: order_statistic(in_chunks(x), **how), make(name, "f4", N))
+
+
+def test_what_other_modules_hold_to_a_reference() -> None:
+    test_fits.test_kernels_agree(CUPY, "ties", 3000, True)
+    test_isotonic.test_lower_sets("cuda", CUPY, "trend", "integers")
+    test_pilot.test_pilots(CUPY, "cuda", "normal", "f4", (0.25, 0.5, 0.75))
