@@ -228,17 +228,20 @@ class Sums:
         is_last : ndarray of bool
             Which of the ordered pivots are the last of their value.
         """
-        before = _previous(cuts, self.least_upto, 0)
-        tied = self.most_upto - self.most_below
-        behind = _next(cuts, self.most_below, self.most) - self.most_upto
+
+        def summed(column: IntArray) -> IntArray:
+            # One column at a time: of very many pivots each is as large as the pivots.
+            return np.asarray(np.cumsum(column[order])[is_last])
+
+        lower = summed(self.least_upto - _previous(cuts, self.least_upto, 0))
+        upper = summed(self.most_upto - self.most_below)
+        ties = np.diff(upper, prepend=np.int64(0))
         # A cell is open at y if it begins before y and ends after it: its elements may be up to y,
         # or not.
-        lower = np.cumsum((self.least_upto - before)[order])[is_last]
-        opened = np.cumsum(behind[order])[is_last]
-        open_below = int(self.most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
-        upper = np.cumsum(tied[order])[is_last]
-        ties = np.diff(upper, prepend=np.int64(0))
-        return lower, upper + (open_below + np.append(np.int64(0), opened[:-1])), ties
+        opened = summed(_next(cuts, self.most_below, self.most) - self.most_upto)
+        upper[1:] += opened[:-1]
+        upper += int(self.most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
+        return lower, upper, ties
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,16 +275,18 @@ class Envelope:
         order = np.argsort(cuts.pivots, kind="stable")
         ordered = cuts.pivots[order]
         is_last = np.append(ordered[1:] != ordered[:-1], np.True_)  # of its value
-        group = np.cumsum(is_last) - is_last
-        position = np.empty(len(order), np.int64)
-        position[order] = group
-
+        values = ordered[is_last]
+        del ordered
         counts = Sums(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
         lower, upper, ties = counts.bounds(cuts, order, is_last)
         doubt = ceil(cuts.doubt * cuts.n_valid.sum())
-        lower, upper = lower - doubt, upper + doubt
+        lower -= doubt
+        upper += doubt
+        position = np.empty(len(order), np.int64)
+        position[order] = np.cumsum(is_last) - is_last
+        del order
         inside = cuts.below - _previous(cuts, cuts.upto, 0)
-        return cls(ordered[is_last], lower, upper, ties, position, inside)
+        return cls(values, lower, upper, ties, position, inside)
 
     def bounds(self, cuts: Cuts, sums: Sums) -> tuple[IntArray, IntArray, IntArray]:
         """As `Sums.bounds`, of other sums than the counts and of the same cuts."""
