@@ -528,6 +528,7 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.legacy
 def test_what_cannot_be_read_elsewhere() -> None:
     """A chunk that is made of a persisted one: that is not sent along with answers."""
     read = Reads(source().lazy(N) + da.ones(N * N_CHUNKS, chunks=N).persist()).of_places[(3,)]
