@@ -94,6 +94,7 @@ def grouped(x: Any) -> Any:
     return groupby(x, EACH, groups=range(5)) if x.ndim == 1 else groupby(x, LABELS, 0)
 
 
+@pytest.mark.legacy
 @pytest.mark.parametrize("name", [*SHAPES, "kept", "twice", "narrowed", "counts"])
 def test_tasks_are_about_those_of_the_graph(name: str) -> None:
     shape, chunks = SHAPES.get(name, ((40_000,), (100,)))
