@@ -18,12 +18,20 @@ from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.data import uniform
+from tests.engine.test_counting_groups import (
+    CHUNKS,
+    N_GROUPS,
+    SHAPE,
+    assert_same,
+    compute,
+    zones,
+)
+from tests.engine.test_counting_groups import elements as elements_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
 
-SHAPE, CHUNKS = (60, 500), (7, 180)
-N, N_GROUPS = 60 * 500, 5
+N = math.prod(SHAPE)
 Q = [0, 0.013, 0.25, 0.5, 0.9, 1]
 UNIT = uniform(N)[::-1].reshape(SHAPE)
 WEIGHTS: dict[str, NDArray[Any]] = {
@@ -56,47 +64,18 @@ def parts_of_few_chunks(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield
 
 
-def zones(dtype: str = "i4") -> NDArray[Any]:
-    return np.floor(uniform(N) ** 2 * N_GROUPS).astype(dtype).reshape(SHAPE)
-
-
 def elements(dtype: str) -> tuple[Source, Any, NDArray[Any]]:
-    """A source, a lazy array of it, and all of that: with NaN, infinities and zeros of both
-    signs, negative integers, or bools."""
-    if dtype == "?":
-        source = Source(SHAPE, "u1")
-        return source, source.lazy(CHUNKS) > 40, source.whole() > 40
-    source = Source(SHAPE, dtype)
-    if dtype != "f2":
-        return source, source.lazy(CHUNKS), source.whole()
-
-    def odd(values: Any) -> Any:
-        values = np.where(values < 0.05, np.float16("nan"), values)
-        values = np.where(values > 0.99, np.float16("inf"), values)
-        return np.where(abs(values - 0.5) < 0.1, np.float16(-0.0), values - np.float16(0.3))
-
-    return source, source.lazy(CHUNKS).map_blocks(odd, dtype="f2"), odd(source.whole())
-
-
-def compute(*lazy: Any, scheduler: str = "sync") -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return dask.compute(*lazy, scheduler=scheduler)
+    """As of groups that are counted, and bools."""
+    if dtype != "?":
+        return elements_of(dtype)
+    source = Source(SHAPE, "u1")
+    return source, source.lazy(CHUNKS) > 40, source.whole() > 40
 
 
 def now(ask: Callable[[], Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return ask()
-
-
-def assert_same(found: Any, wanted: Any) -> None:
-    if hasattr(wanted, "to_dict"):
-        for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_equal(one.to_dict(), other.to_dict())
-        return
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
@@ -194,7 +173,7 @@ def test_weights_that_are_none() -> None:
     "scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)]
 )
 def test_any_scheduler(scheduler: str) -> None:
-    source, by = Source(SHAPE, "i2"), zones("u1")
+    source, by = Source(SHAPE, "i2"), zones(dtype="u1")
     lazy = da.from_array(WEIGHTS["floats"], chunks=CHUNKS)
     lazy_by = da.from_array(by, chunks=(9, 500))
     for labels, groups in ((by, None), (lazy_by, [0, 1, 4]), (by, [4, 2])):
