@@ -103,11 +103,11 @@ class Board:
             self.guess = guess = guess.or_before(self.guess)
         return guess
 
-    def guess_alone(self, cuts: Cuts) -> Guess:
-        """What to keep of a chunk that comes before any guess; nothing once chunks have shown that
-        they differ."""
-        if len(self._seen) > MOST_ALONE:
-            return NO_GUESS
+    def guess_for(self, cuts: Cuts) -> Guess:
+        """What to keep of a chunk with these cuts: before there is a guess of all, one of its own,
+        until chunks have shown that they differ."""
+        if self.guess is not NO_GUESS or len(self._seen) > MOST_ALONE:
+            return self.guess
         return Seen(cuts, np.zeros(1, np.int64), self._n_chunks).guess_alone(self._keep)
 
     @property

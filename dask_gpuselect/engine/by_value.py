@@ -42,9 +42,8 @@ class ByValue:
         ``(reports)``: that of several together, of lanes or of groups.
     usual_bytes, most_bytes : int
         Of a report for each value, beside the value: as a rule, and at most.
-    on_devices, lanes_on_devices : bool
-        Whether CuPy chunks are taken too: where all elements are asked for; where lanes are, or
-        groups.
+    on_devices : bool
+        Whether CuPy chunks are taken too.
     """
 
     name: str
@@ -57,15 +56,10 @@ class ByValue:
     usual_bytes: int
     most_bytes: int
     on_devices: bool
-    lanes_on_devices: bool
 
     def takes(self, dtype: np.dtype[Any], *, is_on_device: bool) -> bool:
         """Whether elements of a dtype have few values, and chunks are of a kind that is taken."""
         return is_countable(dtype) and (self.on_devices or not is_on_device)
-
-    def takes_lanes(self, dtype: np.dtype[Any], *, is_on_device: bool) -> bool:
-        """The same of lanes, or of groups."""
-        return is_countable(dtype) and (self.lanes_on_devices or not is_on_device)
 
     def report_bytes(self, dtype: np.dtype[Any], n: float = math.inf) -> int:
         """What a report takes of a lane of n elements, as a rule."""
@@ -95,7 +89,6 @@ COUNTS = ByValue(
     COUNT_BYTES,
     COUNT_BYTES,
     on_devices=True,
-    lanes_on_devices=True,
 )
 
 
@@ -117,7 +110,6 @@ def _weights(name: str, *, with_squares: bool) -> ByValue:
         SUM_BYTES,
         MOST_SUM_BYTES,
         on_devices=False,
-        lanes_on_devices=False,
     )
 
 

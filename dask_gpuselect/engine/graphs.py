@@ -324,6 +324,41 @@ def of_results(
     return _finished(Finish(function, name, {}), merged(*parts), names, given)
 
 
+def item_of(lists: DaskArray, i: int, name: str) -> DaskArray:
+    """The i-th item of the list that each task makes."""
+    return each_chunk(_item, name, [lists], i=i)
+
+
+def _item(items: list[Any], *, i: int) -> Any:
+    return items[i]
+
+
+def reduced_items(
+    lists: DaskArray,
+    layer: str,
+    merge: Callable[[list[Any]], Any],
+    finish: Callable[..., Any],
+    name: str,
+    told: Sequence[Mapping[str, Any]],
+    join: Callable[[list[Any]], Any],
+) -> DaskArray:
+    """For each i what a tree of merges and a last task make of the i-th items of all lists, and one
+    object of these: ``join(results)``.
+
+    Parameters
+    ----------
+    layer, merge, finish
+        As for `reduced`.
+    told : sequence of mapping
+        For each i the arguments of its last task.
+    """
+    results = []
+    for i, arguments in enumerate(told):
+        items = item_of(lists, i, f"{name}-of-{i}")
+        results.append(reduced(items, layer, merge, finish, f"{name}-{i}", **arguments))
+    return of_results(results, join, name)
+
+
 @dataclass(frozen=True)
 class Finish:
     """The last task of a reduction.

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
-from dask_gpuselect.engine.boards import NO_GUESS, Kept, Limits, board, held_tally
+from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Place, Reader, Reads, Unread, each_if_needed
@@ -249,9 +249,9 @@ def _report(
             own.drop_ruler(guess.ruler)
     if cuts is None:
         cuts = kernels.cuts(chunk, dtype=dtype, share=share)
-    latest = own.put(int(np.ravel_multi_index(place, grid)), cuts)
+    own.put(int(np.ravel_multi_index(place, grid)), cuts)
     if tally is None:
-        guess = own.guess_alone(cuts) if latest is NO_GUESS else latest
+        guess = own.guess_for(cuts)
         if guess.brackets is not None:
             tally = kernels.tally(chunk, dtype, guess.brackets, _most_of(guess, n))
     if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
@@ -367,11 +367,7 @@ def second_loads(
     if len(arrays) == 1:
         return [answered]
     names = [f"{label}-answered-of-{tokenize(answered.name, i)}" for i in range(len(arrays))]
-    return [graphs.each_chunk(_nth, name, [answered], i=i) for i, name in enumerate(names)]
-
-
-def _nth(parts: list[Any], *, i: int) -> Any:
-    return parts[i]
+    return [graphs.item_of(answered, i, name) for i, name in enumerate(names)]
 
 
 def _guesses_of(group: Group) -> list[list[Guesses]]:

@@ -535,7 +535,7 @@ def _plan_counts(
     of these reports come to one place, as far as `root-limit` lets them.
     """
     by_value = question.by_value
-    if by_value is None or not by_value.takes_lanes(x.dtype, is_on_device=is_cupy(x._meta)):
+    if by_value is None or not by_value.takes(x.dtype, is_on_device=is_cupy(x._meta)):
         return None
     itemsize, n_counted = element_bytes(x), n_lanes * question.lanes_counted
     of_report = n_counted * by_value.report_bytes(x.dtype)

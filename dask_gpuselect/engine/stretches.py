@@ -42,6 +42,7 @@ from dask_gpuselect.maths.stretches import (
 )
 
 LABEL = "quantile-stretches"
+MERGE = f"{LABEL}-merge"
 
 Column = list[Cuts | None]
 
@@ -63,12 +64,13 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
         _few_of_all, f"{LABEL}-rough-{token}", [groups], most=narrowing.coarse
     )
     name = f"{LABEL}-ranges-{token}"
-    ranges = graphs.reduced(rough, f"{LABEL}-merge", merge, _ranges_of_each, name, parts=parts)
+    ranges = graphs.reduced(rough, MERGE, merge, _ranges_of_each, name, parts=parts)
     few = graphs.each_chunk(
         _few_of_each, f"{LABEL}-few-{token}", [groups], [ranges], most=narrowing.coarse
     )
     told = [{"question": part} for part in parts]
-    return _of_each(few, merge, _bracket, told, f"{LABEL}-brackets-{token}", _joined)
+    how = MERGE, merge, _bracket, f"{LABEL}-brackets-{token}"
+    return graphs.reduced_items(few, *how, told, _joined)
 
 
 def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
@@ -126,41 +128,20 @@ def found_in_stretches(
             [together, each],
             most=narrowing.coarse,
         )
-        told = [
-            {"question": part, "each": TaskRef((each.name,)), "i": i}
-            for i, part in enumerate(parts)
-        ]
+        told = _told(parts, each)
         name = f"{LABEL}-narrower-{token}"
-        each = _of_each(few, merge, _narrower, told, name, list)
+        each = graphs.reduced_items(few, MERGE, merge, _narrower, name, told, list)
     token = tokenize(waits.name, each.name, parts)
     left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
-    told = [
-        {"question": part, "each": TaskRef((each.name,)), "i": i} for i, part in enumerate(parts)
-    ]
-    return _of_each(left, Tally.merge, _looked, told, f"{LABEL}-found-{token}", join)
+    told = _told(parts, each)
+    name = f"{LABEL}-found-{token}"
+    return graphs.reduced_items(left, MERGE, Tally.merge, _looked, name, told, join)
 
 
-def _of_each(
-    lists: DaskArray,
-    merge: Callable[[list[Any]], Any],
-    finish: Callable[..., Any],
-    told: Sequence[dict[str, Any]],
-    name: str,
-    join: Callable[[list[Any]], Any],
-) -> DaskArray:
-    """What a tree of merges and a last task make of the i-th item of every list, for each i; and
-    one object of all."""
-    found = []
-    for i, arguments in enumerate(told):
-        items = graphs.each_chunk(_item, f"{name}-of-{i}", [lists], i=i)
-        found.append(
-            graphs.reduced(items, f"{LABEL}-merge", merge, finish, f"{name}-{i}", **arguments)
-        )
-    return graphs.of_results(found, join, f"{name}-all")
-
-
-def _item(items: list[Any], *, i: int) -> Any:
-    return items[i]
+def _told(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
+    """What the last task of each stretch is told: which it is, and the brackets of all."""
+    brackets = TaskRef((each.name,))
+    return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
 
 
 def _cuts_of(group: list[Column]) -> list[Cuts]:

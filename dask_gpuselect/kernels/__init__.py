@@ -637,7 +637,8 @@ def group_value_weights(
         for chunk in chunks:
             keeps = None if chunk.keeps is None else to_host(chunk.keeps).reshape(-1)
             words = _words_on_host(chunk.values, dtype).reshape(-1)
-            codes = _codes_on_host(chunk, codes_of)
+            codes = _codes(replace(chunk, keeps=None), codes_of)
+            codes = _as_codes(to_host(codes), words)
             takes = codes >= 0
             yield words, _weights_on_host(chunk, takes), keeps, codes
 
@@ -655,10 +656,6 @@ def _value_weights(
 
 def _words_on_host(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.asarray(_words(to_host(checked(values, dtype)), dtype))
-
-
-def _codes_on_host(chunk: Accompanied, codes_of: CodesOf) -> NDArray[np.int32]:
-    return np.require(to_host(codes_of(to_host(chunk.labels))), np.int32).reshape(-1)
 
 
 def _weights_on_host(chunk: Accompanied, takes: NDArray[np.bool_] | None = None) -> NDArray[Any]:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype, is_cupy, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, held, of_results, reduced
+from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.reports import Gathered
@@ -183,22 +183,10 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
     which = held(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
     edges = each_chunk(_edges, name, [found.tallies], [found.brackets, splitters, which])
-    deals = []
-    for i, some in enumerate(places):
-        own = each_chunk(_item, f"{name}-{i}", [edges], i=i)
-        told: dict[str, Any] = {"some": some, "order": found.order, "stages": plan.stages}
-        deals.append(
-            reduced(
-                own,
-                f"{label}-edges-merge",
-                Edges.merge,
-                _make_deal,
-                f"{label}-table-{i}-{tokenize(name)}",
-                splitters=TaskRef((splitters.name,)),
-                **told,
-            )
-        )
-    return of_results(deals, _joined_deals, f"{label}-table-{tokenize(name)}")
+    how: dict[str, Any] = {"order": found.order, "stages": plan.stages}
+    told = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
+    merge = f"{label}-edges-merge", Edges.merge, _make_deal
+    return reduced_items(edges, *merge, f"{label}-table-{tokenize(name)}", told, _joined_deals)
 
 
 @dataclass(frozen=True)
@@ -266,10 +254,6 @@ def _make_deal(
 def _joined_deals(parts: list[Any]) -> Deal:
     table, *groups = parts
     return Deal(table, [*itertools.chain(*groups)])
-
-
-def _item(items: list[Any], *, i: int) -> Any:
-    return items[i]
 
 
 def _merge_gathered(parts: list[list[Gathered]]) -> list[Gathered]:
