@@ -308,11 +308,15 @@ def reduced(
 
 
 def in_one_place(
-    grid: DaskArray, function: Callable[..., Any], name: str, **arguments: Any
+    grid: DaskArray,
+    function: Callable[..., Any],
+    name: str,
+    place: tuple[int, ...] = (),
+    **arguments: Any,
 ) -> DaskArray:
     """One task that takes all blocks of an array, in C order: ``function(blocks, **arguments)``."""
     given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
-    return _finished(Finish(function, name, arguments), grid.dask, {grid.name}, given)
+    return _finished(Finish(function, name, arguments, place), grid.dask, {grid.name}, given)
 
 
 def of_results(

@@ -38,6 +38,7 @@ from dask_gpuselect.engine.counting import (
     gathered_by_counts,
     takes_counts,
 )
+from dask_gpuselect.engine.held import answer_held
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
@@ -50,7 +51,7 @@ from dask_gpuselect.engine.keeping import (
 )
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
-from dask_gpuselect.engine.plans import narrowing_of
+from dask_gpuselect.engine.plans import is_held, narrowing_of
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Gathered, Proven, gathered, merge_cuts, who_sums
@@ -139,6 +140,10 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """
     distinct = list({(each.x.name, each.question): each for each in asked}.values())
     answers: dict[tuple[str, Question], DaskArray] = {}
+    held = [each for each in distinct if _is_held(each)]
+    for each in held:
+        answers[each.x.name, each.question] = _ask_held(each, label)
+    distinct = [each for each in distinct if each not in held]
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
@@ -205,6 +210,18 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
+
+
+def _is_held(asked: Asked) -> bool:
+    return not takes_counts(asked.x, asked.question) and is_held(asked.x, asked.question)
+
+
+def _ask_held(asked: Asked, label: str) -> DaskArray:
+    """The answer of one task, about chunks that one device holds."""
+    x, question, form = asked.x, asked.question, asked.form
+    name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
+    told = {"dtype": x.dtype, "question": question, "form": form}
+    return form.lazy(graphs.in_one_place(x, answer_held, name, form.place, **told))
 
 
 def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:

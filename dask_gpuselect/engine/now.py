@@ -6,7 +6,6 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,12 +16,11 @@ from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.counting import answer_by_values
+from dask_gpuselect.engine.held import answer_in_place
 from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
-from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import values_of
-from dask_gpuselect.maths.sizes import pilot_room
 
 T = TypeVar("T")
 
@@ -44,20 +42,7 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
         return _ask_threads(values, question, n_threads)
     if counts:
         return answer_by_values(question.by_value.of_chunk(values, dtype), question)
-    guess = pilot.guess_now(values, dtype, question)
-    room = pilot_room(pilot.GUESSED, size)
-    gather = partial(kernels.tally, values, dtype, most=room)
-    found = None if guess is None else pilot.settled(*guess, question, gather)
-    if guess is not None and found is not None:
-        sums = sums_of(values, guess[0], dtype, who_sums(question))
-        return question.finish(found, None, None, sums)
-    cuts = kernels.cuts(values, dtype, question.share)
-    brackets = question.bracket(cuts)
-    sums = sums_of(values, brackets, dtype, who_sums(question))
-    found = question.look(brackets, Proven.by(cuts, brackets).tally(values, (), dtype))
-    more = question.more(brackets, found)
-    tally = None if more is None else Proven.by(cuts, more).tally(values, (), dtype)
-    return question.finish(found, more, tally, sums)
+    return answer_in_place(values, dtype, question)
 
 
 def is_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:

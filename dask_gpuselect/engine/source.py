@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import mmap
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -168,6 +168,31 @@ def in_place(x: DaskArray) -> Graph:
     return Graph(layers, {name: dependencies[name] for name in names})
 
 
+def is_on_one_device(x: DaskArray) -> bool:
+    """Whether all chunks of an array, and what goes with them, are CuPy arrays that its graph holds
+    on one device, or views of one."""
+    devices = set(_devices_of(x.name, x.dask))
+    return len(devices) == 1 and None not in devices
+
+
+def _devices_of(name: str, graph: Graph) -> Iterator[int | None]:
+    """The number of the device of each chunk that a layer has; None of what is elsewhere."""
+    if name.startswith((DOOR, PACKED)):
+        for each in graph.dependencies[name]:
+            yield from _devices_of(each, graph)
+        return
+    layer = graph.layers.get(name)
+    if layer is not None and _is_in_memory(layer):
+        held = [getattr(value, "value", value) for value in _data(layer).values()]
+    else:
+        held = [None if layer is None else _viewed(layer, graph.layers)]
+    yield from map(_device_of, held)
+
+
+def _device_of(array: Any) -> int | None:
+    return int(array.device.id) if is_cupy(array) else None
+
+
 def is_in_memory(x: DaskArray) -> bool:
     """Whether all chunks of an array are read at no cost: they are data nodes or futures, or views
     of a NumPy or CuPy array in memory."""
@@ -196,15 +221,21 @@ def companion_bytes(x: DaskArray) -> int:
 def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
     """Whether a layer takes chunks of an array in memory, as that of
     ``da.from_array(cupy_array, asarray=False)`` does."""
+    source = _viewed(layer, layers)
+    return is_cupy(source) or _is_plain(source)
+
+
+def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:
+    """The array-like that a layer takes chunks of; None if that is not all it does."""
     is_blockwise = isinstance(layer, Blockwise)
     tasks = [layer.task] if is_blockwise else [*layer.values()]
     if not tasks or not all(map(_is_getter, tasks)):
-        return False
+        return None
     source: Any = layer.indices[0][0] if is_blockwise else tasks[0].args[0]
     if isinstance(source, TaskRef | Alias):
         source = _data(layers[get_name_from_key(source.key)]).get(source.key)
         source = source.value if isinstance(source, DataNode) else source
-    return is_cupy(source) or _is_plain(source)
+    return source
 
 
 def _is_getter(task: Any) -> bool:

@@ -24,7 +24,13 @@ from dask_gpuselect.arrays import (
     numpy_dtype,
     to_host,
 )
-from dask_gpuselect.kernels.companions import Accompanied, unstretched, values_of
+from dask_gpuselect.kernels.companions import (
+    Accompanied,
+    Several,
+    parts_of,
+    unstretched,
+    values_of,
+)
 from dask_gpuselect.kernels.protocols import (
     KeptLanes,
     LaneKernels,
@@ -76,6 +82,9 @@ from dask_gpuselect.strategies.known import Sorting
 
 def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     """The elements of a chunk as its kernels take them, without NaT, and the number of NaT."""
+    if isinstance(chunk, Several):
+        parts, n_nat = zip(*(elements_of(part, dtype) for part in chunk.parts), strict=True)
+        return Several(parts), sum(n_nat)
     if isinstance(chunk, Accompanied):
         chunk = replace(chunk, values=checked(chunk.values, dtype))
         return backend_for(chunk.values).selection.kept(chunk, dtype)
@@ -148,7 +157,7 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
 
 def _with_others(found: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
     """A tally with the elements that its kernel has not seen: NaT, and those that are left out."""
-    if found is None or not (n_nat or isinstance(chunk, Accompanied)):
+    if found is None or not (n_nat or isinstance(chunk, Accompanied | Several)):
         return found
     n_missing = found.n_missing + n_nat
     n_left_out = math.prod(chunk.shape) - found.n_valid - n_missing
@@ -205,7 +214,9 @@ def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
         kernel, *elements, _ = _weighed(chunk, dtype)
         return kernel.moments(*elements)
     values, _ = elements_of(chunk, dtype)
-    return backend_for(values).moments.moments(values, near)
+    kernel_of = backend_for(values).moments.moments
+    found = [kernel_of(part, near) for part in parts_of(values)]
+    return found[0] if len(found) == 1 else Moments.merge(found)
 
 
 def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
@@ -292,6 +303,18 @@ def is_best_counted(array: Any) -> bool:
     asked, and not sampled."""
     values = values_of(array)
     return backend_for(values).sampling.is_best_counted(values)
+
+
+def together(arrays: Sequence[Any]) -> Any:
+    """Several arrays of one kind and dtype as one: as they lie, or copied where all of them are so
+    small that all elements are best taken for candidates."""
+    if len(arrays) == 1:
+        return arrays[0]
+    several = Several(tuple(arrays))
+    if any(isinstance(array, Accompanied) for array in arrays) or not is_best_whole(several):
+        return several
+    xp = namespace(arrays[0])
+    return xp.concatenate([array.reshape(-1) for array in arrays])
 
 
 def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:

@@ -73,6 +73,41 @@ class Accompanied:
         return replace(self, values=self.values[index], **some)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Several:
+    """Arrays on one device that are asked about as one, in place: no kernel is waited for between
+    them.
+
+    Parameters
+    ----------
+    parts : tuple of array
+        At least one, all of one dtype; or all `Accompanied`, by masks alone.
+    """
+
+    parts: tuple[Any, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(part.shape) for part in self.parts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.size,)
+
+    @property
+    def dtype(self) -> Any:
+        return self.parts[0].dtype
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(part.nbytes) for part in self.parts)
+
+
+def parts_of(values: Any) -> tuple[Any, ...]:
+    """Those of `Several`; else the array or chunk itself."""
+    return values.parts if isinstance(values, Several) else (values,)
+
+
 def values_of(chunk: Any) -> Array:
     """The elements of a chunk, without its companions if it has some."""
     return chunk.values if isinstance(chunk, Accompanied) else chunk

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy
-from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.kernels.companions import parts_of, values_of
 from dask_gpuselect.kernels.protocols import Backend
 
 
 def backend_for(chunk: Any) -> Backend:
-    """The kernels for a chunk, with companions or without."""
-    chunk = values_of(chunk)
+    """The kernels for a chunk, with companions or without, or for `Several`."""
+    chunk = values_of(parts_of(chunk)[0])
     if isinstance(chunk, np.ndarray):
         from dask_gpuselect.kernels.cpu import backend as cpu
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import median, nanquantile, quantile
-from dask_gpuselect.engine import pilot, questions
+from dask_gpuselect.engine import pilot, plans, questions
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.sampling import sample as sample_of
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
@@ -36,6 +36,12 @@ def guessing(backend: Backend) -> list[ModuleType]:
     """The modules that guess brackets for arrays of a kind."""
     names = ["reference", *(["cuda"] if backend is CUPY else [])]
     return [kernel_module(name, "sampling") for name in names]
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy chunks as if they were on several devices: see `test_held` for those on one."""
+    monkeypatch.setattr(plans, "is_on_one_device", lambda x: False)
 
 
 @pytest.fixture

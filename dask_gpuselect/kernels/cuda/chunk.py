@@ -8,13 +8,14 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, parts_of, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.source import KEEPS, SELECT_THREADS, Defined
 from dask_gpuselect.maths.keys import selection_dtype
 
 Elements = Any
-"""A CuPy array, or one that is `Accompanied` by a mask of its own shape."""
+"""A CuPy array, or one that is `Accompanied` by a mask of its own shape; what samples and tallies
+take, is `Several` of these, too."""
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
 
 
@@ -78,12 +79,15 @@ def _aligned_keeps(chunk: Accompanied, pointer: int) -> Array:
 
 
 def masked(chunk: Elements) -> Defined:
-    """What a kernel has to be made for, to read a chunk."""
-    return KEEPS if isinstance(chunk, Accompanied) else ()
+    """What a kernel has to be made for, to read a chunk, or any of several."""
+    return KEEPS if isinstance(parts_of(chunk)[0], Accompanied) else ()
 
 
 def n_kept(chunk: Elements) -> int:
-    """How many elements of a chunk take part. Reads its mask once."""
+    """How many elements take part, of a chunk or of several. Reads its mask once."""
+    if len(parts_of(chunk)) > 1:
+        return sum(map(n_kept, parts_of(chunk)))
+    (chunk,) = parts_of(chunk)
     if not isinstance(chunk, Accompanied) or chunk.keeps is None:
         return int(chunk.size)
     keeps = chunk.keeps.ravel(order="K")

@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, parts_of
 from dask_gpuselect.kernels.cuda.candidates import (
     SELECTION,
     DeviceCandidates,
@@ -144,7 +144,7 @@ def _pilot_on_device(
 
     sheet = told.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
-    is_full = sheet["n_drawn"] >= size or not isinstance(values, Accompanied)
+    is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["has_missing"] or not is_full or tally is None:
         return None
     ends = sheet["bounds"][: len(spans)].ravel()[plan.is_end]
@@ -224,17 +224,28 @@ def drawn_from(values: Elements, size: int) -> Array:
         return drawn
     told = cupy.zeros(2, np.uint64)
     start_sample(values, size, drawn, told[:1], told[1:])
-    return drawn[: int(told[1])] if isinstance(values, Accompanied) else drawn
+    return drawn[: int(told[1])] if masked(values) else drawn
 
 
 def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_drawn: Any) -> None:
     """Start the kernel, which looks at `size` hashed places and draws what takes part, as far as
-    there is room. It tells whether NaN are among them, and of a masked array how many there are."""
-    numbers = (np.int64(size), np.int64(drawn.size))
-    arguments = (*Chunk.of(values), *numbers, drawn, has_missing, n_drawn)
-    blocks = -(-size // TALLY_THREADS)
+    there is room. It tells whether NaN are among them, and of a masked array how many there are.
+
+    Of several arrays each has its share of the places. What a mask keeps of it follows what those
+    before it have drawn."""
     more = masked(values)
-    launch(values.dtype, "sample", TALLY_THREADS, arguments, blocks=blocks, defined=more)
+    first = n_before = 0
+    for part in parts_of(values):
+        n_before += part.size
+        last = size * n_before // max(values.size, 1)
+        if last == first:
+            continue
+        room = drawn if more else drawn[first:last]
+        numbers = (np.int64(last - first), np.int64(room.size))
+        arguments = (*Chunk.of(part), *numbers, room, has_missing, n_drawn)
+        blocks = -(-(last - first) // TALLY_THREADS)
+        launch(part.dtype, "sample", TALLY_THREADS, arguments, blocks=blocks, defined=more)
+        first = last
 
 
 def _tries(values: Elements, n: int, size: int) -> int:

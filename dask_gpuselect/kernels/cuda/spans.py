@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.cpu import spans as cpu
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import SELECTION, DeviceCandidates
@@ -106,10 +107,12 @@ def start_tally(values: Elements, layout: Layout, told: Array, kinds: str, most:
     at = layout.places(told)
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "has_missing")]
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
-    arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
+    told_all = (*places, *counts, at["below"], candidates, np.uint64(most))
     memory = source.tally_memory(dtype, layout.n_ends)
     name = f"tally_{kinds}_{layout.room}"
-    launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=masked(values))
+    for part in parts_of(values):  # which add to the same counts
+        arguments = (*Chunk.of(part), *told_all)
+        launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=masked(part))
     return candidates
 
 

@@ -1,0 +1,54 @@
+"""Questions about all elements that are answered where these lie, by no task for each chunk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine import pilot
+from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reports import Proven, merge_cuts, sums_of, who_sums
+from dask_gpuselect.kernels.companions import parts_of
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.sizes import pilot_room
+
+
+def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
+    """The answer about all elements of an array, or of `Several`: by a sample and one read, if the
+    sample guesses well; else by two reads, or three."""
+    guess = pilot.guess_now(values, dtype, question)
+    room = pilot_room(pilot.GUESSED, math.prod(values.shape))
+    gather = partial(kernels.tally, values, dtype, most=room)
+    found = None if guess is None else pilot.settled(*guess, question, gather)
+    if guess is not None and found is not None:
+        sums = sums_of(values, guess[0], dtype, who_sums(question))
+        return question.finish(found, None, None, sums)
+    parts = parts_of(values)
+    reports: list[Cuts | None] = [kernels.cuts(part, dtype, question.share) for part in parts]
+    cuts = merge_cuts(reports)
+    assert cuts is not None
+    brackets = question.bracket(cuts)
+    sums = sums_of(values, brackets, dtype, who_sums(question))
+    found = question.look(brackets, _tally(parts, dtype, cuts, brackets))
+    more = question.more(brackets, found)
+    tally = None if more is None else _tally(parts, dtype, cuts, more)
+    return question.finish(found, more, tally, sums)
+
+
+def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
+    """What is gathered of all parts, whose cuts prove the brackets."""
+    proven = Proven.by(cuts, brackets, (len(parts),))
+    found = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
+    return found[0] if len(found) == 1 else kernels.merged(found, parts[0])
+
+
+def answer_held(chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form) -> Any:
+    """The answer about all elements of chunks that one device holds."""
+    chunks = [chunk for chunk in chunks if math.prod(chunk.shape)] or chunks[:1]
+    return form.made(answer_in_place(kernels.together(chunks), dtype, question))

@@ -1,0 +1,227 @@
+"""CuPy chunks that one device holds: one task answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_gpuselect import (
+    describe_boxplot,
+    explain,
+    median,
+    nanquantile,
+    order_statistic,
+    quantile,
+)
+from dask_gpuselect.engine import pilot, plans, source
+from dask_gpuselect.kernels.companions import Accompanied, Several
+from dask_gpuselect.robust import mad
+from tests.backends import CUPY, kernel_module
+from tests.data import FLOATS, MISSING, normal
+from tests.graphs import names_of
+
+pytestmark = [pytest.mark.gpu, pytest.mark.legacy]
+
+N = 30_000
+UNEVEN = ((13_000, 0, 1, 16_999),)
+Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
+
+
+@pytest.fixture
+def small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of 500, worth it from the first element on."""
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 500)
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 1)
+    monkeypatch.setattr(kernel_module("cuda", "sampling"), "is_best_whole", lambda values: False)
+
+
+@pytest.fixture
+def guesses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each guess held."""
+    outcomes: list[bool] = []
+    settle = pilot.settled
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        found = settle(*args, **kwargs)
+        outcomes.append(found is not None)
+        return found
+
+    monkeypatch.setattr(pilot, "settled", watched)
+    return outcomes
+
+
+def computed(answer: Any) -> Any:
+    return CUPY.to_numpy(answer.compute(scheduler="sync"))
+
+
+def is_one_task(answer: da.Array, x: da.Array) -> bool:
+    """Whether an answer adds one task to those of the data, and to those that check each chunk."""
+    added = names_of(answer) - names_of(x)
+    return len({name for name in added if not name.startswith(source.DOOR)}) == 1
+
+
+@pytest.mark.usefixtures("small_pilots")
+@pytest.mark.parametrize("chunks", [7_000, UNEVEN])
+@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+def test_floats(name: str, chunks: Any) -> None:
+    values = (FLOATS | MISSING)[name](N)
+    valid = values[~np.isnan(values)]
+    if not valid.size:
+        return
+    x = CUPY.held(values, chunks)
+    found = nanquantile(x, Q, method="lower")
+    assert is_one_task(found, x)
+    np.testing.assert_array_equal(computed(found), np.quantile(valid, Q, method="lower") + 0.0)
+
+
+@pytest.mark.usefixtures("small_pilots")
+@pytest.mark.parametrize("dtype", ["i4", "u8", "f8"])
+def test_other_dtypes(dtype: str) -> None:
+    values = np.random.default_rng(1).integers(0, 1_000, N).astype(dtype)
+    found = computed(quantile(CUPY.held(values, 7_000), Q, method="higher"))
+    np.testing.assert_array_equal(found, np.quantile(values, Q, method="higher"))
+
+
+def test_a_guess_is_made_and_holds(small_pilots: None, guesses: list[bool]) -> None:
+    x = CUPY.held(normal(N), 7_000)
+    assert computed(median(x)) == np.median(normal(N))
+    assert guesses == [True]
+
+
+def test_a_guess_that_fails_costs_reads_and_no_answer(
+    small_pilots: None, guesses: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling = kernel_module("cuda", "sampling")
+    monkeypatch.setattr(sampling, "_plan", sampling._plan.__wrapped__)  # remembers brackets
+    above = (np.array([498]), np.array([500]))
+    monkeypatch.setattr(sampling, "pilot_bracket", lambda first, last, size: above)
+    x = CUPY.held(normal(N), UNEVEN)
+    assert computed(median(x)) == np.median(normal(N))
+    assert guesses == [False]
+
+
+@pytest.mark.usefixtures("small_pilots")
+@pytest.mark.parametrize("name", ["normal", "lognormal", "tied", "outliers"])
+def test_boxes(name: str) -> None:
+    values = FLOATS[name](N)
+    x = CUPY.held(values, UNEVEN)
+    boxes = describe_boxplot(x)
+    (found,), (expected,) = boxes.compute(scheduler="sync"), describe_boxplot(values).compute()
+    for field in ("q1", "med", "q3", "whislo", "whishi", "mean", "std", "n_low", "n_high"):
+        assert getattr(found, field) == getattr(expected, field), field
+    np.testing.assert_array_equal(found.fliers, expected.fliers)
+
+
+@pytest.mark.usefixtures("small_pilots")
+def test_deviations_and_many_ranks() -> None:
+    values = normal(N)
+    x = CUPY.held(values, 7_000)
+    assert computed(mad(x, scale=1.0)) == np.median(abs(values - np.median(values)))
+    ranks = np.arange(0, N, 300)
+    found = computed(order_statistic(x, ranks))
+    np.testing.assert_array_equal(found, np.sort(values)[ranks])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.7, 1.0])
+def test_masks(share: float, small_pilots: None) -> None:
+    values = normal(N)
+    keeps = np.random.default_rng(1).random(N) < share
+    x = CUPY.held(values, 7_000)
+    answer = median(x, where=CUPY.held(keeps, 7_000))
+    if not keeps.any():
+        with pytest.warns(RuntimeWarning, match="All-NaN"):
+            assert np.isnan(computed(answer))
+        return
+    assert computed(answer) == np.median(values[keeps])
+
+
+def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
+    """One task takes them, with what goes with them."""
+    values, keeps = normal(N), np.arange(N) % 3 > 0
+    x, where = CUPY.held(values, 7_000), CUPY.held(keeps, 7_000)
+    names = names_of(median(x, where=where)) - names_of(x) - names_of(where)
+    doors = (source.DOOR, source.PACKED)
+    assert len([name for name in names if not name.startswith(doors)]) == 1
+
+
+def test_small_chunks_are_joined(guesses: list[bool]) -> None:
+    values = normal(5_000)
+    assert computed(median(CUPY.held(values, 700))) == np.median(values)
+    assert guesses == [True]
+
+
+def test_nothing_and_next_to_nothing() -> None:
+    x = CUPY.held(np.arange(3.0), ((1, 0, 2),))
+    assert computed(median(x)) == 1
+    with pytest.warns(RuntimeWarning, match="empty"):
+        assert np.isnan(computed(median(CUPY.held(np.empty(0), -1))))
+
+
+def test_views_of_an_array_are_held() -> None:
+    values = normal(N).reshape(100, 300)
+    x = da.from_array(CUPY.asarray(values), chunks=(33, 100), asarray=False)
+    assert source.is_on_one_device(x)
+    assert computed(median(x)) == np.median(values)
+
+
+def test_chunks_of_unknown_sizes() -> None:
+    x = CUPY.held(normal(N), 7_000)
+    some = x[x > 0].persist(scheduler="sync")
+    answer = median(some).compute(scheduler="sync")  # dask may think that it is NumPy's
+    assert float(answer) == np.median(normal(N)[normal(N) > 0])
+
+
+def test_what_is_not_held() -> None:
+    """Chunks that tasks make, chunks of the host, and elements that weigh."""
+    x = CUPY.held(normal(N), 7_000)
+    assert source.is_on_one_device(x)
+    assert not source.is_on_one_device(x + 1)
+    assert not source.is_on_one_device(da.from_array(normal(N), chunks=7_000))
+    mixed = da.concatenate([x, x + 1])
+    assert not source.is_on_one_device(mixed)
+    weights = CUPY.held(np.ones(N), 7_000)
+    weighted = quantile(x, 0.5, weights=weights, method="inverted_cdf")
+    assert not is_one_task(weighted, x)
+
+
+def test_chunks_on_two_devices_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = CUPY.held(normal(N), 15_000)
+    found = iter([0, 1])
+    monkeypatch.setattr(source, "_device_of", lambda array: next(found))
+    assert not source.is_on_one_device(x)
+
+
+def test_reports_that_exceed_the_limit_are_made_by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = CUPY.held(normal(N), 7_000)
+    monkeypatch.setattr(plans, "narrowing_of", lambda x, question, among=1: object())
+    assert not plans.is_held(x, object.__new__(type("Q", (), {"weighs": False})))
+
+
+def test_the_plan_says_so() -> None:
+    x = CUPY.held(normal(N), 7_000)
+    plan = explain(x, Q)
+    assert (plan.name, plan.loads, plan.n_chunks) == ("held", 1, 5)
+    assert plan.tasks == 6
+
+
+def test_accompanied_chunks_make_one_array() -> None:
+    """Places of a sample are divided by sizes; what a mask keeps is drawn one after the other."""
+    sampling = kernel_module("cuda", "sampling")
+    values = np.arange(N, dtype="f8")
+    keeps = np.arange(N) % 2 == 0
+    cut = [0, 13_000, 13_001, N]
+    parts = [slice(*each) for each in zip(cut, cut[1:], strict=False)]
+    plain = Several(tuple(CUPY.asarray(values[part]) for part in parts))
+    drawn = np.sort(sampling.drawn_from(plain, 3_000).get())
+    assert len(np.unique(drawn)) == 3_000
+    assert abs((drawn < 13_000).sum() - 1_300) <= 1
+    masked = Several(
+        tuple(Accompanied(CUPY.asarray(values[p]), CUPY.asarray(keeps[p])) for p in parts)
+    )
+    drawn = np.sort(sampling.drawn_from(masked, 3_000).get())
+    assert 1_200 < len(drawn) < 1_800
+    assert len(np.unique(drawn)) == len(drawn)
+    assert not (drawn % 2).any()
