@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from dask_gpuselect.kernels.cuda import (
     bitonic,
+    distances,
     fingerprints,
     groups,
     kept_lanes,
@@ -27,6 +28,7 @@ BACKEND = replace(
     moments=moments,
     measures=measures,
     bitonic=bitonic,
+    distances=distances,
     kept_lanes=kept_lanes,
     lanes=lanes,
     lane_passes=lane_passes,

@@ -36,6 +36,7 @@ SCAN_THREADS = 1024  # of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
+NEAR_THREADS = 256
 LONG_THREADS = 512  # for lanes too long for shared memory
 OFFSET_BITS = 12  # that are kept of an element's place in its bucket
 OUTSIDE = 255  # a bucket's shift if it is outside all windows
@@ -48,6 +49,9 @@ AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name
 OF_SUMS = ("OFFSET", "TOTAL_POINT", "SQUARE_POINT", "TOTAL_DIGITS", "SQUARE_DIGITS")
 AGREED |= {name: getattr(moments, name) for name in OF_SUMS}
 """All of these, and those of the exact sums."""
+
+NEAR_ROWS, NEAR_QUERIES = 64, 128
+"""That a block of ``distances.cu`` takes."""
 
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 5, 8)  # for which there are kernels
@@ -114,6 +118,7 @@ FILES = {
     "bitonic": "bitonic.cu",
     "merge": "bitonic.cu",
     "rows": "residuals.cu",
+    "near": "distances.cu",
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
     "weigh": "weighing.cu",
