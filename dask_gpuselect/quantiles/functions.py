@@ -555,14 +555,15 @@ def explain(
         is, with the number of loads and the time in units of that of ``x.sum()``. It has:
 
         - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
-          one to two loads; "guess", one read of data in memory; "counts", one load of elements of one or
-          two bytes, whose values are all counted, or weighed. Along an axis: "lanes", each chunk has whole
-          lanes; "counts" again, of few long lanes, and of few groups of all elements; "column",
-          one task takes all chunks of an output chunk, or slabs of them: a load for each slab; "tails", it takes a part of them at a time,
-          in one load, and keeps the elements near the ends of lanes; "passes", it takes a part of
-          them at a time, several times.
-        - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" falls back to
-          two reads more in one of about 150,000 cases.
+          one to two loads; "guess", one read of data in memory; "held", one read by one task of
+          CuPy chunks that one device holds; "counts", one load of elements of one or two bytes,
+          whose values are all counted, or weighed. Along an axis: "lanes", each chunk has whole
+          lanes; "counts" again, of few long lanes, and of few groups of all elements; "column", one
+          task takes all chunks of an output chunk, or slabs of them: a load for each slab; "tails",
+          it takes a part of them at a time, in one load, and keeps the elements near the ends of
+          lanes; "passes", it takes a part of them at a time, several times.
+        - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" and "held"
+          fall back to two reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch. Labels of groups
           that are as many as elements count.
         - ``tasks``: how many tasks the answer adds to those of the array, about. There is one for

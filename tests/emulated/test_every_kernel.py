@@ -22,6 +22,7 @@ from dask_gpuselect import (
 from dask_gpuselect.engine.pilot import PILOT_WORTH
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.cuda.source import FILES
+from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import mad
 from dask_gpuselect.strategies import STRATEGIES
 from tests.backends import CUPY
@@ -37,7 +38,11 @@ CHUNK = 20_000  # elements: fewer than 2**14 go to the host
 
 
 def in_chunks(x: Any, chunks: Any = CHUNK) -> da.Array:
-    return da.from_array(x, chunks=chunks, asarray=False)
+    """Chunks that tasks make, so that one device does not hold them."""
+    held = da.from_array(x, chunks=chunks, asarray=False)
+    return held.map_blocks(
+        type(x).copy, dtype=x.dtype, meta=x.reshape(-1)[:0].reshape((0,) * x.ndim)
+    )
 
 
 def ask_all(x: Any) -> Any:
@@ -96,6 +101,7 @@ STARTS = {
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
+    "test_neighbours": "near",
     "test_what_other_modules_hold_to_a_reference": "guess locate rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""
@@ -184,6 +190,11 @@ def test_strategies(strategy: str) -> None:
         how = {"k": [0, N // 3, N - 1], "strategy": strategy}
         assert_as_numpy(partial(order_statistic, **how), make(name, "f4", N))
     assert_as_numpy(lambda x: order_statistic(in_chunks(x), **how), make(name, "f4", N))
+
+
+def test_neighbours() -> None:
+    rows = make("normal", "f4", 3 * 1_000).reshape(1_000, 3)
+    assert_as_numpy(lambda x: list(kneighbors(x, rows[:9].astype("f8"), 4)), rows)
 
 
 def test_what_other_modules_hold_to_a_reference() -> None:

@@ -321,20 +321,20 @@ def test_the_measurement_sees_data_that_is_held() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("question", "loads"),
+    ("question", "most_loads"),
     [
-        ("quantile(x, [0.25, 0.5, 0.75])", [2]),
-        ("abs(x - median(x)).max()", [3]),
-        ("median(x[x > 0.5])", [2]),
-        ("median(x, where=x > 0.5)", [2]),
-        slow("describe_boxplot((x * 60_000).astype('u2'), nodata=[0, 7])", [1]),
-        ("median(x.astype('f2'))", [1]),
-        ("median(x.reshape(-1, 1000).T[::-1, ::2])", [2]),
+        ("quantile(x, [0.25, 0.5, 0.75])", 2),
+        ("abs(x - median(x)).max()", 3),
+        ("median(x[x > 0.5])", 2),
+        ("median(x, where=x > 0.5)", 2),
+        slow("describe_boxplot((x * 60_000).astype('u2'), nodata=[0, 7])", 1),
+        ("median(x.astype('f2'))", 1),
+        ("median(x.reshape(-1, 1000).T[::-1, ::2])", 2),
     ],
 )
-def test_a_tenth_of_the_data_is_enough_on_a_gpu(question: str, loads: list[int]) -> None:
+def test_a_tenth_of_the_data_is_enough_on_a_gpu(question: str, most_loads: int) -> None:
     grown, counted = measure_on_a_gpu(question)
-    assert counted[-1:] == loads
+    assert 1 <= counted[-1] <= most_loads  # fewer where the first keeps what the second would ask
     assert CHUNK <= grown <= THREADS * CHUNK * 3 + SLACK_ON_A_GPU
 
 

@@ -399,6 +399,22 @@ def test_plain_arrays_are_answered_at_once_in_kind(backend: Backend) -> None:
         )
 
 
+@pytest.mark.parametrize("k", [1, 7, 1_000, 1_500])
+@pytest.mark.parametrize("data", ["equal", "few", "normal"])
+def test_more_pairs_than_a_block_orders_at_once(backend: Backend, data: str, k: int) -> None:
+    """Equal distances by thousands; k that a GPU leaves to CuPy's functions; rows with gaps."""
+    rng = np.random.default_rng(1)
+    rows = np.zeros((9_000, 3)) if data == "equal" else rng.integers(0, 2, (9_000, 3)) * 1.0
+    if data == "normal":
+        rows = rng.standard_normal((9_000, 6))[:, ::2]
+    queries = np.ascontiguousarray(rows[:10] + 0.25)
+    found = kneighbors(backend.asarray(rows), queries, k)
+    for each, expected in zip(
+        found, kneighbors(np.ascontiguousarray(rows), queries, k), strict=True
+    ):
+        np.testing.assert_array_equal(to_host(each), expected)
+
+
 def test_plain_rows_and_lazy_queries(backend: Backend) -> None:
     X, Q = DATA["normal"]()
     found = kneighbors(backend.asarray(X), backend.lazy(Q, (7, -1)), 4)

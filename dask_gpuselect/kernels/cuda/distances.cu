@@ -147,3 +147,82 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
         squared[i] = found;
     }
 }
+
+// What pairs are ordered by: level, square and row, of which no two are the same.
+struct Entry {
+    u64 square, tag;  // the bits of a square, which ascend with it; level and row
+
+    static constexpr int ROW_BITS = 60;
+
+    __device__ __forceinline__ static Entry of(signed char level, double squared, i64 row) {
+        return {(u64)__double_as_longlong(squared), (u64)(level + 1) << ROW_BITS | (u64)row};
+    }
+    __device__ __forceinline__ static Entry nothing() { return {~0ull, ~0ull}; }
+    __device__ __forceinline__ signed char level() const { return (signed char)(tag >> ROW_BITS) - 1; }
+    __device__ __forceinline__ i64 row() const { return (i64)(tag & ((1ull << ROW_BITS) - 1)); }
+    __device__ __forceinline__ bool is_before(const Entry& other) const {
+        u64 mine = tag >> ROW_BITS, its = other.tag >> ROW_BITS;
+        if (mine != its) return mine < its;
+        return square != other.square ? square < other.square : tag < other.tag;
+    }
+};
+
+__device__ __forceinline__ i64 first_of_query(const u64* pairs, i64 n, u64 query) {
+    i64 first = 0, last = n;
+    while (first < last) {
+        i64 middle = (first + last) / 2;
+        if ((pairs[middle] >> 32) < query) first = middle + 1; else last = middle;
+    }
+    return first;
+}
+
+// The `k` nearest of `n_known` so far and of all pairs of a query, which is a block's: so many at a
+// time as there is room for, in order. `start` is where the rows of the pairs begin.
+extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
+    const u64* pairs, i64 n_pairs, const signed char* levels, const double* squared, i64 start,
+    const signed char* known_levels, const double* known_squared, const i64* known_rows,
+    int n_known, int k, signed char* out_levels, double* out_squared, i64* out_rows
+) {
+    __shared__ Entry entries[NEAR_ROOM];
+    i64 query = blockIdx.x;
+    i64 next = first_of_query(pairs, n_pairs, query);
+    i64 stop = first_of_query(pairs, n_pairs, query + 1);
+    for (int i = threadIdx.x; i < n_known; i += NEAR_THREADS) {
+        i64 at = query * n_known + i;
+        entries[i] = Entry::of(known_levels[at], known_squared[at], known_rows[at]);
+    }
+    int n = n_known;
+    do {
+        int n_new = (int)min((i64)(NEAR_ROOM - n), stop - next), size = 1;
+        while (size < n + n_new) size *= 2;
+        for (int i = threadIdx.x; i < size - n; i += NEAR_THREADS) {
+            i64 at = next + i;
+            entries[n + i] = i < n_new ? Entry::of(levels[at], squared[at],
+                                                   start + (i64)(pairs[at] & 0xffffffffull))
+                                       : Entry::nothing();
+        }
+        __syncthreads();
+        for (int run = 2; run <= size; run *= 2) {
+            for (int apart = run / 2; apart; apart /= 2) {
+                for (int i = threadIdx.x; i < size / 2; i += NEAR_THREADS) {
+                    int low = i / apart * 2 * apart + i % apart, high = low + apart;
+                    bool descends = (low & run) != 0;
+                    Entry a = entries[low], b = entries[high];
+                    if (b.is_before(a) != descends) {
+                        entries[low] = b;
+                        entries[high] = a;
+                    }
+                }
+                __syncthreads();
+            }
+        }
+        n = min(n + n_new, k);
+        next += n_new;
+    } while (next < stop);
+    for (int i = threadIdx.x; i < n; i += NEAR_THREADS) {
+        i64 at = query * k + i;
+        out_levels[at] = entries[i].level();
+        out_squared[at] = __longlong_as_double((i64)entries[i].square);
+        out_rows[at] = entries[i].row();
+    }
+}

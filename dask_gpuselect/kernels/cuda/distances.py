@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import NEAR_QUERIES, NEAR_ROWS, NEAR_THREADS
+from dask_gpuselect.kernels.cuda.source import (
+    NEAR_QUERIES,
+    NEAR_ROOM,
+    NEAR_ROWS,
+    NEAR_THREADS,
+)
 from dask_gpuselect.kernels.reference import distances as reference
-from dask_gpuselect.kernels.reference.distances import Best, Pairs, Question
+from dask_gpuselect.kernels.reference.distances import Best, Question
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
-ROW = np.uint64((1 << 32) - 1)
+ROW_BITS = np.uint64(32)  # of a pair's code, below the number of its query
 
 
 @advised
@@ -22,31 +29,58 @@ def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: in
     Reads the rows about once. Scratch on the device: as many candidates as take no more than a tile
     of so many distances. There is no tile, but where there are more candidates than that.
     """
-    return reference.nearest(rows, queries, k, tile_elements, _pairs)
+    return reference.nearest(rows, queries, k, tile_elements, _step)
 
 
-def _pairs(tile: Array, best: Best | None, question: Question) -> Pairs | None:
-    """The pairs of a query and a row that may be nearer than what is known; all, as long as fewer
-    than k are. None if they are too many."""
-    n_queries = len(question.queries)
-    if best is not None and best.k == question.k:
+def _step(tile: Array, start: int, best: Best | None, question: Question) -> Best | None:
+    """The nearest of those so far and of a tile; None if too many may be nearer."""
+    n_queries, n_known, n = len(question.queries), 0 if best is None else best.k, len(tile)
+    if question.k > NEAR_ROOM // 2:
+        return None
+    if best is not None and n_known == question.k:
         codes = _near(tile, reference.limits(best, question), question)
         if codes is None:
             return None
-        codes.sort()  # queries, and the rows of each, ascend
-    elif n_queries * len(tile) <= question.most_pairs:
+        codes.sort()
+    elif n_queries * n <= question.most_pairs:  # all, as long as fewer than k are known
         query = cupy.arange(n_queries, dtype=np.uint64)[:, None]
-        codes = (query << np.uint64(32) | cupy.arange(len(tile), dtype=np.uint64)).ravel()
+        codes = (query << ROW_BITS | cupy.arange(n, dtype=np.uint64)).ravel()
     else:
         return None
+    pairs = (codes, *_keys(tile, codes, question))
+    return _chosen(tile.dtype, pairs, n_queries, start, best, min(question.k, n_known + n))
+
+
+def _keys(tile: Array, codes: Array, question: Question) -> tuple[Array, Array]:
+    """The level and the square of each pair, by which it is compared; see `Nearest`."""
     level, squared = cupy.empty(codes.size, np.int8), cupy.empty(codes.size)
     if codes.size:
         numbers = (np.int64(codes.size), *map(np.float64, (TINY, UP, DOWN)))
         levels = tuple(map(np.int8, (SMALL, LARGE)))
-        told = (cupy.ascontiguousarray(question.queries), codes, *numbers, *levels)
-        launch(tile.dtype, "near_keys", NEAR_THREADS, (*_rows(tile), *told, level, squared))
-    row = (codes & ROW).astype(np.int64)
-    return Pairs((codes >> np.uint64(32)).astype(np.int64), row, level, squared)
+        told = (cupy.ascontiguousarray(question.queries), codes, *numbers, *levels, level, squared)
+        launch(tile.dtype, "near_keys", NEAR_THREADS, (*_rows(tile), *told))
+    return level, squared
+
+
+def _chosen(
+    dtype: np.dtype[Any],
+    pairs: tuple[Array, ...],
+    n_queries: int,
+    start: int,
+    best: Best | None,
+    k: int,
+) -> Best:
+    """The k nearest of those so far and of pairs: their codes, which ascend, levels and squares."""
+    shape = n_queries, k
+    found = Best(cupy.empty(shape, np.int8), cupy.empty(shape), cupy.empty(shape, np.int64))
+    known = found if best is None else best
+    n_known = np.int32(0 if best is None else best.k)
+    codes, *keys = pairs
+    before = map(cupy.ascontiguousarray, (known.level, known.squared, known.index))
+    told = (codes, np.int64(codes.size), *keys, np.int64(start), *before, n_known, np.int32(k))
+    arguments = (*told, found.level, found.squared, found.index)
+    launch(dtype, "near_chosen", NEAR_THREADS, arguments, blocks=n_queries)
+    return found
 
 
 def _near(tile: Array, limits: Array, question: Question) -> Array | None:

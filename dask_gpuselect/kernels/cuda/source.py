@@ -37,6 +37,7 @@ MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
 SELECT_THREADS = 1024
 NEAR_THREADS = 256
+NEAR_ROOM = 2048  # for the nearest of a query that a block orders at once
 LONG_THREADS = 512  # for lanes too long for shared memory
 OFFSET_BITS = 12  # that are kept of an element's place in its bucket
 OUTSIDE = 255  # a bucket's shift if it is outside all windows

@@ -53,28 +53,9 @@ WIDER = 1 + 16 * UNIT
 HUGE = 2.0**1000  # squares from which on a sum of products may overflow
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of a query and a row: by query, and rows of a query ascend.
-
-    Parameters
-    ----------
-    query, row : array of int64
-        Of each pair, the row in its tile.
-    level : array of int8
-    squared : array of float64
-        By which they are compared; see `Nearest`.
-    """
-
-    query: Array
-    row: Array
-    level: Array
-    squared: Array
-
-
-PairsOf = Callable[[Array, "Best | None", "Question"], "Pairs | None"]
-"""What may be nearer in a tile than what is known: all of it, as long as fewer than k are. None if
-that is more than `Question.most_pairs`."""
+Step = Callable[[Array, int, "Best | None", "Question"], "Best | None"]
+"""The nearest of those so far and of some rows behind them, which begin at a place, without a tile
+of distances. None where more than `Question.most_pairs` may be nearer."""
 
 
 def nearest(
@@ -82,7 +63,7 @@ def nearest(
     queries: NDArray[np.float64],
     k: int,
     tile_elements: int,
-    pairs_of: PairsOf | None = None,
+    step: Step | None = None,
 ) -> Nearest:
     """The nearest rows of every query.
 
@@ -96,8 +77,8 @@ def nearest(
         How many of each query are wanted.
     tile_elements : int
         How many distances of pairs are held at most. There are up to six arrays of that size.
-    pairs_of : callable, optional
-        A kernel that finds candidates without a tile of distances.
+    step : callable, optional
+        What is tried first for each tile.
 
     Returns
     -------
@@ -110,7 +91,7 @@ def nearest(
         return Nearest(np.zeros(shape, np.int8), np.zeros(shape), np.zeros(shape, np.int64), n)
     n_together = max(1, min(len(queries), tile_elements // FEW_ROWS))
     found = [
-        _nearest(rows, queries[start : start + n_together], min(k, n), tile_elements, pairs_of)
+        _nearest(rows, queries[start : start + n_together], min(k, n), tile_elements, step)
         for start in range(0, len(queries), n_together)
     ]
     level, squared, index = (
@@ -134,11 +115,7 @@ class Best:
 
 
 def _nearest(
-    rows: Array,
-    queries: NDArray[np.float64],
-    k: int,
-    tile_elements: int,
-    pairs_of: PairsOf | None,
+    rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int, step: Step | None
 ) -> Best:
     """The nearest rows of some queries, tile after tile: each is compared with the k-th distance so
     far."""
@@ -153,10 +130,9 @@ def _nearest(
     while start < n:
         size = max(growth * start, FEW_ROWS)
         stop = min(n, start + size)
-        pairs = None if pairs_of is None else pairs_of(rows[start:stop, :], best, question)
-        if pairs is not None:
-            best = _chosen(pairs, pairs.row + start, best, min(k, stop))
-            start = stop
+        found = None if step is None else step(rows[start:stop, :], start, best, question)
+        if found is not None:
+            best, start = found, stop
             continue
         stop = min(n, start + min(most_rows, size))
         tile = as_type(rows[start:stop, :], "float64")
@@ -277,38 +253,27 @@ def _kth(values: Array, k: int) -> Array:
 
 def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question: Question) -> Best:
     """The nearest of those so far and of some pairs of queries and rows, a few for each query."""
-    xp = namespace(tile)
+    xp, (n_queries, k) = namespace(tile), best.index.shape
     query, row = xp.nonzero(is_near)
     level, squared = _keys(
         xp.take(tile.T, row, axis=1), xp.take(question.queries.T, query, axis=1), tile.shape[1]
     )
-    return _chosen(Pairs(query, row, level, squared), xp.take(index, row), best, best.k)
-
-
-def _chosen(pairs: Pairs, index: Array, best: Best | None, k: int) -> Best:
-    """The k nearest of those so far and of some pairs, of rows behind these. If so far there are
-    fewer than k, the pairs are all that there are."""
-    xp = namespace(index)
-    owner, level, squared = pairs.query, pairs.level, pairs.squared
-    n_queries = int(owner[-1]) + 1 if best is None else best.index.shape[0]
-    every = xp.arange(n_queries, dtype=owner.dtype, **_beside(index))
-    if best is not None:
-        shape = best.index.shape
-        before = xp.reshape(xp.broadcast_to(every[:, None], shape), (-1,))
-        owner, level, squared, index = (
-            concatenate([xp.reshape(old, (-1,)), new], axis=0)
-            for old, new in (
-                (before, owner),
-                (best.level, level),
-                (best.squared, squared),
-                (best.index, index),
-            )
+    every = xp.arange(n_queries, dtype=query.dtype, **_beside(tile))
+    owner = xp.reshape(xp.broadcast_to(every[:, None], (n_queries, k)), (-1,))
+    owner, level, squared, index = (
+        concatenate([xp.reshape(old, (-1,)), new], axis=0)
+        for old, new in (
+            (owner, query),
+            (best.level, level),
+            (best.squared, squared),
+            (best.index, xp.take(index, row)),
         )
+    )
     # Stable, and rows ascend: of equal ones the first is the first again.
     order = _ascending(level, squared, axis=0)
     order = xp.take(order, _argsort(xp.take(owner, order), axis=0))
     starts = xp.searchsorted(xp.take(owner, order), every)
-    places = starts[:, None] + xp.arange(k, dtype=starts.dtype, **_beside(squared))
+    places = starts[:, None] + xp.arange(k, dtype=starts.dtype, **_beside(tile))
     order = xp.take(order, xp.reshape(places, (-1,)))
     arrays = (xp.reshape(xp.take(a, order), (n_queries, k)) for a in (level, squared, index))
     return Best(*arrays)
