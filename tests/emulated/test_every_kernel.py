@@ -37,10 +37,13 @@ N = 60_000
 CHUNK = 20_000  # elements: fewer than 2**14 go to the host
 
 
+def held(x: Any, chunks: Any) -> da.Array:
+    return da.from_array(x, chunks=chunks, asarray=False)
+
+
 def in_chunks(x: Any, chunks: Any = CHUNK) -> da.Array:
     """Chunks that tasks make, so that one device does not hold them."""
-    held = da.from_array(x, chunks=chunks, asarray=False)
-    return held.map_blocks(
+    return held(x, chunks).map_blocks(
         type(x).copy, dtype=x.dtype, meta=x.reshape(-1)[:0].reshape((0,) * x.ndim)
     )
 
@@ -49,8 +52,12 @@ def ask_all(x: Any) -> Any:
     return nanquantile(in_chunks(x), Q)
 
 
-def ask_box(x: Any, chunks: Any = CHUNK) -> Any:
-    boxplot = describe_boxplot(in_chunks(x, chunks), max_fliers=50)
+def ask_box(x: Any) -> Any:
+    return box_of(in_chunks(x))
+
+
+def box_of(x: Any) -> Any:
+    boxplot = describe_boxplot(x, max_fliers=50)
     columns = boxplot.compute(scheduler="sync").to_dict()
     fliers = columns.pop("fliers")
     return [*columns.values(), np.concatenate(fliers.ravel())]
@@ -172,8 +179,8 @@ def test_lanes(n: int) -> None:
 
 def test_chunks_whose_sample_is_worth_it() -> None:
     values = make("normal", "f4", 2 * PILOT_WORTH)
-    assert_as_numpy(lambda x: quantile(in_chunks(x, PILOT_WORTH), 0.3), values)
-    assert_as_numpy(partial(ask_box, chunks=PILOT_WORTH), values)
+    assert_as_numpy(lambda x: quantile(held(x, PILOT_WORTH), 0.3), values)
+    assert_as_numpy(lambda x: box_of(held(x, PILOT_WORTH)), values)
 
 
 def test_lanes_in_parts() -> None:
