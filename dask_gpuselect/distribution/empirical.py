@@ -127,6 +127,12 @@ class LazyDistribution(LazyCollection):
         """Return the lazy distribution that a task makes."""
         return cls(answer.dask, [(answer.name,)])
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says what to do first for what the distribution has."""
+        is_there = hasattr(EmpiricalDistribution, name) and not name.startswith("_")
+        hint = f": it is not computed yet, use compute().{name}" if is_there else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
     @staticmethod
     def _finish(results: list[Any], *state: Any) -> Any:
         return results[0]
@@ -224,10 +230,10 @@ def _checked_number(points: Any) -> int:
         number = operator.index(points)
     except TypeError:
         raise TypeError(
-            f"points must be an integer, how many there are, or a sequence of values, not {points}"
+            f"points must be an integer (how many), or a sequence of values, not {points!r}"
         ) from None
     if number < 2:
-        raise ValueError(f"points must be 2 at least, the extremes, and not {number}")
+        raise ValueError(f"points must be at least 2 (the minimum and the maximum), not {number}")
     check_most(number, "points")
     return number
 
@@ -258,7 +264,7 @@ def _integers(points: Any, dtype: np.dtype[Any]) -> Any:
 def _rounded(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     values = given.astype(dtype)
     if (np.isinf(values) & np.isfinite(given)).any():
-        raise ValueError(f"points must be numbers of {dtype}, and some are beyond")
+        raise ValueError(f"points must be values of dtype {dtype}, and some are beyond its range")
     return values.astype(selection_dtype(dtype))
 
 
@@ -268,5 +274,7 @@ def _whole(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     # `most` may be rounded up to what is no number of the dtype, and what is behind it is exact.
     is_held = (whole >= int(least)) & (whole < int(most) + 1)
     if not (is_held.all() and (np.floor(whole) == whole).all()):
-        raise ValueError(f"points must be numbers of {dtype}, and some are fractions or beyond")
+        raise ValueError(
+            f"points must be values of dtype {dtype}, and some are fractions or beyond its range"
+        )
     return whole.astype(selection_dtype(dtype))

@@ -108,9 +108,7 @@ def isotonic_regression(
     if weights is not None:
         weights = real(xp, weights, "weights")
         if weights.shape != y.shape:
-            raise ValueError(
-                f"there must be a weight for each y, not {weights.shape} for {y.shape}"
-            )
+            raise ValueError(f"weights must have the shape of y, {y.shape}, not {weights.shape}")
         if not bool(((weights > 0) & xp.isfinite(weights)).all()):
             raise ValueError("weights must be positive and finite")
         # No smaller than they have to be for their sum to be finite, so that few vanish.

@@ -177,7 +177,7 @@ class MonotoneSpline:
             raise TypeError(
                 "a spline of NumPy arrays is not evaluated at a CuPy array: make it of CuPy arrays"
             )
-        return real(namespace(self.x), values, "what a spline is evaluated at")
+        return real(namespace(self.x), values, "the arguments of a spline")
 
 
 @dataclass(frozen=True)
@@ -274,8 +274,10 @@ def checked_points(*given: Any) -> tuple[Array, ...]:
     x, y = arrays[:2]
     for name, array in zip(names, arrays, strict=False):
         if array.ndim != 1 or array.shape != x.shape:
-            shapes = ", ".join(str(each.shape) for each in arrays)
-            raise ValueError(f"points must be one-dimensional and as many of each, not {shapes}")
+            shapes = ", ".join(
+                f"{name} of shape {each.shape}" for name, each in zip(names, arrays, strict=False)
+            )
+            raise ValueError(f"points must be one-dimensional and of one length, not {shapes}")
         if not bool(xp.isfinite(array).all()):
             raise ValueError(f"{name} must be finite")
     if len(x) < 2:
@@ -283,7 +285,9 @@ def checked_points(*given: Any) -> tuple[Array, ...]:
     if bool((x[1:] < x[:-1]).any()):
         raise ValueError("x must ascend: sort the points by it")
     if bool((y[1:] < y[:-1]).any()) and bool((y[1:] > y[:-1]).any()):
-        raise ValueError("y must ascend or descend; isotonic regression makes it so")
+        raise ValueError(
+            "y must ascend or descend throughout: isotonic_regression(y) makes it ascend"
+        )
     return arrays
 
 

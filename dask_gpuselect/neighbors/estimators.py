@@ -95,7 +95,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
 
     def _fit_rows(self, X: Any) -> None:
         if self.metric != "euclidean":
-            raise ValueError(f"metric is {self.metric!r}, and only 'euclidean' is known")
+            raise ValueError(f"metric must be 'euclidean', not {self.metric!r}")
         as_k(self.n_neighbors, "n_neighbors")
         self._fit_X = self._as_rows(X, reset=True)
         self.n_samples_fit_ = self._fit_X.shape[0]

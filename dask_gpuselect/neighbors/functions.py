@@ -137,4 +137,4 @@ def as_k(k: Any, name: str = "k") -> int:
 def check_features(X: Any, Q: Any) -> None:
     """Raise unless the queries have as many features as the rows."""
     if Q.shape[1] != X.shape[1]:
-        raise ValueError(f"Q has {Q.shape[1]} features, and X has {X.shape[1]}")
+        raise ValueError(f"Q has {Q.shape[1]} features, but X has {X.shape[1]}")

@@ -96,7 +96,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         n, p = sum(rows.sizes), self.n_features_in_ + bool(self.fit_intercept)
         if n <= 2 * p:
             raise ValueError(
-                f"n_samples={n} is not enough for {p} parameters, which take more than {2 * p}"
+                f"n_samples={n} is not enough: {p} parameters need more than {2 * p} rows"
             )
         h = rows_covered(self.coverage, n, p)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -284,7 +284,7 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
     known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
     if known and of_y and X.shape[0] != y.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows, and y {y.shape[0]}")
+        raise ValueError(f"X has {X.shape[0]} rows, but y has {y.shape[0]}")
     if not isinstance(y, DaskArray):
         y = from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
     if X.numblocks[0] != y.numblocks[0] or (known and of_y and X.chunks[0] != y.chunks[0]):
