@@ -303,7 +303,8 @@ def check_data(value: Any, name: str) -> None:
         if is_dask_collection(leaf):
             kind = type(value).__name__
             raise TypeError(
-                f"expected a dask array, not a {kind}: pass its array (for example x.data)"
+                f"expected a dask array, not a {kind}: pass its array (x.data of xarray, x.values "
+                "of dask.dataframe), or use x.exact (import dask_gpuselect.xarray or .dataframe)"
                 if leaf is value
                 else f"{name} is a {kind} that holds lazy values, which would be computed at the "
                 f"call: da.stack({name}) makes a dask array of them"
@@ -405,7 +406,7 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
         return weights
     if axis is None:
         raise TypeError("Axis must be specified when shapes of a and weights differ.")
-    axes = normalize_axis_tuple(axis, array.ndim)
+    axes = _axes(axis, array.ndim)
     if tuple(weights.shape) != tuple(array.shape[each] for each in axes):
         raise ValueError(
             "Shape of weights must be consistent with shape of a along specified axis."
@@ -425,7 +426,9 @@ def _nodata(nodata: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if given.size == 0:
         return np.empty(0, native)
     if given.dtype.kind == "O" and all(isinstance(value, int) for value in given):
-        raise ValueError(f"nodata is {given[0]}, which no {native} is")  # beyond 64 bits
+        raise ValueError(
+            f"nodata must be a value of dtype {native}, as the data, not {given[0]}"
+        )  # beyond 64 bits
     dates = {each.kind for each in (given.dtype, native)} & set("mM")
     if (dates and given.dtype.kind != native.kind) or given.dtype.kind not in "biufmM":
         raise TypeError(f"nodata must be of the dtype of the data, {native}, not {given.dtype}")
@@ -435,7 +438,9 @@ def _nodata(nodata: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
         is_exact |= np.isfinite(found) & np.isfinite(given)
     if not is_exact.all():
-        raise ValueError(f"nodata is {given[~is_exact][0]}, which no {native} is")
+        raise ValueError(
+            f"nodata must be a value of dtype {native}, as the data, not {given[~is_exact][0]}"
+        )
     return found
 
 
@@ -471,9 +476,17 @@ def check_table(array: Any, name: str) -> None:
 
 def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """The reduced axes, ascending."""
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(sorted(normalize_axis_tuple(axis, ndim)))
+    return tuple(range(ndim)) if axis is None else tuple(sorted(_axes(axis, ndim)))
+
+
+def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Some axes, counted from the first, in the order in which they are given."""
+    try:
+        return normalize_axis_tuple(axis, ndim)
+    except TypeError:
+        raise TypeError(
+            f"axis must be None, an integer or a tuple of integers, not {axis!r}"
+        ) from None
 
 
 def namespace_of(*given: Any) -> Any:

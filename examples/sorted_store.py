@@ -134,6 +134,13 @@ def main(arguments: list[str] | None = None) -> int:
             seconds, loads = sort_store(source, target, source.absolute().parent)
             report(given, seconds, loads, before)
             found = summary_of(target)
+    except MemoryError:
+        print(
+            f"sorted_store: {given.limit_gb:g} GB of memory are not enough: raise --limit-gb, "
+            "or lower --chunk-mb or --threads",
+            file=sys.stderr,
+        )
+        return 1
     finally:
         if not given.keep:
             shutil.rmtree(target, ignore_errors=True)

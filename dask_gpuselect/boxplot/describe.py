@@ -194,7 +194,9 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
     if max_fliers < 0:
         raise ValueError(f"max_fliers must not be negative, and {max_fliers} is")
     if (kind := np.asarray(whis).dtype).kind not in "biuf":
-        raise TypeError(f"whis must be a real number, or two, not {kind}")
+        raise TypeError(
+            f"whis must be a number, or two percentiles such as (5, 95), not of dtype {kind}"
+        )
     given = np.asarray(whis, np.float64)
     if given.shape == (2,):
         if not ((given >= 0) & (given <= 100)).all() or given[0] > given[1]:
@@ -202,7 +204,9 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
         low, high = (given / 100).tolist()
         return Rule((low, high), autorange, max_fliers, method)
     if given.shape != () or not given >= 0:
-        raise ValueError(f"whis must be a number that is not negative, or two, not {whis}")
+        raise ValueError(
+            f"whis must be a number >= 0, or two percentiles such as (5, 95), not {whis}"
+        )
     return Rule(float(given), autorange, max_fliers, method)
 
 

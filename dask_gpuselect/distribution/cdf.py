@@ -20,46 +20,58 @@ class EmpiricalDistribution(curves.Curve, Arrays):
     """The distribution of the elements of an array: exact at k points, approximate between them.
 
     `ecdf` makes it. The counts at the points are exact. Between two points, a monotone spline
-    interpolates. `cdf_bounds` and `quantile_bounds` give the bounds that the counts prove, which
-    `cdf` and `quantile` never leave.
+    interpolates. `cdf_bounds` and `quantile_bounds` give the bounds that the counts prove. `cdf`
+    and `quantile` always stay within them.
 
     Parameters
     ----------
-    points : ndarray, shape (k,), dtype of the data
-        Ascending and distinct, the least and the largest element among them; none if there are no
-        elements.
+    points : ndarray, shape (k,)
+        Ascending and distinct, in the dtype of the data. The minimum and the maximum are among
+        them. Empty if there are no elements.
     below, upto : ndarray of int64, shape (k,)
-        How many elements are < and <= each point. Exact.
-    n_valid, n_missing : int
-        How many elements, and how many NaN, which are left out.
+        The number of elements that are < and <= each point. Exact.
+    n_valid : int
+        The number of elements, without NaN.
+    n_missing : int
+        The number of NaN, which are left out.
 
     Raises
     ------
     ValueError
-        If these are no such counts.
+        If the points do not ascend, or if these cannot be the counts at them.
+
+    See Also
+    --------
+    ecdf : makes the distribution of an array.
 
     Notes
     -----
-    Frozen, picklable, and on the host: methods take and give NumPy arrays, and of CuPy or other
-    array-API arrays such of their kind, evaluated on the host. For a dask array z there is
-    ``z.map_blocks(distribution.cdf, dtype=float)``. Loads: none.
+    A distribution cannot be changed, can be pickled, and is held on the host. Its methods take
+    array_like arguments. CuPy and other array-API arrays are copied to the host, and the answer is
+    an array of their kind. For a dask array z, use ``z.map_blocks(distribution.cdf, dtype=float)``.
+    Nothing is loaded.
 
-    Memory: 24 bytes a point, and 150 more for the spline.
+    Memory: 24 bytes for each point. The first use of `cdf`, `pdf`, `quantile` or `plot` makes the
+    spline, which holds about 260 bytes for each point, and 360 while it is made.
 
-    The spline is Schumaker's quadratic with Butland's slopes (`MonotoneQuadraticSpline`), of counts
-    in float64. A point is a *jump* (`is_jump`) if more elements equal it than the chance variation
-    of the counts beside it can be, ``ties**2 > n_left + n_right`` for that many elements between it
-    and its neighbours. `cdf` steps up there, and the spline goes through the counts without those
-    elements, as if a continuous distribution were mixed with a discrete one. A single element of
-    continuous data is none, unless nothing is beside it; if every element is a point, `cdf` is the
-    step function that counts them.
+    Spline: Schumaker's quadratic spline with Butland's slopes (`MonotoneQuadraticSpline`) goes
+    through the counts in float64.
 
-    No spline leads to an infinite point, and `cdf` is flat beside it: elements before the first
-    finite point are taken to be at that, those behind the last one at infinity.
+    Ties: a point is a *jump* (`is_jump`) if so many elements equal it that chance does not explain
+    it: ``ties**2 > n_left + n_right``, for that many elements between the point and its two
+    neighbours. `cdf` steps up there. The spline goes through the counts without the elements at
+    jumps, as if a continuous and a discrete distribution were mixed. A single element is a jump
+    only if there is no element between it and its neighbours. If every element is a point, `cdf` is
+    the step function that counts them.
+
+    Infinity: the spline ends at the first and the last finite point. Elements before the first
+    finite point count as equal to it, and elements behind the last one as infinite. `cdf` is flat
+    there.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from dask_gpuselect.distribution import EmpiricalDistribution
     >>> below, upto = np.array([0, 3, 9]), np.array([1, 5, 10])
     >>> d = EmpiricalDistribution(np.array([0, 4, 9]), below, upto, n_valid=10, n_missing=0)
     >>> d.cdf([-1, 0, 4, 9]).tolist(), d.max_error
@@ -104,13 +116,12 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @cached_property
     def max_error(self) -> float:
-        """The most by which `cdf` can differ from the exact share, anywhere.
+        """The largest possible difference between `cdf` and the exact share, anywhere.
 
-        It is the largest share of the elements that is between two neighbouring points.
-
-        With k points at evenly spaced ranks it is less than ``1 / (k - 1)``. 0 if no elements are
-        between points, and NaN if there are none at all. No smaller bound holds for all data with
-        these counts: all elements between two points may lie next to one of them.
+        It is the largest share of the elements that lies between two neighbouring points. With k
+        points at evenly spaced ranks it is less than ``1 / (k - 1)``. It is 0 if no elements are
+        between points, and NaN if there are no elements at all. No smaller bound holds for all data
+        with these counts, because all elements between two points may lie next to one of them.
         """
         if not self.n_valid:
             return float("nan")
@@ -118,39 +129,45 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @property
     def is_jump(self) -> NDArray[np.bool_]:
-        """Whether so many elements equal a point that `cdf` jumps there; see the notes."""
+        """Whether `cdf` jumps at each point because many elements equal it.
+
+        A bool array of shape (k,). The notes of the class have the rule.
+        """
         ties = (self.upto - self.below).astype(np.float64)
         beside = np.append(0, self._between) + np.append(self._between, 0)
         return np.asarray(ties * ties > beside)
 
     @cached_property
     def knots(self) -> tuple[FloatArray, FloatArray]:
-        """The finite points, and how many elements are up to each without those that jump: what the
-        spline goes through."""
+        """The points that the spline goes through, as abscissae and ordinates.
+
+        The abscissae are the finite points, as float64. The ordinates are the numbers of elements
+        up to them, without the elements at jumps.
+        """
         is_finite = np.isfinite(self.points)
         counts = (self.upto - self._jumped)[is_finite]
         return self.points[is_finite].astype(np.float64), counts.astype(np.float64)
 
     @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
-        """The share of the elements up to z: exact at the points, approximate between them.
+        """Share of the elements that are at most z: exact at the points, approximate between them.
 
         Parameters
         ----------
         z : array_like of real numbers, any shape
-            Compared with the points exactly, integers of 64 bits too.
+            Compared with the points exactly, also as 64-bit integers.
 
         Returns
         -------
-        ndarray of float64, of the shape of `z`, or a scalar
-            Within `cdf_bounds`, and so within `max_error` of the exact share. It never decreases;
-            0 below the least element, 1 from the largest one on. NaN where z is, and everywhere if
+        float64 scalar or ndarray, of the shape of `z`
+            Within `cdf_bounds`, and so within `max_error` of the exact share. It never decreases as
+            z increases. It is 0 below the minimum, and 1 from the maximum on. NaN if z is NaN or if
             there are no elements.
 
         Raises
         ------
         TypeError
-            For z that is lazy, or no real numbers.
+            If `z` is lazy or not of real numbers.
         """
         return curves.evaluated(self._cdf, z)
 
@@ -165,21 +182,21 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
         Returns
         -------
-        lower, upper : ndarrays of float64, of the shape of `z`, or scalars
-            The exact counts prove these bounds. They are equal at the points, and between two
+        lower, upper : float64 scalars or ndarrays, of the shape of `z`
+            The exact counts prove these bounds. The two are equal at the points, and between two
             points that have no elements between them.
 
         Raises
         ------
         TypeError
-            As `cdf`.
+            If `z` is lazy or not of real numbers.
         """
         lower, upper = curves.evaluated(self._bounds, z)
         return lower, upper
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
-        """The estimated density at z: the slope of the spline.
+        """Estimated density at z: the slope of the spline.
 
         Parameters
         ----------
@@ -188,42 +205,45 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
         Returns
         -------
-        ndarray of float64, of the shape of `z`, or a scalar
-            At a point the slope to its right. What jumps is left out: it has no density (see
-            `is_jump`). 0 where nothing is between two points, beyond the finite points, and
-            NaN where z is, or if there are no elements.
+        float64 scalar or ndarray, of the shape of `z`
+            At a point, the slope to its right. Elements at jumps have no density and are left out
+            (see `is_jump`). 0 between two points that have no elements between them, and outside
+            the finite points. NaN if z is NaN or if there are no elements.
 
         Raises
         ------
         TypeError
-            As `cdf`.
+            If `z` is lazy or not of real numbers.
 
         Notes
         -----
-        Nothing is proven of it, and it is continuous but not smooth. It needs many elements between
-        neighbouring points: of c of them its relative error is about ``1 / sqrt(c)`` at least.
+        Nothing is proven about the density. It is continuous but not smooth. It needs many elements
+        between neighbouring points: with c of them, its relative error is at least about
+        ``1 / sqrt(c)``.
         """
         return curves.evaluated(self._pdf, z)
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
-        """The approximate quantile at p: the inverse of `cdf`.
+        """Approximate quantile at p: the inverse of `cdf`.
 
         Parameters
         ----------
-        p : array_like of floats in [0, 1], any shape
+        p : array_like of floats, any shape
+            Shares in [0, 1].
 
         Returns
         -------
-        ndarray of float64, of the shape of `p`, or a scalar
-            Within `quantile_bounds`, and exact where these are equal. NaN if there are no elements.
+        float64 scalar or ndarray, of the shape of `p`
+            Within `quantile_bounds`, and exact if the two bounds are equal. NaN if there are no
+            elements.
 
         Raises
         ------
         TypeError
-            For p that is lazy, or no real numbers.
+            If `p` is lazy or not of real numbers.
         ValueError
-            For p outside [0, 1] or NaN.
+            If an element of `p` is outside [0, 1] or NaN.
         """
         return curves.evaluated(self._quantile, p)
 
@@ -233,20 +253,21 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
         Parameters
         ----------
-        p : array_like of floats in [0, 1], any shape
+        p : array_like of floats, any shape
+            Shares in [0, 1].
 
         Returns
         -------
-        lower, upper : ndarrays of the dtype of the data, of the shape of `p`, or scalars
-            What ``quantile(x, p, method="inverted_cdf")`` gives is equal to both, where that is an
-            element that equals a point, or strictly between them.
+        lower, upper : scalars or ndarrays of the dtype of the data, of the shape of `p`
+            Bounds of ``quantile(x, p, method="inverted_cdf")``. If that element is a point, both
+            bounds equal it. Otherwise it is strictly between them.
 
         Raises
         ------
         TypeError
-            For p that is lazy, or no real numbers.
+            If `p` is lazy or not of real numbers.
         ValueError
-            For p outside [0, 1] or NaN; if there are no elements.
+            If an element of `p` is outside [0, 1] or NaN, or if there are no elements.
         """
         if not self.n_valid:
             raise ValueError("there are no elements, and so no quantiles")
@@ -260,18 +281,19 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            A new figure's by default.
+            Where to draw. By default the axes of a new figure.
         **kwargs
-            For `matplotlib.axes.Axes.plot`.
+            Passed to `matplotlib.axes.Axes.plot`.
 
         Returns
         -------
         matplotlib.axes.Axes
+            The axes that were drawn on.
 
         Raises
         ------
         ImportError
-            Without matplotlib.
+            If matplotlib is not installed.
         """
         finite = np.flatnonzero(np.isfinite(self.points))
         few = np.union1d(finite[:: -(-len(finite) // curves.DRAWN) or 1], finite[-1:])

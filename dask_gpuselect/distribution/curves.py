@@ -17,7 +17,7 @@ from dask_gpuselect.optional import axes
 
 DRAWN = 2000  # steps of a drawn curve, about
 
-evaluates = public(instead="of a dask array z take z.map_blocks(distribution.cdf, dtype=float)")
+evaluates = public(instead="for a dask array z use z.map_blocks(distribution.cdf, dtype=float)")
 
 
 class Curve:
@@ -62,8 +62,9 @@ def evaluated(function: Any, argument: Any) -> Any:
 
 
 def checked_shares(p: NDArray[Any]) -> FloatArray:
-    if not ((p >= 0) & (p <= 1)).all():
-        raise ValueError("p must lie in [0, 1]")
+    outside = ~((p >= 0) & (p <= 1))  # NaN too
+    if outside.any():
+        raise ValueError(f"p must lie in [0, 1], and {p[outside].flat[0]} does not")
     return p.astype(np.float64)
 
 

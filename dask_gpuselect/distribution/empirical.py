@@ -1,4 +1,4 @@
-"""`ecdf`: how the elements of an array of any size are distributed."""
+"""`ecdf`: the empirical distribution of the elements of an array of any size."""
 
 from __future__ import annotations
 
@@ -36,58 +36,58 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
 
     Parameters
     ----------
-    x : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
-        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
-        once.
+    x : dask array or array_like
+        Of dtype bool, integer, float16, float32 or float64. Any shape and any chunks, also of
+        unknown sizes. Chunks may be NumPy, CuPy or other array-API arrays.
     points : int or 1-D array_like, default 1001
-        How many points, at least 2: the elements at so many evenly spaced ranks, from the least to
-        the largest; equal ones are one point. 1001 of them are off by less than 0.1 % of the
-        elements anywhere, on any data.
-        Or at which values to count, in any order: numbers in the type of `x`, to which those of
-        floating point are rounded. The least and the largest element are points too.
+        An integer is the number of points, from 2 to 2**24. They are the elements at evenly spaced
+        ranks, from the minimum to the maximum; equal elements make one point. With 1001 points,
+        `cdf` is off by less than 0.1 % of the elements, for any data.
+        An array holds the values at which to count, in any order. They must be representable in the
+        dtype of `x`; for floating-point data they are rounded to it. The minimum and the maximum
+        are added to them.
 
     Returns
     -------
     LazyDistribution or EmpiricalDistribution
-        Lazy for a dask array, and with ``compute()`` an `EmpiricalDistribution`: `points` with the
-        exact counts `below` and `upto` there, `cdf`, `quantile` and `pdf` by a monotone spline
-        between them, what the counts prove of these, and `plot`.
-        NaN is left out and counted. If there is nothing else, there are no points but those that
-        were given, and every share is NaN.
+        For a dask array, a lazy `LazyDistribution`, whose ``compute()`` gives the
+        `EmpiricalDistribution`. For an array in memory, the `EmpiricalDistribution` at once.
+        NaN is left out and counted. If all elements are NaN, the only points are the given values,
+        and every share is NaN.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays, and for datetimes; for points
-        that are lazy or no real numbers, and for a number of points that is no integer.
+        At the call, if `x` is complex, object, string, datetime or masked, if `points` is lazy or
+        not of real numbers, or if the number of points is not an integer.
     ValueError
-        At the call, for fewer points than 2 or more than 2**24; for values that are NaN,
-        two-dimensional, or beyond the type of `x`, and fractions where that is an integer.
+        At the call, if the number of points is below 2 or above 2**24, or if the given values are
+        NaN, not one-dimensional, or not representable in the dtype of `x`.
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
-        For CuPy chunks: out of device memory; a device or driver that is too old.
+        For CuPy chunks, if the device runs out of memory, or if the device or its driver is too
+        old.
 
     See Also
     --------
-    EmpiricalDistribution, dask_gpuselect.quantile
+    EmpiricalDistribution : `cdf`, `quantile`, `pdf`, their bounds, and `plot`.
+    dask_gpuselect.quantile : exact quantiles.
 
     Notes
     -----
-    Loads: each chunk of a lazy array is read at most twice for a number of points, and once for
-    given values. The call computes nothing. Chunks in memory are read in place, and usually once
-    for up to 8 points. Points and counts are the same under any chunking, bit for bit.
+    Loads: each chunk of a lazy array is loaded at most twice for a number of points, and once for
+    given values. The call computes nothing. Chunks in memory are read in place, usually once for up
+    to 8 points. Points and counts are the same for any chunks, bit for bit.
 
-    Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. For a
-    number of points that of `quantile` for as many q: from each chunk of n elements come about
-    ``sqrt(n * points)`` pivots (40 bytes each) and about as many candidates. For given values 16
-    bytes for each of them from every chunk.
+    Memory: for each of its threads, a worker holds one chunk and scratch of at most two chunks. For
+    a number of points, each chunk of n elements sends about ``sqrt(n * points)`` pivots, of 40
+    bytes each, and about as many candidates. For given values, it sends 16 bytes for each value.
 
-    Algorithm: the paper below estimates a distribution by the shares of the data up to some values,
-    to divide the data into parts of equal size, and has a monotone spline go through them. Here the
-    shares are exact, found as by `quantile`: cuts bracket the wanted ranks, and a second load
-    counts. How the spline takes elements that are equal is told at `EmpiricalDistribution`.
+    Algorithm: Beliakov and Liu estimate a distribution by the shares of the data up to some values,
+    and fit a monotone spline through them. Here the shares are exact. They are found as `quantile`
+    finds its answer: cuts prove brackets of the wanted ranks, and a second load counts. See
+    `EmpiricalDistribution` for the spline, and for elements that are equal.
 
     References
     ----------
@@ -97,6 +97,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.distribution import ecdf
     >>> x = da.arange(1_000_001, chunks=100_000) ** 2
     >>> d = ecdf(x, 101).compute()
     >>> d.max_error < 0.01, round(float(d.cdf(250_000_000_000)), 5)
@@ -117,14 +118,20 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
 class LazyDistribution(LazyCollection):
     """An `EmpiricalDistribution` that is not computed yet: a dask collection.
 
-    `ecdf` makes it. ``compute()`` returns the `EmpiricalDistribution`. ``dask.compute`` computes
-    several of them together.
+    `ecdf` returns it for a dask array. ``compute()`` gives the `EmpiricalDistribution`, which has
+    `cdf`, `quantile` and the other methods. ``dask.compute`` computes several of them together.
     """
 
     @classmethod
     def of(cls, answer: DaskArray) -> Self:
         """Return the lazy distribution that a task makes."""
         return cls(answer.dask, [(answer.name,)])
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says what to do first for what the distribution has."""
+        is_there = hasattr(EmpiricalDistribution, name) and not name.startswith("_")
+        hint = f": it is not computed yet, use compute().{name}" if is_there else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @staticmethod
     def _finish(results: list[Any], *state: Any) -> Any:
@@ -223,10 +230,10 @@ def _checked_number(points: Any) -> int:
         number = operator.index(points)
     except TypeError:
         raise TypeError(
-            f"points must be an integer, how many there are, or a sequence of values, not {points}"
+            f"points must be an integer (how many), or a sequence of values, not {points!r}"
         ) from None
     if number < 2:
-        raise ValueError(f"points must be 2 at least, the extremes, and not {number}")
+        raise ValueError(f"points must be at least 2 (the minimum and the maximum), not {number}")
     check_most(number, "points")
     return number
 
@@ -257,7 +264,7 @@ def _integers(points: Any, dtype: np.dtype[Any]) -> Any:
 def _rounded(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     values = given.astype(dtype)
     if (np.isinf(values) & np.isfinite(given)).any():
-        raise ValueError(f"points must be numbers of {dtype}, and some are beyond")
+        raise ValueError(f"points must be values of dtype {dtype}, and some are beyond its range")
     return values.astype(selection_dtype(dtype))
 
 
@@ -267,5 +274,7 @@ def _whole(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     # `most` may be rounded up to what is no number of the dtype, and what is behind it is exact.
     is_held = (whole >= int(least)) & (whole < int(most) + 1)
     if not (is_held.all() and (np.floor(whole) == whole).all()):
-        raise ValueError(f"points must be numbers of {dtype}, and some are fractions or beyond")
+        raise ValueError(
+            f"points must be values of dtype {dtype}, and some are fractions or beyond its range"
+        )
     return whole.astype(selection_dtype(dtype))

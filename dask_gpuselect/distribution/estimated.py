@@ -1,4 +1,4 @@
-"""A distribution by estimates of the shares up to some points."""
+"""A distribution made from estimated shares of the elements up to some points."""
 
 from __future__ import annotations
 
@@ -18,19 +18,27 @@ from dask_gpuselect.maths.cuts import Arrays, FloatArray
 class EstimatedDistribution(curves.Curve, Arrays):
     """A distribution made from estimated shares of the elements up to some points.
 
-    `EstimatedDistribution.from_noisy` makes it. It is approximate everywhere, without any bounds.
+    `EstimatedDistribution.from_noisy` makes it. It is approximate everywhere and has no bounds.
 
     Parameters
     ----------
     points : ndarray of float64, shape (k,)
         Ascending and distinct, at least two.
     shares : ndarray of float64, shape (k,)
-        In [0, 1], never decreasing.
+        The share of the elements up to each point, in [0, 1], never decreasing.
+
+    See Also
+    --------
+    ecdf : the distribution of an array by exact counts.
 
     Notes
     -----
-    Frozen and picklable; see `EmpiricalDistribution` for arrays of other kinds, and the spline,
-    that goes through the shares. Loads: none. Memory: 16 bytes a point, and 150 for the spline.
+    A distribution cannot be changed, can be pickled, and is held on the host. Arguments of its
+    methods are those of `EmpiricalDistribution`. A `MonotoneQuadraticSpline` goes through the
+    shares. Nothing is loaded.
+
+    Memory: 16 bytes for each point. The first use of a method makes the spline, which holds about
+    225 bytes for each point.
     """
 
     points: FloatArray
@@ -41,36 +49,36 @@ class EstimatedDistribution(curves.Curve, Arrays):
     def from_noisy(
         cls, points: ArrayLike, proportions: ArrayLike, weights: ArrayLike | None = None
     ) -> Self:
-        """Fit a distribution to proportions, each of which was measured in a sample.
+        """Fit a distribution to proportions that were each measured in a sample.
 
         Parameters
         ----------
         points : array_like of real numbers, shape (k,)
             Ascending and distinct, at least two.
         proportions : array_like of real numbers, shape (k,)
-            For each point the share of a sample that was up to it. Of different samples they need
-            not ascend.
+            For each point, the share of a sample that was at most the point. As the samples may
+            differ, these need not ascend.
         weights : array_like of positive numbers, shape (k,), optional
-            How many elements each sample had. All the same by default.
+            The number of elements in each sample. By default all samples weigh the same.
 
         Returns
         -------
         EstimatedDistribution
-            Of those that never decrease the one with the least weighted sum of squared differences
-            (`isotonic_regression`), held in [0, 1].
+            Its shares never decrease and have the smallest weighted sum of squared differences from
+            `proportions` (`isotonic_regression`). They are clipped to [0, 1].
 
         Raises
         ------
         TypeError
-            For what is lazy, or no real numbers.
+            If an argument is lazy or not of real numbers.
         ValueError
-            For other shapes; for points that do not ascend or are not finite; for proportions that
-            are not finite; for weights that are not positive.
+            If the shapes differ or are not (k,), if points do not ascend or are not finite, if
+            proportions are not finite, or if weights are not positive and finite.
+        ImportError
+            If SciPy is not installed.
 
-        Notes
-        -----
-        Loads: none. It is for estimates: counts of one array at all points are exact and ascend,
-        and `ecdf` needs one load for them.
+        Notes ----- Nothing is loaded. Use this for estimates only. If you have the array itself,
+        `ecdf` counts at given points exactly, in one load.
 
         References
         ----------
@@ -79,6 +87,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
         Examples
         --------
+        >>> from dask_gpuselect.distribution import EstimatedDistribution
         >>> d = EstimatedDistribution.from_noisy([0, 1, 2, 3], [0.1, 0.6, 0.4, 1.02])
         >>> d.shares.tolist()
         [0.1, 0.5, 0.5, 1.0]
@@ -101,23 +110,26 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
-        """The estimated share of the elements that are at most z; NaN beyond the points.
+        """Estimated share of the elements that are at most z; NaN outside the points.
 
-        See `EmpiricalDistribution.cdf` for what z may be, and what is returned and raised.
+        See `EmpiricalDistribution.cdf` for the argument, the shape of the answer, and the errors.
         """
         return curves.evaluated(self._at, z)
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
-        """The estimated density at z: the slope of the spline; NaN where `cdf` is NaN."""
+        """Estimated density at z: the slope of the spline; NaN where `cdf` is NaN.
+
+        See `EmpiricalDistribution.pdf` for the argument, the shape of the answer, and the errors.
+        """
         return curves.evaluated(lambda values: self._at(values, nu=1), z)
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
-        """The estimated quantile at p: the least value at which `cdf` is at least p.
+        """Estimated quantile at p: the smallest value at which `cdf` is at least p.
 
-        NaN for a p that is less than the first of the shares, or more than the last. See
-        `EmpiricalDistribution.quantile` for what p may be, and what is returned and raised.
+        NaN if p is less than the first share or more than the last. See
+        `EmpiricalDistribution.quantile` for the argument, the shape of the answer, and the errors.
         """
         return curves.evaluated(lambda shares: self._where(curves.checked_shares(shares)), p)
 

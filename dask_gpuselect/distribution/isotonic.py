@@ -1,5 +1,7 @@
-"""Isotonic regression: the ascending sequence nearest to a noisy one, by least squares or by least
-absolute deviations."""
+"""Isotonic regression: the ascending sequence nearest to a noisy one.
+
+By least squares or by least absolute deviations.
+"""
 
 from __future__ import annotations
 
@@ -27,59 +29,59 @@ def isotonic_regression(
     Parameters
     ----------
     y : array_like, shape (n,)
-        Real and finite. A CuPy array is answered by one.
+        Real, finite numbers. For a CuPy array the answer is a CuPy array.
     weights : array_like, shape (n,), optional
-        Positive and finite; how much each element counts. All the same by default.
+        The weight of each element, positive and finite. By default all weigh the same.
     loss : {"squared", "absolute"}, default "squared"
-        What is least: the weighted sum of squared, or of absolute, differences from y. For the
-        second a large outlier counts no more than a small one.
+        What is minimised: the weighted sum of squared, or of absolute, differences from y. With
+        "absolute", a far outlier counts no more than a near one.
     increasing : bool, default True
-        False for the nearest descending sequence.
+        False gives the nearest descending sequence.
 
     Returns
     -------
     array of float64, shape (n,)
-        For "squared" the only solution: of averages of y. For "absolute" there can be several; this
-        is the smallest (for a descending sequence too), all of elements of y: the lower median of
-        each block.
+        For "squared", the only solution. Its values are averages of elements of y. For "absolute"
+        there can be several solutions. This is the smallest of them, also for descending sequences.
+        Its values are elements of y: the lower median of each block.
 
     Raises
     ------
     TypeError
-        For anything but real numbers, and for dask arrays.
+        If `y` or `weights` is lazy or not of real numbers.
     ValueError
-        For shapes, numbers or weights that are not as said above; for an unknown loss.
+        If `y`, `weights` or `loss` is not as described above.
     ImportError
-        For "squared", if SciPy is missing: ``pip install scipy``. Not for CuPy arrays of up to
-        16,384 elements.
+        For "squared", if SciPy is not installed: ``pip install scipy``. CuPy arrays of up to 16,384
+        elements do not need it.
     MemoryError
-        Out of device memory.
+        If the device runs out of memory.
 
     See Also
     --------
-    MonotoneQuadraticSpline : a smooth function through what this makes monotone
-    scipy.optimize.isotonic_regression
+    MonotoneQuadraticSpline : a smooth function through the result.
+    scipy.optimize.isotonic_regression : the same for least squares, in NumPy.
 
     Notes
     -----
-    The answer is ``max over i <= k of min over j >= k of the average of y[i] ... y[j]``, for
-    "absolute" of their lower median.
+    Element k of the answer is ``max over i <= k of min over j >= k of the average of y[i] ...
+    y[j]``, and for "absolute" of their lower median.
 
     "squared": SciPy pools adjacent violators on the host, in O(n). A CuPy array of up to 16,384
-    elements stays on the device: there every thread finds the smallest average from one element on
-    (parallel minimum lower sets), O(n**2) in all; larger ones are copied to the host and back. Both
-    have errors of some eps of the largest abs(y). Averages on the device come from sums of two
-    float64 each, whose own error, relative to the largest abs(y), is about ``1e-30 * sum(weights) /
-    min(weights)``.
+    elements stays on the device. There, each thread finds the smallest average that begins at its
+    element (parallel minimum lower sets), in O(n**2) operations. Larger CuPy arrays are copied to
+    the host and back. Both have an error of a few eps of the largest abs(y). On the device,
+    averages come from sums of two float64 each. The error of these sums, relative to the largest
+    abs(y), is about ``1e-30 * sum(weights) / min(weights)``.
 
-    "absolute": the elements are divided by the value that they take in the answer, by one half of
-    the values after the other: where the sequence passes the middle one is a minimum of partial
-    sums of weights. All such divisions are made at once, with the same array operations for NumPy
-    and CuPy, and so are the answers, to the last bit. O(n log n), on a device O(n log(n)**2).
-    Sums are of integers: weights are rounded to multiples of less than ``2**-57`` of their sum,
-    which is exact for integers.
+    "absolute": the elements are divided by the value that they take in the answer, each time into
+    the lower and the upper half of the values that are possible. A minimum of partial sums of
+    weights says where to divide. All divisions of a step are made at once. NumPy and CuPy run the
+    same array operations and give the same bits. This takes O(n log n) operations, and
+    O(n log(n)**2) on a device. Weights are rounded to multiples of less than ``2**-57`` of their
+    sum, and added as integers. Integer weights with a sum below ``2**58`` are not rounded.
 
-    No loads: arrays only. Memory: about twenty arrays of the size of y.
+    No loads: y is in memory. Memory: about twenty arrays of the size of y.
 
     References
     ----------
@@ -92,7 +94,7 @@ def isotonic_regression(
     >>> from dask_gpuselect.distribution import isotonic_regression
     >>> isotonic_regression([1, 3, 2, 4, 100, 5, 6], loss="absolute").tolist()
     [1.0, 2.0, 2.0, 4.0, 5.0, 5.0, 6.0]
-    >>> isotonic_regression([1, 3, 2, 4, 100, 5, 6]).tolist()
+    >>> isotonic_regression([1, 3, 2, 4, 100, 5, 6]).tolist()  # needs SciPy
     [1.0, 2.5, 2.5, 4.0, 37.0, 37.0, 37.0]
     """
     if not isinstance(loss, str) or loss not in LOSSES:
@@ -106,9 +108,7 @@ def isotonic_regression(
     if weights is not None:
         weights = real(xp, weights, "weights")
         if weights.shape != y.shape:
-            raise ValueError(
-                f"there must be a weight for each y, not {weights.shape} for {y.shape}"
-            )
+            raise ValueError(f"weights must have the shape of y, {y.shape}, not {weights.shape}")
         if not bool(((weights > 0) & xp.isfinite(weights)).all()):
             raise ValueError("weights must be positive and finite")
         # No smaller than they have to be for their sum to be finite, so that few vanish.

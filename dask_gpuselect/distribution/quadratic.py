@@ -1,4 +1,4 @@
-"""Schumaker's monotone quadratic spline, whose slopes follow from the points."""
+"""Schumaker's monotone quadratic spline, which finds its slopes from the points."""
 
 from __future__ import annotations
 
@@ -14,70 +14,76 @@ EPS = 2.0**-52
 
 
 class MonotoneQuadraticSpline(MonotoneSpline):
-    """The monotone quadratic spline of Schumaker, with Butland's slopes.
+    """Schumaker's monotone quadratic spline through given points, with Butland's slopes.
 
     Parameters
     ----------
     x : array_like, shape (n,)
-        Ascending and finite; at least two points. Where neighbours are equal the spline jumps from
-        the first y there to the last, and is continuous from the right, as an empirical
-        distribution function is. A point that repeats the one before is left out.
+        The abscissae, ascending and finite, at least two. If neighbours are equal, the spline jumps
+        there from the first of their y to the last. It is continuous from the right, as an
+        empirical distribution function is. A point that repeats the one before is dropped.
     y : array_like, shape (n,)
-        Ascending, or descending, and finite. May be a CuPy array, as may `x`: then so is all that
-        the spline gives.
+        The ordinates, finite, and either never decreasing or never increasing. If `x` or `y` is a
+        CuPy array, all results are CuPy arrays.
     extrapolate : {True, False, "constant"}, default True
-        Outside of the first and the last x: True continues with the slope there, which stays
-        monotone (SciPy's interpolators continue the polynomial, which does not); False gives NaN;
-        "constant" the first or last y, as a distribution function has it.
+        What to do outside the first and the last x. True continues with the slope at the end, so
+        the result stays monotone. False gives NaN. "constant" gives the first or the last y.
 
     Attributes
     ----------
-    x, y : array of float64
-        The points.
+    x, y : array of float64, shape (n,)
+        The points, without those that repeat the one before.
     t : array of float64, shape (2 * (n - 1) + 1,)
-        Knots: every x, and behind each but the last one more. They coincide where an interval needs
-        none.
+        The knots: every x, and one more between each two neighbours. If an interval needs no
+        additional knot, it coincides with the x before it.
     alpha, beta, gamma : array of float64, shape (2 * (n - 1),)
-        ``s(z) = alpha[j] + beta[j] * (z - t[j]) + gamma[j] * (z - t[j])**2`` between ``t[j]`` and
-        ``t[j + 1]``. Infinite where they are larger than a float64; evaluation does not use them.
+        The coefficients. Between ``t[j]`` and ``t[j + 1]`` the spline is
+        ``alpha[j] + beta[j] * (z - t[j]) + gamma[j] * (z - t[j])**2``. Coefficients beyond the
+        range of float64 are infinite. Evaluation does not use these arrays.
 
     Raises
     ------
     TypeError
-        For anything but real numbers, and for dask arrays.
+        If `x` or `y` is lazy or not of real numbers.
     ValueError
-        For points that are not as said above, or fewer than two different ones.
+        If the points are not as described above, or if fewer than two of them are different.
 
     See Also
     --------
-    MonotoneRationalSpline : for given slopes
-    scipy.interpolate.PchipInterpolator : by cubics
+    MonotoneRationalSpline : takes given slopes.
+    scipy.interpolate.PchipInterpolator : uses cubics.
 
     Notes
     -----
-    Everything is computed in float64, float32 too. The value at a point is its y. Within an
-    interval values stay between its two y, and never decrease as z increases (the other way round
-    for descending y): exactly so, not up to rounding, for each piece is written about the end where
-    it is flatter. Then no coefficient is negative, and rounding keeps the order; but where a piece
-    flattens, values near its start have an error of some eps of its rise. Steps and slopes may be
-    as large and as small as float64 go. Scaling x and y by powers of two scales all of it exactly.
+    Everything is computed in float64, also for float32 input. The value at a point is its y.
 
-    The slopes at the points are harmonic means of those on both sides, and 0 at a flat part. At a
-    jump they are twice that of the neighbouring interval, as if the jump were a very steep one.
+    Monotone: between two points, values stay between the two y, and never decrease as z increases
+    (never increase if y descends). This holds exactly, not only up to rounding. Each piece is
+    written from the end where it is flatter, so no coefficient is negative, and rounding keeps the
+    order. If a piece gets flatter towards its end, values near its start have an error of a few eps
+    of its rise. Scaling x or y by a power of two scales every result exactly, for steps and slopes
+    of any size that float64 can hold.
 
-    No loads: arrays only; ``a.map_blocks(s)`` evaluates a spline on a dask array. Memory: about ten
-    arrays of the size of `x`, and in a call fifteen of the size of `z`.
+    Slopes: at an inner point, the harmonic mean of the slopes of the two neighbouring intervals,
+    and 0 beside a flat part. Beside a jump, twice the slope of the interval, which is the limit for
+    a very steep neighbour.
 
-    The paper's formula for the value at the added knot lacks a factor: of its last term
-    ``(dbar - d) / (2 (t - x))`` it is ``(dbar - d) (t - x) / 2`` that makes the spline continuous.
-    Its program takes slopes for equal up to 1e-6, and divides by no less than 1e-10, whatever the
-    units of the data; here nothing depends on them.
+    No loads: the points are in memory. ``a.map_blocks(s)`` evaluates a spline s on a dask array a.
+
+    Memory: a spline holds 28 float64 for each point, and 41 while it is made. A call needs about 16
+    for each element of z.
+
+    The paper's formula for the value at the added knot lacks a factor. Its last term is printed as
+    ``(dbar - d) / (2 (t - x))``. The spline is continuous with ``(dbar - d) (t - x) / 2``, which is
+    used here. The paper's program treats slopes as equal up to 1e-6 and divides by no less than
+    1e-10, in any units. Here, the only tolerance is the rounding of the points.
 
     References
     ----------
-    L. L. Schumaker, "On shape preserving quadratic spline interpolation", 1983; J. Butland, "A
-    method of interpolating reasonable-shaped curves through any data", 1980. As by G. Beliakov and
-    S. Liu, "Parallel monotone spline interpolation and approximation on GPUs", 2013, section 2.1.
+    L. L. Schumaker, "On shape preserving quadratic spline interpolation", 1983. J. Butland, "A
+    method of interpolating reasonable-shaped curves through any data", 1980. G. Beliakov and S.
+    Liu, "Parallel monotone spline interpolation and approximation on GPUs", 2013, section 2.1,
+    which this follows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Gregory and Delbourgo's monotone rational spline, of given slopes."""
+"""Gregory and Delbourgo's monotone rational spline, which takes given slopes."""
 
 from __future__ import annotations
 
@@ -9,53 +9,57 @@ from dask_gpuselect.distribution.splines import BEYOND, MonotoneSpline, checked_
 
 
 class MonotoneRationalSpline(MonotoneSpline):
-    """The monotone rational quadratic Hermite spline of Gregory and Delbourgo, of given slopes.
+    """Gregory and Delbourgo's monotone rational quadratic spline through points with given slopes.
 
     Parameters
     ----------
     x, y : array_like, shape (n,)
-        As for `MonotoneQuadraticSpline`; a point that repeats the one before stays: the slope of
-        the first holds to its left, that of the last to its right.
+        The points, as for `MonotoneQuadraticSpline`. But a point that repeats the one before is
+        kept: the slope of the first holds to its left, and the slope of the last to its right.
     slopes : array_like, shape (n,)
-        The derivative at each point, finite, and not against the direction of `y`. Those of an
-        interval whose two y are equal are not met: it is flat.
+        The derivative at each point, finite, and 0 or of the sign in which y goes. If the two y of
+        an interval are equal, the spline is flat there, whatever the slopes at its ends.
     extrapolate : {True, False, "constant"}, default True
         As for `MonotoneQuadraticSpline`.
 
     Attributes
     ----------
-    x, y, slopes : array of float64
-        The points; the spline's knots are `x`.
+    x, y, slopes : array of float64, shape (n,)
+        The points and their slopes. The knots of the spline are `x`.
 
     Raises
     ------
     TypeError
-        For anything but real numbers, and for dask arrays.
+        If an argument is lazy or not of real numbers.
     ValueError
-        For points and slopes that are not as said above, or fewer than two points.
+        If the points or slopes are not as described above, or if there are fewer than two points.
 
     See Also
     --------
-    MonotoneQuadraticSpline : finds slopes by itself
+    MonotoneQuadraticSpline : finds the slopes from the points.
 
     Notes
     -----
-    Everything is computed in float64. Any slopes that are not against the direction of `y` give a
-    monotone spline with continuous slope; cubics need them not to be larger than about three times
-    the mean ones. Within an interval, with ``w = u / (1 - u)`` at u of its width and the slopes p
-    and q at its ends, of its mean one, the spline has done the share
-    ``1 / (1 + (q + 1 / w) / (w + p))`` of its rise. That is the paper's quotient, rid of its
-    differences: nothing cancels, and as each operation keeps the order when it rounds, values never
-    decrease as z increases (the other way round for descending y), exactly so.
+    Everything is computed in float64.
 
-    No loads: arrays only; ``a.map_blocks(s)`` evaluates a spline on a dask array. Memory: about ten
-    arrays of the size of `x`, and in a call fifteen of the size of `z`.
+    Monotone: with any slopes that are allowed, the spline is monotone and has a continuous slope. A
+    cubic needs slopes of at most about three times the mean slopes for that. Let u be the place in
+    an interval, from 0 to 1, and p and q the slopes at its ends, divided by the mean slope. With
+    ``w = u / (1 - u)``, the spline has done the share ``1 / (1 + (q + 1 / w) / (w + p))`` of its
+    rise at u. This is the paper's quotient without differences. So nothing cancels, rounding keeps
+    the order, and values never decrease as z increases (never increase if y descends). This holds
+    exactly.
+
+    No loads: the points are in memory. ``a.map_blocks(s)`` evaluates a spline s on a dask array a.
+
+    Memory: a spline holds 15 float64 for each point, and 23 while it is made. A call needs about 20
+    for each element of z.
 
     References
     ----------
     J. A. Gregory and R. Delbourgo, "Piecewise rational quadratic interpolation to monotonic data",
-    1982. As by G. Beliakov and S. Liu, "Parallel monotone spline interpolation and approximation on
-    GPUs", 2013, section 2.2.
+    1982. G. Beliakov and S. Liu, "Parallel monotone spline interpolation and approximation on
+    GPUs", 2013, section 2.2, which this follows.
 
     Examples
     --------

@@ -41,21 +41,31 @@ class MonotoneSpline:
 
     @evaluates
     def __call__(self, z: Any, nu: int = 0, extrapolate: bool | str | None = None) -> Array:
-        """The value of the spline, or of a derivative, at each element of z.
+        """Evaluate the spline, or one of its derivatives, at each element of z.
 
         Parameters
         ----------
-        z : array_like
-            Real numbers, of any shape; NaN gives NaN.
+        z : array_like of real numbers, any shape
+            Where to evaluate. NaN gives NaN.
         nu : {0, 1, 2}, default 0
-            Order of the derivative. At a knot it is that of the piece to the right.
+            The order of the derivative. At a knot, derivatives are those of the piece to the right.
         extrapolate : {None, True, False, "constant"}, optional
-            As for the constructor, whose choice None stands for.
+            What to do outside the first and the last x, as in the constructor. None takes the
+            constructor's choice.
 
         Returns
         -------
         array of float64, of the shape of `z`
-            Infinite where it is larger than a float64.
+            A NumPy array, or a CuPy array if the spline was made of CuPy arrays. Values beyond the
+            range of float64 are infinite.
+
+        Raises
+        ------
+        TypeError
+            If `z` is lazy or not of real numbers, or if it is a CuPy array and the spline was made
+            of NumPy arrays.
+        ValueError
+            If `nu` or `extrapolate` is not one of the values above.
         """
         _check_order(nu)
         how = self.extrapolate if extrapolate is None else _extrapolation(extrapolate)
@@ -85,30 +95,45 @@ class MonotoneSpline:
 
     @evaluates
     def derivative(self, nu: int = 1) -> SplineDerivative:
-        """A derivative of the spline as a function, called as the spline is.
+        """Return a derivative of the spline as a function, which is called as the spline is.
 
         Parameters
         ----------
         nu : {0, 1, 2}, default 1
+            The order of the derivative.
+
+        Returns
+        -------
+        SplineDerivative
+
+        Raises
+        ------
+        ValueError
+            If `nu` is not 0, 1 or 2.
         """
         _check_order(nu)
         return SplineDerivative(self, nu)
 
     @evaluates
     def inverse(self, v: Any) -> Array:
-        """Where the spline reaches each element of v, in closed form.
+        """Find where the spline reaches each element of v, in closed form.
 
         Parameters
         ----------
-        v : array_like
-            Real numbers, of any shape; NaN gives NaN.
+        v : array_like of real numbers, any shape
+            Values of the spline. NaN gives NaN.
 
         Returns
         -------
         array of float64, of the shape of `v`
-            The least z with ``s(z) >= v``, ``s(z) <= v`` for descending data: the first point of
-            a flat part, and the abscissa of a jump for all it leaps over. NaN for a v that is not
-            between the first y and the last.
+            The smallest z with ``s(z) >= v``, or with ``s(z) <= v`` if y descends. This is the
+            first point of a flat part, and the x of a jump for all values inside the jump. NaN if v
+            is not between the first and the last y.
+
+        Raises
+        ------
+        TypeError
+            In the same cases as when the spline is called.
         """
         xp, v = namespace(self.x), self._sign * self._real(v)
         y = self._sign * self.y
@@ -152,18 +177,19 @@ class MonotoneSpline:
             raise TypeError(
                 "a spline of NumPy arrays is not evaluated at a CuPy array: make it of CuPy arrays"
             )
-        return real(namespace(self.x), values, "what a spline is evaluated at")
+        return real(namespace(self.x), values, "the arguments of a spline")
 
 
 @dataclass(frozen=True)
 class SplineDerivative:
-    """A derivative of a spline, called as the spline is.
+    """A derivative of a spline, which is called as the spline is.
 
     Parameters
     ----------
     spline : MonotoneQuadraticSpline or MonotoneRationalSpline
+        The spline.
     nu : int
-        Its order.
+        The order of the derivative.
     """
 
     spline: MonotoneSpline
@@ -171,12 +197,15 @@ class SplineDerivative:
 
     @evaluates
     def __call__(self, z: Any, nu: int = 0, extrapolate: bool | str | None = None) -> Array:
-        """Its value, or that of its own derivative of order `nu`."""
+        """Evaluate the derivative, or its own derivative of order `nu`, at each element of z.
+
+        The orders add up, to 2 at most.
+        """
         return self.spline(z, self.nu + nu, extrapolate)
 
     @evaluates
     def derivative(self, nu: int = 1) -> SplineDerivative:
-        """Its own derivative."""
+        """Return the derivative of order `nu` of this derivative."""
         return self.spline.derivative(self.nu + nu)
 
 
@@ -245,8 +274,10 @@ def checked_points(*given: Any) -> tuple[Array, ...]:
     x, y = arrays[:2]
     for name, array in zip(names, arrays, strict=False):
         if array.ndim != 1 or array.shape != x.shape:
-            shapes = ", ".join(str(each.shape) for each in arrays)
-            raise ValueError(f"points must be one-dimensional and as many of each, not {shapes}")
+            shapes = ", ".join(
+                f"{name} of shape {each.shape}" for name, each in zip(names, arrays, strict=False)
+            )
+            raise ValueError(f"points must be one-dimensional and of one length, not {shapes}")
         if not bool(xp.isfinite(array).all()):
             raise ValueError(f"{name} must be finite")
     if len(x) < 2:
@@ -254,7 +285,9 @@ def checked_points(*given: Any) -> tuple[Array, ...]:
     if bool((x[1:] < x[:-1]).any()):
         raise ValueError("x must ascend: sort the points by it")
     if bool((y[1:] < y[:-1]).any()) and bool((y[1:] > y[:-1]).any()):
-        raise ValueError("y must ascend or descend; isotonic regression makes it so")
+        raise ValueError(
+            "y must ascend or descend throughout: isotonic_regression(y) makes it ascend"
+        )
     return arrays
 
 

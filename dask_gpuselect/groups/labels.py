@@ -148,7 +148,10 @@ KINDS_SAID = "numbers, bools, strings or dates"
 def _check_kinds(kinds: Sequence[np.dtype[Any]], what: str = "labels") -> None:
     for kind in kinds:
         if kind.kind not in KINDS:
-            raise TypeError(f"{what} must be {KINDS_SAID}, not {kind}")
+            hint = (
+                ": numpy.asarray(x, dtype=str) makes strings of objects" if kind.kind == "O" else ""
+            )
+            raise TypeError(f"{what} must be {KINDS_SAID}, not {kind}{hint}")
 
 
 @dataclass(frozen=True)

@@ -125,12 +125,12 @@ def result_dtype(
         return native
     if dtype.kind in "mM":
         raise TypeError(
-            f"{method.name} would average elements, and {dtype} ones can only be chosen: use "
+            f"{method.name} would average elements, but {dtype} elements are never averaged: use "
             'quantile with method="lower" or "inverted_cdf"'
         )
     if dtype.kind == "b" and not method.averages:
         raise TypeError(
-            f"{method.name} would interpolate between elements, and bool ones can only be chosen: "
+            f"{method.name} would interpolate between elements, but bools are never interpolated: "
             'use method="lower" or "inverted_cdf", or convert the data to integers'
         )
     if dtype.kind == "f" and (weak_q or method.averages):

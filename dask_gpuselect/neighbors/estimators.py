@@ -35,31 +35,32 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Any:
-        """Nearest fitted rows of some queries.
+        """Find the fitted rows that are nearest to each query.
 
         Parameters
         ----------
         X : dask array or array_like, shape (n_queries, n_features), optional
-            The queries. By default the fitted rows, of which none is its own neighbour; they are
-            then read twice, and held as float64 in one piece.
+            The queries. By default these are the fitted rows, and no row counts as its own
+            neighbour. The fitted rows are then loaded twice, and held in one piece as float64.
         n_neighbors : int, optional
-            By default that of the estimator.
+            The number of neighbours of each query. By default that of the estimator.
         return_distance : bool, default True
+            Whether to return the distances too.
 
         Returns
         -------
         distances : array, shape (n_queries, n_neighbors)
-            float64, ascending. Only if asked for. A lazy dask array if the queries or the fitted
-            rows are.
+            float64, ascending along each row. Returned only if `return_distance` is True. A lazy
+            dask array if the queries or the fitted rows are one.
         indices : array, shape (n_queries, n_neighbors)
-            int64: the numbers of the rows.
+            int64. The numbers of the nearest rows. Lazy in the same cases.
 
         Raises
         ------
         TypeError, ValueError
-            As of the function `kneighbors`.
+            In the same cases as for the function `kneighbors`.
         sklearn.exceptions.NotFittedError
-            Before `fit`.
+            If `fit` has not been called.
         """
         check_is_fitted(self)
         k = as_k(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors")
@@ -94,7 +95,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
 
     def _fit_rows(self, X: Any) -> None:
         if self.metric != "euclidean":
-            raise ValueError(f"metric is {self.metric!r}, and only 'euclidean' is known")
+            raise ValueError(f"metric must be 'euclidean', not {self.metric!r}")
         as_k(self.n_neighbors, "n_neighbors")
         self._fit_X = self._as_rows(X, reset=True)
         self.n_samples_fit_ = self._fit_X.shape[0]
@@ -107,31 +108,34 @@ class NearestNeighbors(_Neighbors):
     Parameters
     ----------
     n_neighbors : int, default 5
-        How many of each query are wanted.
+        The number of neighbours of each query.
     metric : str, default "euclidean"
-        Nothing else is known.
+        Only "euclidean" is supported.
 
     Attributes
     ----------
     n_features_in_ : int
-    feature_names_in_ : array of str
-        If the fitted rows have names for their features.
+        The number of features of the fitted rows.
+    feature_names_in_ : ndarray of str
+        The names of the features. Set only if the fitted rows have names, as a data frame has.
     n_samples_fit_ : int
-        Of the fitted rows; NaN if chunk sizes are not known.
+        The number of fitted rows. NaN if the sizes of the chunks are unknown.
     effective_metric_ : str
+        The metric in use.
 
     See Also
     --------
-    dask_gpuselect.neighbors.kneighbors : what is exact, and what it takes.
+    dask_gpuselect.neighbors.kneighbors : exactness, loads and memory of the search.
 
     Notes
     -----
-    The fitted rows are kept as they are: a dask array stays lazy, and each search among them is one
-    load. Answers are lazy dask arrays if the rows or the queries are.
+    `fit` computes nothing. A dask array stays lazy, and each search loads every chunk of it once.
+    Answers are lazy dask arrays if the fitted rows or the queries are.
 
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.neighbors import NearestNeighbors
     >>> x = da.arange(12, chunks=4).reshape(-1, 1) ** 2
     >>> NearestNeighbors(n_neighbors=2).fit(x).kneighbors([[50]], return_distance=False).compute()
     array([[7, 6]])
@@ -143,24 +147,25 @@ class NearestNeighbors(_Neighbors):
 
     @public("X", "y")
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Keep the rows among which neighbours are searched.
+        """Store the rows that are searched.
 
         Parameters
         ----------
         X : dask array or array_like, shape (n, n_features)
-            As of the function `kneighbors`.
+            Rows as for the function `kneighbors`. A dask array stays lazy.
         y : ignored
+            Present for scikit-learn's conventions.
 
         Returns
         -------
         NearestNeighbors
-            This one.
+            The fitted estimator.
 
         Raises
         ------
         TypeError, ValueError
-            For rows that are no real numbers, a metric that is not known, or a number of neighbours
-            below 1.
+            If the rows are not real numbers, if `metric` is not supported, or if `n_neighbors` is
+            not an integer of at least 1.
         """
         self._fit_rows(X)
         return self
@@ -178,27 +183,27 @@ class _Supervised(_Neighbors):
 
     @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
-        """Keep the rows, and what is known of them.
+        """Store the rows and their targets.
 
         Parameters
         ----------
         X : dask array or array_like, shape (n, n_features)
-            As of the function `kneighbors`.
+            Rows as for the function `kneighbors`. A dask array stays lazy.
         y : dask array or array_like, shape (n,) or (n, n_outputs)
-            Finite numbers for regression; for classification anything that can be sorted. A dask
-            array is computed.
+            The target of each row: finite numbers for regression, classes that can be sorted for
+            classification. A dask array is computed and held in memory.
 
         Returns
         -------
         KNeighborsRegressor or KNeighborsClassifier
-            This one.
+            The fitted estimator.
 
         Raises
         ------
         TypeError, ValueError
-            For rows that are no real numbers or not as many as `y` has, for a `y` that is no
-            numbers or no classes, for weights or a metric that are not known, or a number of
-            neighbours below 1.
+            If the rows are not real numbers, if `y` does not have one target for each row, if the
+            targets are not numbers or classes, if `weights` or `metric` is not supported, or if
+            `n_neighbors` is not an integer of at least 1.
         """
         weights = self.weights
         if not (callable(weights) or weights in (None, "uniform", "distance")):
@@ -247,22 +252,23 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
     Parameters
     ----------
     n_neighbors : int, default 5
-        How many rows of each query count.
+        The number of rows that are averaged for each query.
     weights : {"uniform", "distance"}, callable or None, default "uniform"
-        What each counts: the same, the inverse of its distance, or what a function makes of the
-        distances, ``(n_queries, n_neighbors) -> (n_queries, n_neighbors)``. By "distance", where
-        some neighbours are at distance 0, these count the same and others nothing.
+        The weight of each neighbour. "uniform" or None: all weigh the same. "distance": the inverse
+        of the distance. Neighbours at distance 0 then weigh the same, and all others nothing. A
+        callable gets the distances, of shape (n_queries, n_neighbors), and returns weights of the
+        same shape.
     {metric}
 
     {Attributes}
 
     See Also
     --------
-    dask_gpuselect.neighbors.kneighbors : what is exact, and what it takes.
+    dask_gpuselect.neighbors.kneighbors : exactness, loads and memory of the search.
 
     Notes
     -----
-    Loads: one of the fitted rows for each prediction. The values `y` are held in memory.
+    Each prediction loads every chunk of the fitted rows once. The targets are held in memory.
 
     References
     ----------
@@ -272,6 +278,7 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.neighbors import KNeighborsRegressor
     >>> x = da.arange(12, chunks=4).reshape(-1, 1)
     >>> model = KNeighborsRegressor(n_neighbors=2, weights="distance").fit(x, [0.0, 4.0] * 6)
     >>> model.predict([[3.25], [6]]).compute()
@@ -289,11 +296,14 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
         Parameters
         ----------
         X : dask array or array_like, shape (n_queries, n_features)
+            The queries.
 
         Returns
         -------
         array, shape (n_queries,) or (n_queries, n_outputs)
-            Floating. A lazy dask array if the queries or the fitted rows are.
+            The dtype of the targets if these are floating-point numbers and all neighbours weigh
+            the same. Otherwise float64. A lazy dask array if the queries or the fitted rows are
+            one.
 
         {Raises}
         """
@@ -313,35 +323,38 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
     Parameters
     ----------
     n_neighbors : int, default 5
-        How many rows of each query vote.
+        The number of rows that vote for each query.
     weights : {"uniform", "distance"}, callable or None, default "uniform"
-        What each counts; see `KNeighborsRegressor`.
+        The weight of each vote, as in `KNeighborsRegressor`.
     {metric}
 
     Attributes
     ----------
-    classes_ : array, shape (n_classes,), or list of these
-        In ascending order; a list if there are several outputs.
+    classes_ : ndarray, shape (n_classes,), or list of ndarray
+        The classes in ascending order. A list, one array for each output, if there are several.
     outputs_2d_ : bool
-        Whether `y` had two dimensions.
+        Whether `y` has more than one output.
     {n_features_in_}
+    {feature_names_in_}
     {n_samples_fit_}
-    effective_metric_ : str
+    {effective_metric_}
 
     See Also
     --------
-    dask_gpuselect.neighbors.kneighbors : what is exact, and what it takes.
+    dask_gpuselect.neighbors.kneighbors : exactness, loads and memory of the search.
 
     Notes
     -----
-    Loads: one of the fitted rows for each prediction. The classes `y` are held in memory. Of
-    classes with equal votes the first of `classes_` is the answer.
+    If several classes have the most votes, the first of them in `classes_` is predicted.
+
+    Each prediction loads every chunk of the fitted rows once. The classes are held in memory.
 
     {References}
 
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.neighbors import KNeighborsClassifier
     >>> x = da.arange(12, chunks=4).reshape(-1, 1)
     >>> model = KNeighborsClassifier(n_neighbors=3).fit(x, ["low"] * 6 + ["high"] * 6)
     >>> model.predict([[2], [5.6]]).compute()
@@ -369,20 +382,21 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
         Parameters
         ----------
         X : dask array or array_like, shape (n_queries, n_features)
+            The queries.
 
         Returns
         -------
         array, shape (n_queries,) or (n_queries, n_outputs)
-            Of the type of the classes; a NumPy array also of CuPy queries if they are no numbers. A
-            lazy dask array if the queries or the fitted rows are.
+            The dtype of the classes. A lazy dask array if the queries or the fitted rows are one.
+            Classes that are not numbers are returned as NumPy arrays, also for CuPy queries.
 
         Raises
         ------
         TypeError, ValueError
-            As of the function `kneighbors`; ValueError while computing if all neighbours of a query
-            count nothing.
+            In the same cases as for the function `kneighbors`. While computing, also ValueError if
+            all neighbours of a query have weight 0.
         sklearn.exceptions.NotFittedError
-            Before `fit`.
+            If `fit` has not been called.
         """
         check_is_fitted(self)
         classes = self._class_list
@@ -397,19 +411,20 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
         Parameters
         ----------
         X : dask array or array_like, shape (n_queries, n_features)
+            The queries.
 
         Returns
         -------
-        float64 array, shape (n_queries, n_classes), or list of these
-            In the order of `classes_`; a list if there are several outputs. Lazy dask arrays if the
-            queries or the fitted rows are.
+        array of float64, shape (n_queries, n_classes), or list of these
+            The columns follow `classes_`. A list, one array for each output, if there are several.
+            Lazy dask arrays if the queries or the fitted rows are.
 
         Raises
         ------
         TypeError, ValueError
-            As of `predict`.
+            In the same cases as for `predict`.
         sklearn.exceptions.NotFittedError
-            Before `fit`.
+            If `fit` has not been called.
         """
         check_is_fitted(self)
         wanted = []

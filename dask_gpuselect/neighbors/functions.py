@@ -18,68 +18,74 @@ from dask_gpuselect.neighbors.graph import Answer, NeighborSearch, check_k, dist
 def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     """Exact k nearest rows of each query by Euclidean distance, reading each chunk once.
 
+    Every distance is computed; there is no approximate index.
+
     Parameters
     ----------
     X : dask array or array_like, shape (n, p)
-        The rows, of bool, integers, float16, float32 or float64, all finite, in chunks along the
-        first axis, of sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays.
+        The rows to search. The dtype is bool, integer, float16, float32 or float64, and all values
+        are finite. A dask array has chunks along the first axis only. Their sizes may be unknown.
+        Chunks may be NumPy, CuPy or other array-API arrays.
     Q : dask array or array_like, shape (n_queries, p)
-        The queries, likewise.
+        The queries. The same rules apply as for `X`.
     k : int
-        How many rows of each are wanted, from 1 to n.
+        The number of neighbours of each query, from 1 to n.
 
     Returns
     -------
-    distances : dask array, or an array like `X`, shape (n_queries, k)
-        float64, ascending. Lazy, of one chunk, if `X` or `Q` is a dask array; else answered at
-        once, in kind.
-    indices : dask array, or an array like `X`, shape (n_queries, k)
-        int64: the numbers of the rows.
+    distances : array, shape (n_queries, k)
+        float64, ascending along each row. A lazy dask array of one chunk if `X` or `Q` is a dask
+        array. Otherwise an array of the same kind as `X`.
+    indices : array, shape (n_queries, k)
+        int64. The row numbers in `X` that belong to `distances`. Lazy in the same cases.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object, string and masked arrays and for a k that is no integer.
+        At the call, if an array is complex, object, string or masked, or if `k` is not an integer.
     ValueError
-        At the call, for arrays that are not two-dimensional, without features or with different
-        numbers of them; for a dask array of several chunks along the features; for a k below 1 or
-        above n. While computing, for NaN and infinity, naming the chunk; for a k above n where n is
-        not known before.
+        At the call, if an array is not two-dimensional, if it has no features, if `X` and `Q`
+        differ in the number of features, if a dask array has several chunks along the features, or
+        if `k` is below 1 or above n.
+        While computing, if a chunk holds NaN or infinity (the error names the chunk), or if `k` is
+        above n and n was unknown at the call.
 
     See Also
     --------
-    dask_gpuselect.neighbors.NearestNeighbors
+    dask_gpuselect.neighbors.NearestNeighbors : the same search as a scikit-learn estimator.
 
     Notes
     -----
-    Exact: a distance is the root of the sum, feature after feature, of squared differences in
-    float64, and rows are ordered by that sum, equal ones by their numbers. The answer is the same
-    to the last bit under any chunking and on any device. Sums that overflow, or are below
-    ``2**-900``, are taken again of differences times a power of two, and compared as such: data
-    about 1e200 or 1e-200 is answered as well. Everything is converted to float64, which changes
-    integers above ``2**53`` alone.
+    Exactness: a distance is the square root of the sum of squared differences. The sum is taken in
+    float64, feature after feature. Rows are ordered by this sum, and rows with equal sums by their
+    row number. So the answer is the same to the last bit for any chunks and on any device. If a sum
+    overflows or is below ``2**-900``, it is computed again from scaled differences: data near 1e200
+    or 1e-200 are ordered correctly too. All values are converted to float64, which rounds only
+    integers above ``2**53``.
 
-    Loads: one of every chunk of `X`, for any number of queries, and one of every chunk of `Q`.
-    Distances and indices computed together share it.
+    Loads: each chunk of `X` is loaded once, for any number of queries, and each chunk of `Q` once.
+    Distances and indices that are computed together share these loads.
 
-    Memory of a worker: for each thread a chunk and one tile of distances, queries by rows, of at
-    most ``dask_gpuselect.distance-limit`` (dask config; 64 MiB, of CuPy chunks 512 MiB), with up to
-    five others of its size in between; NumPy chunks need 1 MiB. Beside that the queries, which are
-    gathered in one piece of float64, and 17 bytes for each query, neighbour and chunk.
+    Memory of a worker: for each thread, one chunk and one tile of distances (queries by rows). A
+    tile has at most ``dask_gpuselect.distance-limit`` bytes (dask config; 64 MiB, or 512 MiB for
+    CuPy chunks), and up to five more arrays of its size are needed. NumPy chunks need only 1 MiB
+    for this. In addition, the queries are held in one piece as float64, and each chunk reports 17
+    bytes for each query and neighbour.
 
-    NumPy chunks are compared by differences alone. For others the product of matrices says which
-    rows may be near; its error (cancellation) is bounded, and what it does not prove to be far is
-    compared by differences: see `kernels.distances`.
+    Algorithm: for NumPy chunks, all distances are computed by differences. For other chunks, a
+    matrix product finds the rows that may be near. Its rounding error is bounded. Every row that
+    the product does not prove to be too far is compared again by differences.
 
     References
     ----------
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
-    to robust regression", 2011, section VI: the k-th distance is a threshold, and what is no
-    further is reduced.
+    to robust regression", 2011, section VI. As in the paper, the k-th smallest distance is a
+    threshold, and only rows within it are looked at further.
 
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.neighbors import kneighbors
     >>> x = da.arange(12, chunks=4).reshape(-1, 1) ** 2
     >>> distances, indices = kneighbors(x, [[10], [50]], 2)
     >>> indices.compute()
@@ -131,4 +137,4 @@ def as_k(k: Any, name: str = "k") -> int:
 def check_features(X: Any, Q: Any) -> None:
     """Raise unless the queries have as many features as the rows."""
     if Q.shape[1] != X.shape[1]:
-        raise ValueError(f"Q has {Q.shape[1]} features, and X has {X.shape[1]}")
+        raise ValueError(f"Q has {Q.shape[1]} features, but X has {X.shape[1]}")

@@ -628,7 +628,9 @@ def explain(
     array = a.array if isinstance(a, Grouped) else a
     if not isinstance(array, DaskArray):
         kind = type(array).__name__
-        raise TypeError(f"expected a dask array, not a {kind}, to explain a plan for")
+        raise TypeError(
+            f"expected a dask array, not a {kind}: explain tells the plan of a lazy array"
+        )
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     about, question, axes, _ = _asked(a, q, axis, method, **how)
@@ -723,7 +725,10 @@ def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:
     values = given.astype(np.float64)
     outside = ~((values >= 0) & (values <= scale))  # NaN too
     if outside.any():
-        raise ValueError(f"q must lie in [0, {scale}], and {values[outside][0]} does not")
+        value = values[outside][0]
+        is_percent = scale == 1 and 2 <= value <= 100
+        hint = f": pass {value / 100:g} for {value:g} %" if is_percent else ""
+        raise ValueError(f"q must lie in [0, {scale}], and {value} does not{hint}")
     return np.atleast_1d(values / scale), given.ndim == 0
 
 

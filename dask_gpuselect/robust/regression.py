@@ -15,82 +15,94 @@ from dask_gpuselect.robust.regressor import RobustRegressor
 class LeastTrimmedSquares(RobustRegressor):
     """Robust linear regression that minimises the sum of the h smallest squared residuals.
 
-    Up to half of the rows may be anything. Of dask arrays larger than memory, of arrays on a GPU,
-    and plain ones.
+    Up to half of the rows may be outliers of any kind. It takes dask arrays larger than memory,
+    arrays on a GPU, and arrays in memory.
 
     Parameters
     ----------
     coverage : float, optional
-        In [0.5, 1]: the share of rows that are described, h. By default, and for 0.5, that of the
-        highest breakdown point, ``h = (n + p + 1) // 2`` with p parameters; 1 is least squares.
+        The share of rows that the fit describes, in [0.5, 1]. It sets h. By default, and for 0.5,
+        ``h = (n + p + 1) // 2`` for n rows and p parameters, which gives the highest breakdown
+        point. 1 is ordinary least squares.
     fit_intercept : bool, default True
+        Whether to fit an intercept. It counts as a parameter.
     reweight : bool, default False
-        Whether least squares of all rows within 2.24 scales of the fit follow it, which is more
-        efficient where errors are normal.
+        Whether to follow the fit by least squares of all rows whose residual is at most 2.24 times
+        `scale_`. This is more efficient if errors are normal.
     n_starts : int, default 500
-        Random starts: exact fits of p rows each; all there are, if they are no more. At most
-        131,072, for they are tried side by side.
+        The number of random starts, from 1 to 131,072. Each start is an exact fit of p rows. If
+        there are no more than `n_starts` such fits, all of them are tried.
     n_best : int, default 10
-        Fits of subsets that go on to more rows.
+        How many fits of each subset go on to more rows.
     max_iter : int, default 100
-        Concentration steps at most of a fit, in the sample and on all rows.
+        The most concentration steps of a fit, in the sample and on all rows.
     tol : float, default 1e-10
-        Of more than 65,536 rows, what share of the objective a step has to gain for another one.
+        Concentration on all rows stops when a step lowers the objective by less than this share of
+        it. In [0, 1). Used only if there are more rows than in the sample.
     random_state : int, RandomState or None, optional
-        Of the sample and the starts.
+        The seed of the sample and the starts.
 
     Attributes
     ----------
-    coef_ : ndarray, shape (p,)
+    coef_ : ndarray, shape (n_features,)
+        The coefficients.
     intercept_ : float
+        The intercept; 0.0 if `fit_intercept` is False.
     scale_ : float
-        Of the errors: the fit's, consistent for normal ones, with the correction for small samples.
+        The estimated standard deviation of the errors. It is consistent for normal errors and
+        corrected for small samples.
     support_ : array of bool, shape (n,)
-        The rows that the fit is made of: those whose residual is no larger than the h-th smallest,
-        or than 2.24 scales if reweighted. Lazy for lazy arrays, in one load.
+        Which rows the fit describes: those whose absolute residual is at most the h-th smallest.
+        With `reweight`, those within 2.24 times `scale_`. A lazy dask array for dask input, which
+        takes one load of X and y.
     objective_ : float
-        The sum of the h smallest squared residuals, exact to the h-th: rows that tie with it share
-        what places are left.
+        The sum of the h smallest squared residuals. If several residuals tie with the h-th, only as
+        many of them are added as are needed for h.
     n_covered_ : int
-        h.
+        h, the number of rows that the fit describes.
     n_iter_ : int
-        Steps on all rows that led to the fit.
+        The number of concentration steps that led to the fit.
     n_passes_ : int
-        Loads of X and y that `fit` took.
+        The number of loads of X and y in `fit`.
     n_features_in_ : int
-    feature_names_in_ : ndarray
-        Of a data frame.
+        The number of columns of X.
+    feature_names_in_ : ndarray of str
+        The names of the columns. Set only if X is a data frame.
 
     See Also
     --------
-    LeastMedianOfSquares
+    LeastMedianOfSquares : minimises the median of the squared residuals.
 
     Notes
     -----
-    Loads: one that draws a sample of 65,536 rows, or all, and checks that all are finite. Of no
-    more rows there is no other. Of more, one for each concentration step on all rows, which all
-    fits that are left share; three where the sample guessed wrong between which ends the h-th
-    residual is (once in 1e9 times), or where what lies between these would take more than 128 MB.
-    One more to count rows in chunks of unknown sizes, and one to reweight.
+    Loads: one load of X and y draws a sample of up to 65,536 rows (and 64 MB) and checks that all
+    values are finite. If the sample holds all rows, there is no other load. If not, each
+    concentration step on all rows takes one load, which all remaining fits share. A step takes
+    three loads if the sample guessed wrong where the h-th residual is, which is expected once in
+    1e9 steps, and two if the guess would gather more than 128 MB. One more load counts the rows if
+    the sizes of the chunks are unknown, and one more reweights.
 
-    Memory: a worker holds a chunk of X and y for each of its threads, CuPy's of more than ten
-    parameters with two copies in float64. The process that fits holds the sample, of at most 64 MB,
-    and about ten arrays of its size; and of each pass the rows whose residual is near the h-th, of
-    at most 128 MB, twice while they are merged, or 40 bytes for each fit, chunk and pivot of cuts.
+    Memory: for each of its threads, a worker holds one chunk of X and y. CuPy chunks of more than
+    ten parameters need two more copies in float64. The process that calls `fit` holds the sample
+    (at most 64 MB) and about ten arrays of its size. From each load it also holds the rows whose
+    residual is near the h-th: at most 128 MB, twice that while they are merged. If cuts are used
+    instead, they take 40 bytes for each fit, chunk and pivot.
 
-    Algorithm: FAST-LTS (Rousseeuw & Van Driessen 2006). Starts are compared after two steps in five
-    subsets of 300 rows, the best of each in all 1,500, and these in the sample until they settle;
-    the different ones go on to all rows, and after two steps the best of them alone. There a step
-    takes the tally of one pass: integer counts find the h-th smallest residual (Beliakov 2011,
-    section VI, equation 4), sums of products give least squares of the half. Beside the next fit
-    the pass looks at one that is as many steps further as the last two suggest (Aitken 1926), and
-    takes the better one. The objective is exact for the fit that is returned.
+    Algorithm: FAST-LTS (Rousseeuw & Van Driessen 2006). The starts are compared after two steps in
+    five subsets of 300 rows. The best of each subset are compared in all 1,500 rows. The best of
+    these take steps in the sample until they settle, and those that differ go on to all rows. After
+    two steps there, only the best one goes on. In a step on all rows, integer counts find the h-th
+    smallest residual (Beliakov 2011, section VI, equation 4), and sums of products give the least
+    squares fit of the h rows. The load also tests a fit further along the same direction, as far as
+    the last two steps suggest (Aitken 1926), and the better of the two is taken. The objective is
+    that of the returned fit.
 
-    Of p parameters and a share e of outliers, one start in ``(1 - e) ** -p`` is free of them: 45 %
-    leave 14 of 500 starts with six parameters, and none with twenty, which take more starts.
+    Number of starts: for p parameters and a share e of outliers, about one start in
+    ``(1 - e) ** -p`` has no outlier. With 45 % outliers, 14 of 500 starts have none for six
+    parameters, but none is expected for twenty. Then increase `n_starts`.
 
-    Sums of floating-point numbers depend on their order, so that fits of other chunks differ in the
-    last digits. The sample does not depend on chunks.
+    Sums of floating-point numbers depend on their order. So fits of the same data in other chunks
+    differ in the last digits. The sample does not depend on the chunks.
 
     References
     ----------
@@ -132,57 +144,58 @@ class LeastTrimmedSquares(RobustRegressor):
 class LeastMedianOfSquares(RobustRegressor):
     """Robust linear regression that minimises the median of the squared residuals.
 
-    Up to half of the rows may be anything. Of dask arrays larger than memory, of arrays on a GPU,
-    and plain ones. `LeastTrimmedSquares` is more efficient, and smoother.
+    Up to half of the rows may be outliers of any kind. It takes dask arrays larger than memory,
+    arrays on a GPU, and arrays in memory. `LeastTrimmedSquares` has the same breakdown point and is
+    more efficient.
 
     Parameters
     ----------
     coverage : float, optional
-        In [0.5, 1]: the share of rows that are described, h, whose largest squared residual is
-        minimised. By default, and for 0.5, that of the highest breakdown point,
-        ``h = (n + p + 1) // 2`` with p parameters; 1 is the minimax fit.
-    fit_intercept : bool, default True
-    reweight : bool, default False
-        Whether least squares of all rows within 2.24 scales of the fit follow it.
+        The share of rows that the fit describes, in [0.5, 1]. It sets h, and the h-th smallest
+        squared residual is minimised. By default, and for 0.5, ``h = (n + p + 1) // 2`` for n rows
+        and p parameters, which gives the highest breakdown point. 1 is the minimax fit.
+    {fit_intercept}
+    {reweight}
     refine : bool, default True
-        Whether fits are improved by the minimax fits of their halves; else they are those of p rows
-        with the best intercept, as PROGRESS has them.
+        Whether to improve a fit by the minimax fit of its half. If False, fits are those of p rows
+        with the best intercept, as in PROGRESS.
     {n_starts}
     {n_best}
     max_iter : int, default 100
-        Steps at most of a fit, in the sample and on all rows.
+        The most steps of a fit, in the sample and on all rows. Used only if `refine` is True.
     {tol}
     {random_state}
 
     Attributes
     ----------
-    coef_ : ndarray, shape (p,)
-    intercept_ : float
+    {coef_}
+    {intercept_}
     scale_ : float
-        Of the errors, consistent for normal ones.
-    support_ : array of bool, shape (n,)
-        The rows whose residual is no larger than the h-th smallest, or than 2.24 scales if
-        reweighted. Lazy for lazy arrays, in one load.
+        The estimated standard deviation of the errors, consistent for normal errors.
+    {support_}
     objective_ : float
-        The h-th smallest squared residual. Exact.
+        The h-th smallest squared residual.
     {n_covered_}
-    {n_iter_}
+    n_iter_ : int
+        The number of steps that led to the fit.
     {n_passes_}
     {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
-    LeastTrimmedSquares
+    LeastTrimmedSquares : is more efficient; loads and memory.
 
     Notes
     -----
-    Loads and memory: as of `LeastTrimmedSquares`.
+    Loads and memory are those of `LeastTrimmedSquares`.
 
-    Algorithm: exact fits of p rows with the best intercept (Rousseeuw & Leroy 1987, chapter 5)
-    start in the nested subsets of FAST-LTS, with its steps. In the sample a step is the minimax fit
-    of the half with the smallest residuals, which cannot make their largest larger; on all rows it
-    is that of the rows near the h-th residual, which the pass gathers, and the next pass tells if
-    it is better. The median of all residuals is exact in every pass.
+    Algorithm: the starts are exact fits of p rows with the best intercept (Rousseeuw & Leroy 1987,
+    chapter 5). They go through the nested subsets of FAST-LTS. In the sample, a step is the minimax
+    fit of the h rows with the smallest residuals (Stiefel 1959), which cannot increase their
+    largest residual. On all rows, a step is the minimax fit of the rows near the h-th residual,
+    which the load has gathered. The next load tells whether that fit is better. Each load finds the
+    h-th smallest residual by exact counts (Beliakov 2011).
 
     References
     ----------

@@ -60,35 +60,43 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the rows of X and y.
+        """Fit a robust linear model to the rows of X and y.
 
         Parameters
         ----------
         X : dask array or array_like, shape (n, p)
-            Of real numbers. In chunks of rows, of sizes known or not, NumPy's or CuPy's.
+            Real numbers, all finite. A dask array has NumPy or CuPy chunks of rows, with all
+            columns in one chunk. The sizes of the chunks may be unknown.
         y : dask array or array_like, shape (n,)
-            In chunks of the same rows.
+            Real numbers, all finite. A dask array must have the same chunks of rows as `X`.
 
         Returns
         -------
         self
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            For NaN and infinities, collinear columns, no more than two rows for each parameter, or
-            chunks that divide the columns, or rows otherwise than y's.
+            If a parameter is out of its range, if `X` or `y` has a wrong shape, if their chunks do
+            not match, if columns are in several chunks, if columns are collinear, if there are no
+            more than two rows for each parameter, or if a value is NaN or infinite.
         TypeError
-            For dtypes that are not real, and a lazy y for an X in memory.
+            If an array is masked or not of real numbers, or if `y` is lazy and `X` is not.
         ChunksChangedError
             If a chunk differs between two loads.
+
+        Warns
+        -----
+        sklearn.exceptions.ConvergenceWarning
+            If the fit has not settled after `max_iter` steps.
         """
         self._check_parameters()
         rows = self._rows(X, y)
         n, p = sum(rows.sizes), self.n_features_in_ + bool(self.fit_intercept)
         if n <= 2 * p:
             raise ValueError(
-                f"n_samples={n} is not enough for {p} parameters, which take more than {2 * p}"
+                f"n_samples={n} is not enough: {p} parameters need more than {2 * p} rows"
             )
         h = rows_covered(self.coverage, n, p)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -112,16 +120,24 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @public("X")
     def predict(self, X: Any) -> Any:
-        """The values that the fit gives to rows.
+        """Predict the value of each row.
 
         Parameters
         ----------
         X : dask array or array_like, shape (n, p)
+            Real numbers.
 
         Returns
         -------
-        dask array or array, shape (n,)
-            Of float64; lazy for a lazy X.
+        dask array or array of float64, shape (n,)
+            Lazy if `X` is a dask array.
+
+        Raises
+        ------
+        ValueError
+            If `X` has another number of columns than the fitted rows.
+        sklearn.exceptions.NotFittedError
+            If `fit` has not been called.
         """
         check_is_fitted(self)
         how: dict[str, Any] = {"coef": self.coef_, "intercept": self.intercept_}
@@ -140,19 +156,30 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @public("X", "y", "sample_weight")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The coefficient of determination, of lazy arrays by one load.
+        """Compute the coefficient of determination of the predictions.
+
+        Outliers lower it, although they do not change the fit.
 
         Parameters
         ----------
-        X, y
-            As for `fit`.
-        sample_weight : array_like, optional
-            Of arrays in memory only.
+        X : dask array or array_like, shape (n, p)
+            Rows, as for `fit`. A dask array is loaded once, at the call.
+        y : dask array or array_like, shape (n,)
+            The true values, as for `fit`.
+        sample_weight : array_like, shape (n,), optional
+            The weight of each row. Not supported for dask arrays.
 
         Returns
         -------
         float
-            What `sklearn.metrics.r2_score` is. Outliers spoil it.
+            The value of `sklearn.metrics.r2_score`.
+
+        Raises
+        ------
+        ValueError
+            If `sample_weight` is given for a dask array, or if the shapes or chunks do not match.
+        sklearn.exceptions.NotFittedError
+            If `fit` has not been called.
         """
         if not isinstance(X, DaskArray):
             return float(super().score(X, y, sample_weight))
@@ -257,7 +284,7 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
     known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
     if known and of_y and X.shape[0] != y.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows, and y {y.shape[0]}")
+        raise ValueError(f"X has {X.shape[0]} rows, but y has {y.shape[0]}")
     if not isinstance(y, DaskArray):
         y = from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
     if X.numblocks[0] != y.numblocks[0] or (known and of_y and X.chunks[0] != y.chunks[0]):

@@ -73,9 +73,12 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
            [  499.5,  -999. ],
            [  999. ,     0. ]])
     """
-    n_bins = operator.index(n_bins)
+    try:
+        n_bins = operator.index(n_bins)
+    except TypeError:
+        raise TypeError(f"n_bins must be an integer, not {n_bins!r}") from None
     if n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1, and {n_bins} is not")
+        raise ValueError(f"n_bins must be at least 1, not {n_bins}")
     check_most(n_bins, "n_bins", MOST_BINS)
     each_of(x, "x")  # which refuses a list of lazy numbers by this name
     return nanquantile(x, np.arange(n_bins + 1) / n_bins, axis, method=method)

@@ -55,3 +55,19 @@ def test_a_mistake_is_seen(example: ModuleType) -> None:
     assert told(np.concatenate([ordered[25:50], ordered[:25], ordered[50:]])) == (False, True)
     assert told(np.append(ordered[0], ordered[:-1])) == (True, False)
     assert told(ordered[:-1]) == (True, False)
+
+
+def test_a_limit_that_is_too_low_is_told(
+    example: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(path: Path) -> None:
+        raise MemoryError
+
+    for name in ("limit_memory", "prepare", "forget"):
+        monkeypatch.setattr(example, name, lambda *_: False)
+    monkeypatch.setattr(example, "summary_of", refuse)
+    assert example.main(["--store", str(tmp_path / "made.zarr"), "--limit-gb", "0.5"]) == 1
+    assert "0.5 GB of memory are not enough: raise --limit-gb" in capsys.readouterr().err

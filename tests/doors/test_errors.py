@@ -60,6 +60,7 @@ def arrays(backend: Backend, dtype: Any = "f8", shape: tuple[int, ...] = (4, 5))
         ([0.5, 2, 3], "2.0"),
         (np.array([0.1, -1]), "-1.0"),
         (50, "50.0"),
+        ([25, 75], "25.0"),
     ],
 )
 @pytest.mark.parametrize("function", ["quantile", "nanquantile"])
@@ -67,6 +68,14 @@ def test_q_outside(backend: Backend, function: str, q: Any, named: str) -> None:
     for a in arrays(backend):
         with pytest.raises(ValueError, match=rf"q must lie in \[0, 1\], and {named} does not"):
             call(function, a, q)
+
+
+def test_q_in_percent() -> None:
+    with pytest.raises(ValueError, match="and 99.5 does not: pass 0.995 for 99.5 %"):
+        dask_gpuselect.quantile(da.ones(5), [0.5, 99.5])
+    for q in (1.5, 101, np.nan):  # no percentage, or more likely a mistake of another kind
+        with pytest.raises(ValueError, match=r"does not$"):
+            dask_gpuselect.quantile(da.ones(5), q)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +161,7 @@ def test_repeated_axis(backend: Backend, function: str, axis: Any) -> None:
 @every_function
 def test_axis_that_is_no_integer(backend: Backend, function: str, axis: Any) -> None:
     for a in arrays(backend):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="axis must be None, an integer or a tuple of integers"):
             call(function, a, axis=axis)
 
 
@@ -178,6 +187,8 @@ def test_weights(backend: Backend, function: str) -> None:
             call(function, a, weights=np.ones(5))
         with pytest.raises(ValueError, match="Shape of weights must be consistent with shape of"):
             call(function, a, weights=np.ones(5), axis=0)
+        with pytest.raises(TypeError, match="axis must be None, an integer or a tuple .* 'time'"):
+            call(function, a, weights=np.ones(5), axis="time")
         with pytest.raises(TypeError, match="weights must be real numbers, not of complex128"):
             call(function, a, weights=np.ones((4, 5), complex))
         ours = call(function, backend.mapped(da.ones(3)), weights=None).compute()
@@ -243,7 +254,9 @@ def test_complex_array_api() -> None:
 @functions_of_q
 def test_bools_are_not_interpolated(backend: Backend, function: str, method: str) -> None:
     for a in [*arrays(backend, "?"), [True, False], xp.asarray([True])]:
-        with pytest.raises(TypeError, match=f"^{method} would interpolate .* bool ones") as error:
+        with pytest.raises(
+            TypeError, match=f"^{method} would interpolate .* bools are never interp"
+        ) as error:
             call(function, a, method=method)
         assert 'method="lower"' in str(error.value)
 
@@ -255,7 +268,7 @@ def test_dates_are_not_interpolated(
     backend: Backend, function: str, method: str, dtype: str
 ) -> None:
     for a in arrays(backend, dtype):
-        with pytest.raises(TypeError, match=f"^{method} would average .* can only be chosen") as e:
+        with pytest.raises(TypeError, match=f"^{method} would average .* are never averaged") as e:
             call(function, a, method=method)
         assert str(np.dtype(dtype)) in str(e.value)
         assert 'method="lower"' in str(e.value)

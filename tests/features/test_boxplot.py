@@ -542,11 +542,27 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"whis": -1}, ValueError, "not negative"),
-        ({"whis": "far"}, TypeError, "whis must be a real number, or two, not <U3"),
-        ({"whis": "1.5"}, TypeError, "whis must be a real number, or two, not <U3"),
-        ({"whis": 1j}, TypeError, "whis must be a real number, or two, not complex128"),
-        ({"whis": {}}, TypeError, "whis must be a real number, or two, not object"),
+        ({"whis": -1}, ValueError, "whis must be a number >= 0"),
+        (
+            {"whis": "far"},
+            TypeError,
+            "whis must be a number, or two percentiles such as .*, not of dtype <U3",
+        ),
+        (
+            {"whis": "1.5"},
+            TypeError,
+            "whis must be a number, or two percentiles such as .*, not of dtype <U3",
+        ),
+        (
+            {"whis": 1j},
+            TypeError,
+            "whis must be a number, or two percentiles such as .*, not of dtype complex128",
+        ),
+        (
+            {"whis": {}},
+            TypeError,
+            "whis must be a number, or two percentiles such as .*, not of dtype object",
+        ),
         ({"max_fliers": "3"}, TypeError, "max_fliers must be an integer, not '3'"),
         ({"max_fliers": None}, TypeError, "max_fliers must be an integer, not None"),
         ({"max_fliers": 1.5}, TypeError, "max_fliers must be an integer, not 1.5"),

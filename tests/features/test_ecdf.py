@@ -713,8 +713,8 @@ def test_plot() -> None:
         (TypeError, "f8", 5.0, "integer"),
         (TypeError, "f8", None, "integer"),
         (TypeError, "f8", "few", "integer"),
-        (ValueError, "f8", 1, "2 at least"),
-        (ValueError, "f8", -3, "2 at least"),
+        (ValueError, "f8", 1, r"at least 2 \(the minimum and the maximum\)"),
+        (ValueError, "f8", -3, r"at least 2 \(the minimum and the maximum\)"),
         (ValueError, "f8", [np.nan], "NaN"),
         (ValueError, "f8", [[1.0]], "one-dimensional"),
         (TypeError, "f8", ["a"], "real"),
@@ -747,8 +747,17 @@ def test_clear_errors_of_methods() -> None:
             ask(da.ones(3))
     for ask in (found.quantile, found.quantile_bounds):
         for p in (-0.1, 1.1, np.nan):
-            with pytest.raises(ValueError, match=r"\[0, 1\]"):
+            with pytest.raises(ValueError, match=rf"p must lie in \[0, 1\], and {p} does not"):
                 ask([0.5, p])
+
+
+def test_a_lazy_distribution_says_what_to_do_first() -> None:
+    lazy = ecdf(da.ones(6, chunks=2), 5)
+    for name in ("cdf", "quantile", "max_error", "plot"):
+        with pytest.raises(AttributeError, match=rf"not computed yet, use compute\(\)\.{name}$"):
+            getattr(lazy, name)
+    with pytest.raises(AttributeError, match="'LazyDistribution' object has no attribute 'cdg'$"):
+        lazy.cdg  # noqa: B018
 
 
 def test_points_are_rounded_to_the_type() -> None:

@@ -321,7 +321,7 @@ def test_y_is_not_changed() -> None:
         (([1, np.inf],), ValueError, "y must be finite"),
         (([[1, 2]],), ValueError, "one-dimensional"),
         ((["a"],), TypeError, "y must be real"),
-        (([1, 2], [1]), ValueError, r"not \(1,\) for \(2,\)"),
+        (([1, 2], [1]), ValueError, r"weights must have the shape of y, \(2,\), not \(1,\)"),
         (([1, 2], [1, 0]), ValueError, "positive and finite"),
         (([1, 2], [1, np.inf]), ValueError, "positive and finite"),
         (([1, 2], [1j, 1]), TypeError, "weights must be real"),

@@ -538,7 +538,7 @@ ERRORS: Mapping[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         "Q must be .*: Expected 2D array, got 1D",
         lambda: plain([[1.0]], [1], 1),
     ),
-    "features": (ValueError, "Q has 1 features, and X has 2", lambda: plain([[1, 2]], [[1]], 1)),
+    "features": (ValueError, "Q has 1 features, but X has 2", lambda: plain([[1, 2]], [[1]], 1)),
     "no features": (ValueError, r"0 feature\(s\)", lambda: plain(np.ones((3, 0)), [[1]], 1)),
     "too many": (
         ValueError,
@@ -744,7 +744,10 @@ Classifier: Any = KNeighborsClassifier
 ONE = NearestNeighbors(1)
 
 BAD: Mapping[str, tuple[str, Callable[[], Any]]] = {
-    "metric": ("metric is 'cosine'", lambda: NearestNeighbors(metric="cosine").fit([[1], [2]])),
+    "metric": (
+        "metric must be 'euclidean', not 'cosine'",
+        lambda: NearestNeighbors(metric="cosine").fit([[1], [2]]),
+    ),
     "weights": ("weights is 'x'", lambda: Regressor(weights="x").fit([[1], [2]], [1, 2])),
     "number": ("n_neighbors must be at least 1", lambda: NearestNeighbors(0).fit([[1], [2]])),
     "lengths": (r"of samples: \[2, 1\]", lambda: Regressor().fit([[1], [2]], [1])),

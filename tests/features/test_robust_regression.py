@@ -509,7 +509,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "too few rows": (
         lambda E: E().fit(dx[:8].rechunk(4), dy[:8].rechunk(4)),
         ValueError,
-        "n_samples=8 is not enough for 4 parameters, which take more than 8",
+        "n_samples=8 is not enough: 4 parameters need more than 8 rows",
     ),
     "no rows": (lambda E: E().fit(dx[:0], dy[:0]), ValueError, "n_samples=0"),
     "nan": (
@@ -537,7 +537,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         ValueError,
         r"y.rechunk\(\(X.chunks\[0\],\)\)",
     ),
-    "other rows": (lambda E: E().fit(dx, dy[:-1]), ValueError, "X has 100 rows, and y 99"),
+    "other rows": (lambda E: E().fit(dx, dy[:-1]), ValueError, "X has 100 rows, but y has 99"),
     "other rows, found late": (
         lambda E: E().fit(dx[da.ones(100, chunks=20) > 0], dy[dy > 0]),
         ValueError,

@@ -583,7 +583,7 @@ def test_dask_arrays() -> None:
     [
         ([0, 1, 0.5], [0, 1, 2], ValueError, "x must ascend"),
         ([0, 1, 2], [0, 2, 1], ValueError, "isotonic"),
-        ([0, 1], [0, 1, 2], ValueError, r"not \(2,\), \(3,\)"),
+        ([0, 1], [0, 1, 2], ValueError, r"one length, not x of shape \(2,\), y of shape \(3,\)"),
         ([[0, 1]], [[0, 1]], ValueError, "one-dimensional"),
         ([0], [0], ValueError, "at least two points, not 1"),
         ([0, np.nan], [0, 1], ValueError, "x must be finite"),
