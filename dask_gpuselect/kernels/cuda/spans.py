@@ -108,8 +108,8 @@ def start_tally(values: Elements, layout: Layout, told: Array, kinds: str, most:
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     arguments = (*Chunk.of(values), *places, *counts, at["below"], candidates, np.uint64(most))
     memory = source.tally_memory(dtype, layout.n_ends)
-    name = f"tally_{kinds}_{layout.room}"
-    launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=masked(values))
+    made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
+    launch(dtype, "tally", source.TALLY_THREADS, arguments, memory, defined=made)
     return candidates
 
 
