@@ -60,11 +60,11 @@ __device__ __forceinline__ void take_bins(Search* searches, u32* bins, int n_sea
 
 // Hand every element of a thread's lane to `visit(key, is_present)`; all threads take part in all
 // calls.
-template <bool IS_ONE, class Visit>
-__device__ __forceinline__ void visit_rows(
+template <class Visit>
+__device__ __forceinline__ void visit_lane(
     const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
 ) {
-    Reader<IS_ONE> read(stack, Rows{(int)stack.n}, lane);
+    Reader read(stack, Rows{(int)stack.n}, lane);
     i64 n = stack.n;
     for (i64 start = 0; start < n; start += AHEAD * step) {
         Word words[AHEAD];
@@ -78,14 +78,6 @@ __device__ __forceinline__ void visit_rows(
             visit(key_or_absent(words[j]), start + first + j * step < n);
         }
     }
-}
-
-template <class Visit>
-__device__ __forceinline__ void visit_lane(
-    const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
-) {
-    if (stack.n_parts == 1) visit_rows<true>(stack, lane, first, step, visit);
-    else visit_rows<false>(stack, lane, first, step, visit);
 }
 
 // Shared memory: for each lane and answer a search and its bins. Blocks of so many lanes side by

@@ -160,6 +160,7 @@ def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "PIECES": 3,
         "SPACE": 0,
         "WHOLE": 0,
+        "IN_PARTS": 0,
         "LISTED": 0,
         "NARROW": 0,
         "WINDOW": 256,
