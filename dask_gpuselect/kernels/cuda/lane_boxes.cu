@@ -85,20 +85,28 @@ __device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSum
     }
 }
 
-// The sum of a group's numbers, which is exact; in its first thread.
-__device__ __forceinline__ double plain_sum(Group& group, double x, LaneSums* of_warps) {
+// The sums of a group's numbers, each exact; in its first thread.
+template <int N>
+__device__ __forceinline__ void add_up(Group& group, double (&x)[N], LaneSums* of_warps) {
+#pragma unroll 1
+    for (int mask = TEAM / 2; mask; mask /= 2) {
 #pragma unroll
-    for (int mask = TEAM / 2; mask; mask /= 2) x = __dadd_rn(x, group.other(x, mask));
+        for (int k = 0; k < N; ++k) x[k] = __dadd_rn(x[k], group.other(x[k], mask));
+    }
     if constexpr (GROUP > 32) {
         double* its_warps = (double*)(of_warps + group.slot * (GROUP / 32));
-        if (group.mate() == 0) its_warps[group.warp()] = x;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            if (group.mate() == 0) its_warps[group.warp() * N + k] = x[k];
+        }
         group.sync();
-        if (group.me == 0) {
-            for (int i = 1; i < GROUP / 32; ++i) x = __dadd_rn(x, its_warps[i]);
+#pragma unroll 1
+        for (int i = 1; group.me == 0 && i < GROUP / 32; ++i) {
+#pragma unroll
+            for (int k = 0; k < N; ++k) x[k] = __dadd_rn(x[k], its_warps[i * N + k]);
         }
         group.sync();
     }
-    return x;
 }
 
 // The smallest magnitude but 0 of a sorted run, as the bits of a number, or the largest key.
@@ -124,18 +132,20 @@ __device__ __forceinline__ void add_plainly(
         for (int j = 0; j < n_kept[run]; ++j) plain.add(number_of(its_keys[j * PITCH]));
     }
     __syncwarp();
-    plain.sum = plain_sum(group, plain.sum, of_warps), plain.high = plain_sum(group, plain.high, of_warps);
-    plain.low = plain_sum(group, plain.low, of_warps);
-    if constexpr (!ARE_FEW) {
-        plain.rest = plain_sum(group, plain.rest, of_warps);
-        plain.middle = plain_sum(group, plain.middle, of_warps);
+    if constexpr (ARE_FEW) {
+        double found[] = {plain.sum, plain.high, plain.low};
+        add_up(group, found, of_warps);
+        sums.set(found[0], 0.0, found[1], 0.0, found[2]);
+    } else {
+        double found[] = {plain.sum, plain.rest, plain.high, plain.middle, plain.low};
+        add_up(group, found, of_warps);
+        sums.set(found[0], found[1], found[2], found[3], found[4]);
     }
-    sums.set(plain.sum, plain.rest, plain.high, plain.middle, plain.low);
 }
 
 // Fliers of a group's lane are brought together in its part of shared memory, where its sorted runs were,
-// and sorted there. Looking up each of them in all runs takes ten times as long for 3,650 elements of which
-// a seventh are fliers.
+// and sorted there. Looking up each of them in all runs took 61 ms for (3650, 300, 300) float32 of which a
+// seventh are fliers, where all of it took 5.6 ms for normal ones.
 
 __device__ __forceinline__ Key& key_in(Key* all, u32 i) { return all[i / GROUP * PITCH + i % GROUP]; }
 
