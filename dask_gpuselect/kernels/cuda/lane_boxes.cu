@@ -206,6 +206,8 @@ __device__ __forceinline__ void write_fliers(
 ) {
     u32 n_sorted = n_valid;
     if constexpr (GROUP > 1) {
+        // Of a lane that has none, nothing is beyond NaN: its fences may be of no quartiles.
+        if (kept_low + kept_high == 0) low = high = __longlong_as_double(0x7ff8000000000000ll);
         n_sorted = gather_beyond(mine, all, n_kept, low, high, group);
         sort_first(all, n_sorted, group);
     }
