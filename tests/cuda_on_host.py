@@ -67,7 +67,7 @@ def compiled(
     """The kernels of a file for one dtype, and functions of C that call them by `run_block`."""
     kind = np.dtype(dtype)
     word, value = NAMES[dtype]
-    agreed = AGREED | {"BITS": 8 * kind.itemsize, "KIND": KINDS[kind.kind]} | more
+    agreed = AGREED | {"IN_PARTS": 1, "BITS": 8 * kind.itemsize, "KIND": KINDS[kind.kind]} | more
     agreed |= {"MOMENTS_THREADS": threads, "UNSIGNED": 0, "SIGNED": 1, "FLOATING": 2}
     lines = [f"#define {name} {number}" for name, number in agreed.items()]
     lines += [f"#define WORD {word}", f"#define VALUE {value}", f'#include "{header}"']

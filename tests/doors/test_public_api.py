@@ -235,6 +235,7 @@ COMPILED = {
     **{
         f"kernels.cuda.{name}": {"cupy"}
         for name in (
+            "distances",
             "groups",
             "kept_lanes",
             "labels",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,11 @@ from dask_gpuselect.kernels.cuda.source import (
     OFFSET_BITS,
     OUTSIDE,
     SIZES,
+    SPACES,
     SPANS,
+    SPANS_ARE,
     STATIC,
+    Defined,
     box_kernel,
     choose_memory,
     classify_memory,
@@ -92,14 +97,58 @@ def test_every_dtype_is_compiled() -> None:
     assert {dtype for dtype, _ in EVERY} >= set(DTYPES[1:])
 
 
+HEAD = re.compile(r'extern "C" __global__ void (?:\s*__launch_bounds__\([\w, ]*\)\s*)?(\w+)\(')
+
+
+@cache
+def kernels(file: str) -> tuple[str, ...]:
+    """The names of a file's kernels; of one that is written for two kinds, once."""
+    text = (files("dask_gpuselect.kernels.cuda") / file).read_text()
+    return tuple(dict.fromkeys(HEAD.findall(text)))
+
+
+ALL = [name for file in sorted(set(FILES.values())) for name in kernels(file)]
+
+
 def test_sources_differ_for_the_oldest_architecture_alone() -> None:
-    texts = [source(file, np.dtype("f8"), SIZES[0]) for file in FILES.values()]
+    texts = [source(name, np.dtype("f8"), SIZES[0]) for name in ALL]
     lines = {line for text in texts for line in text.splitlines() if "__CUDA" in line}
     assert lines == {"#if __CUDA_ARCH__ >= 800"}
 
 
+def test_a_kernel_is_alone_in_its_source() -> None:
+    assert len(ALL) == len(set(ALL)) > 40
+    for name in ALL:
+        text = source(name, np.dtype("f4"), SIZES[0])
+        assert set(HEAD.findall(text)) == {name}
+        # All else of the file is there.
+        whole = (files("dask_gpuselect.kernels.cuda") / file_of(name)).read_text()
+        assert text.count("{") == text.count("}")
+        assert text.count("__device__") >= whole.count("__device__")
+
+
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {"lanes.cu", "lane_boxes.cu", "lane_passes.cu", "residuals.cu", "lower_sets.cu"}
+MADE: dict[str, tuple[Defined, ...]] = {
+    "tally": tuple(
+        (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
+    ),
+    "point": tuple((("SPACE", space),) for space in SPACES.values()),
+    "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
+}
+"""What else kernels are made for."""
+MASKED = {"choose", "classify", "tally", "sample", "moments"}
+
+
+def made_for(name: str, dtype: str) -> list[Defined]:
+    """What a kernel is made for, each in a source of its own."""
+    made = list(MADE.get(name, ((),)))
+    if name == "moments" and dtype[0] == "f":
+        few = 3 if dtype == "f8" else 2
+        made = [(("PIECES", few),), (("PIECES", few + 1),)]
+    if name in MASKED:
+        made += [(*made[0], *KEEPS)]
+    return [*made, (("WHOLE", 1),)] if name == "weigh_segments" else made
 
 
 @needs_nvrtc
@@ -110,30 +159,18 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     sizes = sizes_for(np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"]))
     assert sizes is not None
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
-    compiled = {
-        file: Program(source(file, np.dtype(dtype), sizes), "c++", options).compile("cubin").code
-        for file in set(FILES.values()) - OTHERS
-    }
-    names = [f"tally_{kinds}_{n}" for kinds in ("ends", "cells", "any") for n in SPANS]
-    names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
-    names += ["only_lane", "finish_of_lanes"]
-    few = 3 if dtype == "f8" else 2
-    names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments"]
-    names += ["sum_rows"]
-    names += ["survey", "collect"]
-    names += [f"point_{space}" for space in ("none", "value", "key", "log")]
-    names += ["extent_value", "extent_key", "count_keys", "count_linear"]
-    names += ["bitonic_runs", "merge_runs", "place", "mark_words"]
-    if np.dtype(dtype).itemsize <= 2:
-        names += ["tabulate_words", "groups_words", "groups_words_shared"]
-    names += ["kept_number", "weigh_segments", "weigh_taken"]
-    names += ["groups_keys", "groups_pivots", "groups_tally", "groups_tally_shared"]
-    for name in names:
-        assert name.encode() in compiled[file_of(name)]
-    others = [(file, KEEPS) for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu")]
-    for file, more in (*others, ("weighing.cu", (("WHOLE", 1),))):
-        text = source(file, np.dtype(dtype), sizes, more)
-        assert Program(text, "c++", options).compile("cubin").code != compiled[file]
+    counted = {"tabulate_words", "groups_words", "groups_words_shared"}
+    for name in ALL:
+        if file_of(name) in OTHERS or (name in counted and np.dtype(dtype).itemsize > 2):
+            continue
+        codes = {
+            Program(source(name, np.dtype(dtype), sizes, made), "c++", options)
+            .compile("cubin")
+            .code
+            for made in made_for(name, dtype)
+        }
+        assert all(name.encode() in code for code in codes)
+        assert len(codes) == len(made_for(name, dtype))
 
 
 @needs_nvrtc
@@ -152,7 +189,7 @@ def test_kernels_of_rows_compile(dtype: str, arch: str) -> None:
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
         defined = (("PARAMETERS", parameters), ("INTERCEPT", intercept))
-        text = source("residuals.cu", np.dtype(dtype), SIZES[0], defined)
+        text = source("rows_tally", np.dtype(dtype), SIZES[0], defined)
         assert b"rows_tally" in Program(text, "c++", options).compile("cubin").code
     assert row_sums(MOST_PARAMETERS) == 66
 
@@ -163,11 +200,9 @@ def test_kernels_of_lower_sets_compile(arch: str) -> None:
     from cuda.core import Program, ProgramOptions
 
     options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
-    text = source("lower_sets.cu", np.dtype("f8"), SIZES[0])
-    compiled = Program(text, "c++", options).compile("cubin").code
-    for name in ("sets_sums", "sets_smallest", "sets_weighted", "sets_largest"):
-        assert file_of(name) == "lower_sets.cu"
-        assert name.encode() in compiled
+    for name in kernels("lower_sets.cu"):
+        text = source(name, np.dtype("f8"), SIZES[0])
+        assert name.encode() in Program(text, "c++", options).compile("cubin").code
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.
@@ -219,16 +254,18 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             continue
         for more in ((), LISTED) if n < 400 else ((),):
             defined = (("ANSWER", answer), *more, *kernel.defined)
-            text = source("lanes.cu", kind, SIZES[0], defined)
+            text = source("lanes_select", kind, SIZES[0], defined)
             assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
         for what in range(3):
             defined = (("ANSWER", 0), ("PASS", what), *kernel.defined)
-            text = source("lane_passes.cu", kind, SIZES[0], defined)
+            text = source("passes_of_lanes", kind, SIZES[0], defined)
             assert b"passes_of_lanes" in Program(text, "c++", options).compile("cubin").code
         boxes = box_kernel(kind, kernel)
-        text = source("lane_boxes.cu", kind, SIZES[0], boxes.defined)
-        assert b"boxes_of_lanes" in Program(text, "c++", options).compile("cubin").code
-    text = source("long_lanes.cu", kind, SIZES[0], (("ANSWER", answer),))
+        for in_parts in (0, 1) if n < 400 else (0,):
+            defined = (("IN_PARTS", in_parts), *boxes.defined)
+            text = source("boxes_of_lanes", kind, SIZES[0], defined)
+            assert b"boxes_of_lanes" in Program(text, "c++", options).compile("cubin").code
+    text = source("long_lanes", kind, SIZES[0], (("ANSWER", answer),))
     assert b"long_lanes" in Program(text, "c++", options).compile("cubin").code
 
 
@@ -267,8 +304,8 @@ def test_the_newest_architecture_is_new() -> None:
 
 
 def test_the_kernels_of_bool_are_those_of_uint8() -> None:
-    for file in FILES.values():
-        assert source(file, np.dtype("?"), SIZES[0]) == source(file, np.dtype("u1"), SIZES[0])
+    for name in ALL:
+        assert source(name, np.dtype("?"), SIZES[0]) == source(name, np.dtype("u1"), SIZES[0])
 
 
 @pytest.mark.parametrize("arch", SHARED)

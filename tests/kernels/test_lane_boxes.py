@@ -207,6 +207,60 @@ def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: 
                     assert n_unsure == 0 or name == "outliers"
 
 
+MANY_FLIERS = {
+    "both sides": Rule(0.0, False, 1 << 20, "linear"),
+    "a seventh": Rule(1.5, False, 1 << 20, "linear"),
+    "a few of them": Rule(0.5, False, 5, "linear"),
+}
+
+
+def rows_of_fliers(n_lanes: int, n: int) -> NDArray[np.float64]:
+    """Lanes many of whose elements are beyond the fences of `MANY_FLIERS`."""
+    i = np.arange(n)
+    skewed = np.exp(3 * make("normal", "f8", n_lanes * n)).reshape(n_lanes, n)
+    rows = [*skewed, -skewed[0], np.sort(skewed[0]), np.floor(skewed[0])]
+    # Every 8th to 64th: those of one thread.
+    rows += [np.where(i % step == step // 2, 1e6 + i, i % 7) for step in (8, 16, 32, 64)]
+    rows += [np.where(i % 9 == 8, np.inf, -i), np.where(i % 9 == 8, -np.inf, i % 2)]
+    rows += [np.where(i < n // 5, np.nan, skewed[0]), np.where(i == 0, 1.0, np.nan)]
+    return np.array(rows)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    ("dtype", "n", "side_by_side"),
+    [("f4", 64, True), ("f4", 365, True), ("f8", 366, False), ("f4", 3650, False)],
+)
+@pytest.mark.slow
+def test_many_fliers_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
+    kernels = OnHost(tmp_path, dtype, n, side_by_side=side_by_side)
+    rows = rows_of_fliers(3, n).astype(dtype)
+    if side_by_side:
+        rows = np.asfortranarray(rows)
+    for rule in MANY_FLIERS.values():
+        found, _ = kernels.boxes(rows, rule, omits_nan=True)
+        assert found is not None
+        wanted = expected(rows, rule, omits_nan=True)
+        assert len(wanted.fliers) > len(rows) * min(rule.max_fliers // 2, n // 20)
+        assert_same(found, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [31, 33, 47, 48, 49, 63, 65, 365, 1023, 1025, 3650])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_many_fliers(dtype: str, n: int) -> None:
+    import cupy
+
+    box_lanes = kernel_module("cuda", "lanes").box_lanes
+    rows = rows_of_fliers(8, n).astype(dtype)
+    for chunk, axis in ((cupy.asarray(rows), 1), (cupy.asarray(np.ascontiguousarray(rows.T)), 0)):
+        for rule in MANY_FLIERS.values():
+            question = LaneBoxQuestion.of(rule, rows.dtype, omits_nan=True)
+            found = box_lanes([chunk], rows.dtype, (axis,), question, rule, omits_nan=True)
+            boxes = Boxes.finished(found, (len(rows),), rows.dtype)
+            assert_same(boxes, expected(rows, rule, omits_nan=True))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [1, 2, 7, 24, 32, 33, 64, 100, 365, 1000, 3650, 20_000])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "u8", "i8"])

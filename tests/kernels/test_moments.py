@@ -281,27 +281,26 @@ def test_digits_of_rows_on_a_device() -> None:
             assert digits.first + digits.columns.shape[1] <= first + n
 
 
+IN_PIECES = [
+    (dtype, pieces) for dtype in NAMES for pieces in {"f8": (3, 4), "f4": (2, 3)}.get(dtype, (0,))
+]
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize(("dtype", "pieces"), IN_PIECES)
 @pytest.mark.slow
-def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
+def test_cuda_kernels_on_the_host(dtype: str, pieces: int, tmp_path: Path) -> None:
     """The text that is compiled for devices, by a block of two warps whose threads take turns."""
     kind = np.dtype(dtype)
-    pieces = {"f8": (3, 4), "f4": (2, 3)}.get(dtype, (0,))
-    lines = []
-    for n_pieces in pieces:
-        call = f"moments_{n_pieces}(chunk, n, nullptr, keeps, top, out, counts)"
-        lines.append(
-            f'extern "C" void run_{n_pieces}(const Word* chunk, i64 n, const Keep* keeps, '
-            f"int top, u64* out, u64* counts) {{ run_block([=] {{ "
-            f"{call if n_pieces else 'moments(chunk, n, nullptr, keeps, out)'}; }}); }}"
-        )
-    lines.append(
+    given = "keeps, top, out, counts" if pieces else "keeps, out"
+    lines = [
+        'extern "C" void run(const Word* chunk, i64 n, const Keep* keeps, int top, u64* out, '
+        f"u64* counts) {{ run_block([=] {{ moments(chunk, n, nullptr, {given}); }}); }}",
         'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
         "int n_total, u64* square, int second, int n_square) { run_block([=] { sum_rows(rows, "
-        "n_rows, n, total, first, n_total, square, second, n_square); }); }"
-    )
-    library = compiled(tmp_path, "moments.cu", dtype, {}, lines)
+        "n_rows, n, total, first, n_total, square, second, n_square); }); }",
+    ]
+    library = compiled(tmp_path, "moments.cu", dtype, {"PIECES": pieces}, lines)
 
     for n in (1, 700, 5000):
         for name, a in all_data(n):
@@ -310,21 +309,19 @@ def test_cuda_kernels_on_the_host(dtype: str, tmp_path: Path) -> None:
             wanted = reference.moments(a, a)
             keeps = uniform(a.size) < 0.6
             among = reference.moments(a[keeps], a)
-            for n_pieces in pieces:
-                found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
-                counts = np.zeros(3, np.int64)
-                top = cut_for(a[:30], kind)[1] if n_pieces else 0
-                run = getattr(library, f"run_{n_pieces}")
-                size = ctypes.c_int64(a.size)
-                for mask, expected in ((None, wanted), (keeps, among)):
-                    found[:], counts[:] = 0, 0
-                    given = (None, a.size) if mask is None else (pointer(mask), int(mask.sum()))
-                    sums = pointer(found), pointer(counts)
-                    run(pointer(a), size, given[0], ctypes.c_int(top), *sums)
-                    n_high, n_low, _ = counts.tolist()
-                    n_finite = given[1] - int(counts.sum())
-                    digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
-                    assert Moments.of_digits(n_finite, n_high, n_low, *digits) == expected, name
+            found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
+            counts = np.zeros(3, np.int64)
+            top = cut_for(a[:30], kind)[1] if pieces else 0
+            size = ctypes.c_int64(a.size)
+            for mask, expected in ((None, wanted), (keeps, among)):
+                found[:], counts[:] = 0, 0
+                kept = (None, a.size) if mask is None else (pointer(mask), int(mask.sum()))
+                sums = pointer(found), pointer(counts)
+                library.run(pointer(a), size, kept[0], ctypes.c_int(top), *sums)
+                n_high, n_low, _ = counts.tolist()
+                n_finite = kept[1] - int(counts.sum())
+                digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
+                assert Moments.of_digits(n_finite, n_high, n_low, *digits) == expected, name
             rows = a.reshape(-1, 5) if n % 5 == 0 else a[None, :]
             finite = np.abs(a[np.isfinite(a) & (a != 0)]).astype(float)
             extent = None

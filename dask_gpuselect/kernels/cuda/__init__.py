@@ -1,4 +1,4 @@
-"""CuPy chunks: kernels in CUDA C++, compiled by NVRTC when needed, once for each dtype.
+"""CuPy chunks: kernels in CUDA C++, compiled by NVRTC when needed, each by itself.
 
 Every kernel reads a chunk once and in place, whatever its strides. Each step has a file of CUDA C++
 and one for the host side:

@@ -14,6 +14,7 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
     MOST_BLOCKS,
     Part,
     as_bytes,
+    in_parts,
     kernel_for,
     parts_in_three,
     stack_of,
@@ -156,7 +157,10 @@ class _Drawing:
         kernel = self.kernel
         records = map(as_bytes, (self.stack, self.wanted, self.drawn, where, places))
         blocks = min(-(-self.n_lanes // kernel.lanes), MOST_BLOCKS)
-        how: dict[str, Any] = {"blocks": blocks, "defined": kernel.defined}
+        how: dict[str, Any] = {
+            "blocks": blocks,
+            "defined": (*in_parts(self.stack), *kernel.defined),
+        }
         arguments: tuple[Any, ...] = (*records, sums, told)
         launch(self.dtype, kernel.name, kernel.threads, arguments, kernel.shared, **how)
         if self.group > 1:

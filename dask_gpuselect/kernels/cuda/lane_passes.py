@@ -15,6 +15,7 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
     MOST_BLOCKS,
     Part,
     as_bytes,
+    in_parts,
     kernel_for,
     parts_in_three,
     stack_of,
@@ -133,7 +134,7 @@ class _Measured:
         for name, count in counts.items():
             where[name] = count.data.ptr
         kernel = self.selecting
-        defined = (*kernel.defined, ("ANSWER", 0), ("PASS", what))
+        defined = (*in_parts(self.stack), *kernel.defined, ("ANSWER", 0), ("PASS", what))
         records = map(as_bytes, (self.stack, brackets, where))
         arguments = (*records, np.uint64(0) if starts is None else starts, found)
         blocks = min(-(-self.n_lanes // kernel.lanes), MOST_BLOCKS)

@@ -227,11 +227,7 @@ __device__ __forceinline__ void read_run(
 ) {
     constexpr int SURE_HERE = SURE - RUN_0 * RUN;
     int first = me + RUN_0 * RUN * GROUP;
-    if (stack.n_parts == 1) {
-        Reader<true>(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
-    } else {
-        Reader<false>(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
-    }
+    Reader(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
 }
 
 // Lanes side by side: the block's threads read rows of the block's lanes.
@@ -263,14 +259,13 @@ __device__ __forceinline__ Word word_in(const Vector& vector, int i) {
 
 // Lanes one behind the other: a warp's threads read the warp's lanes, several at once if they are
 // short. So many rows or lanes are read one after the other that 16 loads are in flight together.
-template <bool IS_ONE>
 __device__ __forceinline__ void fetch_lanes(
     const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
 ) {
     constexpr int PLACES = (KEPT * GROUP + WORDS - 1) / WORDS;  // of a lane, for vectors
     constexpr int WIDTH = PLACES > 16 ? 32 : PLACES > 8 ? 16 : PLACES > 4 ? 8 : PLACES > 2 ? 4 : 2;
     constexpr int AT_ONCE = 32 / WIDTH, STEPS = (PLACES + WIDTH - 1) / WIDTH;
-    constexpr int ROUNDS = 32 / GROUP / AT_ONCE, IN_FLIGHT = WORDS > 1 ? 8 : 16;
+    constexpr int ROUNDS = GROUP < 32 ? 32 / GROUP / AT_ONCE : 1, IN_FLIGHT = WORDS > 1 ? 8 : 16;
     constexpr int LANES_TOGETHER = ROUNDS < IN_FLIGHT ? ROUNDS : IN_FLIGHT;
     constexpr int STEPS_TOGETHER =
         STEPS * LANES_TOGETHER < IN_FLIGHT ? STEPS : IN_FLIGHT / LANES_TOGETHER;
@@ -279,7 +274,7 @@ __device__ __forceinline__ void fetch_lanes(
     int first_slot = threadIdx.x / 32 * (32 / GROUP) + threadIdx.x % 32 / WIDTH;
     i64 lane = first_lane + first_slot;
     int n_left = (int)min(stack.n_lanes - lane, (i64)32);  // of lanes
-    Reader<IS_ONE> read(stack, rows, min(lane, stack.n_lanes - 1));
+    Reader read(stack, rows, min(lane, stack.n_lanes - 1));
 #pragma unroll
     for (int first = 0; first < STEPS; first += STEPS_TOGETHER) {
 #pragma unroll 1
@@ -367,8 +362,7 @@ __device__ __forceinline__ void fetch(
         fetch_rows(stack, rows, first_lane, kept);
         __syncthreads();
     } else if constexpr (STAGED) {
-        if (stack.n_parts == 1) fetch_lanes<true>(stack, rows, first_lane, kept);
-        else fetch_lanes<false>(stack, rows, first_lane, kept);
+        fetch_lanes(stack, rows, first_lane, kept);
         __syncwarp();
     }
     i64 lane = min(first_lane + group.slot, stack.n_lanes - 1);

@@ -26,6 +26,11 @@ def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.L
     return source.lane_kernel(dtype, int(stack["n"]), shared, most_runs=most_runs, **how)
 
 
+def in_parts(stack: Any) -> source.Defined:
+    """What kernels are made for: lanes of one chunk, or of several."""
+    return (("IN_PARTS", int(stack["n_parts"] > 1)),)
+
+
 def as_bytes(record: Any) -> Any:
     """A record without its fields, which CuPy would look at one by one."""
     return record.reshape(1).view(f"V{record.itemsize}")[0]

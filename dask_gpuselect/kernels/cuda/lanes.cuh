@@ -4,7 +4,8 @@
 // as many more chunks as its column has.
 //
 // Defined before this text, beside those of elements.cuh: ANSWER (0: an element; 16, 32, 64: a float
-// of so many bits), and LISTED (1: a lane is some of the rows, by a list of them; 0: all rows).
+// of so many bits), IN_PARTS (0: lanes are of one chunk; 1: of several, or of one), and LISTED (1: a lane is
+// some of the rows, by a list of them; 0: all rows).
 
 
 struct Part {
@@ -129,8 +130,7 @@ __device__ __forceinline__ Key key_or_absent(Word word) {
 #endif
 }
 
-// The elements of one lane, whose rows are asked for in ascending order. IS_ONE: of one chunk.
-template <bool IS_ONE>
+// The elements of one lane, whose rows are asked for in ascending order.
 struct Reader {
     const Stack& stack;
     const Rows rows;
@@ -163,7 +163,7 @@ struct Reader {
     // Where a row of the lane is.
     __device__ __forceinline__ const char* at(int row) {
         row = rows[row];
-        if (!IS_ONE) {
+        if (IN_PARTS) {
             while (row >= stop) enter(part + 1);
         }
         return row_0 + (u64)(u32)row * (u64)step;
@@ -180,7 +180,7 @@ struct Reader {
             int row = first + j * EACH;
             words[j] = 0;
             if (j < SURE || row < rows.n) {
-                words[j] = __ldg((const Word*)(IS_ONE && !LISTED ? start + j * jump : at(row)));
+                words[j] = __ldg((const Word*)(!IN_PARTS && !LISTED ? start + j * jump : at(row)));
             }
         }
     }

@@ -15,6 +15,7 @@ from dask_gpuselect.kernels.cuda.lane_boxes import box_lanes
 from dask_gpuselect.kernels.cuda.lane_stack import (
     MOST_BLOCKS,
     as_bytes,
+    in_parts,
     kernel_for,
     parts_in_three,
     stack_of,
@@ -138,7 +139,7 @@ def answer_group_lanes(
         done += len(numbers)
         arguments = *map(as_bytes, (stack, wanted, lists)), answers, flags
         n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes) * len(numbers)
-        _launch(dtype, kernel, arguments, n_tiles, question, source.LISTED)
+        _launch(dtype, kernel, arguments, n_tiles, question, (*in_parts(stack), *source.LISTED))
     if not _is_told(question, flags):
         return None
     empty = np.flatnonzero(sizes == 0)
@@ -199,7 +200,8 @@ def _start(
             starts.append((kernel, (np.int32(kernel.lanes), np.int32(first))))
     for kernel, how in starts:
         arguments = as_bytes(stack), as_bytes(wanted), *how, answers, flags
-        _launch(dtype, kernel, arguments, -(-int(stack["n_lanes"]) // kernel.lanes), question)
+        n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes)
+        _launch(dtype, kernel, arguments, n_tiles, question, in_parts(stack))
 
 
 def _launch(
@@ -208,7 +210,7 @@ def _launch(
     arguments: tuple[Any, ...],
     n_tiles: int,
     question: LaneOrder,
-    more: source.Defined = (),
+    more: source.Defined,
 ) -> None:
     """Start a kernel with a block for each tile: the device then balances their load."""
     answer = 8 * question.dtype.itemsize if question.mixes else 0

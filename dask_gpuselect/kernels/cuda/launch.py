@@ -16,7 +16,6 @@ from dask_gpuselect.kernels.cuda.source import (
     PLACE_THREADS,
     Defined,
     Sizes,
-    file_of,
     sizes_for,
     source,
 )
@@ -101,7 +100,7 @@ def _prepared(
     defined: Defined = (),
 ) -> tuple[Any, int]:
     """A kernel, and the number of its blocks that the device runs at the same time."""
-    kernel = _module(file_of(name), dtype, device, defined).get_function(name)
+    kernel = _module(name, dtype, device, defined).get_function(name)
     if shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
     # The driver wants a context, which a thread that has taken memory from a pool need not have.
@@ -112,10 +111,10 @@ def _prepared(
     return kernel, int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
 
 
-@cache
-def _module(file: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
+def _module(name: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
+    """A kernel as a module of its own."""
     check_device()
-    code = source(file, dtype, sizes_of(dtype, device), defined)
+    code = source(name, dtype, sizes_of(dtype, device), defined)
     return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))
 
 

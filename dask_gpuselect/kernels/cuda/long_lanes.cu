@@ -60,11 +60,11 @@ __device__ __forceinline__ void take_bins(Search* searches, u32* bins, int n_sea
 
 // Hand every element of a thread's lane to `visit(key, is_present)`; all threads take part in all
 // calls.
-template <bool IS_ONE, class Visit>
-__device__ __forceinline__ void visit_rows(
+template <class Visit>
+__device__ __forceinline__ void visit_lane(
     const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
 ) {
-    Reader<IS_ONE> read(stack, Rows{(int)stack.n}, lane);
+    Reader read(stack, Rows{(int)stack.n}, lane);
     i64 n = stack.n;
     for (i64 start = 0; start < n; start += AHEAD * step) {
         Word words[AHEAD];
@@ -80,17 +80,9 @@ __device__ __forceinline__ void visit_rows(
     }
 }
 
-template <class Visit>
-__device__ __forceinline__ void visit_lane(
-    const Stack& stack, i64 lane, i64 first, i64 step, Visit visit
-) {
-    if (stack.n_parts == 1) visit_rows<true>(stack, lane, first, step, visit);
-    else visit_rows<false>(stack, lane, first, step, visit);
-}
-
 // Shared memory: for each lane and answer a search and its bins. Blocks of so many lanes side by
 // side, or of one.
-extern "C" __global__ void __launch_bounds__(LONG_THREADS) long_lanes(
+extern "C" __global__ void __launch_bounds__(LONG_THREADS, BITS < 64 ? 2 : 1) long_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted, int n_side,
     int first_answer, Answer* answers, Flags* flags
 ) {
@@ -109,21 +101,20 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS) long_lanes(
     for (i64 tile = blockIdx.x; tile * n_side < n_lanes; tile += gridDim.x) {
         i64 lane = min(tile * n_side + side, n_lanes - 1);
         if ((int)threadIdx.x < n_side) n_missing[threadIdx.x] = 0;
+        if ((int)threadIdx.x < n_searches) searches[threadIdx.x].prefix = 0;
         if (threadIdx.x == 0) *any_next = 0;
         for (int shift = BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
             bool is_first = shift == BITS - DIGIT_BITS;
             for (int b = threadIdx.x; b < n_searches * N_BINS; b += LONG_THREADS) bins[b] = 0;
             __syncthreads();
             u32 missing = 0;
+            int n_counted = is_first ? 1 : n_some;  // the first digit for all answers at once
             visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
                 u32 bin = u32(key >> shift) & (N_BINS - 1);
-                if (is_first) {
-                    missing += is_present && is_absent(key);
-                    count_bin(my_bins, bin, is_present);
-                    return;
-                }
+                if (KIND == FLOATING) missing += is_present && is_absent(key);
                 Key prefix = key >> shift >> DIGIT_BITS;
-                for (int a = 0; a < n_some; ++a) {
+#pragma unroll 1
+                for (int a = 0; a < n_counted; ++a) {
                     bool counts = is_present && prefix == mine[a].prefix;
                     count_bin(my_bins + a * N_BINS, bin, counts);
                 }
@@ -135,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS) long_lanes(
                 i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
                 i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + first_answer +
                             threadIdx.x % n_some;
-                search.prefix = 0, search.next = LARGEST;
+                search.next = LARGEST;
                 search.rank = wanted.ranks[entry].x;
                 search.n_same = 0;
             }

@@ -1,5 +1,7 @@
 // What strategies measure, each in one read: the extent of the elements, counts and distances at a
 // pivot, and counts in bins; see `strategies.probes`.
+//
+// Defined before this text: SPACE, in which distances are measured.
 
 constexpr int EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 
@@ -50,7 +52,7 @@ struct WholeSum {
     __device__ __forceinline__ double get() const { return (double)sum; }
 };
 
-template <int SPACE>
+template <int BY>
 struct SumOf {
     typedef DoubleSum Sum;
 };
@@ -61,7 +63,6 @@ struct SumOf<BY_KEY> {
 };
 #endif
 
-template <int SPACE>
 __device__ __forceinline__ double coordinate(Word word, double origin) {
     double x = as_double(value_of(word));
     return SPACE == BY_LOG ? log1p(x - origin) : x;
@@ -69,13 +70,12 @@ __device__ __forceinline__ double coordinate(Word word, double origin) {
 
 // --- One pivot ----------------------------------------------------------------------------------
 
-template <int SPACE>
 struct Point {
     Key pivot;
     double at, origin;  // the pivot's coordinate
     u32 n_below, n_above, n_missing;
     Key previous, next;
-    typename SumOf<SPACE>::Sum low, high;
+    SumOf<SPACE>::Sum low, high;
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
@@ -102,7 +102,7 @@ struct Point {
             if (is_below) low.add(distance(pivot - key));
             if (is_above) high.add(distance(key - pivot));
         } else if (SPACE != NONE) {
-            double d = coordinate<SPACE>(word, origin) - at;
+            double d = coordinate(word, origin) - at;
             if (is_below) low.add(-d);
             if (is_above) high.add(d);
         }
@@ -152,12 +152,11 @@ __device__ __forceinline__ double sum_of_block(double mine) {
     return sum;
 }
 
-template <int SPACE>
-__device__ __forceinline__ void measure_point(
+extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) point(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 pivot, double at, double origin,
     Counted* counted, double* sums
 ) {
-    Point<SPACE> mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), {0}, {0}};
+    Point mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), {0}, {0}};
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
     add_over_blocks(&counted->n_below, mine.n_below);
     add_over_blocks(&counted->n_above, mine.n_above);
@@ -172,22 +171,8 @@ __device__ __forceinline__ void measure_point(
     }
 }
 
-#define POINT(NAME, SPACE)                                                                         \
-    extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) NAME(                            \
-        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 pivot, double at, double origin,          \
-        Counted* counted, double* sums                                                             \
-    ) {                                                                                            \
-        measure_point<SPACE>(chunk, n, layout, keeps, pivot, at, origin, counted, sums);                  \
-    }
-
-POINT(point_none, NONE)
-POINT(point_value, BY_VALUE)
-POINT(point_key, BY_KEY)
-POINT(point_log, BY_LOG)
-
 // --- The extent ---------------------------------------------------------------------------------
 
-template <int SPACE>
 struct Extent {
     Key origin;
     u32 n_missing;
@@ -212,7 +197,7 @@ struct Extent {
         Key key = told_key(word);
         least = min(least, key);
         largest = max(largest, key);
-        if (SPACE == BY_VALUE) total += coordinate<SPACE>(word, 0);
+        if (SPACE == BY_VALUE) total += coordinate(word, 0);
         else total += key >= origin ? (double)(key - origin) : -(double)(origin - key);
     }
 
@@ -220,11 +205,10 @@ struct Extent {
 };
 
 // `counted` has the largest key in `previous` and the least, inverted, in `not_next`.
-template <int SPACE>
-__device__ __forceinline__ void measure_extent(
+extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) extent(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, Counted* counted, double* sums
 ) {
-    Extent<SPACE> mine = {(Key)origin, 0, (Key)~Key(0), Key(0), 0};
+    Extent mine = {(Key)origin, 0, (Key)~Key(0), Key(0), 0};
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
     add_over_blocks(&counted->n_missing, mine.n_missing);
     largest_over_blocks(&counted->previous, mine.largest);
@@ -232,16 +216,6 @@ __device__ __forceinline__ void measure_extent(
     double total = sum_of_block(mine.total);
     if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
-
-#define EXTENT(NAME, SPACE)                                                                        \
-    extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) NAME(                            \
-        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, Counted* counted, double* sums    \
-    ) {                                                                                            \
-        measure_extent<SPACE>(chunk, n, layout, keeps, origin, counted, sums);                            \
-    }
-
-EXTENT(extent_value, BY_VALUE)
-EXTENT(extent_key, BY_KEY)
 
 // --- Bins ---------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from dask_gpuselect.kernels.cpu import measures as cpu_measures
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, compressed, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch
-from dask_gpuselect.kernels.cuda.source import COUNTERS, MEASURE_THREADS
+from dask_gpuselect.kernels.cuda.source import COUNTERS, MEASURE_THREADS, SPACES
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.strategies import probes
@@ -30,24 +30,26 @@ def report(values: Elements, probe: probes.Measure) -> probes.Report:
     return found
 
 
-def _counted(values: Array, name: str, n_sums: int, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+def _counted(
+    values: Array, name: str, space: str, n_sums: int, arguments: tuple[Any, ...]
+) -> tuple[Any, Any]:
     """Counts and extreme keys, and the sums over all blocks, of a kernel."""
+    made = (("SPACE", SPACES[space]),)
     dtype = np.dtype(values.dtype)
-    blocks = blocks_at_once(dtype, name, MEASURE_THREADS)
+    blocks = blocks_at_once(dtype, name, MEASURE_THREADS, made)
     sheet = np.dtype([("counted", COUNTED), ("sums", "f8", (blocks, n_sums))])
     told = cupy.zeros(sheet.itemsize, np.uint8)
     sums = told[COUNTED.itemsize :]
     arguments = (*Chunk.of(values), *arguments, told, sums)
-    launch(dtype, name, MEASURE_THREADS, arguments, blocks=blocks)
+    launch(dtype, name, MEASURE_THREADS, arguments, blocks=blocks, defined=made)
     back = told.get().view(sheet)[0]
     with np.errstate(over="ignore", invalid="ignore"):
         return back["counted"], back["sums"].sum(axis=0)
 
 
 def _extent(values: Array, probe: probes.Extent) -> probes.ExtentReport:
-    name = f"extent_{probe.space.name}"
     origin = np.uint64(int(probe.space.origin))
-    counted, sums = _counted(values, name, 1, (origin,))
+    counted, sums = _counted(values, "extent", probe.space.name, 1, (origin,))
     n_missing = int(counted["missing"])
     n_valid = values.size - n_missing
     if not n_valid:
@@ -78,7 +80,7 @@ def _point(values: Array, key: int, space: Space | None) -> probes.PointsReport:
         name, at = space.name, space.coordinate(key, dtype)
         origin = float(space.origin) if name == "log" else 0.0
     arguments = (np.uint64(key), np.float64(at), np.float64(origin))
-    counted, sums = _counted(values, f"point_{name}", 2, arguments)
+    counted, sums = _counted(values, "point", name, 2, arguments)
     below, above, n_missing = (int(counted[field]) for field in ("below", "above", "missing"))
     n_valid = values.size - n_missing
     return probes.PointsReport(

@@ -4,6 +4,8 @@
 // products are added up in float64 without rounding: so few of them, and so small, that nothing is
 // lost. From time to time a warp adds these sums to digits of 32 bits. An element with bits above or
 // below the pieces is added to the digits by itself.
+//
+// Defined before this text: PIECES, of an element.
 
 constexpr int DIGITS = TOTAL_DIGITS + SQUARE_DIGITS;  // of the sum, and behind them of the squares
 constexpr int WARPS = MOMENTS_THREADS / 32;
@@ -134,7 +136,6 @@ __device__ __noinline__ void put(u64* to, double sum, int unit, int point) {
     }
 }
 
-template <int PIECES>
 struct Moments {
     int top;
     u64* digits;  // of this warp
@@ -223,13 +224,12 @@ struct Moments {
     }
 };
 
-template <int PIECES>
-__device__ __forceinline__ void moments(
+extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts
 ) {
     __shared__ u64 digits[WARPS][DIGITS];
     clear(digits);
-    Moments<PIECES> mine;
+    Moments mine;
     mine.top = top;
     mine.digits = digits[threadIdx.x / 32];
     mine.start();
@@ -243,21 +243,6 @@ __device__ __forceinline__ void moments(
     }
     write(digits, out);
 }
-
-#define MOMENTS(PIECES)                                                                             \
-    extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_##PIECES(                 \
-        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts                 \
-    ) {                                                                                             \
-        moments<PIECES>(chunk, n, layout, keeps, top, out, counts);                                        \
-    }
-
-#if BITS < 64
-MOMENTS(2)
-#endif
-MOMENTS(3)
-#if BITS == 64
-MOMENTS(4)
-#endif
 
 #else
 

@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     on_host,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
+from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, Defined, cut_for, digits_for
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
 from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Moments
 
@@ -36,10 +36,10 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     if dtype.kind == "f":
         pieces, top = cut_for(near, dtype)
         arguments: tuple[Any, ...] = (*Chunk.of(values), np.int32(top), found, counts)
-        launch(dtype, f"moments_{pieces}", MOMENTS_THREADS, arguments, defined=masked(values))
+        made: Defined = (("PIECES", pieces), *masked(values))
     else:
-        arguments = (*Chunk.of(values), found)
-        launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=masked(values))
+        arguments, made = (*Chunk.of(values), found), masked(values)
+    launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
     host = found.get().view(np.int64)
     total, square, others = np.split(host, [TOTAL_DIGITS, TOTAL_DIGITS + SQUARE_DIGITS])
     n = n_kept(values) - int(others.sum())

@@ -37,12 +37,11 @@ __device__ __forceinline__ void add_to(u64* total, float count) {
     if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
 }
 
-// What the spans of a kernel are.
+// Defined before this text: SPANS, for how many spans the kernel is made, and SPANS_ARE, what these are.
 constexpr int ENDS = 0;    // single ends: all is counted in registers
 constexpr int CELLS = 1;   // single ends, or single cells with the ends they have
 constexpr int ANY = 2;
 
-template <int SPANS, int KINDS>
 struct Tally {
     // The spans [low, high], and how many elements are below, in, and at the ends of each. Floats
     // count exactly up to 2^24 for each thread, which is more than any device's memory holds.
@@ -82,7 +81,7 @@ struct Tally {
                 float is_below = is_less(value, low[s]), is_up_to = is_at_most(value, high[s]);
                 if (KIND != FLOATING && !present[e]) is_below = is_up_to = 0;
                 below[s] += is_below;
-                if (KINDS == ANY) {
+                if (SPANS_ARE == ANY) {
                     n_begun += is_below;
                     n_ended += is_up_to;
                 } else {
@@ -91,7 +90,7 @@ struct Tally {
                     n_ended += is_in * is_staged[s];
                 }
             }
-            if (KINDS != ENDS && n_begun != n_ended) {
+            if (SPANS_ARE != ENDS && n_begun != n_ended) {
                 Place{top}.store(value);
                 top += ROW;
             }
@@ -105,14 +104,14 @@ struct Tally {
     __device__ __forceinline__ u32 n_staged() const { return (top - stage) / ROW; }
 
     __device__ __forceinline__ void pause() {
-        if (KINDS != ENDS && __any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
+        if (SPANS_ARE != ENDS && __any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
     }
 
     __device__ __forceinline__ void empty_stage() {
         u32 kept = stage;
         for (u32 staged = stage; staged < top; staged += ROW) {
             Value value = Place{staged}.load();
-            if (KINDS == ANY ? is_wanted(value) : !is_at_an_end(value)) {
+            if (SPANS_ARE == ANY ? is_wanted(value) : !is_at_an_end(value)) {
                 Place{kept}.store(value);
                 kept += ROW;
             }
@@ -193,14 +192,13 @@ struct Tally {
 //
 // `totals` has the number of elements below each span, of missing ones, of candidates (also of those
 // past `most`, which are not kept), and of every segment.
-template <int SPANS, int KINDS>
-__device__ __forceinline__ void tally(
+extern "C" __global__ void __launch_bounds__(TALLY_THREADS) tally(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
     const int* segments_of, const Value* ends, const unsigned char* wanted, const u64* is_in_vain,
     int n_spans, int n_ends, u64* totals, Value* candidates, u64 most
 ) {
     if (*is_in_vain) return;
-    Tally<SPANS, KINDS> mine;
+    Tally mine;
     mine.segments_of = segments_of;
     mine.segments = (u32*)scratch;
     Value* staged = (Value*)(mine.segments + 2 * n_ends + 2);
@@ -212,7 +210,7 @@ __device__ __forceinline__ void tally(
     mine.candidates = candidates;
     mine.most = most;
     mine.n_found = totals + SPANS + 1;
-    if (KINDS == ANY) {
+    if (SPANS_ARE == ANY) {
         for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) mine.ends[i] = ends[i];
         for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) mine.segments[i] = 0;
         for (int i = threadIdx.x; i < n_ends + 1; i += TALLY_THREADS) mine.wanted[i] = wanted[i];
@@ -230,42 +228,17 @@ __device__ __forceinline__ void tally(
 
     visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
 
-    if (KINDS != ENDS) mine.empty_stage();
+    if (SPANS_ARE != ENDS) mine.empty_stage();
     add_to(&totals[SPANS], mine.n_missing);
     u64* segments = totals + SPANS + 2;
 #pragma unroll
     for (int s = 0; s < SPANS; ++s) {
         add_to(&totals[s], mine.below[s]);
-        if (KINDS != ANY && s < n_spans) mine.add_segments(s, segments);
+        if (SPANS_ARE != ANY && s < n_spans) mine.add_segments(s, segments);
     }
-    if (KINDS != ANY) return;
+    if (SPANS_ARE != ANY) return;
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
         if (mine.segments[i]) atomicAdd(&segments[i], (u64)mine.segments[i]);
     }
 }
-
-#define TALLY(NAME, SPANS, KINDS)                                                                \
-    extern "C" __global__ void __launch_bounds__(TALLY_THREADS) NAME##_##SPANS(                  \
-        const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,      \
-        const int* segments_of, const Value* ends, const unsigned char* wanted,                  \
-        const u64* is_in_vain, int n_spans, int n_ends, u64* totals, Value* candidates, u64 most \
-    ) {                                                                                          \
-        tally<SPANS, KINDS>(                                                                     \
-            chunk, n, layout, keeps, spans, segments_of, ends, wanted, is_in_vain, n_spans,      \
-            n_ends, totals, candidates, most                                                     \
-        );                                                                                       \
-    }
-
-TALLY(tally_ends, 1, ENDS)
-TALLY(tally_ends, 3, ENDS)
-TALLY(tally_ends, 5, ENDS)
-TALLY(tally_ends, 8, ENDS)
-TALLY(tally_cells, 1, CELLS)
-TALLY(tally_cells, 3, CELLS)
-TALLY(tally_cells, 5, CELLS)
-TALLY(tally_cells, 8, CELLS)
-TALLY(tally_any, 1, ANY)
-TALLY(tally_any, 3, ANY)
-TALLY(tally_any, 5, ANY)
-TALLY(tally_any, 8, ANY)

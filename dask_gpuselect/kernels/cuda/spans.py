@@ -109,10 +109,10 @@ def start_tally(values: Elements, layout: Layout, told: Array, kinds: str, most:
     counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     told_all = (*places, *counts, at["below"], candidates, np.uint64(most))
     memory = source.tally_memory(dtype, layout.n_ends)
-    name = f"tally_{kinds}_{layout.room}"
     for part in parts_of(values):  # which add to the same counts
         arguments = (*Chunk.of(part), *told_all)
-        launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=masked(part))
+        made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(part))
+        launch(dtype, "tally", source.TALLY_THREADS, arguments, memory, defined=made)
     return candidates
 
 
