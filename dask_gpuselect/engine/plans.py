@@ -46,7 +46,14 @@ from dask_gpuselect.engine.graphs import MERGE_EVERY
 from dask_gpuselect.engine.keeping import group_size, limits, why_groups_twice, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
-from dask_gpuselect.engine.source import DaskArray, element_bytes, is_in_memory
+from dask_gpuselect.engine.source import (
+    PACKED,
+    DaskArray,
+    element_bytes,
+    is_in_memory,
+    is_in_process,
+)
+from dask_gpuselect.kernels.cuda.source import MOST_PARTS
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
@@ -384,7 +391,7 @@ def plan_lanes(
         if counted is not None:
             return counted
     limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
-    if not column_bytes > limit:  # or not known
+    if not column_bytes > limit or _is_taken_in_place(x, axes, question):  # or not known
         shares = _shares(x, axes, column_bytes / len(chunks))
         return LanePlan("column", 1, known_bytes(column_bytes), 0, shares=shares)
     limit = max(limit, max(chunks) * n_lanes * each)
@@ -429,6 +436,15 @@ def with_labels(
     each = element_bytes(x, dtype)
     n = plan.task_bytes // each
     return plan if plan.task_bytes < 0 else replace(plan, task_bytes=n * (each + labels.itemsize))
+
+
+def _is_taken_in_place(x: DaskArray, axes: tuple[int, ...], question: LaneQuestion) -> bool:
+    """Whether a column takes no more memory than its chunks, which this process holds anyway: so
+    kernels take CuPy chunks whose reduced axes are next to each other, if there are not many."""
+    is_plain = is_cupy(x._meta) and question.by_order and not x.name.startswith(PACKED)
+    is_adjacent = axes[-1] - axes[0] < len(axes)
+    n_chunks = math.prod(x.numblocks[axis] for axis in axes)
+    return is_plain and is_adjacent and n_chunks <= MOST_PARTS and is_in_process(x)
 
 
 def _told(advice: str) -> str:
