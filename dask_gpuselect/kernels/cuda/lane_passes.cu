@@ -11,7 +11,7 @@ struct Brackets {
 };
 
 struct Counts {
-    u32 *n_valid, *below, *before, *inside, *upto;
+    i64 *n_valid, *below, *before, *inside, *upto;
 };
 
 struct Inside {
