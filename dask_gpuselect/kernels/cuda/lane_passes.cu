@@ -14,6 +14,45 @@ struct Counts {
     i64 *n_valid, *below, *before, *inside, *upto;
 };
 
+// Place p of a lane whose runs are put together is key p % RUN of thread p / RUN.
+__device__ __forceinline__ Key key_in(const Key* keys, int place) {
+    return keys[place % RUN * PITCH + place / RUN];
+}
+
+// Put the sorted runs of a lane together, two and two. Each thread makes the keys of its own places,
+// which it finds by a binary search among both runs. Selecting a hundred ranks one by one takes many
+// times as many comparisons.
+__device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Group& group) {
+    static_assert(RUNS == 1, "a thread merges one run");
+#pragma unroll 1
+    for (int width = 1; width < GROUP; width *= 2) {
+        int start = group.me / (2 * width) * (2 * width), n = width * RUN;
+        int place = (group.me - start) * RUN;
+        const Key *a = keys + start, *b = a + width;
+        int from = max(place - n, 0), to = min(place, n);
+        group.sync();
+        while (from < to) {
+            int middle = (from + to) / 2;
+            if (key_in(a, middle) <= key_in(b, place - 1 - middle)) from = middle + 1; else to = middle;
+        }
+        int i = from, j = place - from;
+        Key of_a = i < n ? key_in(a, i) : LARGEST, of_b = j < n ? key_in(b, j) : LARGEST;
+        Key merged[RUN];
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            bool takes_a = of_a <= of_b;
+            merged[k] = takes_a ? of_a : of_b;
+            int next = takes_a ? ++i : ++j;
+            Key key = next < n ? key_in(takes_a ? a : b, next) : LARGEST;
+            of_a = takes_a ? key : of_a, of_b = takes_a ? of_b : key;
+        }
+        group.sync();
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) mine[k * PITCH] = merged[k];
+    }
+    group.sync();
+}
+
 struct Inside {
     int from[RUNS], to[RUNS];  // of each run of this thread
 };
@@ -51,6 +90,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
         __syncwarp();
         n_valid = group.sum(n_valid);
         if (PASS < 2 && is_lane && me == 0) counts.n_valid[lane] = n_valid;
+        if constexpr (PASS == 0 && GROUP > 1) {
+            merge_runs(kept + slot * STRIDE, mine, group);
+            n_kept[0] = min(max((int)n_valid - me * RUN, 0), RUN);
+        }
 #pragma unroll 1
         for (int question = 0; question < brackets.n_questions; ++question) {
             i64 entry = min(lane, n_lanes - 1) * brackets.n_questions + question;
@@ -95,25 +138,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 if (is_lane && me == 0) counts.below[entry] = below, counts.upto[entry] = upto;
             } else {
                 u64 last = n_inside ? n_inside - 1 : 0;
-#pragma unroll 1
-                for (int j = 0; j < brackets.n_ranks; ++j) {
+                for (int j = me; j < brackets.n_ranks; j += GROUP) {
                     u32 rank = before + (u32)((u64)j * last / (u64)max(brackets.n_ranks - 1, 1));
                     rank = min(rank, n_valid ? n_valid - 1 : 0);  // where nothing is inside
-                    Key first = 0, second = 0;
-                    if constexpr (GROUP == 1) {
-                        first = mine[rank * PITCH];
-                    } else {
-                        select_keys(mine, n_kept, group, n_valid, rank, rank, first, second);
-                        group.sync();
-                    }
-                    if (is_lane && me == 0) found[entry * brackets.n_ranks + j] = word_of(first);
+                    Key key = key_in(kept + slot * STRIDE, rank);
+                    if (is_lane) found[entry * brackets.n_ranks + j] = word_of(key);
                 }
             }
         }
         if (STAGED && SIDE_BY_SIDE) {
             __syncthreads();
         } else {
-            __syncwarp();
+            group.sync();  // who merges reads the runs of others
         }
     }
 }

@@ -195,7 +195,7 @@ class _Measured:
         dtype = np.dtype(parts[0].dtype)
         n = sum(part.shape[1] for part in whole)
         stack = stack_of(whole, n)
-        selecting = kernel_for(dtype, stack) if n < 1 << 31 else None
+        selecting = kernel_for(dtype, stack, most_runs=1) if n < 1 << 31 else None
         if selecting is None:
             return None
         measured = cls(stack, selecting, dtype, whole)
