@@ -270,6 +270,7 @@ def test_columns_in_the_memory_of_a_device_take_one_load() -> None:
         boxes = describe_boxplot(x, axis=0).compute(scheduler="sync")
         assert explain(x.map_blocks(abs), axis=0).loads > 1
         assert explain(x, axis=(0, 2)).loads > 1
+        assert explain(x.astype("i8").persist(scheduler="sync"), axis=0).loads > 1
         masked = nanquantile(x, 0.5, axis=0, where=x > 0).compute(scheduler="sync")
     np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
     np.testing.assert_array_equal(boxes.to_dict()["med"], np.median(a.astype("f8"), axis=0))
