@@ -163,9 +163,12 @@ def bracketed(
     find = _compiled(_find_pivots, plain)
     widths = [table.shape[1] for table in tables[0]]
     stops = np.cumsum(widths)
+    are_known = all(part.low is part.high for part in parts)  # one table for both ends
     for rows in table_tiles(len(sizes), int(stops[-1])):
+        pivots = np.concatenate([table[rows] for table in tables[0]], axis=1)
         for end in range(2):
-            pivots = np.concatenate([table[rows] for table in tables[end]], axis=1)
+            if end and not are_known:
+                pivots = np.concatenate([table[rows] for table in tables[1]], axis=1)
             find(
                 pivots.view(plain),
                 stops,

@@ -23,7 +23,6 @@ __device__ __forceinline__ Key key_in(const Key* keys, int place) {
 // which it finds by a binary search among both runs. Selecting a hundred ranks one by one takes many
 // times as many comparisons.
 __device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Group& group) {
-    static_assert(RUNS == 1, "a thread merges one run");
 #pragma unroll 1
     for (int width = 1; width < GROUP; width *= 2) {
         int start = group.me / (2 * width) * (2 * width), n = width * RUN;
@@ -53,9 +52,7 @@ __device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Gro
     group.sync();
 }
 
-struct Inside {
-    int from[RUNS], to[RUNS];  // of each run of this thread
-};
+static_assert(RUNS == 1, "a thread has one run");
 
 // Shared memory: that of lanes_select.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
@@ -77,22 +74,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
         bool is_lane = lane < n_lanes;
         int n_kept[RUNS];
         fetch(stack, rows, first_lane, group, kept, mine, n_kept);
-        u32 n_valid = 0;
-#pragma unroll
-        for (int run = 0; run < RUNS; ++run) {
-            const Key* its_keys = mine + run * RUN * PITCH;
-            int its_n = n_kept[run];
-            if (KIND == FLOATING && its_n > 0 && is_absent(its_keys[(its_n - 1) * PITCH])) {
-                n_kept[run] = n_below(its_keys, 0, its_n, LARGEST);
-            }
-            n_valid += n_kept[run];
+        int n_own = n_kept[0];
+        if (KIND == FLOATING && n_own > 0 && is_absent(mine[(n_own - 1) * PITCH])) {
+            n_own = n_below(mine, 0, n_own, LARGEST);
         }
         __syncwarp();
-        n_valid = group.sum(n_valid);
+        u32 n_valid = group.sum(n_own);
         if (PASS < 2 && is_lane && me == 0) counts.n_valid[lane] = n_valid;
         if constexpr (PASS == 0 && GROUP > 1) {
             merge_runs(kept + slot * STRIDE, mine, group);
-            n_kept[0] = min(max((int)n_valid - me * RUN, 0), RUN);
+            n_own = min(max((int)n_valid - me * RUN, 0), RUN);
         }
 #pragma unroll 1
         for (int question = 0; question < brackets.n_questions; ++question) {
@@ -100,34 +91,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
             bool is_all = brackets.low == nullptr;
             Key low = 0, high = 0;
             if (!is_all) low = key_of(brackets.low[entry]), high = key_of(brackets.high[entry]);
-            Inside inside;
-            u32 below = 0, before = 0, below_high = 0, upto = 0;
-#pragma unroll
-            for (int run = 0; run < RUNS; ++run) {
-                const Key* its_keys = mine + run * RUN * PITCH;
-                int its_n = n_kept[run];
-                inside.from[run] = is_all ? 0 : n_upto(its_keys, 0, its_n, low);
-                inside.to[run] = is_all ? its_n : n_below(its_keys, 0, its_n, high);
-                before += inside.from[run], below_high += inside.to[run];
-                if (PASS == 1) {
-                    below += n_below(its_keys, 0, inside.from[run], low);
-                    upto += n_upto(its_keys, inside.to[run], its_n, high);
-                }
+            int from = is_all ? 0 : n_upto(mine, 0, n_own, low);
+            int to = is_all ? n_own : n_below(mine, 0, n_own, high);
+            u32 below = 0, before = from, below_high = to, upto = 0;
+            if (PASS == 1) {
+                below = n_below(mine, 0, from, low);
+                upto = n_upto(mine, to, n_own, high);
             }
             __syncwarp();
             if constexpr (PASS == 2) {
-                u32 n_own = 0, n_all;
-#pragma unroll
-                for (int run = 0; run < RUNS; ++run) n_own += max(inside.to[run] - inside.from[run], 0);
-                u32 place = group.sum_before(n_own, n_all);
+                u32 n_all, place = group.sum_before(max(to - from, 0), n_all);
                 if (!is_lane) continue;
                 Word* its_found = found + starts[entry];
-#pragma unroll
-                for (int run = 0; run < RUNS; ++run) {
-                    for (int i = inside.from[run]; i < inside.to[run]; ++i) {
-                        its_found[place++] = word_of(mine[(run * RUN + i) * PITCH]);
-                    }
-                }
+                for (int i = from; i < to; ++i) its_found[place++] = word_of(mine[i * PITCH]);
                 continue;
             }
             before = group.sum(before), below_high = group.sum(below_high);
