@@ -25,7 +25,13 @@ from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps, Tails
-from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks, private_copy
+from dask_gpuselect.engine.source import (
+    DaskArray,
+    blockwise,
+    is_in_memory,
+    map_blocks,
+    private_copy,
+)
 from dask_gpuselect.kernels.companions import copied
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet
@@ -141,7 +147,10 @@ def _sources(
     if plan.slabs > 1:
         n, about = plan.slabs, f"of {x.name} along {axes}"
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
-        return [_part(source, _slab, axis, i, n) for i, source in enumerate(each)], axis
+        # What is in memory cannot change, and a view of it holds nothing more. But a caller who
+        # loads it again compares fingerprints.
+        cut = _share if is_in_memory(x) and not seen else _slab
+        return [_part(source, cut, axis, i, n) for i, source in enumerate(each)], axis
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
     if is_shared:
         source = first_load(x, axes)

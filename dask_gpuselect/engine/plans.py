@@ -49,11 +49,14 @@ from dask_gpuselect.engine.keeping import group_size, limits, why_groups_twice, 
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import (
+    PACKED,
     DaskArray,
     element_bytes,
     is_in_memory,
+    is_in_process,
     is_on_one_device,
 )
+from dask_gpuselect.kernels.cuda.source import MOST_PARTS
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
@@ -380,7 +383,8 @@ def plan_lanes(
     A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
     in passes, or both. What a load costs is not known, so the plan is the one that comes nearest to
     the best of the others whatever it costs: in loads, of which it takes no more than twice the
-    fewest, and in how often it looks at elements. Of data in memory, loads cost nothing.
+    fewest, and in how often it looks at elements. Of data in memory, loads cost nothing; chunks in
+    the memory of a device are taken as one column, if kernels need no copy of them.
 
     Raises
     ------
@@ -406,7 +410,8 @@ def plan_lanes(
         if counted is not None:
             return counted
     limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
-    if not column_bytes > limit:  # or not known
+    is_known_larger = column_bytes > limit
+    if not is_known_larger or _is_taken_in_place(x, axes, question, sum(chunks)):
         shares = _shares(x, axes, column_bytes / len(chunks))
         return LanePlan("column", 1, known_bytes(column_bytes), 0, shares=shares)
     limit = max(limit, max(chunks) * n_lanes * each)
@@ -451,6 +456,26 @@ def with_labels(
     each = element_bytes(x, dtype)
     n = plan.task_bytes // each
     return plan if plan.task_bytes < 0 else replace(plan, task_bytes=n * (each + labels.itemsize))
+
+
+# Bytes of lanes that every device's kernels of box plots take without a copy of the chunks.
+BOXED_IN_PLACE = 48 << 10
+
+
+def _is_taken_in_place(
+    x: DaskArray, axes: tuple[int, ...], question: LaneQuestion, n: float
+) -> bool:
+    """Whether a column takes no more memory than its chunks, which this process holds anyway: so
+    kernels take CuPy chunks whose reduced axes are next to each other, if there are not many."""
+    is_plain = is_cupy(x._meta) and question.by_order and not x.name.startswith(PACKED)
+    itemsize = max(x.dtype.itemsize, 4)
+    # Integers that no float64 holds are mixed on the host, by a copy of the chunks.
+    may_copy = x.dtype.kind in "iu" and itemsize == 8
+    may_copy |= question.further is not None and n * itemsize > BOXED_IN_PLACE
+    is_adjacent = axes[-1] - axes[0] < len(axes)
+    n_chunks = math.prod(x.numblocks[axis] for axis in axes)
+    is_in_place = is_plain and not may_copy and is_adjacent and n_chunks <= MOST_PARTS
+    return is_in_place and is_in_process(x)
 
 
 def _told(advice: str) -> str:

@@ -26,7 +26,6 @@ from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
-from dask_gpuselect.maths.lane_cuts import order_statistics as order_statistics_of_lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
@@ -310,7 +309,7 @@ class Steps:
             partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
             kernels.lane_tally,
             kernels.merge_lane_tallies,
-            order_statistics_of_lanes,
+            kernels.order_statistics_of_lanes,
         )
 
 

@@ -177,11 +177,11 @@ def is_on_one_device(x: DaskArray) -> bool:
 
 def _devices_of(name: str, graph: Graph) -> Iterator[int | None]:
     """The number of the device of each chunk that a layer has; None of what is elsewhere."""
-    if name.startswith((DOOR, PACKED)):
+    layer = graph.layers.get(name)
+    if name.startswith((DOOR, PACKED)) or (layer is not None and _is_of_names(layer)):
         for each in graph.dependencies[name]:
             yield from _devices_of(each, graph)
         return
-    layer = graph.layers.get(name)
     if layer is not None and _is_in_memory(layer):
         held = [getattr(value, "value", value) for value in _data(layer).values()]
     else:
@@ -195,15 +195,37 @@ def _device_of(array: Any) -> int | None:
 
 def is_in_memory(x: DaskArray) -> bool:
     """Whether all chunks of an array are read at no cost: they are data nodes or futures, or views
-    of a NumPy or CuPy array in memory."""
+    of a NumPy or CuPy array in memory; or chunks of several such arrays, one behind the other."""
     return _is_read_at_no_cost(x.name, x.dask)
+
+
+def is_in_process(x: DaskArray) -> bool:
+    """Whether all chunks of an array are in the memory of this process: none is a future."""
+    layers = [each for each in x.dask.layers.values() if isinstance(each, MaterializedLayer)]
+    return is_in_memory(x) and not any(
+        is_future(value) for each in layers for value in each.values()
+    )
 
 
 def _is_read_at_no_cost(name: str, graph: Graph) -> bool:
     layers = graph.layers
-    if name.startswith((DOOR, PACKED)):
+    if name not in layers:
+        return False
+    if name.startswith((DOOR, PACKED)) or _is_of_names(layers[name]):
         return all(_is_read_at_no_cost(each, graph) for each in graph.dependencies[name])
-    return name in layers and (_is_in_memory(layers[name]) or _is_view(layers[name], layers))
+    return _is_in_memory(layers[name]) or _is_view(layers[name], layers)
+
+
+def _is_of_names(layer: Layer) -> bool:
+    """Whether a layer only gives chunks of others another name, as `da.concatenate` does."""
+    if not isinstance(layer, MaterializedLayer) or not layer:
+        return False
+    return all(isinstance(value, Alias) or _is_key(value) for value in layer.values())
+
+
+def _is_key(value: Any) -> bool:
+    """Whether the value of a graph is the key of a chunk."""
+    return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], str)
 
 
 def element_bytes(x: DaskArray, dtype: np.dtype[Any] | None = None) -> int:

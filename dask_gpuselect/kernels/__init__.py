@@ -756,7 +756,7 @@ def _as_codes(codes: Any, values: Any) -> Any:
     return like(np.require(codes, np.int32, ["C", "A"]), values)
 
 
-# --- Lanes in passes, whose reports are on the host -----------------------------------------------
+# --- Lanes in passes, whose reports are on the host or a device -----------------------------------
 
 
 def lane_cuts(
@@ -825,6 +825,11 @@ def narrowed_lane_brackets(
 def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts of lanes together."""
     return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
+
+
+def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
+    """The elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
+    return backend_for(tally.candidates).lane_passes.order_statistics(tally, brackets)
 
 
 # --- Lanes whose elements weigh, of chunks with weights. Reports are on the host ------------------

@@ -339,7 +339,8 @@ class LaneWeighing(Protocol):
 
 
 class LanePasses(Protocol):
-    """Lanes that are taken in parts. Reports are on the host."""
+    """Lanes that are taken in parts. Reports are where the chunks are, what is found is on the
+    host."""
 
     def cuts(self, parts: Sequence[Part], brackets: LaneBrackets | None, m: int) -> LaneCuts: ...
 
@@ -354,6 +355,8 @@ class LanePasses(Protocol):
     ) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
     def merge_tallies(self, parts: Sequence[LaneTally]) -> LaneTally: ...
+
+    def order_statistics(self, tally: LaneTally, brackets: LaneBrackets) -> Lanes: ...
 
 
 class Residuals(Protocol):

@@ -7,13 +7,16 @@ than "that of rank t lies between `low` and `high`" will do as well, so what is 
 parts takes the same form, and can be cut down to few ranks again (a mergeable summary, Agarwal et
 al. 2012, section 3).
 
-All tables are on the host and have lanes along their first axis, questions along the second: the
+All tables are on the host, or all on one device, whose arrays NumPy's functions know. They have
+lanes along their first axis, questions along the second: the
 questions part ways when each lane has a bracket for each of them. Numbers of elements are int64.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, TypeVar
@@ -184,6 +187,13 @@ def join(pieces: Sequence[Table]) -> Table:
     return type(pieces[0])(*(joined[tuple(map(id, column))] for column in columns))
 
 
+def moved(table: Table, move: Callable[[Any], Any]) -> Table:
+    """The same with every array moved: to the host, for instance."""
+    columns = [getattr(table, field.name) for field in fields(table)]
+    own = {id(column): move(column) for column in columns}  # one array stays one
+    return type(table)(*(own[id(column)] for column in columns))
+
+
 def lanes_between(table: Table, start: int, stop: int) -> Table:
     """What is known of some of the lanes, where there is a row for each."""
     rows = (getattr(table, field.name)[start:stop] for field in fields(table))
@@ -193,7 +203,7 @@ def lanes_between(table: Table, start: int, stop: int) -> Table:
 def even_ranks(n: IntArray, m: int) -> IntArray:
     """The `m` ranks that are spread evenly over ``range(n)``, its first and last among them; some
     are repeated where there are fewer. A new last axis."""
-    return np.arange(m) * np.maximum(n - 1, 0)[..., None] // max(m - 1, 1)
+    return np.arange(m, like=n) * np.maximum(n - 1, 0)[..., None] // max(m - 1, 1)
 
 
 # --- Lanes that are sorted, NaN and NaT last, in the rows of a table ------------------------------
@@ -290,15 +300,15 @@ def _count(compare: np.ufunc, rows: NDArray[Any], ends: NDArray[Any]) -> IntArra
 def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
     """The ranks for every lane, shape ``(n_lanes, n_questions)``: of few numbers of elements."""
     counts, place = distinct(n_valid)
-    lower, upper = ranks(np.maximum(counts, 1))
-    return lower.T[place], upper.T[place]
+    lower, upper = (np.asarray(rank.T, like=place) for rank in ranks(np.maximum(counts, 1)))
+    return lower[place], upper[place]
 
 
 MOST_COUNTS = 1 << 12
 
 
 def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
-    """Numbers among which are all those of a table, ascending, and the place of each among them:
+    """Numbers among which are all those of a table, ascending, on the host, and the place of each:
     `numpy.unique` where they differ much, which sorts. Of lanes that have equally many, one."""
     if n_valid.size == 0:
         return n_valid, n_valid
@@ -308,6 +318,8 @@ def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
     if most - least < MOST_COUNTS:
         return np.arange(least, most + 1), n_valid - least
     counts, place = np.unique(n_valid, return_inverse=True)
+    if not isinstance(counts, np.ndarray):  # they are on a device
+        counts = np.array(counts.tolist(), np.int64)
     return counts, place
 
 
@@ -400,8 +412,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
 
 def total(name: str, parts: Sequence[Any]) -> IntArray:
     """The sum of one table over all parts."""
-    found: IntArray = np.sum([getattr(part, name) for part in parts], axis=0)
-    return found
+    return functools.reduce(operator.add, [getattr(part, name) for part in parts])
 
 
 def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:

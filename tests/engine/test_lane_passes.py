@@ -18,16 +18,17 @@ from dask_gpuselect import (
     ChunksChangedError,
     describe_boxplot,
     explain,
+    kernels,
     median,
     nanmedian,
     nanquantile,
     quantile,
 )
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import lanes, marks, plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.sizes import plan_passes
 from dask_gpuselect.robust import mad
-from tests.backends import Backend
+from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING
 from tests.features.test_lanes import call, scaled
 from tests.oracle import expected
@@ -253,6 +254,46 @@ def test_columns_in_memory_are_cut_however_large() -> None:
     assert "rechunk" in str(other)
     assert "rechunk" not in str(plan)
     np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
+
+
+@pytest.mark.any_dask
+@pytest.mark.gpu
+def test_columns_in_the_memory_of_a_device_take_one_load() -> None:
+    """However large: their kernels need no memory of their own. Not where they copy chunks."""
+    a = FLOATS["normal"](N * 60).astype("f4").reshape(N, 12, 5)
+    parts = np.array_split(a, 5)
+    held = [da.from_array(CUPY.asarray(part), chunks=-1, asarray=False) for part in parts]
+    x = da.concatenate(held)
+    with limited(share(x, 0, "17%")):
+        assert str(explain(x, axis=0)).startswith("column: one load")
+        found = median(x, axis=0).compute(scheduler="sync")
+        boxes = describe_boxplot(x, axis=0).compute(scheduler="sync")
+        assert explain(x.map_blocks(abs), axis=0).loads > 1
+        assert explain(x, axis=(0, 2)).loads > 1
+        assert explain(x.astype("i8").persist(scheduler="sync"), axis=0).loads > 1
+        masked = nanquantile(x, 0.5, axis=0, where=x > 0).compute(scheduler="sync")
+    np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
+    np.testing.assert_array_equal(boxes.to_dict()["med"], np.median(a.astype("f8"), axis=0))
+    wanted = np.nanquantile(np.where(a > 0, a, np.nan), 0.5, axis=0)
+    np.testing.assert_array_equal(CUPY.to_numpy(masked), wanted)
+
+
+def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are fingerprints taken of what cannot change."""
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("looked at")
+
+    monkeypatch.setattr(marks, "fingerprint", refused)
+    monkeypatch.setattr(kernels, "fingerprint", refused)
+    monkeypatch.setattr(lanes, "copied", refused)
+    a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
+    x = da.from_array(a, chunks=(100, 10_000))
+    with limited(share(x, 0, "40%")):
+        found = median(x, axis=0).compute(scheduler="sync")
+        with pytest.raises(AssertionError, match="looked at"):
+            median(x.map_blocks(np.copy), axis=0).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.median(a, axis=0))
 
 
 @pytest.mark.parametrize("n_q", [1, 3, 8])

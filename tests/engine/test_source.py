@@ -288,6 +288,16 @@ def test_views_of_memory_are_in_memory(kind: str, inline: bool, tmp_path: Path) 
     assert not is_in_memory(x + 1)
 
 
+def test_arrays_one_behind_the_other_are_in_memory() -> None:
+    held = [da.from_array(normal(9), chunks=3), da.ones(9, chunks=9).persist()]
+    x = da.concatenate(held)
+    assert is_in_memory(x)
+    assert source.is_in_process(x)
+    assert is_in_memory(da.concatenate([x, x]))
+    assert not is_in_memory(da.concatenate([x, x + 1]))
+    np.testing.assert_array_equal(median(x).compute(), np.median(x.compute()))
+
+
 def test_a_view_of_a_file_is_no_memory(tmp_path: Path) -> None:
     assert source._is_plain(normal(3)[::2])
     for view in (mapped_file(tmp_path), np.asarray(mapped_file(tmp_path))):

@@ -4,7 +4,7 @@ device."""
 from __future__ import annotations
 
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.reference import lane_passes as reference
+from dask_gpuselect.maths import lane_cuts
+from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneBrackets, LaneCuts, LaneTally
+from dask_gpuselect.maths.lane_cuts import LaneBrackets, LaneCuts, Lanes, LaneTally, moved
 from tests.backends import kernel_module
 from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
@@ -94,7 +96,7 @@ def on_host(
         if what and brackets is None:
             break
         counts = {
-            name: np.zeros(n_lanes if name == "n_valid" else (n_lanes, n_questions), np.uint32)
+            name: np.zeros(n_lanes if name == "n_valid" else (n_lanes, n_questions), np.int64)
             for name in COUNTS
         }
         where = np.zeros((), source.PASS_COUNTS)
@@ -188,7 +190,73 @@ def test_as_the_reference(dtype: str, n: int) -> None:
             with np.errstate(invalid="ignore"):
                 wanted = reference.cuts([rows], brackets, 9)
             for parts in layouts:
-                assert_cuts(kernels.cuts(parts, brackets, 9), wanted)
+                found = kernels.cuts(parts, brackets, 9)
+                assert {type(each) for each in vars(found).values()} == {cupy.ndarray}
+                assert_cuts(moved(found, cupy.asnumpy), wanted)
                 if brackets is not None:
                     tally = kernels.tally(parts, brackets)
-                    assert_tally(tally, reference.tally([rows], brackets))
+                    assert {type(each) for each in vars(tally).values()} == {cupy.ndarray}
+                    assert_tally(moved(tally, cupy.asnumpy), reference.tally([rows], brackets))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_parts", [3, 70])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1", "i4", "i8"])
+def test_reports_together(dtype: str, n_parts: int) -> None:
+    """As on the host, in two passes, of as many parts as a thread remembers and of more."""
+    import cupy
+
+    kernels = kernel_module("cuda", "lane_passes")
+    n_lanes, n = 30, 6 * n_parts
+
+    def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
+        return np.stack([n // 2, n // 3]), np.stack([n - 1 - (n - 1) // 2, n // 3 + n // 9])
+
+    for name in ["normal", "tied", *MISSING] if dtype[0] == "f" else INTEGERS:
+        rows = make(name, dtype, n_lanes * n).reshape(n_lanes, n)
+        rows = rows.astype(selection_dtype(rows.dtype))
+        rows[3::7] = rows[3::7, :1]
+        parts = np.array_split(np.sort(rows, axis=1) if name == "tied" else rows, n_parts, axis=1)
+        brackets, on_device = None, None
+        for _ in range(2):
+            cuts = [reference.cuts([part], brackets, 4) for part in parts]
+            merged = lane_cuts.merge(cuts, 5)
+            theirs = [moved(each, cupy.asarray) for each in cuts]
+            assert_cuts(moved(lane_cuts.merge(theirs, 5, kernels.bracketed), cupy.asnumpy), merged)
+            if brackets is None:
+                brackets = lane_cuts.find_lane_brackets(cuts, ranks)
+                on_device = lane_cuts.find_lane_brackets(theirs, ranks, kernels.bracketed)
+            else:
+                assert on_device is not None
+                brackets = lane_cuts.narrow(cuts, brackets)
+                on_device = lane_cuts.narrow(theirs, on_device, kernels.bracketed)
+            assert_brackets(moved(on_device, cupy.asnumpy), brackets)
+        assert brackets is not None
+        assert on_device is not None
+        on_device = moved(brackets, cupy.asarray)
+        tallies = [reference.tally([part], brackets) for part in parts]
+        wanted = lane_cuts.merge_tallies(tallies)
+        tally = kernels.merge_tallies([moved(each, cupy.asarray) for each in tallies])
+        assert_tally(moved(tally, cupy.asnumpy), wanted)
+        found = kernels.order_statistics(tally, on_device)
+        for field in fields(Lanes):
+            mine, expected = (
+                getattr(each, field.name)
+                for each in (found, lane_cuts.order_statistics(wanted, brackets))
+            )
+            is_some = wanted.n_valid > 0
+            np.testing.assert_array_equal(mine[is_some], expected[is_some], err_msg=field.name)
+        changed = replace(on_device, n_valid=on_device.n_valid + 1)
+        with pytest.raises(ChunksChangedError, match="a lane held"):
+            kernels.order_statistics(tally, changed)
+        changed = replace(on_device, upper=on_device.upper + n)
+        if wanted.n_valid.any():
+            with pytest.raises(ChunksChangedError, match="a lane has other elements"):
+                kernels.order_statistics(tally, changed)
+
+
+def assert_brackets(found: LaneBrackets, wanted: LaneBrackets) -> None:
+    is_some = wanted.n_valid > 0
+    for field in fields(LaneBrackets):
+        mine, theirs = (getattr(each, field.name) for each in (found, wanted))
+        np.testing.assert_array_equal(mine[is_some], theirs[is_some], err_msg=field.name)

@@ -1,7 +1,6 @@
 """Lanes that are taken in parts, by Numba: what each part reports, and what reports say together.
 
-A part is looked at in tables of lanes that stay in the cache (`lanes.tiles`). Reports are on the
-host whatever made them, so those of CuPy chunks are put together here too.
+A part is looked at in tables of lanes that stay in the cache (`lanes.tiles`).
 """
 
 from __future__ import annotations
@@ -33,10 +32,13 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     as_rows,
     known_of_all,
+    order_statistics,
     table_tiles,
     total,
 )
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
+
+__all__ = ["bracketed", "cuts", "merge_tallies", "order_statistics", "tails", "tally"]
 
 RUN = 512  # elements that are counted in 32 bits
 
@@ -161,9 +163,12 @@ def bracketed(
     find = _compiled(_find_pivots, plain)
     widths = [table.shape[1] for table in tables[0]]
     stops = np.cumsum(widths)
+    are_known = all(part.low is part.high for part in parts)  # one table for both ends
     for rows in table_tiles(len(sizes), int(stops[-1])):
+        pivots = np.concatenate([table[rows] for table in tables[0]], axis=1)
         for end in range(2):
-            pivots = np.concatenate([table[rows] for table in tables[end]], axis=1)
+            if end and not are_known:
+                pivots = np.concatenate([table[rows] for table in tables[1]], axis=1)
             find(
                 pivots.view(plain),
                 stops,

@@ -11,12 +11,48 @@ struct Brackets {
 };
 
 struct Counts {
-    u32 *n_valid, *below, *before, *inside, *upto;
+    i64 *n_valid, *below, *before, *inside, *upto;
 };
 
-struct Inside {
-    int from[RUNS], to[RUNS];  // of each run of this thread
-};
+// Place p of a lane whose runs are put together is key p % RUN of thread p / RUN.
+__device__ __forceinline__ Key key_in(const Key* keys, int place) {
+    return keys[place % RUN * PITCH + place / RUN];
+}
+
+// Put the sorted runs of a lane together, two and two. Each thread makes the keys of its own places,
+// which it finds by a binary search among both runs. Selecting a hundred ranks one by one takes many
+// times as many comparisons.
+__device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Group& group) {
+#pragma unroll 1
+    for (int width = 1; width < GROUP; width *= 2) {
+        int start = group.me / (2 * width) * (2 * width), n = width * RUN;
+        int place = (group.me - start) * RUN;
+        const Key *a = keys + start, *b = a + width;
+        int from = max(place - n, 0), to = min(place, n);
+        group.sync();
+        while (from < to) {
+            int middle = (from + to) / 2;
+            if (key_in(a, middle) <= key_in(b, place - 1 - middle)) from = middle + 1; else to = middle;
+        }
+        int i = from, j = place - from;
+        Key of_a = i < n ? key_in(a, i) : LARGEST, of_b = j < n ? key_in(b, j) : LARGEST;
+        Key merged[RUN];
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            bool takes_a = of_a <= of_b;
+            merged[k] = takes_a ? of_a : of_b;
+            int next = takes_a ? ++i : ++j;
+            Key key = next < n ? key_in(takes_a ? a : b, next) : LARGEST;
+            of_a = takes_a ? key : of_a, of_b = takes_a ? of_b : key;
+        }
+        group.sync();
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) mine[k * PITCH] = merged[k];
+    }
+    group.sync();
+}
+
+static_assert(RUNS == 1, "a thread has one run");
 
 // Shared memory: that of lanes_select.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
@@ -38,53 +74,36 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
         bool is_lane = lane < n_lanes;
         int n_kept[RUNS];
         fetch(stack, rows, first_lane, group, kept, mine, n_kept);
-        u32 n_valid = 0;
-#pragma unroll
-        for (int run = 0; run < RUNS; ++run) {
-            const Key* its_keys = mine + run * RUN * PITCH;
-            int its_n = n_kept[run];
-            if (KIND == FLOATING && its_n > 0 && is_absent(its_keys[(its_n - 1) * PITCH])) {
-                n_kept[run] = n_below(its_keys, 0, its_n, LARGEST);
-            }
-            n_valid += n_kept[run];
+        int n_own = n_kept[0];
+        if (KIND == FLOATING && n_own > 0 && is_absent(mine[(n_own - 1) * PITCH])) {
+            n_own = n_below(mine, 0, n_own, LARGEST);
         }
         __syncwarp();
-        n_valid = group.sum(n_valid);
+        u32 n_valid = group.sum(n_own);
         if (PASS < 2 && is_lane && me == 0) counts.n_valid[lane] = n_valid;
+        if constexpr (PASS == 0 && GROUP > 1) {
+            merge_runs(kept + slot * STRIDE, mine, group);
+            n_own = min(max((int)n_valid - me * RUN, 0), RUN);
+        }
 #pragma unroll 1
         for (int question = 0; question < brackets.n_questions; ++question) {
             i64 entry = min(lane, n_lanes - 1) * brackets.n_questions + question;
             bool is_all = brackets.low == nullptr;
             Key low = 0, high = 0;
             if (!is_all) low = key_of(brackets.low[entry]), high = key_of(brackets.high[entry]);
-            Inside inside;
-            u32 below = 0, before = 0, below_high = 0, upto = 0;
-#pragma unroll
-            for (int run = 0; run < RUNS; ++run) {
-                const Key* its_keys = mine + run * RUN * PITCH;
-                int its_n = n_kept[run];
-                inside.from[run] = is_all ? 0 : n_upto(its_keys, 0, its_n, low);
-                inside.to[run] = is_all ? its_n : n_below(its_keys, 0, its_n, high);
-                before += inside.from[run], below_high += inside.to[run];
-                if (PASS == 1) {
-                    below += n_below(its_keys, 0, inside.from[run], low);
-                    upto += n_upto(its_keys, inside.to[run], its_n, high);
-                }
+            int from = is_all ? 0 : n_upto(mine, 0, n_own, low);
+            int to = is_all ? n_own : n_below(mine, 0, n_own, high);
+            u32 below = 0, before = from, below_high = to, upto = 0;
+            if (PASS == 1) {
+                below = n_below(mine, 0, from, low);
+                upto = n_upto(mine, to, n_own, high);
             }
             __syncwarp();
             if constexpr (PASS == 2) {
-                u32 n_own = 0, n_all;
-#pragma unroll
-                for (int run = 0; run < RUNS; ++run) n_own += max(inside.to[run] - inside.from[run], 0);
-                u32 place = group.sum_before(n_own, n_all);
+                u32 n_all, place = group.sum_before(max(to - from, 0), n_all);
                 if (!is_lane) continue;
                 Word* its_found = found + starts[entry];
-#pragma unroll
-                for (int run = 0; run < RUNS; ++run) {
-                    for (int i = inside.from[run]; i < inside.to[run]; ++i) {
-                        its_found[place++] = word_of(mine[(run * RUN + i) * PITCH]);
-                    }
-                }
+                for (int i = from; i < to; ++i) its_found[place++] = word_of(mine[i * PITCH]);
                 continue;
             }
             before = group.sum(before), below_high = group.sum(below_high);
@@ -95,25 +114,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 if (is_lane && me == 0) counts.below[entry] = below, counts.upto[entry] = upto;
             } else {
                 u64 last = n_inside ? n_inside - 1 : 0;
-#pragma unroll 1
-                for (int j = 0; j < brackets.n_ranks; ++j) {
+                for (int j = me; j < brackets.n_ranks; j += GROUP) {
                     u32 rank = before + (u32)((u64)j * last / (u64)max(brackets.n_ranks - 1, 1));
                     rank = min(rank, n_valid ? n_valid - 1 : 0);  // where nothing is inside
-                    Key first = 0, second = 0;
-                    if constexpr (GROUP == 1) {
-                        first = mine[rank * PITCH];
-                    } else {
-                        select_keys(mine, n_kept, group, n_valid, rank, rank, first, second);
-                        group.sync();
-                    }
-                    if (is_lane && me == 0) found[entry * brackets.n_ranks + j] = word_of(first);
+                    Key key = key_in(kept + slot * STRIDE, rank);
+                    if (is_lane) found[entry * brackets.n_ranks + j] = word_of(key);
                 }
             }
         }
         if (STAGED && SIDE_BY_SIDE) {
             __syncthreads();
         } else {
-            __syncwarp();
+            group.sync();  // who merges reads the runs of others
         }
     }
 }

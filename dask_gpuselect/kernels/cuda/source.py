@@ -21,6 +21,7 @@ MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead o
 PIECE = 23  # bits of a piece of an element that is summed
 PLACE_THREADS = 128
 MARK_THREADS = 256
+REPORT_THREADS = 256
 PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
 TABULATE_THREADS = 512
@@ -107,6 +108,7 @@ FILES = {
     "long": "long_lanes.cu",
     "only": "only_lane.cu",
     "passes": "lane_passes.cu",
+    "reports": "lane_reports.cu",
     "boxes": "lane_boxes.cu",
     "finish": "lane_finish.cu",
     "moments": "moments.cu",
@@ -371,6 +373,15 @@ TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), 
 
 PASS_BRACKETS = np.dtype([("low", "u8"), ("high", "u8"), ("n_questions", "i4"), ("n_ranks", "i4")])
 PASS_COUNTS = np.dtype([(name, "u8") for name in ("n_valid", "below", "before", "inside", "upto")])
+REPORT_KNOWN = np.dtype(
+    [
+        (name, "u8")
+        for name in (
+            *("below", "before", "inside", "upto", "n_valid", "n_missing", "stops", "candidates"),
+            *("lower", "upper", "known_valid", "known_missing", "low", "high"),
+        )
+    ]
+)
 
 ONLY_WANTED = np.dtype(
     [

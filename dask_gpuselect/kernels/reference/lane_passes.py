@@ -22,6 +22,7 @@ from dask_gpuselect.maths.lane_cuts import (
     join,
     lanes_between,
     merge_tallies,
+    order_statistics,
     tally_of_sorted,
 )
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
@@ -31,6 +32,7 @@ __all__ = [
     "cuts",
     "in_turn",
     "merge_tallies",
+    "order_statistics",
     "tails",
     "tails_in_turn",
     "tally",
