@@ -13,6 +13,7 @@ from dask_gpuselect.kernels.cuda import (
     lower_sets,
     measures,
     moments,
+    ordering,
     residuals,
     sampling,
     selection,
@@ -35,5 +36,6 @@ BACKEND = replace(
     residuals=residuals,
     lower_sets=lower_sets,
     fingerprints=fingerprints,
+    ordering=ordering,
     weighing=weighing,
 )
