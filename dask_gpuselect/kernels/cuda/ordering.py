@@ -83,7 +83,8 @@ def dealt(
 def counts_at(values: Array, marks: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """How many elements, in any order, are below, and up to, each of some marks: at most
     `source.MOST_MARKS`, ascending and distinct. One read."""
-    counts = _dealt_into(None, values, radix.keys_of(marks, marks.dtype), np.zeros(0, np.int64))
+    keys = radix.keys_of(marks, np.dtype(values.dtype))
+    counts = _dealt_into(None, values, keys, np.zeros(0, np.int64))
     stops = np.cumsum(counts)
     return (stops - counts)[1::2][: len(marks)], stops[1::2][: len(marks)]
 
