@@ -55,11 +55,12 @@ def dealt(
     *,
     has_order: bool,
     known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
 ) -> Dealt:
     """Elements, or keys, in the order in which they are cut into pieces; see
     `reference.ordering.dealt`."""
     own = backend_for(values).ordering
-    return own.dealt(values, marks, dtype, has_order=has_order, known=known)
+    return own.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
 
 
 def places(found: Dealt, first: int) -> Array:

@@ -414,6 +414,7 @@ class Ordering(Protocol):
         *,
         has_order: bool,
         known: tuple[IntArray, IntArray],
+        ends: IntArray | None = None,
     ) -> Dealt: ...
 
 

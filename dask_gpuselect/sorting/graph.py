@@ -296,7 +296,8 @@ def _split(
             )
     division = table.division(int(place), range(len(plan.stages.steps)))
     has_order = bool(values) or plan.has_places
-    found = _in_pieces(elements, dtype, division, f"chunk ({place},)", has_order)
+    name = f"chunk ({place},)"
+    found = _in_pieces(elements, dtype, division, plan, name, has_order=has_order)
     columns = [found.keys, *_ordered(found, values)]
     if plan.has_places:
         columns.append(ordering.places(found, table.offsets[place]))
@@ -325,18 +326,25 @@ def _regroup(
     division = deal.groups[group][batch]
     every = len(deal.table.offsets)
     name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
-    found = _in_pieces(keys, dtype, division, name, bool(values))
+    found = _in_pieces(keys, dtype, division, plan, name, has_order=bool(values))
     columns = [found.keys, *_ordered(found, values)]
     return _keep(columns, division.ends, plan, [f"{file_name}-{group}-regrouped"])
 
 
 def _in_pieces(
-    values: Any, dtype: np.dtype[Any], division: Division, name: str, has_order: bool
+    values: Any,
+    dtype: np.dtype[Any],
+    division: Division,
+    plan: SortPlan,
+    name: str,
+    *,
+    has_order: bool,
 ) -> Dealt:
     """Elements, or keys, as keys piece by piece, if they are what the loads before have counted."""
     marks = as_dtype(division.values, dtype)
     known = (division.below, division.upto)
-    found = ordering.dealt(values, marks, dtype, has_order=has_order, known=known)
+    ends = division.ends if plan.spill is None else None
+    found = ordering.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
     if len(values) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
         return found
     raise ChunksChangedError(
@@ -360,6 +368,8 @@ def _keep(
     directory = None if plan.spill is None else directory_of(plan.spill)
 
     def of_column(column: Any) -> list[Any]:
+        if isinstance(column, list):
+            return column
         if directory is None or column.dtype.hasobject:
             return [column[a:b].copy() for a, b in stops]
         if len(names) == 1:

@@ -279,8 +279,16 @@ def check_one_chunk(values: NDArray[Any], backend: Backend) -> None:
     below, upto = (expected[:n_valid].searchsorted(marks, side) for side in ("left", "right"))
     elements = ordering.words_of(backend.asarray(values), dtype)
     for has_order, either in itertools.product((False, True), (keys, elements)):
-        known = below, upto
-        found = ordering.dealt(either, marks, dtype, has_order=has_order, known=known)
+        ends = np.array([0, *(below + (upto - below) // 2).tolist(), len(values)])
+        told = {"has_order": has_order, "known": (below, upto)}
+        pieces = ordering.dealt(either, marks, dtype, **told, ends=ends).keys
+        if not isinstance(pieces, list):
+            pieces = [pieces[a:b].copy() for a, b in itertools.pairwise(ends)]
+        for piece, (a, b) in zip(pieces, itertools.pairwise(ends), strict=True):
+            ordering.sort(piece)
+            sorted_piece = backend.to_numpy(ordering.elements_of(piece, dtype))
+            np.testing.assert_array_equal(sorted_piece, expected[a:b])
+        found = ordering.dealt(either, marks, dtype, **told)
         np.testing.assert_array_equal(found.below, below)
         np.testing.assert_array_equal(found.upto, upto)
         ends = [0, *found.upto.tolist(), n_valid, len(values)]
@@ -309,11 +317,11 @@ def test_a_chunk_that_is_not_what_was_counted(backend: Backend, n_marks: int, of
     marks = expected[np.arange(1, n_marks + 1) * 4000 // (n_marks + 1)]
     below, upto = (expected.searchsorted(marks, side) for side in ("left", "right"))
     known = below + off, upto + off // 2
-    found = ordering.dealt(
-        backend.asarray(values), marks, values.dtype, has_order=False, known=known
-    )
-    np.testing.assert_array_equal(found.below, below)
-    np.testing.assert_array_equal(found.upto, upto)
+    for ends in (None, np.arange(0, 5001 + off, 50)):
+        told = {"has_order": False, "known": known, "ends": ends}
+        found = ordering.dealt(backend.asarray(values), marks, values.dtype, **told)
+        np.testing.assert_array_equal(found.below, below)
+        np.testing.assert_array_equal(found.upto, upto)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])

@@ -75,8 +75,9 @@ def _dealt_by_numpy(
     *,
     has_order: bool,
     known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
 ) -> Dealt:
-    del known
+    del known, ends
     keys = keys_of(values, dtype) if values.dtype == dtype else values
     order = _stable_by_numpy(keys) if has_order else None
     ordered = np.sort(keys) if order is None else keys[order]
@@ -91,9 +92,10 @@ def dealt(
     *,
     has_order: bool,
     known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
 ) -> Dealt:
     """Keys in the order in which they are cut into pieces; see `reference.ordering.dealt`."""
-    del known
+    del known, ends
     keys = keys_of(values, dtype) if values.dtype == dtype else values
     wanted = keys_of(marks, dtype)
     if ascends(keys):

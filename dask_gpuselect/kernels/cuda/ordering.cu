@@ -99,9 +99,9 @@ __device__ __forceinline__ void add_up(const u32* counts, u32* starts, u32 n_cla
     }
 }
 
-// The keys of all elements class by class, those of one class in any order. Class c has room from
-// `bounds[c]` to `bounds[c + 1]`; the last one shares that of the one before, and begins at its end.
-// What finds no room is counted and not written.
+// The keys of the elements between marks, those of one class in any order: those of class 2 * i are
+// written from `rooms[2 * i]` to `rooms[2 * i + 1]`, places as numbers of keys from address 0. What
+// finds no room is counted and not written. Nor are other classes, each of which has one key.
 //
 // A block takes a tile at a time. It brings the tile in order in shared memory, reserves a run of the
 // output for each class, and writes runs: neighbouring threads write neighbouring keys.
@@ -109,11 +109,11 @@ __device__ __forceinline__ void add_up(const u32* counts, u32* starts, u32 n_cla
 // `taken` has zeros, one for each class, so far apart that blocks do not wait for other classes.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
     const Word* chunk, i64 n, const i64* layout, const Key* marks, u32 room, u32 n_marks, u64* taken,
-    const i64* bounds, Word* out
+    const i64* rooms
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32 n_classes = 2 * n_marks + 2;
-    i64* shifts = (i64*)scratch;  // from places in the tile to places in the output
+    i64* shifts = (i64*)scratch;  // from places in the tile to places where keys are written
     Word* tile = (Word*)(shifts + n_classes);
     Key* own_marks = (Key*)(tile + DEAL_TILE);
     u32* counts = (u32*)(own_marks + room);
@@ -148,11 +148,8 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
             counts[c] = 0;
             if (number == 0) continue;
             i64 before = (i64)atomicAdd(taken + c * DEAL_APART, (u64)number);
-            bool is_last = c == n_classes - 1;
-            i64 least = bounds[c - is_last], most = bounds[c + !is_last];
-            i64 at = is_last ? most - before - number : least + before;
-            bool fits = at >= least && at + number <= most;
-            shifts[c] = fits ? at - starts[c] : NOWHERE;
+            i64 at = c % 2 ? NOWHERE : rooms[c] + before;
+            shifts[c] = at >= 0 && at + number <= rooms[c + 1] ? at - starts[c] : NOWHERE;
         }
 #pragma unroll
         for (int e = 0; e < DEAL_EACH; ++e) {
@@ -167,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
             u32 i = e * DEAL_THREADS + threadIdx.x;
             if (i >= n_here) continue;
             i64 at = shifts[classes[i]] + i;
-            if (at >= 0) out[at] = tile[i];
+            if (at >= 0) ((Word*)0)[at] = tile[i];
         }
     }
 }
