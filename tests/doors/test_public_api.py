@@ -243,6 +243,7 @@ COMPILED = {
             "lane_stack",
             "lanes",
             "only_lane",
+            "ordering",
             "sampling",
             "selection",
             "weighing",
