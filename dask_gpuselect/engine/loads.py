@@ -264,6 +264,8 @@ def _loaded(
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
         how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
+        # Candidates that nothing merges on the way are looked at where they are.
+        how["stays"] = merge is list and each.narrowing is None
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     return _with_few_candidates(begun, brackets, loads, label, is_apart=merge is list)

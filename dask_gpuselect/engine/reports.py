@@ -54,14 +54,18 @@ class Proven(Arrays):
         expected = Expected.of(cuts, brackets)
         return cls(brackets, expected if turns is None else expected.of_chunks(turns), numblocks)
 
-    def tally(self, chunk: Any, place: tuple[int, ...], dtype: np.dtype[Any]) -> Tally:
-        """The tally of the chunk at a place, if it still is what its own cuts say.
+    def tally(
+        self, chunk: Any, place: tuple[int, ...], dtype: np.dtype[Any], *, stays: bool = False
+    ) -> Tally:
+        """The tally of the chunk at a place, if it still is what its own cuts say; with candidates
+        that stay on its device, if they are to.
 
         Raises a `ChunksChangedError` that names its place otherwise.
         """
         i = int(np.ravel_multi_index(place, self.numblocks))
         most = int(self.expected.most_candidates[i])
-        return self.checked(kernels.tally(chunk, dtype, self.brackets, most), place)
+        tally = kernels.tally_in_place if stays else kernels.tally
+        return self.checked(tally(chunk, dtype, self.brackets, most), place)
 
     def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
         """The tally of the chunk at a place, if that still is what its own cuts say."""
@@ -128,10 +132,11 @@ def gathered(
     dtype: np.dtype[Any],
     summing: Question | None,
     is_marked: bool,
+    stays: bool = False,
 ) -> Gathered:
-    """What the second load of the chunk at a place reports. `summing` is of `who_sums`, and
-    `is_marked` says whether a third load may follow."""
-    tally = proven.tally(chunk, place, dtype)
+    """What the second load of the chunk at a place reports. `summing` is of `who_sums`, `is_marked`
+    says whether a third load may follow, and `stays` whether candidates stay on their device."""
+    tally = proven.tally(chunk, place, dtype, stays=stays)
     sums = sums_of(chunk, proven.brackets, dtype, summing)
     return Gathered(tally, sums, marks_of([chunk]) if is_marked else NO_MARKS)
 

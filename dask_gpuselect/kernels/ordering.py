@@ -15,6 +15,14 @@ from dask_gpuselect.arrays import Array, checked, namespace
 from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths.cuts import IntArray
+
+
+def words_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
+    """The elements of a chunk in C order."""
+    chunk = checked(chunk, dtype)
+    check_kind(chunk, "sort")
+    return chunk.astype(dtype, copy=False).reshape(-1)
 
 
 def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
@@ -40,9 +48,19 @@ def stable_order(keys: Array) -> Array:
     return backend_for(keys).ordering.stable_order(keys)
 
 
-def dealt(keys: Array, marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool) -> Dealt:
-    """Keys in the order in which they are cut into pieces; see `reference.ordering.dealt`."""
-    return backend_for(keys).ordering.dealt(keys, marks, dtype, has_order=has_order)
+def dealt(
+    values: Array,
+    marks: NDArray[Any],
+    dtype: np.dtype[Any],
+    *,
+    has_order: bool,
+    known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
+) -> Dealt:
+    """Elements, or keys, in the order in which they are cut into pieces; see
+    `reference.ordering.dealt`."""
+    own = backend_for(values).ordering
+    return own.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
 
 
 def places(found: Dealt, first: int) -> Array:

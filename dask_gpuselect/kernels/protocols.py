@@ -410,7 +410,14 @@ class Ordering(Protocol):
     def stable_order(self, keys: Any) -> Any: ...
 
     def dealt(
-        self, keys: Any, marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool
+        self,
+        values: Any,
+        marks: NDArray[Any],
+        dtype: np.dtype[Any],
+        *,
+        has_order: bool,
+        known: tuple[IntArray, IntArray],
+        ends: IntArray | None = None,
     ) -> Dealt: ...
 
 

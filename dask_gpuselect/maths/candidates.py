@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Sort = Callable[[Any], Any]
 """From an array to its elements in ascending order."""
+Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 Survey = tuple[int, NDArray[Any], NDArray[Any]]
 """How many elements an interval holds, and the least and the largest of them: arrays of one element
 each, or empty."""
@@ -49,6 +50,9 @@ class Candidates(Protocol):
 
     def surveys(self, intervals: Sequence[tuple[Any, Any]]) -> Sequence[Survey]:
         """What lies in each interval [low, high]; there is at least one interval."""
+
+    def counts(self, values: NDArray[Any]) -> Counts:
+        """How many elements are below, and up to, each of some values, ascending and distinct."""
 
     def inside(self, low: Any, high: Any) -> Candidates | None:
         """Those in (low, high), or None where it is no faster to select among them."""
@@ -105,6 +109,10 @@ class HostCandidates:
         low, high = min(each[0] for each in intervals), max(each[1] for each in intervals)
         near = self.between(low, high, len(self))
         return [_survey(_within(near, *each)) for each in intervals]
+
+    def counts(self, values: NDArray[Any]) -> Counts:
+        ordered = self.ordered()
+        return ordered.places(values, "left"), ordered.places(values, "right")
 
     def inside(self, low: Any, high: Any) -> HostCandidates:
         elements = self.elements

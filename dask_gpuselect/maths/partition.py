@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,9 +147,13 @@ class Edges(Arrays):
     @classmethod
     def of_chunk(cls, brackets: Brackets, tally: Tally, splitters: Splitters) -> Self:
         """The edges of one chunk, by what the second load has found there."""
-        left, right = counts_at(
-            brackets, tally, splitters.values, tally.candidates.ordered().places
-        )
+        marks = np.union1d(brackets.ends, splitters.values)
+        below, upto = tally.candidates.counts(marks)
+
+        def places(values: NDArray[Any], side: Literal["left", "right"]) -> IntArray:
+            return (below if side == "left" else upto)[marks.searchsorted(values)]
+
+        left, right = counts_at(brackets, tally, splitters.values, places)
         n_missing = len(splitters.starts) - len(splitters.values)
         size = tally.n_valid + tally.n_missing
         left = np.append(left, np.full(n_missing, tally.n_valid, np.int64))

@@ -73,8 +73,8 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     bytes for each query and neighbour.
 
     Algorithm: for NumPy chunks, all distances are computed by differences. For other chunks, a
-    matrix product, or a kernel on a GPU, finds the rows that may be near. Its rounding error is bounded. Every row that
-    the product does not prove to be too far is compared again by differences.
+    matrix product, or a kernel on a GPU, finds the rows that may be near. Its rounding error is
+    bounded. Every row that is not proven to be too far is compared again by differences.
 
     References
     ----------

@@ -287,14 +287,17 @@ def _split(
     goes along with them. None for one without elements."""
     *values, deal, (place, *_) = values_deal_place
     table: Table = deal.table
-    keys = ordering.keys_of(chunk, dtype)
+    elements = ordering.words_of(chunk, dtype)
     for value in values:
-        if len(value) != len(keys):
+        if len(value) != len(elements):
             raise ValueError(
-                f"chunk {place} of the key has {len(keys)} elements, and of a value {len(value)}"
+                f"chunk {place} of the key has {len(elements)} elements, "
+                f"and of a value {len(value)}"
             )
     division = table.division(int(place), range(len(plan.stages.steps)))
-    found = _in_pieces(keys, dtype, division, f"chunk ({place},)", bool(values) or plan.has_places)
+    has_order = bool(values) or plan.has_places
+    name = f"chunk ({place},)"
+    found = _in_pieces(elements, dtype, division, plan, name, has_order=has_order)
     columns = [found.keys, *_ordered(found, values)]
     if plan.has_places:
         columns.append(ordering.places(found, table.offsets[place]))
@@ -323,19 +326,26 @@ def _regroup(
     division = deal.groups[group][batch]
     every = len(deal.table.offsets)
     name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
-    found = _in_pieces(keys, dtype, division, name, bool(values))
+    found = _in_pieces(keys, dtype, division, plan, name, has_order=bool(values))
     columns = [found.keys, *_ordered(found, values)]
     return _keep(columns, division.ends, plan, [f"{file_name}-{group}-regrouped"])
 
 
 def _in_pieces(
-    keys: Any, dtype: np.dtype[Any], division: Division, name: str, has_order: bool
+    values: Any,
+    dtype: np.dtype[Any],
+    division: Division,
+    plan: SortPlan,
+    name: str,
+    *,
+    has_order: bool,
 ) -> Dealt:
-    """Keys piece by piece, if they are what the loads before have counted."""
+    """Elements, or keys, as keys piece by piece, if they are what the loads before have counted."""
     marks = as_dtype(division.values, dtype)
-    found = ordering.dealt(keys, marks, dtype, has_order=has_order)
     known = (division.below, division.upto)
-    if len(keys) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
+    ends = division.ends if plan.spill is None else None
+    found = ordering.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
+    if len(values) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
         return found
     raise ChunksChangedError(
         f"{name} held other elements on the last load than when it was counted. {ADVICE}"
@@ -358,6 +368,8 @@ def _keep(
     directory = None if plan.spill is None else directory_of(plan.spill)
 
     def of_column(column: Any) -> list[Any]:
+        if isinstance(column, list):
+            return column
         if directory is None or column.dtype.hasobject:
             return [column[a:b].copy() for a, b in stops]
         if len(names) == 1:

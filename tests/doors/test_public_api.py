@@ -244,6 +244,7 @@ COMPILED = {
             "lane_stack",
             "lanes",
             "only_lane",
+            "ordering",
             "sampling",
             "selection",
             "weighing",

@@ -99,6 +99,8 @@ STARTS = {
     "test_all_elements[masked-some nan]": "kept",
     "test_all_elements[weighted-some nan]": "weigh",
     "test_all_elements[groups-some nan]": "groups",
+    "test_all_elements[sorted-some nan]": "deal words",
+    "test_sorted_at_once": "keys words",
     "test_other_dtypes[f2]": "tabulate",
     "test_lanes[30]": "lanes boxes",
     "test_lanes[400]": "lanes boxes finish",
@@ -158,6 +160,10 @@ def test_all_elements(asked: str, name: str) -> None:
     if name == "some nan" and asked == "spread":
         name = "normal"
     assert_as_numpy(ALL_ELEMENTS[asked], make(name, "f4", N))
+
+
+def test_sorted_at_once() -> None:
+    assert_as_numpy(sort, make("some nan", "f4", N))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "i2", "u1", "i8"])

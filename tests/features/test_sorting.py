@@ -276,10 +276,20 @@ def check_one_chunk(values: NDArray[Any], backend: Backend) -> None:
     np.testing.assert_array_equal(backend.to_numpy(ordering.stable_order(keys)), order)
     n_valid = len(values) - int(np.count_nonzero(values != values))  # noqa: PLR0124 - NaN, NaT
     marks = expected[np.arange(1, 9) * n_valid // 9] if n_valid else expected[:0]
-    for has_order in (False, True):
-        found = ordering.dealt(keys, marks, dtype, has_order=has_order)
-        np.testing.assert_array_equal(found.below, expected[:n_valid].searchsorted(marks))
-        upto = expected[:n_valid].searchsorted(marks, side="right")
+    below, upto = (expected[:n_valid].searchsorted(marks, side) for side in ("left", "right"))
+    elements = ordering.words_of(backend.asarray(values), dtype)
+    for has_order, either in itertools.product((False, True), (keys, elements)):
+        ends = np.array([0, *(below + (upto - below) // 2).tolist(), len(values)])
+        told = {"has_order": has_order, "known": (below, upto)}
+        pieces = ordering.dealt(either, marks, dtype, **told, ends=ends).keys
+        if not isinstance(pieces, list):
+            pieces = [pieces[a:b].copy() for a, b in itertools.pairwise(ends)]
+        for piece, (a, b) in zip(pieces, itertools.pairwise(ends), strict=True):
+            ordering.sort(piece)
+            sorted_piece = backend.to_numpy(ordering.elements_of(piece, dtype))
+            np.testing.assert_array_equal(sorted_piece, expected[a:b])
+        found = ordering.dealt(either, marks, dtype, **told)
+        np.testing.assert_array_equal(found.below, below)
         np.testing.assert_array_equal(found.upto, upto)
         ends = [0, *found.upto.tolist(), n_valid, len(values)]
         for a, b in itertools.pairwise(ends):  # each piece has what it is to have
@@ -296,6 +306,22 @@ def check_one_chunk(values: NDArray[Any], backend: Backend) -> None:
             ties = dealt[1:] == dealt[:-1]
             assert (np.diff(places)[ties] > 0).all()  # stable
     np.testing.assert_array_equal(backend.to_numpy(backend.asarray(values)), values)
+
+
+@pytest.mark.parametrize("n_marks", [0, 1, 8, 511, 512])
+@pytest.mark.parametrize("off", [-300, 0, 1, 700])
+def test_a_chunk_that_is_not_what_was_counted(backend: Backend, n_marks: int, off: int) -> None:
+    """What is wrong is told, and nothing is written where there is no room."""
+    values = np.where(uniform(5000) < 0.1, np.nan, np.floor(normal(5000) * 900))
+    expected = np.sort(values)
+    marks = expected[np.arange(1, n_marks + 1) * 4000 // (n_marks + 1)]
+    below, upto = (expected.searchsorted(marks, side) for side in ("left", "right"))
+    known = below + off, upto + off // 2
+    for ends in (None, np.arange(0, 5001 + off, 50)):
+        told = {"has_order": False, "known": known, "ends": ends}
+        found = ordering.dealt(backend.asarray(values), marks, values.dtype, **told)
+        np.testing.assert_array_equal(found.below, below)
+        np.testing.assert_array_equal(found.upto, upto)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])

@@ -489,6 +489,10 @@ def test_elements_of_some_ranks(kernel: Kernel, name: str, dtype: str) -> None:
         many = np.arange(200) % len(ordered)
         found = candidates.elements_at(many)
         np.testing.assert_array_equal(found, ordered[many])
+        for marks in (ordered[:0], np.unique(ordered[:: n // 9 + 1]), np.unique(ordered[:1300])):
+            below, upto = candidates.counts(marks)
+            np.testing.assert_array_equal(below, ordered.searchsorted(marks))
+            np.testing.assert_array_equal(upto, ordered.searchsorted(marks, "right"))
         assert CUPY.to_numpy(elements).tobytes() == before
 
 

@@ -69,8 +69,16 @@ def _stable_by_numpy(keys: NDArray[Any]) -> IntArray:
 
 
 def _dealt_by_numpy(
-    keys: NDArray[Any], marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool
+    values: NDArray[Any],
+    marks: NDArray[Any],
+    dtype: np.dtype[Any],
+    *,
+    has_order: bool,
+    known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
 ) -> Dealt:
+    del known, ends
+    keys = keys_of(values, dtype) if values.dtype == dtype else values
     order = _stable_by_numpy(keys) if has_order else None
     ordered = np.sort(keys) if order is None else keys[order]
     return in_order(ordered, order, keys_of(marks, dtype))
@@ -78,9 +86,17 @@ def _dealt_by_numpy(
 
 @until_compiled(_dealt_by_numpy)
 def dealt(
-    keys: NDArray[Any], marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool
+    values: NDArray[Any],
+    marks: NDArray[Any],
+    dtype: np.dtype[Any],
+    *,
+    has_order: bool,
+    known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
 ) -> Dealt:
     """Keys in the order in which they are cut into pieces; see `reference.ordering.dealt`."""
+    del known, ends
+    keys = keys_of(values, dtype) if values.dtype == dtype else values
     wanted = keys_of(marks, dtype)
     if ascends(keys):
         return in_order(keys, None, wanted)

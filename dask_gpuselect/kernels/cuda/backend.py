@@ -14,6 +14,7 @@ from dask_gpuselect.kernels.cuda import (
     lower_sets,
     measures,
     moments,
+    ordering,
     residuals,
     sampling,
     selection,
@@ -37,5 +38,6 @@ BACKEND = replace(
     residuals=residuals,
     lower_sets=lower_sets,
     fingerprints=fingerprints,
+    ordering=ordering,
     weighing=weighing,
 )

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
+from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Sort, Survey
+from dask_gpuselect.maths.candidates import Counts, Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
@@ -48,6 +49,10 @@ class DeviceCandidates:
     def dtype(self) -> np.dtype[Any]:
         dtype: np.dtype[Any] = self.elements.dtype
         return dtype
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.elements.nbytes)
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """The elements that sorting would put at the given places, on the host.
@@ -88,6 +93,15 @@ class DeviceCandidates:
         launch(self.dtype, "collect", source.SELECT_THREADS, arguments)
         host: NDArray[Any] = told.get()
         return host[8:].view(self.dtype)[: int(host[:8].view(np.uint64)[0])]
+
+    def counts(self, values: NDArray[Any]) -> Counts:
+        """How many elements are below, and up to, each of some values. Reads them once for every
+        `source.MOST_MARKS` of these."""
+        size = source.MOST_MARKS
+        starts = range(0, max(len(values), 1), size)
+        parts = [counts_at(self.elements, values[start : start + size]) for start in starts]
+        below, upto = zip(*parts, strict=True)
+        return np.concatenate(below), np.concatenate(upto)
 
     def inside(self, low: Any, high: Any) -> None:
         """None: selecting reads all elements so few times that parting them would not pay."""

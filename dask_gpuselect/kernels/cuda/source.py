@@ -37,6 +37,9 @@ WARP_STAGE = 64  # candidates with weights that a warp keeps until it writes the
 SCAN_THREADS = 1024  # of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
+DEAL_THREADS = 512
+DEAL_EACH = 8  # elements that a thread deals out at a time
+DEAL_APART = 16  # counts of classes, in units of one: a cache line
 SELECT_THREADS = 1024
 NEAR_THREADS = 256
 NEAR_ROOM = 2048  # for the nearest of a query that a block orders at once
@@ -57,6 +60,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 """That a block of ``distances.cu`` takes."""
 
 MOST_ENDS = 1024  # of brackets, counted in one read
+MOST_MARKS = 511  # between which elements are dealt out
 SPANS = (1, 3, 5, 8)  # for which there are kernels
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
@@ -131,6 +135,9 @@ FILES = {
     "select": "candidates.cu",
     "survey": "candidates.cu",
     "collect": "candidates.cu",
+    "keys": "ordering.cu",
+    "words": "ordering.cu",
+    "deal": "ordering.cu",
 }
 """Where each kernel is, by the first word of its name."""
 
@@ -253,6 +260,18 @@ def words_memory(n_groups: int, n_words: int) -> int:
     """Bytes for a block of `groups_words_shared`: a count for each word of each group."""
     own = 4 * n_groups * n_words
     return -(-own // 1024) * 1024  # not a preparation of the kernel for every number
+
+
+def deal_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
+    """Bytes for a block of `deal`: marks, a tile, and what it knows of each class."""
+    n_classes = 2 * n_marks + 2
+    tile = DEAL_THREADS * DEAL_EACH * (dtype.itemsize + 2)
+    return tile + room * key_size(dtype) + n_classes * 16
+
+
+def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
+    """Bytes for a block of `deal_counts`: marks and counts."""
+    return room * key_size(dtype) + 4 * (2 * n_marks + 2)
 
 
 def select_memory(n_ranks: int) -> int:

@@ -24,16 +24,17 @@ class Dealt:
 
     Parameters
     ----------
-    keys : array
-        Those before the first of some marks come first, then those that equal it, those before the
-        second, and so on; NaN and NaT last. Among themselves they are as they were, or ascend.
+    keys : array, or list of arrays
+        In one piece, or in pieces. Those before the first of some marks come first, then those that
+        equal it, those before the second, and so on; NaN and NaT last. Among themselves they are as
+        they were, or ascend, or, without an order, are in any.
     order : array of int64, optional
-        Where they were, if that is asked for. Without it they are where they were.
+        Where they were, if that is asked for. None if they were not moved, or if it is not.
     below, upto : ndarray of int64
         How many come before each mark, and up to and with it; on the host.
     """
 
-    keys: Array
+    keys: Array | list[Array]
     order: Array | None
     below: IntArray
     upto: IntArray
@@ -49,20 +50,34 @@ def stable_order(keys: Array) -> Array:
     return stable_places(keys).astype(np.int64, copy=False)
 
 
-def dealt(keys: Array, marks: NDArray[Any], dtype: np.dtype[Any], *, has_order: bool) -> Dealt:
+def dealt(
+    values: Array,
+    marks: NDArray[Any],
+    dtype: np.dtype[Any],
+    *,
+    has_order: bool,
+    known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
+) -> Dealt:
     """Keys in the order in which they are cut into pieces.
 
     Parameters
     ----------
-    keys : array
-        See `keys_of`.
+    values : array
+        Elements, or keys: see `keys_of`.
     marks : ndarray
         Elements, ascending, none missing; on the host.
     dtype : dtype
         Of the elements.
     has_order : bool
         Whether other arrays go along.
+    known : tuple of (ndarray of int64, ndarray of int64)
+        What `below` and `upto` should be; a kernel may make room by them.
+    ends : ndarray of int64, optional
+        Where the keys are to be cut: a kernel may put each piece into an array of its own.
     """
+    del known, ends
+    keys = keys_of(values, dtype) if values.dtype == dtype else values
     order = stable_order(keys) if has_order else None
     ordered = namespace(keys).sort(keys) if order is None else keys[order]
     return in_order(ordered, order, like(keys_of(marks, dtype), keys))

@@ -1,0 +1,168 @@
+"""What sorting does to a CuPy chunk: the host side of ``ordering.cu``.
+
+Keys are those of `radix.keys_of`, unsigned integers, which CuPy sorts by their digits. A chunk is
+not sorted before it is cut into pieces: its elements are dealt out to the pieces, in one read and
+one write.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels import radix
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.chunk import Chunk
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
+from dask_gpuselect.kernels.reference import ordering as reference
+from dask_gpuselect.kernels.reference.ordering import Dealt, sort, stable_order
+from dask_gpuselect.maths.cuts import IntArray
+
+__all__ = ["counts_at", "dealt", "elements_of", "keys_of", "sort", "stable_order"]
+
+
+@advised
+def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
+    """The keys of a chunk's elements in C order; see `radix.keys_of`."""
+    if dtype.kind not in "fi":  # which are their own keys
+        return radix.keys_of(chunk, dtype)
+    words = cupy.ascontiguousarray(chunk.astype(dtype, copy=False)).reshape(-1)
+    keys = cupy.empty(words.size, f"u{dtype.itemsize}")
+    arguments = (words, np.int64(words.size), keys)
+    if words.size:
+        launch(dtype, "keys_of_words", source.DEAL_THREADS, arguments)
+    return keys
+
+
+@advised
+def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
+    """The elements of these keys, of `dtype`, in their place; zeros are positive."""
+    if dtype.kind not in "fi":
+        return radix.elements_of(keys, dtype)
+    if keys.size:
+        launch(dtype, "words_of_keys", source.DEAL_THREADS, (keys, np.int64(keys.size)))
+    return keys.view(dtype)
+
+
+@advised
+def dealt(
+    values: Array,
+    marks: NDArray[Any],
+    dtype: np.dtype[Any],
+    *,
+    has_order: bool,
+    known: tuple[IntArray, IntArray],
+    ends: IntArray | None = None,
+) -> Dealt:
+    """Keys in the order in which they are cut into pieces; see `reference.ordering.dealt`.
+
+    Those between two marks are in no order. Scratch: none beside the keys; two copies if other
+    arrays go along, or if there are more marks than `source.MOST_MARKS`: then the chunk is sorted.
+    """
+    wanted = radix.keys_of(marks, dtype)
+    distinct, first = np.unique(wanted, return_index=True)
+    if has_order or len(distinct) > source.MOST_MARKS:
+        keys = keys_of(values, dtype) if values.dtype == dtype else values
+        return reference.dealt(keys, marks, dtype, has_order=has_order, known=known)
+    n = int(values.size)
+    pieces = Pieces.of(np.array([0, n]) if ends is None else ends, f"u{dtype.itemsize}")
+    # What was counted before says where each class has room. If it is wrong, what finds none is
+    # counted and not written.
+    inner = np.stack([side[first] for side in known], axis=1).ravel()
+    rooms = pieces.rooms(np.append(0, inner[1::2]), np.append(inner[::2], n))
+    counts = _classes(values, distinct, rooms)
+    found = np.cumsum(counts)
+    if n == pieces.ends[-1] and np.array_equal(found[:-2], inner):
+        for start, stop, key in zip(inner[::2], inner[1::2], distinct, strict=True):
+            pieces.fill(int(start), int(stop), key)
+        pieces.fill(n - int(counts[-1]), n, distinct.dtype.type(np.iinfo(distinct.dtype).max))
+    at = 2 * distinct.searchsorted(wanted) + 1
+    keys = pieces.arrays[0] if ends is None else pieces.arrays
+    return Dealt(keys, None, (found - counts)[at], found[at])
+
+
+class Pieces(NamedTuple):
+    """Memory for keys, in pieces.
+
+    Parameters
+    ----------
+    ends : ndarray of int64
+        Where pieces begin among all keys, and where the last one ends.
+    arrays : list of cupy.ndarray
+    """
+
+    ends: IntArray
+    arrays: list[Array]
+
+    @classmethod
+    def of(cls, ends: IntArray, key: str) -> Pieces:
+        return cls(ends, [cupy.empty(size, key) for size in np.diff(ends).tolist()])
+
+    def rooms(self, starts: IntArray, stops: IntArray) -> IntArray:
+        """Where the kernel writes from some places among all keys to others, each in one piece."""
+        piece = self._piece_of(starts)
+        first, last = self.ends[piece], self.ends[piece + 1]
+        itemsize = self.arrays[0].itemsize
+        bases = np.array([each.data.ptr // itemsize for each in self.arrays])[piece]
+        rooms = np.stack([np.clip(side, first, last) for side in (starts, stops)], axis=1)
+        return np.asarray((rooms + (bases - first)[:, None]).ravel(), np.int64)
+
+    def fill(self, start: int, stop: int, key: Any) -> None:
+        """Make all keys from one place to another the same."""
+        while start < stop:
+            piece = int(self._piece_of(start))
+            first, last = self.ends[piece : piece + 2].tolist()
+            self.arrays[piece][start - first : stop - first] = key
+            start = last
+
+    def _piece_of(self, places: Any) -> Any:
+        """The piece that has a place, the last one for those behind all."""
+        found = self.ends.searchsorted(places, side="right") - 1
+        return np.clip(found, 0, len(self.arrays) - 1)
+
+
+def counts_at(values: Array, marks: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """How many elements, in any order, are below, and up to, each of some marks: at most
+    `source.MOST_MARKS`, ascending and distinct. One read."""
+    keys = radix.keys_of(marks, np.dtype(values.dtype))
+    counts = _classes(values, keys)
+    stops = np.cumsum(counts)
+    return (stops - counts)[1::2][: len(marks)], stops[1::2][: len(marks)]
+
+
+def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) -> IntArray:
+    """How many elements, or keys, each class has that marks make. If there are rooms, the keys of
+    those between marks are written there."""
+    if not values.size:
+        return np.zeros(2 * len(marks) + 2, np.int64)
+    dtype = np.dtype(values.dtype)
+    room = 1 << len(marks).bit_length()  # more than there are marks
+    n_rooms = 0 if rooms is None else len(rooms)
+    layout = _sheet(np.dtype(f"u{source.key_size(dtype)}"), room, n_rooms)
+    sheet = np.zeros((), layout)
+    sheet["marks"] = np.iinfo(f"u{dtype.itemsize}").max
+    sheet["marks"][: len(marks)] = marks
+    if rooms is not None:
+        sheet["rooms"] = rooms
+    told = on_device(sheet)
+    at = {name: np.uint64(told.data.ptr + place) for name, place in offsets(layout).items()}
+    taken = cupy.zeros((2 * len(marks) + 2, source.DEAL_APART), np.uint64)
+    sizes = np.uint32(room), np.uint32(len(marks))
+    arguments = (*Chunk.of(values)[:3], at["marks"], *sizes, taken)
+    if rooms is None:
+        memory = source.deal_counts_memory(dtype, *map(int, sizes))
+        launch(dtype, "deal_counts", source.DEAL_THREADS, arguments, memory)
+    else:
+        memory = source.deal_memory(dtype, *map(int, sizes))
+        launch(dtype, "deal", source.DEAL_THREADS, (*arguments, at["rooms"]), memory)
+    return np.asarray(taken.get()[:, 0].astype(np.int64))
+
+
+@lru_cache
+def _sheet(key: np.dtype[Any], room: int, n_rooms: int) -> np.dtype[Any]:
+    """What the kernels are told."""
+    return np.dtype([("marks", key, (room,)), ("rooms", "i8", (n_rooms,))], align=True)
