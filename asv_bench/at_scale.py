@@ -148,6 +148,7 @@ def questions() -> dict[str, Question]:
         "median": question_of([0.5]),
         "quartiles": question_of(Q),
         "101 quantiles": question_of(np.linspace(0, 1, 101).tolist()),
+        "1,001 quantiles": question_of(np.linspace(0, 1, 1001).tolist()),
         "box": BoxQuestion(rule, True, F8),
         "weighted quartiles": WeightedQuantiles(Q, "inverted_cdf", False, F8, F8),
         "weighted box plot": WeightedBoxQuestion(rule, True, F8),

@@ -122,8 +122,11 @@ class Keeping:
 
 
 def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
-    """Chunks of a group, of which there are so many at most."""
-    return -(-n_chunks // min(n_groups, 2 * math.isqrt(n_chunks)))
+    """Chunks of a group, of which there are so many at most. What narrows cuts may want more of
+    them, and then has them all."""
+    return -(
+        -n_chunks // (n_groups if n_groups > GROUPS else min(GROUPS, 2 * math.isqrt(n_chunks)))
+    )
 
 
 def limits() -> Limits:

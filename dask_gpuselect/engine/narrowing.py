@@ -59,7 +59,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.kept import tally_by
-from dask_gpuselect.maths.sizes import Narrowing
+from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
 
 LABEL = "quantile-narrowing"
 
@@ -219,21 +219,23 @@ def proven_by(
     return graphs.finished_together(expected, f"{LABEL}-expects-merge", Expected.merge, finishes)
 
 
-def _coarse_of_group(group: list[Column], *, mosts: Sequence[int | None]) -> list[Column]:
-    return [_coarse(column, most) for column, most in zip(group, mosts, strict=True)]
+def _coarse_of_group(
+    group: list[Column], *, mosts: Sequence[int | None], every: int = IN_GROUP_EVERY
+) -> list[Column]:
+    return [_coarse(column, most, every) for column, most in zip(group, mosts, strict=True)]
 
 
 def _coarse_of_each(parts: list[list[Column]], mosts: Sequence[int | None]) -> list[Column]:
     columns = [list(itertools.chain(*each)) for each in zip(*parts, strict=True)]
-    return _coarse_of_group(columns, mosts=mosts)
+    return _coarse_of_group(columns, mosts=mosts, every=COARSE_EVERY)
 
 
-def _coarse(column: Column, most: int | None) -> Column:
+def _coarse(column: Column, most: int | None, every: int) -> Column:
     """Cuts in one: as they are, or at about so many of their pivots."""
     found = [cuts for cuts in column if cuts is not None]
     if most is None or not found:
         return _merged(column)
-    return [merged_coarsely(found, most)]
+    return [merged_coarsely(found, most, every)]
 
 
 def _brackets_of_each(

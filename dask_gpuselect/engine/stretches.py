@@ -32,7 +32,7 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
-from dask_gpuselect.maths.sizes import Narrowing
+from dask_gpuselect.maths.sizes import IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.stretches import (
     between,
     cuts_of_counts,
@@ -150,12 +150,15 @@ def _cuts_of(group: list[Column]) -> list[Cuts]:
 
 
 def _few_of_all(group: list[Column], *, most: int) -> Cuts:
-    return merged_coarsely(_cuts_of(group), most)
+    return merged_coarsely(_cuts_of(group), most, IN_GROUP_EVERY)
 
 
 def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> list[Cuts]:
     cuts = _cuts_of(group)
-    return [merged_coarsely([between(some, own) for some in cuts], most) for own in ranges]
+    return [
+        merged_coarsely([between(some, own) for some in cuts], most, IN_GROUP_EVERY)
+        for own in ranges
+    ]
 
 
 def _ranges_of_each(found: list[Cuts], parts: list[Question]) -> list[Ranges]:

@@ -163,11 +163,11 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
     return np.unique(np.minimum(places, len(upto) - 1))
 
 
-def merged_coarsely(parts: Sequence[Cuts], most: int) -> Cuts:
-    """The same of the cuts of many chunks, few at a time: what is in one place are about
-    `COARSE_EVERY` times as many pivots as are handed on, or those of two parts."""
+def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
+    """The same of the cuts of many chunks, few at a time: what is in one place are about `every`
+    times as many pivots as are handed on, or those of two parts."""
     while True:
-        some = [coarsened(_merged(batch), most) for batch in batches(parts, COARSE_EVERY * most)]
+        some = [coarsened(_merged(batch), most) for batch in batches(parts, every * most)]
         if len(some) == 1:
             return some[0]
         parts = some

@@ -27,10 +27,7 @@ from dask_gpuselect.maths.cuts import (
 )
 from dask_gpuselect.maths.envelope import Ranges, find_brackets
 from dask_gpuselect.maths.finish import counts_at, order_statistics
-
-# A pivot takes 40 bytes in one place, and a candidate 8. As many of both, which `pivot_count` makes
-# of all splitters, take more than half as many pivots and twice the candidates do.
-PIVOTS_SHARED = 4
+from dask_gpuselect.maths.sizes import share_of_ranks
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class SortedChunks:
     @property
     def share(self) -> int:
         """The factor for `sizes.pivot_count` that asks for enough pivots."""
-        return max(1, self.n_chunks // PIVOTS_SHARED)
+        return share_of_ranks(self.n_chunks)
 
     def starts(self, n: int) -> IntArray:
         """The first ranks of all chunks but the first, among `n` elements; those of the part."""

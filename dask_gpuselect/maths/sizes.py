@@ -14,10 +14,22 @@ from numpy.typing import NDArray
 FEW_QUANTILES = 8
 
 
+# In one place a pivot takes `PIVOT_WORK` bytes, and a candidate 24. With as many pivots as
+# candidates the pivots would take ten times what the candidates do. So there is a pivot for every
+# fourth rank: of 1,001 quantiles of 1,000 chunks of 10,000 float64 the largest tasks of both hold
+# 242 and 239 MB, and the process 298 MB more than before, instead of 395.
+RANKS_OF_PIVOT = 4
+
+
+def share_of_ranks(n_ranks: int) -> int:
+    """The factor by which so many ranks multiply the elements that pivots are chosen for: pivots
+    and candidates then take about as many bytes where they come together."""
+    return max(1, n_ranks // RANKS_OF_PIVOT)
+
+
 def pivot_share(n_q: int) -> int:
-    """The factor by which `n_q` quantiles multiply the elements that pivots are chosen for: 1 if
-    they are few."""
-    return 1 if n_q <= FEW_QUANTILES else n_q
+    """The same of `n_q` quantiles: 1 if they are few."""
+    return 1 if n_q <= FEW_QUANTILES else share_of_ranks(n_q)
 
 
 def pivot_count(n: int, share: int = 1) -> int:
@@ -52,15 +64,19 @@ WAITING_SHARE = 32
 LEAST_PIVOTS = 4
 MOST_LOOKS = 8
 # A group of cuts may have one in so many bytes of what may be in one place. `dask.order` takes time
-# for each group and chunk: of 100,000 chunks 12 s more for 1,024 groups than for none.
+# for each group and chunk: of 60,000 chunks 10 s for 2,400 groups, and 4.4 for 150.
 GROUP_SHARE = 4
-LEAST_GROUPS, MOST_GROUPS = 128, 1024
+LEAST_GROUPS, MOST_GROUPS = 128, 4096
+# A group of cuts is merged beside all of them: fewer at a time than parts that come alone.
+IN_GROUP_EVERY = 16
+# What a group gathers is there as it comes, and in order.
+WAITING_COPIES = 2
 # So many merged parts come to one place, and hand on as many pivots as let these fit; at least so
 # many, of which a bracket is wider by one in so many of all elements for each merge.
 COARSE_EVERY, LEAST_COARSE = 32, 64
 # How often candidates are narrowed where they wait, at most: each time to about a thousandth of a
 # quantile's, at the default limit.
-MOST_ROUNDS = 4
+MOST_ROUNDS = 6
 # A tree has so many times as many pivots as ranks, if these can be divided among trees.
 RANKS_SHARE = 256
 
@@ -146,10 +162,12 @@ def plan_narrowing(
     can_divide : bool
         Whether each of some stretches of the ranges can have a tree of its own.
     """
-    pivots = pivot_count(size, share)
     if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
         return None
     n, limit = n_chunks * size, max(limit, 1)
+    if can_wait and not can_divide and n_ranges > FEW_QUANTILES:
+        share = max(share, n_ranges)  # as many bytes of cuts wait as of candidates, about
+    pivots = pivot_count(size, share)
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
     # More pivots leave fewer candidates, which matters where these cannot wait.
     least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
@@ -166,10 +184,12 @@ def plan_narrowing(
             break
         looks, left = looks + 1, kept
     gathered = n_chunks * max(min(for_each, pivots), left)
-    # A group's task holds its own cuts beside those that it merges.
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
-    merges = merge_levels(n_chunks, COARSE_EVERY)
     in_bracket = CANDIDATES / pivots
+    cuts = PIVOT_BYTES * n_chunks * pivots
+    of_group = n_chunks * pivots // min(_groups_of(cuts, limit), max(n_chunks, 1))
+    merges = merge_levels(-(-of_group // coarse), IN_GROUP_EVERY)
+    merges += merge_levels(min(_groups_of(cuts, limit), n_chunks), COARSE_EVERY)
     stretches = 1
     if not looks or PIVOT_WORK * gathered > limit:
         looks, gathered = 0, COARSE_EVERY * coarse
@@ -182,12 +202,14 @@ def plan_narrowing(
         if CANDIDATE_COPIES * candidates <= limit * stretches:
             break
         rounds, candidates = rounds + 1, candidates / narrowing
-    cuts, left_to_wait = PIVOT_BYTES * n_chunks * pivots, math.ceil(first) if rounds else 0
+    left_to_wait = math.ceil(first) if rounds else 0
     waiting = max(cuts, left_to_wait)  # the cuts are gone when candidates come
-    groups = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
-    of_group = waiting // min(groups, max(n_chunks, 1))
+    groups = _groups_of(waiting, limit)
+    n_groups = min(groups, max(n_chunks, 1))
+    of_group = cuts // n_groups
     if not looks:
-        of_group += PIVOT_WORK * COARSE_EVERY * coarse
+        of_group += PIVOT_WORK * IN_GROUP_EVERY * coarse  # beside its own cuts
+    of_group = max(of_group, WAITING_COPIES * left_to_wait // n_groups)
     candidates /= stretches
     works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
@@ -202,6 +224,11 @@ def plan_narrowing(
         rounds,
         stretches,
     )
+
+
+def _groups_of(waiting: int, limit: int) -> int:
+    """Among how many groups what waits is divided."""
+    return min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
 
 
 # --- Cuts of few large groups ---------------------------------------------------------------------
@@ -284,11 +311,11 @@ def plan_group_narrowing(
         rounds, candidates = rounds + 1, candidates / narrowing
     waiting, cuts = math.ceil(first), PIVOT_BYTES * pivots * n_groups * len(sizes)
     lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
-    waits = min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
+    waits = _groups_of(waiting, limit)
     in_place = math.ceil(candidates / n_roots)
     works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
     # As they come, and together: of all roots, before they are divided among these.
-    of_lot = 2 * waiting // min(waits, len(sizes))
+    of_lot = WAITING_COPIES * waiting // min(waits, len(sizes))
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
@@ -422,7 +449,8 @@ def plan_one_pass(
     """
     n = sum(sizes)
     most = max(n_questions, FEW_QUANTILES)
-    width = math.isqrt(4 * CANDIDATE * pivot_share(n_questions) * n // len(sizes))
+    share = n_questions if n_questions > FEW_QUANTILES else 1
+    width = math.isqrt(4 * CANDIDATE * share * n // len(sizes))
     if width < 2:
         return None
     left = 2 * _slack_of_parts(sizes, width)

@@ -25,6 +25,10 @@ MOST_BYTES = 2
 # A power of two that makes integers of all finite float16.
 FLOAT16_POINT = 24
 
+# So many bits of two factors: the products of 65,536 values add up to 62 bits.
+PART = 23
+PART_MASK = (1 << PART) - 1
+
 
 def is_countable(dtype: np.dtype[Any]) -> bool:
     """Whether elements of a dtype have so few values that all of them can be counted."""
@@ -133,21 +137,41 @@ class ValueCounts(Arrays):
     def moments(self) -> Moments:
         """The exact sums of all elements."""
         is_finite = np.isfinite(self.values)
-        counts = self.counts[is_finite].tolist()
+        counts = self.counts[is_finite]
         point = FLOAT16_POINT if self.values.dtype.kind == "f" else 0
         # Whole numbers: of float16, which float32 multiplies exactly.
         numbers = np.ldexp(self.values[is_finite].astype(np.float64), point).astype(np.int64)
-        pairs = list(zip(numbers.tolist(), counts, strict=True))
-        total = sum(number * count for number, count in pairs)
-        square = sum(number * number * count for number, count in pairs)
+        sizes = np.abs(numbers)
+        low, high = sizes & PART_MASK, sizes >> PART
+        square = sum(
+            exact_dot(product, counts) << shift
+            for product, shift in ((low * low, 0), (low * high, PART + 1), (high * high, 2 * PART))
+        )
         infinite = self.values[~is_finite], self.counts[~is_finite]
         return Moments(
-            sum(counts),
+            int(counts.sum()),
             int(infinite[1][infinite[0] > 0].sum()),
             int(infinite[1][infinite[0] < 0].sum()),
-            total << DIGIT * TOTAL_POINT - point,
+            exact_dot(numbers, counts) << DIGIT * TOTAL_POINT - point,
             square << DIGIT * SQUARE_POINT - 2 * point,
         )
+
+
+def exact_dot(one: IntArray, other: IntArray) -> int:
+    """The exact sum of the products of whole numbers, of which there are no more than values. Of
+    65,536 pairs in 1.6 ms, for which Python's integers take 8."""
+    return sum(
+        int((a * b).sum()) << PART * (i + j)
+        for i, a in enumerate(_parts(one))
+        for j, b in enumerate(_parts(other))
+    )
+
+
+def _parts(numbers: IntArray) -> list[IntArray]:
+    """Digits of `PART` bits, the lowest first; the sign is that of the last."""
+    if (np.abs(numbers) <= PART_MASK).all():
+        return [numbers]
+    return [numbers & PART_MASK, *_parts(numbers >> PART)]
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -207,6 +208,21 @@ def assert_counts_of_each(found: LaneValueCounts, lanes: list[NDArray[Any]]) -> 
         np.testing.assert_array_equal(found.values[own].astype("f8"), wanted[0])
         np.testing.assert_array_equal(found.counts[own], wanted[1])
         assert found.n_missing[i] == np.isnan(lane.astype("f8")).sum()
+
+
+@pytest.mark.parametrize("most", [3, 1 << 30, 1 << 46])
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i2", "f2"])
+def test_sums_of_every_value_are_exact(dtype: str, most: int) -> None:
+    """However often each of them occurs, and where no float64 holds the sums."""
+    n_words = 1 << 8 * np.dtype(dtype).itemsize
+    table = np.random.default_rng(most).integers(most // 2, most, n_words)
+    counts = ValueCounts.of_table(table, np.dtype(dtype))
+    found, is_finite = counts.moments(), np.isfinite(counts.values)
+    values = map(Fraction, counts.values[is_finite].tolist())
+    pairs = list(zip(values, counts.counts[is_finite].tolist(), strict=True))
+    assert found.n == sum(count for _, count in pairs)
+    assert Fraction(found.total, 1 << 1088) == sum(value * count for value, count in pairs)
+    assert Fraction(found.square, 1 << 2176) == sum(value**2 * count for value, count in pairs)
 
 
 @pytest.mark.parametrize(("n_groups", "n_words"), [(1, 1), (18, 256), (226, 256), (1, 1 << 14)])

@@ -24,6 +24,7 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_WORK,
     WAITING_SHARE,
     pivot_count,
+    pivot_share,
     plan_narrowing,
 )
 from tests.data import FLOATS
@@ -183,10 +184,10 @@ def test_a_limit_that_is_too_low_is_passed_as_little_as_it_can_be() -> None:
     ("n_chunks", "size"),
     [(10**i, 10**j) for i in range(2, 7) for j in range(6, 9) if i + j <= 12],
 )
-@pytest.mark.parametrize("n_ranges", [1, 3, 7, 101])
+@pytest.mark.parametrize("n_ranges", [1, 3, 7, 101, 1001])
 def test_no_task_exceeds_the_limit(n_chunks: int, size: int, n_ranges: int) -> None:
     """Of up to 1e12 elements, whatever their chunks."""
-    share = n_ranges if n_ranges > 8 else 1
+    share = pivot_share(n_ranges)
     plan = plan_narrowing(n_chunks, size, n_ranges, share, 8, GIB, can_wait=True)
     if plan is None:
         assert PIVOT_WORK * n_chunks * pivot_count(size, share) <= GIB
