@@ -311,8 +311,8 @@ def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
     """Numbers among which are all those of a table, ascending, on the host, and the place of each:
     `numpy.unique` where they differ much, which sorts. Of lanes that have equally many, one."""
     if n_valid.size == 0:
-        return n_valid, n_valid
-    if n_valid.strides == (0,):  # one number, broadcast
+        return np.empty(0, np.int64), n_valid
+    if isinstance(n_valid, np.ndarray) and n_valid.strides == (0,):  # one number, broadcast
         return n_valid[:1], np.broadcast_to(np.int64(0), n_valid.shape)
     least, most = int(n_valid.min()), int(n_valid.max())
     if most - least < MOST_COUNTS:
