@@ -826,5 +826,5 @@ def test_points_beyond_int64(kind: Any) -> None:
         (d,) = dask.compute(ecdf(x, kind([1, 2**63 + 1, 2**64 - 2])))
         assert d.points.tolist() == [1, 2**63 + 1, 2**64 - 2, 2**64 - 1]
         assert d.upto.tolist() == [1, 3, 3, 4]
-    with pytest.raises(ValueError, match="points must be numbers of uint64"):
+    with pytest.raises(ValueError, match="points must be values of dtype uint64"):
         ecdf(a, kind([1, -1]))
