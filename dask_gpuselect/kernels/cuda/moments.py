@@ -33,13 +33,9 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     # The digits of the sum, of the squares, and three counts.
     found = cupy.zeros(TOTAL_DIGITS + SQUARE_DIGITS + 3, np.uint64)
     counts = found[TOTAL_DIGITS + SQUARE_DIGITS :]
-    if dtype.kind == "f":
-        pieces, top = cut_for(near, dtype)
-        arguments: tuple[Any, ...] = (*Chunk.of(values), np.int32(top), found, counts)
-        launch(dtype, f"moments_{pieces}", MOMENTS_THREADS, arguments, defined=masked(values))
-    else:
-        arguments = (*Chunk.of(values), found)
-        launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=masked(values))
+    pieces, top = cut_for(near, dtype)
+    arguments = (*Chunk.of(values), np.int32(top), found, counts)
+    launch(dtype, f"moments_{pieces}", MOMENTS_THREADS, arguments, defined=masked(values))
     host = found.get().view(np.int64)
     total, square, others = np.split(host, [TOTAL_DIGITS, TOTAL_DIGITS + SQUARE_DIGITS])
     n = n_kept(values) - int(others.sum())

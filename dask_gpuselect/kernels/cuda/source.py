@@ -16,7 +16,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
-MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead of 0.99
+MOMENTS_THREADS = 256  # of which three blocks share a multiprocessor: of 512, one would have it
 PIECE = 23  # bits of a piece of an element that is summed
 PLACE_THREADS = 128
 MARK_THREADS = 256
@@ -81,6 +81,7 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
 
 
 INCLUDED = {
+    "moments.cu": ("sums.cuh",),
     "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
     "long_lanes.cu": ("lanes.cuh",),
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
@@ -240,14 +241,22 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
 # --- Moments --------------------------------------------------------------------------------------
 
 FARTHEST = 400  # power of two, or as a negative one, that elements are cut at
+# Of float32, so that what is added to an element to cut it is a float32, and its last bit too.
+LEAST_TOP, MOST_TOP = -81, 126
 ENOUGH = 0.99  # of the elements should fit into the pieces
 
 
 def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
-    """How many pieces to cut floats into, and at which power of two, from some that are like them.
+    """How many pieces to cut elements into, and at which power of two, from some that are like
+    them.
 
-    However that is, the sums are exact; elements that the pieces do not hold take longer.
+    However that is, the sums are exact; elements that the pieces do not hold take longer. Two
+    pieces hold all float16. Integers are not cut.
     """
+    if dtype.kind != "f":
+        return 1, 0
+    if dtype.itemsize == 2:
+        return 2, 16
     last_bit, least = (52, 3) if dtype.itemsize == 8 else (23, 2)
     values = np.asarray(near, np.float64)
     tops = np.sort(np.frexp(values[np.isfinite(values) & (values != 0)])[1])
@@ -262,7 +271,8 @@ def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
         return least, 0
     top = int(tops[np.argmax(held)])
     lowest = int(tops[np.searchsorted(tops, top - room, "left")])
-    return pieces, top + min((room - (top - lowest)) // 2, 2)
+    top += min((room - (top - lowest)) // 2, 2)
+    return pieces, top if dtype.itemsize == 8 else min(max(top, LEAST_TOP), MOST_TOP)
 
 
 Span = tuple[int, int]
