@@ -47,13 +47,14 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, size)
     gather = partial(kernels.tally, values, dtype, most=room)
-    found = None if guess is None else pilot.settled(*guess, question, gather)
+    found = None if guess is None else pilot.settled(*guess[:2], question, gather)
+    sums = None if guess is None else guess.sums
     if guess is not None and found is not None:
-        sums = sums_of(values, guess[0], dtype, who_sums(question))
+        sums = sums or sums_of(values, guess.brackets, dtype, who_sums(question))
         return question.finish(found, None, None, sums)
     cuts = kernels.cuts(values, dtype, question.share)
     brackets = question.bracket(cuts)
-    sums = sums_of(values, brackets, dtype, who_sums(question))
+    sums = sums or sums_of(values, brackets, dtype, who_sums(question))
     found = question.look(brackets, Proven.by(cuts, brackets).tally(values, (), dtype))
     more = question.more(brackets, found)
     tally = None if more is None else Proven.by(cuts, more).tally(values, (), dtype)

@@ -590,6 +590,21 @@ def _next(value: Any, towards: Any) -> Any:
     return value.dtype.type(int(value) + (1 if towards > value else -1))
 
 
+def first_ranks(rule: Rule, n: int) -> IntArray:
+    """The ranks that `look` asks for, distinct: what quantiles are made of, and the last fliers
+    that are kept."""
+    if n == 0:
+        return np.empty(0, np.int64)
+    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    return np.unique(np.concatenate([wanted.lower, wanted.upper, _last_fliers(rule, n)]))
+
+
+def _last_fliers(rule: Rule, n: int) -> IntArray:
+    """The ranks of the last fliers that are kept, if there are so many."""
+    k = min(max(rule.max_fliers, 1), n)
+    return np.array([k - 1, n - k])
+
+
 def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     """The quartiles, and the rest as far as it was gathered. There is at least one element.
 
@@ -600,8 +615,7 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     pairs = np.stack([wanted.lower, wanted.upper]).ravel()
     # With the quartiles the last fliers that are kept, if they are there: to select a few elements
     # more takes little longer, on a device.
-    k = min(max(rule.max_fliers, 1), n)
-    others = np.array([k - 1, n - k])
+    others = _last_fliers(rule, n)
     others = others[is_held(brackets, tally, others)]
     found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
     lower, upper = found[: len(pairs)].reshape(2, -1)

@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.cuda.source import (
     file_of,
     lane_kernel,
     long_lane_kernel,
+    most_selected,
     n_slots,
     row_sums,
     select_memory,
@@ -118,8 +119,8 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += ["sample", "guess", "choose", "classify", "locate", "select_digit", "long_lanes"]
     names += ["only_lane", "finish_of_lanes"]
     few = 3 if dtype == "f8" else 2
-    names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments"]
-    names += ["sum_rows"]
+    names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments_1"]
+    names += ["sum_rows", "gather_and_sum"]
     names += ["survey", "collect"]
     names += [f"point_{space}" for space in ("none", "value", "key", "log")]
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
@@ -130,7 +131,10 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     names += ["groups_keys", "groups_pivots", "groups_tally", "groups_tally_shared"]
     for name in names:
         assert name.encode() in compiled[file_of(name)]
-    others = [(file, KEEPS) for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu")]
+    others = [
+        (file, KEEPS)
+        for file in ("cells.cu", "spans.cu", "sampling.cu", "moments.cu", "gathering.cu")
+    ]
     for file, more in (*others, ("weighing.cu", (("WHOLE", 1),))):
         text = source(file, np.dtype(dtype), sizes, more)
         assert Program(text, "c++", options).compile("cubin").code != compiled[file]
@@ -282,6 +286,7 @@ def test_blocks_fit_into_shared_memory(dtype: str, arch: str) -> None:
         classify_memory(kind, sizes),
         tally_memory(kind, MOST_ENDS),
         select_memory(MOST_RANKS),
+        select_memory(most_selected(SHARED[arch])),
     ):
         assert taken + 1024 <= SHARED[arch]
     # A run of unused slots takes a bucket, a used one four: there is room for all kinds of data

@@ -6,9 +6,9 @@
 
 struct Selection {
     i64 n;                     // elements
-    i64 places[MOST_RANKS];    // wanted: ranks among them
-    u64 ranks[MOST_RANKS];     // among the elements with the digits found so far; `places` at first
-    u64 prefixes[MOST_RANKS];  // those digits
+    i64 places[MOST_SELECTED];    // wanted: ranks among them
+    u64 ranks[MOST_SELECTED];     // among the elements with the digits found so far; `places` at first
+    u64 prefixes[MOST_SELECTED];  // those digits
     u64 n_finished;            // blocks
     u64 n_missing;             // elements, whose keys are beyond infinity's
 };

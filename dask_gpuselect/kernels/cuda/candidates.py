@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
-# Wanted elements up to which they are selected, 6 at a time, and not all are sorted. 6 of 2^24
+# Wanted elements up to which they are selected, some at a time, and not all are sorted. 6 of 2^24
 # float32 took 0.25 ms, sorting 0.53; from where on sorting is faster was not measured.
 FEW_PLACES = 48
 SELECTION = np.dtype(
     [
         ("n", "i8"),
-        ("places", "i8", source.MOST_RANKS),
-        ("ranks", "i8", source.MOST_RANKS),
-        ("prefixes", "u8", source.MOST_RANKS),
+        ("places", "i8", source.MOST_SELECTED),
+        ("ranks", "i8", source.MOST_SELECTED),
+        ("prefixes", "u8", source.MOST_SELECTED),
         ("n_finished", "u8"),
         ("n_missing", "u8"),
     ],
@@ -112,6 +112,11 @@ class OrderedDeviceCandidates(DeviceCandidates):
         return reference.places_of(self.elements, values, side)
 
 
+def most_selected() -> int:
+    """How many elements are selected together on this device."""
+    return source.most_selected(most_shared(cupy.cuda.Device().id))
+
+
 def select_few(elements: Array, places: IntArray) -> tuple[dict[int, Any], int]:
     """The elements that sorting would put at up to `MOST_RANKS` places, and how many are missing.
     Where some are, others may have these places."""
@@ -133,8 +138,9 @@ def _select(elements: Array, places: IntArray) -> NDArray[Any]:
     """The elements that sorting would put at these places. Reads them once for each digit of their
     keys: 3 times for 4 bytes, 6 for 8."""
     asked = []
-    for start in range(0, len(places), source.MOST_RANKS):
-        ranks = places[start : start + source.MOST_RANKS]
+    n_together = most_selected()
+    for start in range(0, len(places), n_together):
+        ranks = places[start : start + n_together]
         asked.append((_start_few(elements, ranks), len(ranks)))
     parts: dict[int, Any] = {}
     for told, n_ranks in asked:

@@ -26,7 +26,9 @@ from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     blank_sheet,
     layout_of,
+    start_located,
     start_tally,
+    tally_and_sums,
     tally_in_place,
     tally_of,
 )
@@ -34,6 +36,16 @@ from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
+
+__all__ = [
+    "is_best_counted",
+    "is_best_whole",
+    "pilot",
+    "sample",
+    "sorted_sample",
+    "tally_and_sums",
+    "whole",
+]
 
 # As many for each bracket. With 2, 4, 8 and 16 the median of 2^30 float32 took 1.55, 1.52, 1.53 and
 # 1.59 reads.
@@ -136,11 +148,7 @@ def _pilot_on_device(
     arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end)
     launch(dtype, "guess", 32, arguments, blocks=1)
     candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, n))
-    places = [at[name] for name in ("below", "n_found", "held", "segments")]
-    numbers = (np.int32(len(spans)), np.uint64(candidates.size))
-    arguments = (*places, *numbers, at["ranks"], np.int32(plan.n_ranks), at["selection"])
-    launch(dtype, "locate", 32, arguments, blocks=1)
-    start_selection(candidates, at["selection"], plan.n_ranks)
+    start_located(candidates, layout, told, plan.n_ranks)
 
     sheet = told.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)

@@ -42,6 +42,7 @@ OUTSIDE = 255  # a bucket's shift if it is outside all windows
 DIGIT = 11  # bits
 COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are few
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
+MOST_SELECTED = 8  # where a block can have 64 KiB for them
 MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
@@ -51,6 +52,7 @@ AGREED |= {name: getattr(moments, name) for name in OF_SUMS}
 
 MOST_ENDS = 1024  # of brackets, counted in one read
 SPANS = (1, 3, 5, 8)  # for which there are kernels
+KINDS_OF_SPANS = {"ends": 0, "cells": 1, "any": 2}  # as in ``spans.cuh``
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -82,6 +84,8 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
 
 INCLUDED = {
     "moments.cu": ("sums.cuh",),
+    "spans.cu": ("spans.cuh",),
+    "gathering.cu": ("spans.cuh", "sums.cuh"),
     "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
     "long_lanes.cu": ("lanes.cuh",),
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
@@ -117,6 +121,7 @@ FILES = {
     "rows": "residuals.cu",
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
+    "gather": "gathering.cu",
     "weigh": "weighing.cu",
     "groups": "groups.cu",
     "locate": "candidates.cu",
@@ -147,6 +152,9 @@ def source(file: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "LISTED": 0,
         "NARROW": 0,
         "WINDOW": 256,
+        "N_SPANS": SPANS[0],
+        "KIND_OF_SPANS": 0,
+        "N_PIECES": 3,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
@@ -202,6 +210,12 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
 
 
+def gathering(kinds: str, n_spans: int, n_pieces: int) -> Defined:
+    """What `gather_and_sum` is made for."""
+    kind = KINDS_OF_SPANS[kinds]
+    return (("KIND_OF_SPANS", kind), ("N_SPANS", n_spans), ("N_PIECES", n_pieces))
+
+
 def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     """Bytes for a block of `weigh_segments`: the ends, and a count and a sum for each segment."""
     size = (n_ends * dtype.itemsize + 7) // 8 * 8 + 12 * (2 * n_ends + 1)
@@ -230,6 +244,11 @@ def words_memory(n_groups: int, n_words: int) -> int:
 def select_memory(n_ranks: int) -> int:
     """Bytes for a block of `select_digit`: a count for each rank and value of the digit."""
     return n_ranks * 4 << DIGIT
+
+
+def most_selected(shared: int) -> int:
+    """How many ranks a block of `select_digit` can count for, with so many bytes at most."""
+    return min((shared - STATIC) // select_memory(1), MOST_SELECTED)
 
 
 def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
