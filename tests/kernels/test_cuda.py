@@ -121,7 +121,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     few = 3 if dtype == "f8" else 2
     names += [f"moments_{few}", f"moments_{few + 1}"] if dtype[0] == "f" else ["moments_1"]
     names += ["sum_rows", "gather_and_sum"]
-    names += ["survey", "collect"]
+    names += ["survey"]
     names += [f"point_{space}" for space in ("none", "value", "key", "log")]
     names += ["extent_value", "extent_key", "count_keys", "count_linear"]
     names += ["bitonic_runs", "merge_runs", "place", "mark_words"]

@@ -43,6 +43,7 @@ DIGIT = 11  # bits
 COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are few
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
 MOST_SELECTED = 8  # where a block can have 64 KiB for them
+MOST_SURVEYS = 4  # intervals of candidates that are looked at together
 MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
@@ -127,7 +128,6 @@ FILES = {
     "locate": "candidates.cu",
     "select": "candidates.cu",
     "survey": "candidates.cu",
-    "collect": "candidates.cu",
 }
 """Where each kernel is, by the first word of its name. Each file is compiled when it is needed."""
 
