@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -338,19 +339,51 @@ def ladder_of_sample(
     certainly; the most that are up to each value; and what holds of the sample itself."""
     rungs = _rungs(size)
     taken = take(rungs)
-    # The first rung of each value, and what lies before it, up to its last one, and up to the next.
+    # The first rung of each value.
     begin = np.flatnonzero(np.append(True, taken[1:] != taken[:-1]))
-    values, first = taken[begin], rungs[begin]
-    last, behind = rungs[np.append(begin[1:], len(rungs)) - 1] + 1, np.append(first[1:], size)
-    least_upto = np.maximum.accumulate(last - _reach(last, size))
-    most_upto, most_below = (
-        np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
-        for places in (behind, first)
-    )
-    sampled = Ladder(values, last, first, size)
-    return Ladder(values, least_upto, most_below, size), most_upto, sampled
+    if len(begin) == len(rungs):
+        return _ladder(taken, _expected_of_distinct(size, PILOT_SIGMA), size)
+    last = rungs[np.append(begin[1:], len(rungs)) - 1] + 1
+    return _ladder(taken[begin], Expected.of(rungs[begin], last, size, PILOT_SIGMA), size)
 
 
+def _ladder(values: NDArray[Any], of: Expected, size: int) -> tuple[Ladder, IntArray, Ladder]:
+    sampled = Ladder(values, of.last, of.first, size)
+    return Ladder(values, of.least_upto, of.most_below, size), of.most_upto, sampled
+
+
+class Expected(NamedTuple):
+    """What is before each value of a sample and up to it, and what that lets expect of all."""
+
+    first: IntArray
+    last: IntArray
+    least_upto: IntArray
+    most_upto: IntArray
+    most_below: IntArray
+
+    @classmethod
+    def of(cls, first: IntArray, last: IntArray, size: int, sigma: float) -> Expected:
+        """Of a sample of so many elements, where so many standard deviations are certain."""
+        least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
+        most_upto, most_below = (
+            np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
+            for places in (np.append(first[1:], size), first)
+        )
+        return cls(first, last, least_upto, most_upto, most_below)
+
+
+# Samples of one size are asked again and again, and this is most of what a ladder takes.
+@lru_cache(maxsize=16)
+def _expected_of_distinct(size: int, sigma: float) -> Expected:
+    """That of a sample of which no two elements at rungs are equal."""
+    rungs = _rungs(size)
+    expected = Expected.of(rungs, rungs + 1, size, sigma)
+    for array in expected:
+        array.setflags(write=False)
+    return expected
+
+
+@lru_cache(maxsize=16)
 def _rungs(size: int) -> IntArray:
     """Places in a sorted sample whose elements are enough for a ladder.
 
@@ -364,10 +397,10 @@ def _rungs(size: int) -> IntArray:
     return np.concatenate(parts)
 
 
-def _reach(places: IntArray, size: int) -> NDArray[np.int64]:
+def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
     """How far at most, nearly certainly, a sample's places are from those of all elements."""
     share = places / size
-    reach = PILOT_SIGMA * (np.sqrt(size * share * (1 - share)) + 1)
+    reach = sigma * (np.sqrt(size * share * (1 - share)) + 1)
     return np.ceil(reach).astype(np.int64)
 
 
