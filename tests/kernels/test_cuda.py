@@ -98,7 +98,7 @@ def test_every_dtype_is_compiled() -> None:
     assert {dtype for dtype, _ in EVERY} >= set(DTYPES[1:])
 
 
-HEAD = re.compile(r'extern "C" __global__ void (?:\s*__launch_bounds__\([\w, ]*\)\s*)?(\w+)\(')
+HEAD = re.compile(r'extern "C" __global__ void (?:\s*__launch_bounds__\([^()]*\)\s*)?(\w+)\(')
 
 
 @cache
