@@ -80,6 +80,10 @@ static double __longlong_as_double(i64 bits) { double x; std::memcpy(&x, &bits, 
 static double __dadd_rn(double a, double b) { return a + b; }
 static double __dsub_rn(double a, double b) { return a - b; }
 static double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+static float sum_of(float a, float b) { return a + b; }
+static float difference_of(float a, float b) { return a - b; }
+static u32 __float_as_uint(float x) { u32 bits; std::memcpy(&bits, &x, 4); return bits; }
+static float __uint_as_float(u32 bits) { float x; std::memcpy(&x, &bits, 4); return x; }
 static Value value_of(Word word) { Value value; std::memcpy(&value, &word, sizeof word); return value; }
 static double as_double(Value value) { return (double)value; }
 static bool is_missing(Value value) { return value != value; }

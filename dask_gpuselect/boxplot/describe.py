@@ -113,9 +113,9 @@ def describe_boxplot(
     Loads: each chunk is read at most twice for all boxes together, also where arrays share it. If
     more than 16 elements for each pivot lie near a fence of an array, this array is read a third
     time. Data in memory is read once for the box, which a sample guesses and the counts prove, and
-    once for its sums. Several threads read large plain NumPy arrays. Along an axis, each array is
-    read as often as by `quantile`, and once more if a column of chunks exceeds
-    ``dask_gpuselect.column-limit``.
+    once for its sums; a CuPy array once for both. Several threads read large plain NumPy arrays.
+    Along an axis, each array is read as often as by `quantile`, and once more if a column of chunks
+    exceeds ``dask_gpuselect.column-limit``.
 
     Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell. Along
     an axis this holds for every lane, with about 200 bytes more for each, and up to 1.7 KB if its

@@ -22,6 +22,7 @@ from dask_gpuselect.maths.boxes import (
     bracket_fences,
     bracket_from_cuts,
     bracket_from_sample,
+    first_ranks,
     look,
     look_again,
     narrower_box,
@@ -88,6 +89,9 @@ class BoxQuestion(Question):
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         assert isinstance(brackets, BoxBrackets)
         return narrower_box(brackets, cuts, self.rule)
+
+    def first_ranks(self, n: int) -> IntArray:
+        return first_ranks(self.rule, n)
 
     def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
         if tally.n_valid == 0:

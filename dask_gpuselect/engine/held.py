@@ -25,16 +25,17 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
-    found = None if guess is None else pilot.settled(*guess, question, gather)
+    found = None if guess is None else pilot.settled(*guess[:2], question, gather)
+    sums = None if guess is None else guess.sums
     if guess is not None and found is not None:
-        sums = sums_of(values, guess[0], dtype, who_sums(question))
+        sums = sums or sums_of(values, guess.brackets, dtype, who_sums(question))
         return question.finish(found, None, None, sums)
     parts = parts_of(values)
     reports: list[Cuts | None] = [kernels.cuts(part, dtype, question.share) for part in parts]
     cuts = merge_cuts(reports)
     assert cuts is not None
     brackets = question.bracket(cuts)
-    sums = sums_of(values, brackets, dtype, who_sums(question))
+    sums = sums or sums_of(values, brackets, dtype, who_sums(question))
     found = question.look(brackets, _tally(parts, dtype, cuts, brackets))
     more = question.more(brackets, found)
     tally = None if more is None else _tally(parts, dtype, cuts, more)

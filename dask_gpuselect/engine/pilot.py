@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask._task_spec import TaskRef
@@ -132,24 +132,35 @@ def settled(
         return None
 
 
-def guess_now(
-    values: Any, dtype: np.dtype[Any], question: Question
-) -> tuple[Brackets, Tally | None] | None:
+class Guessed(NamedTuple):
+    """Brackets that a sample guesses, and what a read has found: the tally there, None if it did
+    not fit, and the sums that a question wants, if it made them as well."""
+
+    brackets: Brackets
+    tally: Tally | None
+    sums: Moments | None = None
+
+
+def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
     """Brackets and the tally there, for an array that is small, or worth a pilot; else None."""
     if not question.has_guess:
         return None
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
     if ranks is not None and kernels.is_best_whole(values):
-        return kernels.whole(values, dtype, ranks)
+        return Guessed(*kernels.whole(values, dtype, ranks))
     if not (question.share == 1 and size >= PILOT_WORTH):
         return None
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
-        return kernels.pilot(values, dtype, sampled, ranks)
+        return Guessed(*kernels.pilot(values, dtype, sampled, ranks))
     guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
-    tally = kernels.tally_in_place(values, dtype, guess, pilot_room(GUESSED, size))
-    return _narrowed(guess, tally, question)
+    room = pilot_room(GUESSED, size)
+    if question.wants_sums and question.sums_all and not question.weighs:
+        found = kernels.tally_and_sums(values, dtype, guess, room, question.first_ranks)
+        return Guessed(guess, *found)
+    tally = kernels.tally_in_place(values, dtype, guess, room)
+    return Guessed(*_narrowed(guess, tally, question))
 
 
 def _narrowed(

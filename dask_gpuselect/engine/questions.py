@@ -99,7 +99,7 @@ class Question(ABC):
     def keeps(self) -> bool:
         """Whether counts and candidates at other brackets, which `keep` gives, tell all that the
         second load is asked of a chunk."""
-        return type(self).summed is Question.summed or not self.wants_sums
+        return self.sums_all or not self.wants_sums
 
     def brackets_by(self, report: Any) -> Brackets:
         """The brackets at which a report of `by_value` is to be looked at."""
@@ -170,6 +170,15 @@ class Question(ABC):
 
         Raises `ChunksChangedError` if the brackets do not hold all that is needed.
         """
+
+    def first_ranks(self, n: int) -> IntArray:
+        """Ranks that `look` asks for first, of n elements: a device may select these at once."""
+        return np.empty(0, np.int64)
+
+    @property
+    def sums_all(self) -> bool:
+        """Whether all elements are summed."""
+        return type(self).summed is Question.summed
 
     def summed(self, chunk: Any, brackets: Brackets) -> Any:
         """The elements of a chunk that are summed; all of them unless a question says otherwise. Of

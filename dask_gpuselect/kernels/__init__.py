@@ -292,6 +292,21 @@ def pilot(
     return brackets, _with_others(found, array, n_nat)
 
 
+def tally_and_sums(
+    array: Any,
+    dtype: np.dtype[Any],
+    brackets: Brackets,
+    most: int,
+    ranks: Callable[[int], IntArray],
+) -> tuple[Tally | None, Moments]:
+    """The tally of an array whose elements do not weigh, with candidates that stay on its device,
+    None if there are more than `most`; and exact sums. `ranks` are those that will be wanted first,
+    of so many elements."""
+    values, n_nat = elements_of(array, dtype)
+    found, sums = backend_for(values).sampling.tally_and_sums(values, brackets, most, ranks)
+    return _with_others(found, array, n_nat), sums
+
+
 def is_best_whole(array: Any) -> bool:
     """Whether an array is so small that all its elements are best taken for candidates."""
     values = values_of(array)

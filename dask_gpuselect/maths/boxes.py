@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Survey
+from dask_gpuselect.maths.candidates import Kept, Survey
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import (
@@ -338,19 +339,51 @@ def ladder_of_sample(
     certainly; the most that are up to each value; and what holds of the sample itself."""
     rungs = _rungs(size)
     taken = take(rungs)
-    # The first rung of each value, and what lies before it, up to its last one, and up to the next.
+    # The first rung of each value.
     begin = np.flatnonzero(np.append(True, taken[1:] != taken[:-1]))
-    values, first = taken[begin], rungs[begin]
-    last, behind = rungs[np.append(begin[1:], len(rungs)) - 1] + 1, np.append(first[1:], size)
-    least_upto = np.maximum.accumulate(last - _reach(last, size))
-    most_upto, most_below = (
-        np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
-        for places in (behind, first)
-    )
-    sampled = Ladder(values, last, first, size)
-    return Ladder(values, least_upto, most_below, size), most_upto, sampled
+    if len(begin) == len(rungs):
+        return _ladder(taken, _expected_of_distinct(size, PILOT_SIGMA), size)
+    last = rungs[np.append(begin[1:], len(rungs)) - 1] + 1
+    return _ladder(taken[begin], Expected.of(rungs[begin], last, size, PILOT_SIGMA), size)
 
 
+def _ladder(values: NDArray[Any], of: Expected, size: int) -> tuple[Ladder, IntArray, Ladder]:
+    sampled = Ladder(values, of.last, of.first, size)
+    return Ladder(values, of.least_upto, of.most_below, size), of.most_upto, sampled
+
+
+class Expected(NamedTuple):
+    """What is before each value of a sample and up to it, and what that lets expect of all."""
+
+    first: IntArray
+    last: IntArray
+    least_upto: IntArray
+    most_upto: IntArray
+    most_below: IntArray
+
+    @classmethod
+    def of(cls, first: IntArray, last: IntArray, size: int, sigma: float) -> Expected:
+        """Of a sample of so many elements, where so many standard deviations are certain."""
+        least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
+        most_upto, most_below = (
+            np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
+            for places in (np.append(first[1:], size), first)
+        )
+        return cls(first, last, least_upto, most_upto, most_below)
+
+
+# Samples of one size are asked again and again, and this is most of what a ladder takes.
+@lru_cache(maxsize=16)
+def _expected_of_distinct(size: int, sigma: float) -> Expected:
+    """That of a sample of which no two elements at rungs are equal."""
+    rungs = _rungs(size)
+    expected = Expected.of(rungs, rungs + 1, size, sigma)
+    for array in expected:
+        array.setflags(write=False)
+    return expected
+
+
+@lru_cache(maxsize=16)
 def _rungs(size: int) -> IntArray:
     """Places in a sorted sample whose elements are enough for a ladder.
 
@@ -364,10 +397,10 @@ def _rungs(size: int) -> IntArray:
     return np.concatenate(parts)
 
 
-def _reach(places: IntArray, size: int) -> NDArray[np.int64]:
+def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
     """How far at most, nearly certainly, a sample's places are from those of all elements."""
     share = places / size
-    reach = PILOT_SIGMA * (np.sqrt(size * share * (1 - share)) + 1)
+    reach = sigma * (np.sqrt(size * share * (1 - share)) + 1)
     return np.ceil(reach).astype(np.int64)
 
 
@@ -495,6 +528,26 @@ class Found:
         return self.low[: min(self.below, most)], self.high[: min(self.above, most)]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What is asked of candidates about a fence: how many elements are beyond, and which is the
+    nearest inside.
+
+    Parameters
+    ----------
+    intervals : list
+        Of which `answer` takes what they hold. Nothing is in one that is None.
+    answer : callable
+    """
+
+    intervals: Sequence[tuple[Any, Any] | None]
+    answer: Callable[[Sequence[Survey]], tuple[int | None, Any]]
+
+    @classmethod
+    def known(cls, count: int, nearest: Any) -> Asked:
+        return cls([], lambda _: (count, nearest))
+
+
 class Gathered:
     """What lies at and between the ends of some brackets. Nothing is sorted: of 1e8 elements there
     are 2.6 million candidates, and sorting them takes as long as half a read. Candidates may be on
@@ -506,39 +559,68 @@ class Gathered:
         self.ties = tally.upto - tally.below
         self.least, self.largest = extremes_of(brackets.ends.dtype)
 
-    def below(self, first: Any) -> tuple[int | None, Any]:
+    def below(self, first: Any) -> Asked:
         """How many elements are less than a value, None if what is about there was not gathered;
         and then the least that is not less, None if there is none. The value None stands for one
         above all elements."""
         ends, n = self.brackets.ends, self.tally.n_valid
         if first is None:
-            return n, None
+            return Asked.known(n, None)
         cell, before, is_known = self._place(first, self.tally.below)
         follow = ends[(ends >= first) & (self.ties > 0)][:1]
         begin = _next(ends[cell - 1], self.largest) if cell else self.least
         apart = (begin, _next(first, self.least)) if first > self.least else None
         beyond = first, follow[0] if len(follow) else self.largest
-        (number, *_), (_, found, _) = self._surveys([None if is_known else apart, beyond])
-        if not is_known and not self.brackets.wanted[cell]:
-            return None, None
-        return before + number, _only(np.minimum, follow, found)
 
-    def upto(self, last: Any) -> tuple[int | None, Any]:
-        """How many elements are at most a value, None if what is about there was not gathered; and
-        then the largest of them, None if there is none. The value None stands for one below all
-        elements."""
-        ends = self.brackets.ends
+        def answer(surveys: Sequence[Survey]) -> tuple[int | None, Any]:
+            (number, *_), (_, found, _) = surveys
+            if not is_known and not self.brackets.wanted[cell]:
+                return None, None
+            return before + number, _only(np.minimum, follow, found)
+
+        return Asked([None if is_known else apart, beyond], answer)
+
+    def above(self, last: Any) -> Asked:
+        """How many elements are greater than a value, None if what is about there was not gathered;
+        and then the largest that is not greater, None if there is none. The value None stands for
+        one below all elements."""
+        ends, n = self.brackets.ends, self.tally.n_valid
         if last is None:
-            return 0, None
+            return Asked.known(n, None)
         cell, before, is_known = self._place(last, self.tally.upto)
         follow = ends[(ends <= last) & (self.ties > 0)][-1:]
         begin = _next(ends[cell - 1], self.largest) if cell else self.least
-        apart = None if is_known else (begin, last)
         beyond = follow[0] if len(follow) else self.least, last
-        (number, *_), (_, _, found) = self._surveys([apart, beyond])
-        if not is_known and not self.brackets.wanted[cell]:
-            return None, None
-        return before + number, _only(np.maximum, follow, found)
+
+        def answer(surveys: Sequence[Survey]) -> tuple[int | None, Any]:
+            (number, *_), (_, _, found) = surveys
+            if not is_known and not self.brackets.wanted[cell]:
+                return None, None
+            return n - before - number, _only(np.maximum, follow, found)
+
+        return Asked([None if is_known else (begin, last), beyond], answer)
+
+    def answers(
+        self, asked: Sequence[Asked], kept: Sequence[Kept | None] = ()
+    ) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
+        """What is asked, and the elements in further intervals, in one look at the candidates."""
+        nothing = self.brackets.ends[:0]
+        wanted = [
+            [each for each in one.intervals if each is not None and each[0] <= each[1]]
+            for one in asked
+        ]
+        some = [each for each in kept if each is not None and each[0] <= each[1]]
+        surveys, found = self.tally.candidates.look(wanted, some)
+        told, elements = iter(surveys), iter(found)
+        of_each = iter(
+            next(told) if each is not None and each[0] <= each[1] else (0, nothing, nothing)
+            for one in asked
+            for each in one.intervals
+        )
+        answers = [one.answer([next(of_each) for _ in one.intervals]) for one in asked]
+        return answers, [
+            next(elements) if each is not None and each[0] <= each[1] else nothing for each in kept
+        ]
 
     def _place(self, value: Any, at_ends: IntArray) -> tuple[int, int, bool]:
         """The open cell of a value, how many elements are before, and whether that is all that
@@ -551,28 +633,23 @@ class Gathered:
         behind = int(self.tally.below[cell]) if cell < len(ends) else self.tally.n_valid
         return cell, before, before == behind
 
-    def beyond(self, value: Any, extreme: Any, most: int) -> NDArray[Any]:
+    def all_beyond(self, value: Any, extreme: Any, most: int) -> Kept | None:
+        """The interval strictly between a value and an extreme, and so many elements at most."""
+        if value is None or value == extreme:
+            return None
+        low, high = sorted([_next(value, extreme), extreme])
+        return low, high, most
+
+    def beyond(self, value: Any, extreme: Any, most: int, found: NDArray[Any]) -> NDArray[Any]:
         """The elements that lie strictly between a value and an extreme, the most extreme ones
-        first: there are at most so many, or of some ends more."""
+        first, from the candidates there: there are at most so many, or of some ends more."""
         ends = self.brackets.ends
         if value == extreme:
             return ends[:0]
         is_end = ends < value if extreme < value else ends > value
         tied = np.repeat(ends[is_end], np.minimum(self.ties[is_end], most))
-        low, high = sorted([_next(value, extreme), extreme])
-        found = self.tally.candidates.between(low, high, most)
         ordered = np.sort(np.concatenate([tied, found]))
         return unsigned_zero(ordered if extreme < value else ordered[::-1])
-
-    def _surveys(self, intervals: Sequence[tuple[Any, Any] | None]) -> list[Survey]:
-        """What candidates lie in each interval [low, high]; nothing in one that is None."""
-        nothing = (0, self.brackets.ends[:0], self.brackets.ends[:0])
-        wanted = [each for each in intervals if each is not None and each[0] <= each[1]]
-        known = iter(self.tally.candidates.surveys(wanted))
-        return [
-            next(known) if each is not None and each[0] <= each[1] else nothing
-            for each in intervals
-        ]
 
 
 def _only(better: np.ufunc, *found: NDArray[Any]) -> Any:
@@ -590,6 +667,21 @@ def _next(value: Any, towards: Any) -> Any:
     return value.dtype.type(int(value) + (1 if towards > value else -1))
 
 
+def first_ranks(rule: Rule, n: int) -> IntArray:
+    """The ranks that `look` asks for, distinct: what quantiles are made of, and the last fliers
+    that are kept."""
+    if n == 0:
+        return np.empty(0, np.int64)
+    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    return np.unique(np.concatenate([wanted.lower, wanted.upper, _last_fliers(rule, n)]))
+
+
+def _last_fliers(rule: Rule, n: int) -> IntArray:
+    """The ranks of the last fliers that are kept, if there are so many."""
+    k = min(max(rule.max_fliers, 1), n)
+    return np.array([k - 1, n - k])
+
+
 def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     """The quartiles, and the rest as far as it was gathered. There is at least one element.
 
@@ -600,8 +692,7 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     pairs = np.stack([wanted.lower, wanted.upper]).ravel()
     # With the quartiles the last fliers that are kept, if they are there: to select a few elements
     # more takes little longer, on a device.
-    k = min(max(rule.max_fliers, 1), n)
-    others = np.array([k - 1, n - k])
+    others = _last_fliers(rule, n)
     others = others[is_held(brackets, tally, others)]
     found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
     lower, upper = found[: len(pairs)].reshape(2, -1)
@@ -622,58 +713,111 @@ def look_beyond(
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
     gathered = Gathered(brackets, tally)
-    below, whislo = _beyond_low(gathered, fences[0])
-    above, whishi = _beyond_high(gathered, fences[1])
-    low = _most_extreme(gathered, below, k, smallest_from(fences[0], dtype), known)
-    high = _most_extreme(gathered, above, k, largest_to(fences[1], dtype), known, high=True)
+    sides = (
+        _Side(gathered, k, k - 1, smallest_from(fences[0], dtype), gathered.least, known),
+        _Side(gathered, k, n - k, largest_to(fences[1], dtype), gathered.largest, known),
+    )
+    asked = [_beyond_low(gathered, fences[0]), _beyond_high(gathered, fences[1])]
+    told, kept = gathered.answers(asked, [side.kept for side in sides])
+    (below, whislo), (above, whishi) = told
+    low = sides[0].most_extreme(below, whislo, kept[0])
+    high = sides[1].most_extreme(above, whishi, kept[1])
     counts = n, tally.n_missing, tally.n_left_out
     return Found(*counts, q, low, high, fences, below, above, (whislo, whishi))
 
 
-def _most_extreme(
-    gathered: Gathered, count: int | None, k: int, fence: Any, known: Any, *, high: bool = False
-) -> NDArray[Any]:
-    """The `k` most extreme elements of a side, or all those beyond the fence, if that is fewer; at
-    least one."""
-    n = gathered.tally.n_valid
-    extreme = gathered.largest if high else gathered.least
-    if count is not None and 0 < count < k and fence is not None:
-        return gathered.beyond(fence, extreme, count)
-    wanted = 1 if count is not None and count < k else k
-    rank = n - wanted if high else wanted - 1
-    last = known.get(rank)
-    if last is None:
-        (last,) = order_statistics(gathered.brackets, gathered.tally, np.array([rank]))
-    found = gathered.beyond(last, extreme, wanted)
-    return np.append(found, np.full(wanted - len(found), last, found.dtype))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """The most extreme elements of a side, of which `k` are kept.
+
+    Parameters
+    ----------
+    gathered : Gathered
+    k : int
+    rank : int
+        Of the last that is kept.
+    fence : element or None
+        The first one that is not beyond the fence; None if there is none.
+    extreme : element
+        The most extreme value there is.
+    known : dict
+        Elements by their ranks.
+    """
+
+    gathered: Gathered
+    k: int
+    rank: int
+    fence: Any
+    extreme: Any
+    known: dict[int, Any]
+
+    @property
+    def within(self) -> Any:
+        """The value beyond which elements are kept: the fence, or the last one that is kept, whose
+        rank is known."""
+        last = self.known.get(self.rank)
+        if last is None or self.fence is None:
+            return self.fence if last is None else last
+        return min(self.fence, last) if self.extreme < last else max(self.fence, last)
+
+    @property
+    def kept(self) -> Kept | None:
+        return self.gathered.all_beyond(self.within, self.extreme, self.k)
+
+    def most_extreme(self, count: int | None, nearest: Any, found: NDArray[Any]) -> NDArray[Any]:
+        """The `k` most extreme elements of a side, or all those beyond the fence, if that is fewer;
+        at least one. `count` are beyond the fence, `nearest` is the first inside, and `found` are
+        the candidates that were kept."""
+        gathered, k = self.gathered, self.k
+        if count is not None and 0 < count < k and self.fence is not None:
+            if self.within != self.fence:
+                found = self._look_beyond(self.fence, count)
+            return gathered.beyond(self.fence, self.extreme, count, found)
+        if count == 0 and k > 1 and nearest is not None:
+            return np.array([nearest], found.dtype)
+        wanted = 1 if count is not None and count < k else k
+        rank = self.rank if wanted == k else 0 if self.rank == k - 1 else gathered.tally.n_valid - 1
+        last = self.known.get(rank)
+        if last is None:
+            (last,) = order_statistics(gathered.brackets, gathered.tally, np.array([rank]))
+        if self.within is None or last != self.within:
+            found = self._look_beyond(last, wanted)
+        found = gathered.beyond(last, self.extreme, wanted, found)
+        return np.append(found, np.full(wanted - len(found), last, found.dtype))
+
+    def _look_beyond(self, value: Any, most: int) -> NDArray[Any]:
+        interval = self.gathered.all_beyond(value, self.extreme, most)
+        return self.gathered.answers([], [interval])[1][0]
 
 
 def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
     """What is known of a box after a third load, which gathers what lies about its fences."""
     gathered = Gathered(brackets, tally)
-    if found.below is None:
-        below, whislo = _beyond_low(gathered, found.fences[0])
+    asked = [_beyond_low(gathered, found.fences[0]), _beyond_high(gathered, found.fences[1])]
+    of_low, of_high = found.below is None, found.above is None
+    told, _ = gathered.answers(
+        [one for one, of in zip(asked, (of_low, of_high), strict=True) if of]
+    )
+    if of_low:
+        below, whislo = told.pop(0)
         assert below is not None
         found = replace(found, below=below, whiskers=(whislo, found.whiskers[1]))
-    if found.above is None:
-        above, whishi = _beyond_high(gathered, found.fences[1])
+    if of_high:
+        above, whishi = told.pop(0)
         assert above is not None
         found = replace(found, above=above, whiskers=(found.whiskers[0], whishi))
     return found
 
 
-def _beyond_low(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
-    """How many elements are below the lower fence, and the nearest one inside; None if not
-    known."""
+def _beyond_low(gathered: Gathered, fence: float) -> Asked:
+    """How many elements are below the lower fence, and the nearest one inside."""
     if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
-        return 0, None
+        return Asked.known(0, None)
     return gathered.below(smallest_from(fence, gathered.brackets.ends.dtype))
 
 
-def _beyond_high(gathered: Gathered, fence: float) -> tuple[int | None, Any]:
-    """How many elements are above the upper fence, and the nearest one inside; None if not
-    known."""
+def _beyond_high(gathered: Gathered, fence: float) -> Asked:
+    """How many elements are above the upper fence, and the nearest one inside."""
     if math.isnan(fence):
-        return 0, None
-    upto, whisker = gathered.upto(largest_to(fence, gathered.brackets.ends.dtype))
-    return None if upto is None else gathered.tally.n_valid - upto, whisker
+        return Asked.known(0, None)
+    return gathered.above(largest_to(fence, gathered.brackets.ends.dtype))

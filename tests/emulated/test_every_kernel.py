@@ -105,8 +105,9 @@ STARTS = {
     "test_lanes[30]": "lanes boxes",
     "test_lanes[400]": "lanes boxes finish",
     "test_lanes[60000]": "long sum",
-    "test_lanes_in_parts": "passes",
-    "test_chunks_whose_sample_is_worth_it": "sample select survey collect",
+    "test_lanes_in_parts": "passes reports",
+    "test_chunks_whose_sample_is_worth_it": "sample select survey gather",
+    "test_box_at_once": "gather locate",
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
@@ -187,6 +188,24 @@ def test_chunks_whose_sample_is_worth_it() -> None:
     values = make("normal", "f4", 2 * PILOT_WORTH)
     assert_as_numpy(lambda x: quantile(held(x, PILOT_WORTH), 0.3), values)
     assert_as_numpy(lambda x: box_of(held(x, PILOT_WORTH)), values)
+
+
+def test_box_at_once() -> None:
+    def ask(x: Any) -> Any:
+        box = describe_boxplot(x, max_fliers=50)[0]
+        return [
+            box.n,
+            box.q1,
+            box.med,
+            box.q3,
+            box.whislo,
+            box.whishi,
+            box.mean,
+            box.std,
+            box.fliers,
+        ]
+
+    assert_as_numpy(ask, make("some nan", "f4", PILOT_WORTH))
 
 
 def test_lanes_in_parts() -> None:

@@ -11,6 +11,7 @@ import pytest
 from dask_gpuselect import (
     describe_boxplot,
     explain,
+    kernels,
     median,
     nanquantile,
     order_statistic,
@@ -18,6 +19,8 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.engine import pilot, plans, source
 from dask_gpuselect.kernels.companions import Accompanied, Several
+from dask_gpuselect.kernels.cuda.source import MOST_ENDS
+from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY, kernel_module
 from tests.data import FLOATS, MISSING, normal
@@ -225,3 +228,33 @@ def test_accompanied_chunks_make_one_array() -> None:
     assert 1_200 < len(drawn) < 1_800
     assert len(np.unique(drawn)) == len(drawn)
     assert not (drawn % 2).any()
+
+
+@pytest.mark.parametrize("n_ends", [4, MOST_ENDS + 3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_several_arrays_are_counted_and_summed_as_one(masked: bool, n_ends: int) -> None:
+    values = normal(3 * 17_000).astype("f4")
+    values[::1000] = np.nan
+    keeps = np.arange(values.size) % 3 > 0
+    ends = np.unique(np.quantile(values[values == values], np.linspace(0.1, 0.9, n_ends)))
+    brackets = Brackets(ends.astype("f4"), np.arange(len(ends) + 1) % 4 == 1)
+
+    def chunk_of(stretch: slice) -> Any:
+        part = CUPY.asarray(values[stretch])
+        return Accompanied(part, CUPY.asarray(keeps[stretch])) if masked else part
+
+    parts = tuple(chunk_of(slice(start, stop)) for start, stop in ((0, 1), (1, 20_000)))
+    several = Several((*parts, chunk_of(slice(20_000, None))))
+    found, together = (
+        kernels.tally_and_sums(
+            chunk, values.dtype, brackets, values.size, lambda n: np.array([n // 4, n // 2])
+        )
+        for chunk in (several, chunk_of(slice(None)))
+    )
+    assert found[1] == together[1]
+    assert found[0] is not None
+    assert together[0] is not None
+    for name in ("below", "upto", "n_valid", "n_missing", "n_left_out"):
+        np.testing.assert_array_equal(getattr(found[0], name), getattr(together[0], name), name)
+    mine, wanted = (np.sort(tally.candidates.on_host()) for tally in (found[0], together[0]))
+    np.testing.assert_array_equal(mine, wanted)

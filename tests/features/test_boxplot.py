@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import pickle
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -415,13 +417,13 @@ def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.Mon
     monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
     monkeypatch.setitem(threads.WORTH, "elements", 10_000)
     chunks: list[Any] = []
-    original = kernels.moments
 
-    def noted(chunk: Any, *args: Any) -> Any:
+    def noted(original: Callable[..., Any], chunk: Any, *args: Any) -> Any:
         chunks.append(chunk)
         return original(chunk, *args)
 
-    monkeypatch.setattr(kernels, "moments", noted)
+    for name in ("moments", "tally_and_sums"):
+        monkeypatch.setattr(kernels, name, partial(noted, getattr(kernels, name)))
     a = normal(40_000).reshape(200, 200).T
     (box,) = describe_boxplot(a)
     assert len(chunks) > 1

@@ -37,6 +37,7 @@ from dask_gpuselect.kernels.cuda.source import (
     file_of,
     lane_kernel,
     long_lane_kernel,
+    most_selected,
     n_slots,
     row_sums,
     select_memory,
@@ -129,23 +130,25 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {"lanes.cu", "lane_boxes.cu", "lane_passes.cu", "residuals.cu", "lower_sets.cu"}
+OF_SPANS: tuple[Defined, ...] = tuple(
+    (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
+)
 MADE: dict[str, tuple[Defined, ...]] = {
-    "tally": tuple(
-        (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
-    ),
+    "tally": OF_SPANS,
+    "gather_and_sum": OF_SPANS,
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }
 """What else kernels are made for."""
-MASKED = {"choose", "classify", "tally", "sample", "moments"}
+MASKED = {"choose", "classify", "tally", "sample", "moments", "gather_and_sum"}
 
 
 def made_for(name: str, dtype: str) -> list[Defined]:
     """What a kernel is made for, each in a source of its own."""
     made = list(MADE.get(name, ((),)))
-    if name == "moments" and dtype[0] == "f":
+    if name in {"moments", "gather_and_sum"} and dtype[0] == "f":
         few = 3 if dtype == "f8" else 2
-        made = [(("PIECES", few),), (("PIECES", few + 1),)]
+        made = [(*more, ("PIECES", few)) for more in made] + [(*made[-1], ("PIECES", few + 1))]
     if name in MASKED:
         made += [(*made[0], *KEEPS)]
     return [*made, (("WHOLE", 1),)] if name == "weigh_segments" else made
@@ -319,6 +322,7 @@ def test_blocks_fit_into_shared_memory(dtype: str, arch: str) -> None:
         classify_memory(kind, sizes),
         tally_memory(kind, MOST_ENDS),
         select_memory(MOST_RANKS),
+        select_memory(most_selected(SHARED[arch])),
     ):
         assert taken + 1024 <= SHARED[arch]
     # A run of unused slots takes a bucket, a used one four: there is room for all kinds of data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.finish import is_held, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from tests.backends import Backend
 from tests.data import hashed, normal
@@ -82,6 +83,58 @@ def test_both_loads(backend: Backend, dtype: str, layout: str, rate: float) -> N
             place = np.searchsorted(some, x)
             inside = wanted[place] & ~np.isin(x, some)
             np.testing.assert_array_equal(np.sort(found.candidates.on_host()), x[inside])
+
+
+ALL_WANTED: dict[str, tuple[Sequence[float], Sequence[int]]] = {
+    "cells": ([40, 44, 48, 52, 60], [0, 2, 5]),
+    "an end alone": ([40, 44, 48, 52], [0, 4]),
+    "ends": ([40, 44], []),
+    "neighbours": ([40, 44, 52], [1, 2]),
+    "six": ([30, 35, 40, 42, 44, 46, 48, 50, 52, 54, 56, 60], [0, 2, 4, 6, 8, 12]),
+    "everything": ([], [0]),
+}
+
+
+@pytest.mark.parametrize("rate", [0.6, None])
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [*(("f4", wanted) for wanted in ALL_WANTED), *((each, "cells") for each in DTYPES[1:])],
+)
+def test_tally_and_sums(backend: Backend, dtype: str, rate: float | None, wanted: str) -> None:
+    """In one read what the kernels find that count, and those that sum; and elements of ranks."""
+    kind = np.dtype(dtype)
+    chunk, kept = masked(backend, dtype, "alike", rate or 1.0)
+    if rate is None:  # neither a mask nor NaN
+        values = elements(dtype)
+        values[values != values] = 50
+        chunk, kept = backend.asarray(values), np.sort(values.ravel()).astype(selection_dtype(kind))
+    x = valid(kept)
+    ends = np.unique(np.array(ALL_WANTED[wanted][0], selection_dtype(kind)))
+    cells = np.isin(np.arange(len(ends) + 1), ALL_WANTED[wanted][1])
+    brackets = Brackets(ends, cells)
+
+    def ranks(n: int) -> IntArray:
+        assert n == len(kept)
+        return np.unique(np.array([0, n // 3, n // 2, n // 2 + 1, n - 1]))
+
+    found, sums = kernels.tally_and_sums(chunk, kind, brackets, len(kept), ranks)
+    alone = kernels.tally(chunk, kind, brackets, len(kept))
+    assert sums == kernels.moments(chunk, ends, kind)
+    assert found is not None
+    assert alone is not None
+    for name in ("below", "upto", "n_valid", "n_missing", "n_left_out"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(alone, name), err_msg=name)
+    candidates = np.sort(found.candidates.on_host())
+    np.testing.assert_array_equal(candidates, np.sort(alone.candidates.on_host()))
+    if len(x) == len(kept):  # then the ranks are those of the elements
+        asked = ranks(len(kept))
+        asked = asked[is_held(brackets, found, asked)]
+        np.testing.assert_array_equal(order_statistics(brackets, found, asked), x[asked])
+    places = np.arange(0, len(candidates), 999)
+    np.testing.assert_array_equal(found.candidates.elements_at(places), candidates[places])
+    if len(candidates):
+        most = len(candidates) - 1
+        assert kernels.tally_and_sums(chunk, kind, brackets, most, ranks) == (None, sums)
 
 
 @pytest.mark.parametrize("rate", [0.6, 0.001, 1.0])

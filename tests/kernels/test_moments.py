@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.cpu import moments as cpu_moments
-from dask_gpuselect.kernels.cuda.source import cut_for, digits_for
+from dask_gpuselect.kernels.cuda.source import LEAST_TOP, MOST_TOP, cut_for, digits_for
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths import lane_moments
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments, sums_of_rows
@@ -265,6 +265,9 @@ def test_where_floats_are_cut_on_a_device() -> None:
     f8, f4 = np.dtype("f8"), np.dtype("f4")
     assert cut_for(normal(999), f8)[0] == 3
     assert cut_for(normal(999), f4)[0] == 2
+    assert cut_for(normal(999) * 1e38, f4) == (2, MOST_TOP)
+    assert cut_for(normal(999) * 1e-44, f4) == (2, LEAST_TOP)
+    assert cut_for(normal(999), np.dtype("f2")) == cut_for(np.empty(0), np.dtype("f2")) == (2, 16)
     assert cut_for(np.exp(4 * normal(999)), f8)[0] == 4
     for near in (np.empty(0), np.zeros(3), np.array([np.inf, np.nan]), np.full(9, 1e300)):
         assert cut_for(near, f8) == (3, 0)
@@ -281,47 +284,108 @@ def test_digits_of_rows_on_a_device() -> None:
             assert digits.first + digits.columns.shape[1] <= first + n
 
 
-IN_PIECES = [
-    (dtype, pieces) for dtype in NAMES for pieces in {"f8": (3, 4), "f4": (2, 3)}.get(dtype, (0,))
-]
+PIECES = {"f8": (3, 4), "f4": (2, 3)}
+"""Into how many pieces elements are cut, by dtype; others into one."""
+IN_PIECES = [(dtype, pieces) for dtype in NAMES for pieces in PIECES.get(dtype, (1,))]
+
+
+class OnHost:
+    """The text that is compiled for devices, by a block of two warps whose threads take turns."""
+
+    def __init__(self, folder: Path, dtype: str, pieces: int) -> None:
+        self.dtype = np.dtype(dtype)
+        lines = [
+            'extern "C" void run(const Word* chunk, i64 n, const Keep* keeps, int top, u64* out, '
+            "u64* counts) { run_block([=] { moments(chunk, n, nullptr, keeps, top, out, counts); "
+            "}); }",
+            'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
+            "int n_total, u64* square, int second, int n_square) { run_block([=] { sum_rows(rows, "
+            "n_rows, n, total, first, n_total, square, second, n_square); }); }",
+        ]
+        self.library = compiled(folder, "moments.cu", dtype, {"PIECES": pieces}, lines)
+
+    def moments(self, a: NDArray[Any], top: int, keeps: NDArray[np.bool_] | None = None) -> Moments:
+        found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
+        counts = np.zeros(3, np.int64)
+        mask, n = (None, a.size) if keeps is None else (pointer(keeps), int(keeps.sum()))
+        sums = pointer(found), pointer(counts)
+        self.library.run(pointer(a), ctypes.c_int64(a.size), mask, ctypes.c_int(top), *sums)
+        n_high, n_low, _ = counts.tolist()
+        digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
+        return Moments.of_digits(n - int(counts.sum()), n_high, n_low, *digits)
+
+
+def times(n: int, one: Moments) -> Moments:
+    """The moments of an array n times."""
+    return Moments(
+        *(n * number for number in (one.n, one.n_high, one.n_low, one.total, one.square))
+    )
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("pieces", PIECES["f4"])
+def test_pieces_of_float32_have_room(pieces: int, tmp_path: Path) -> None:
+    """Of more elements than a thread adds up between two times, all with the largest pieces of
+    either sign, and with what does not fit into pieces."""
+    on_host = OnHost(tmp_path, "f4", pieces)
+    for top in (LEAST_TOP, 1, MOST_TOP):
+        unit = math.ldexp(1.0, top - 22)  # of the first piece
+        most = 2.0**22 - 1
+        hostile = [
+            most * unit,  # the first piece is the largest there is
+            (most + 0.25) * unit,
+            (most + 0.75) * unit,  # one too many
+            -(most + 1) * unit,  # the smallest
+            2.0**22 * unit,
+            -2.0 * (most + 1) * unit,
+            0.5 * unit,  # halves: the second piece is the largest there is, or the smallest
+            -1.5 * unit,
+            1.5 * unit,
+            unit * 2.0**-23,  # the last bit of two pieces
+            unit * 2.0**-24,
+            unit * (1 + 2.0**-23),
+            -unit * 0.5 * (1 + 2.0**-23),
+        ]
+        with np.errstate(over="ignore"):
+            each = np.array(hostile, "f4")
+        each = np.append(each, np.array([1e-45, -1e-45, 1.1e-38, 0, -0.0, 3.4e38], "f4"))
+        for row in [*each[:, None], each, np.append(each, np.float32([np.inf, np.nan, -np.inf]))]:
+            n = -(-40_000 // len(row))
+            for signs in (row, np.append(row, -row)):
+                a, wanted = np.tile(signs, n), times(n, exact(signs))
+                assert on_host.moments(a, top) == wanted, (top, row)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("pieces", PIECES["f4"])
+def test_sums_of_float32_at_every_scale(pieces: int, tmp_path: Path) -> None:
+    """By pieces that suit them, and by those that suit others."""
+    on_host = OnHost(tmp_path, "f4", pieces)
+    a = normal(600)
+    for exponent in range(-150, 128, 23):
+        with np.errstate(all="ignore"):
+            scaled = np.ldexp(a, exponent).astype("f4")
+        wanted = exact(scaled)
+        for near in (scaled, np.ldexp(scaled.astype("f8"), 30), np.ldexp(scaled.astype("f8"), -30)):
+            top = cut_for(near, on_host.dtype)[1]
+            assert on_host.moments(scaled, top) == wanted, (exponent, top)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize(("dtype", "pieces"), IN_PIECES)
 @pytest.mark.slow
 def test_cuda_kernels_on_the_host(dtype: str, pieces: int, tmp_path: Path) -> None:
-    """The text that is compiled for devices, by a block of two warps whose threads take turns."""
     kind = np.dtype(dtype)
-    given = "keeps, top, out, counts" if pieces else "keeps, out"
-    lines = [
-        'extern "C" void run(const Word* chunk, i64 n, const Keep* keeps, int top, u64* out, '
-        f"u64* counts) {{ run_block([=] {{ moments(chunk, n, nullptr, {given}); }}); }}",
-        'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
-        "int n_total, u64* square, int second, int n_square) { run_block([=] { sum_rows(rows, "
-        "n_rows, n, total, first, n_total, square, second, n_square); }); }",
-    ]
-    library = compiled(tmp_path, "moments.cu", dtype, {"PIECES": pieces}, lines)
-
+    on_host = OnHost(tmp_path, dtype, pieces)
     for n in (1, 700, 5000):
         for name, a in all_data(n):
             if a.dtype != kind:
                 continue
-            wanted = reference.moments(a, a)
             keeps = uniform(a.size) < 0.6
-            among = reference.moments(a[keeps], a)
-            found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
-            counts = np.zeros(3, np.int64)
-            top = cut_for(a[:30], kind)[1] if pieces else 0
-            size = ctypes.c_int64(a.size)
-            for mask, expected in ((None, wanted), (keeps, among)):
-                found[:], counts[:] = 0, 0
-                kept = (None, a.size) if mask is None else (pointer(mask), int(mask.sum()))
-                sums = pointer(found), pointer(counts)
-                library.run(pointer(a), size, kept[0], ctypes.c_int(top), *sums)
-                n_high, n_low, _ = counts.tolist()
-                n_finite = kept[1] - int(counts.sum())
-                digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
-                assert Moments.of_digits(n_finite, n_high, n_low, *digits) == expected, name
+            wanted, among = reference.moments(a, a), reference.moments(a[keeps], a)
+            top = cut_for(a[:30], kind)[1]
+            assert on_host.moments(a, top) == wanted, name
+            assert on_host.moments(a, top, keeps) == among, name
             rows = a.reshape(-1, 5) if n % 5 == 0 else a[None, :]
             finite = np.abs(a[np.isfinite(a) & (a != 0)]).astype(float)
             extent = None
@@ -332,7 +396,7 @@ def test_cuda_kernels_on_the_host(dtype: str, pieces: int, tmp_path: Path) -> No
             told = [ctypes.c_int64(size) for size in rows.shape]
             for (first, n_digits), table in zip(spans, tables, strict=True):
                 told += [pointer(table), ctypes.c_int(first), ctypes.c_int(n_digits)]
-            library.run_rows(pointer(rows), *told)
+            on_host.library.run_rows(pointer(rows), *told)
             for (first, _), table, other in zip(spans, tables, sums_of_rows(rows), strict=True):
                 mine = Digits(first, table)
                 for i in range(0, len(rows), 97):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,12 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu.draws import sample
+from dask_gpuselect.kernels.cpu.moments import moments
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.reference import sampling as reference
 from dask_gpuselect.kernels.reference.sampling import is_best_counted, is_best_whole, whole
-from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally
+from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.moments import Moments
 
-__all__ = ["is_best_counted", "is_best_whole", "pilot", "sample", "sorted_sample", "whole"]
+__all__ = [
+    "is_best_counted",
+    "is_best_whole",
+    "pilot",
+    "sample",
+    "sorted_sample",
+    "tally_and_sums",
+    "whole",
+]
 
 
 def sorted_sample(values: NDArray[Any], size: int) -> tuple[NDArray[Any], float]:
@@ -26,3 +37,11 @@ def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Ta
     """Brackets that a sample suggests, and the tally there; see `reference.sampling.pilot`."""
     drawn = sample(values, size)
     return reference.pilot_from(drawn, partial(tally, values), values.size, ranks)
+
+
+def tally_and_sums(
+    values: NDArray[Any], brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
+) -> tuple[Tally | None, Moments]:
+    """The tally at some brackets, and exact sums; see `reference.sampling.tally_and_sums`."""
+    del ranks
+    return tally(values, brackets, most), moments(values, brackets.ends)

@@ -6,9 +6,9 @@
 
 struct Selection {
     i64 n;                     // elements
-    i64 places[MOST_RANKS];    // wanted: ranks among them
-    u64 ranks[MOST_RANKS];     // among the elements with the digits found so far; `places` at first
-    u64 prefixes[MOST_RANKS];  // those digits
+    i64 places[MOST_SELECTED];    // wanted: ranks among them
+    u64 ranks[MOST_SELECTED];     // among the elements with the digits found so far; `places` at first
+    u64 prefixes[MOST_SELECTED];  // those digits
     u64 n_finished;            // blocks
     u64 n_missing;             // elements, whose keys are beyond infinity's
 };
@@ -75,71 +75,87 @@ extern "C" __global__ void locate(
 
 // --- Between two keys ---------------------------------------------------------------------------
 
+constexpr int SURVEY_EACH = VECTOR < 4 ? 4 : VECTOR;  // elements of a thread in flight
+
+struct Surveys {
+    // Of intervals of keys [low, high]: how many elements are there, and the least and the largest of
+    // their keys; 0, the largest number, and 0 at first.
+    u64 low[MOST_SURVEYS], high[MOST_SURVEYS], number[MOST_SURVEYS], least[MOST_SURVEYS];
+    u64 most[MOST_SURVEYS];
+    // Of others: for how many elements there is room, from which place on, and how many there are.
+    u64 kept_low[2], kept_high[2], room[2], start[2], n_kept[2];
+};
+
 struct Survey {
-    Key low, high;
-    u32 number;
-    Key least, most;
+    Key low[MOST_SURVEYS], high[MOST_SURVEYS], least[MOST_SURVEYS], most[MOST_SURVEYS];
+    u32 number[MOST_SURVEYS];
+    Key kept_low[2], kept_high[2];
+    Surveys* surveys;
+    Value* kept;
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
 #pragma unroll
         for (int e = 0; e < N; ++e) {
             Key key = key_of(words[e]);
-            if (!is_present || key < low || key > high) continue;
-            ++number;
-            least = min(least, key);
-            most = max(most, key);
+#pragma unroll
+            for (int i = 0; i < MOST_SURVEYS; ++i) {
+                if (!is_present || key < low[i] || key > high[i]) continue;
+                ++number[i];
+                least[i] = min(least[i], key);
+                most[i] = max(most[i], key);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                bool is_in = is_present && key >= kept_low[i] && key <= kept_high[i];
+                u32 holders = __ballot_sync(ALL_LANES, is_in);
+                if (holders) keep(i, is_in, holders, value_of(words[e]));
+            }
         }
+    }
+
+    __device__ __forceinline__ void keep(int i, bool is_in, u32 holders, Value value) {
+        u32 lane = threadIdx.x % 32;
+        u64 at = lane == 0 ? atomicAdd(&surveys->n_kept[i], (u64)__popc(holders)) : 0;
+        at = __shfl_sync(ALL_LANES, at, 0) + __popc(holders & ((1u << lane) - 1));
+        if (is_in && at < surveys->room[i]) kept[surveys->start[i] + at] = value;
     }
 
     __device__ __forceinline__ void pause() {}
 };
 
-// How many elements have keys in [low, high], and the least and the largest of these keys. `found` is 0,
-// the largest number, and 0.
+// What lies in some intervals; and the elements in others, in any order.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
-    const Word* elements, i64 n, u64 low, u64 high, u64* found
+    const Word* elements, i64 n, Surveys* surveys, Value* kept
 ) {
-    Survey mine = {(Key)low, (Key)high, 0, (Key)~Key(0), 0};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, nullptr, mine);
-    u32 number = warp_sum(mine.number);
-    for (int offset = 16; offset; offset >>= 1) {
-        mine.least = min(mine.least, __shfl_xor_sync(ALL_LANES, mine.least, offset));
-        mine.most = max(mine.most, __shfl_xor_sync(ALL_LANES, mine.most, offset));
+    Survey mine;
+#pragma unroll
+    for (int i = 0; i < MOST_SURVEYS; ++i) {
+        mine.low[i] = (Key)surveys->low[i];
+        mine.high[i] = (Key)surveys->high[i];
+        mine.number[i] = 0;
+        mine.least[i] = (Key)~Key(0);
+        mine.most[i] = 0;
     }
-    if (threadIdx.x % 32 || number == 0) return;
-    atomicAdd(&found[0], (u64)number);
-    atomicMin(&found[1], (u64)mine.least);
-    atomicMax(&found[2], (u64)mine.most);
-}
-
-struct Collect {
-    Key low, high;
-    Value* kept;
-    u64 most;
-    u64* n_found;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        for (int e = 0; e < N; ++e) {
-            Key key = key_of(words[e]);
-            bool is_in = is_present && key >= low && key <= high;
-            u32 holders = __ballot_sync(ALL_LANES, is_in);
-            if (holders == 0) continue;
-            u32 lane = threadIdx.x % 32;
-            u64 at = lane == 0 ? atomicAdd(n_found, (u64)__popc(holders)) : 0;
-            at = __shfl_sync(ALL_LANES, at, 0) + __popc(holders & ((1u << lane) - 1));
-            if (is_in && at < most) kept[at] = value_of(words[e]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        mine.kept_low[i] = (Key)surveys->kept_low[i];
+        mine.kept_high[i] = (Key)surveys->kept_high[i];
+    }
+    mine.surveys = surveys;
+    mine.kept = kept;
+    visit_all<SELECT_THREADS, SURVEY_EACH>(elements, n, nullptr, nullptr, mine);
+#pragma unroll
+    for (int i = 0; i < MOST_SURVEYS; ++i) {
+        u32 number = warp_sum(mine.number[i]);
+        Key least = mine.least[i], most = mine.most[i];
+        for (int offset = 16; offset; offset >>= 1) {
+            least = min(least, __shfl_xor_sync(ALL_LANES, least, offset));
+            most = max(most, __shfl_xor_sync(ALL_LANES, most, offset));
         }
+        if (threadIdx.x % 32 || number == 0) continue;
+        atomicAdd(&surveys->number[i], (u64)number);
+        atomicMin(&surveys->least[i], (u64)least);
+        atomicMax(&surveys->most[i], (u64)most);
     }
-
-    __device__ __forceinline__ void pause() {}
-};
-
-// The elements with keys in [low, high], in any order; `n_found` counts those that find no room too.
-extern "C" __global__ void __launch_bounds__(SELECT_THREADS) collect(
-    const Word* elements, i64 n, u64 low, u64 high, Value* kept, u64 most, u64* n_found
-) {
-    Collect mine = {(Key)low, (Key)high, kept, most, n_found};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, n, nullptr, nullptr, mine);
 }

@@ -11,27 +11,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Counts, Sort, Survey
+from dask_gpuselect.maths.candidates import Counts, Kept, Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
-# Wanted elements up to which they are selected, 6 at a time, and not all are sorted. 6 of 2^24
+# Wanted elements up to which they are selected, some at a time, and not all are sorted. 6 of 2^24
 # float32 took 0.25 ms, sorting 0.53; from where on sorting is faster was not measured.
 FEW_PLACES = 48
 SELECTION = np.dtype(
     [
         ("n", "i8"),
-        ("places", "i8", source.MOST_RANKS),
-        ("ranks", "i8", source.MOST_RANKS),
-        ("prefixes", "u8", source.MOST_RANKS),
+        ("places", "i8", source.MOST_SELECTED),
+        ("ranks", "i8", source.MOST_SELECTED),
+        ("prefixes", "u8", source.MOST_SELECTED),
         ("n_finished", "u8"),
         ("n_missing", "u8"),
     ],
     align=True,
 )
+
+SURVEY = np.dtype(
+    [
+        *((name, "u8", source.MOST_SURVEYS) for name in ("low", "high", "number", "least", "most")),
+        *((name, "u8", 2) for name in ("kept_low", "kept_high", "room", "start", "n_kept")),
+    ]
+)
+"""`Surveys` of ``candidates.cu``."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +78,39 @@ class DeviceCandidates:
         """All of them, in no particular order."""
         return np.asarray(self.elements.get())
 
-    def surveys(self, intervals: Sequence[tuple[Any, Any]]) -> Sequence[Survey]:
-        """What lies in each interval [low, high]. Reads all elements once for each."""
-        told = cupy.asarray(np.array([[0, -1, 0]] * len(intervals), np.int64))
-        for interval, place in zip(intervals, told, strict=True):
-            arguments = (self.elements, np.int64(len(self)), *self._keys(*interval), place)
-            launch(self.dtype, "survey", source.SELECT_THREADS, arguments)
-        found = []
-        for number, *keys in told.get().view(np.uint64):
-            elements = from_keys(np.array(keys), self.dtype)[: 2 * int(number)]
-            found.append((int(number), elements[:1], elements[1:]))
-        return found
-
-    def between(self, low: Any, high: Any, most: int) -> NDArray[Any]:
-        """The elements in [low, high], which are at most so many, in any order, on the host."""
-        # Their number, and then they: for one copy to the host.
-        told = cupy.empty(8 + most * self.dtype.itemsize, np.uint8)
-        n_found, kept = told[:8], told[8:]
-        n_found.fill(0)
-        keys = self._keys(low, high)
-        arguments = (self.elements, np.int64(len(self)), *keys, kept, np.uint64(most), n_found)
-        launch(self.dtype, "collect", source.SELECT_THREADS, arguments)
-        host: NDArray[Any] = told.get()
-        return host[8:].view(self.dtype)[: int(host[:8].view(np.uint64)[0])]
+    def look(
+        self, intervals: Sequence[Sequence[tuple[Any, Any]]], kept: Sequence[Kept]
+    ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
+        """What lies in each interval [low, high], and the elements in others, on the host. Reads
+        all elements once."""
+        wanted = [each for neighbours in intervals for each in neighbours]
+        if not (wanted or kept):
+            return [], []
+        sheet = np.zeros((), SURVEY)
+        sheet["low"] = sheet["kept_low"] = 1  # an interval of nothing
+        sheet["least"] = np.iinfo(np.uint64).max
+        for i, (low, high) in enumerate(wanted):
+            sheet["low"][i], sheet["high"][i] = self._keys(low, high)
+        itemsize, starts = self.dtype.itemsize, [0]
+        for i, (low, high, most) in enumerate(kept):
+            sheet["kept_low"][i], sheet["kept_high"][i] = self._keys(low, high)
+            sheet["room"][i], sheet["start"][i] = most, starts[-1]
+            starts.append(starts[-1] + most)
+        told = on_device(sheet, room=starts[-1] * itemsize)
+        arguments = (self.elements, np.int64(len(self)), told, told[SURVEY.itemsize :])
+        launch(self.dtype, "survey", source.SELECT_THREADS, arguments)
+        host = told.get()
+        sheet = host[: SURVEY.itemsize].view(SURVEY)[0]
+        elements = host[SURVEY.itemsize :].view(self.dtype)
+        surveys = []
+        for number, *keys in zip(
+            *(sheet[name] for name in ("number", "least", "most")), strict=True
+        ):
+            ends = from_keys(np.array(keys), self.dtype)[: 2 * int(number)]
+            surveys.append((int(number), ends[:1], ends[1:]))
+        numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
+        found = [elements[start : start + n] for start, n in zip(starts, numbers, strict=False)]
+        return surveys[: len(wanted)], found[: len(kept)]
 
     def counts(self, values: NDArray[Any]) -> Counts:
         """How many elements are below, and up to, each of some values. Reads them once for every
@@ -126,6 +144,11 @@ class OrderedDeviceCandidates(DeviceCandidates):
         return reference.places_of(self.elements, values, side)
 
 
+def most_selected() -> int:
+    """How many elements are selected together on this device."""
+    return source.most_selected(most_shared(cupy.cuda.Device().id))
+
+
 def select_few(elements: Array, places: IntArray) -> tuple[dict[int, Any], int]:
     """The elements that sorting would put at up to `MOST_RANKS` places, and how many are missing.
     Where some are, others may have these places."""
@@ -147,8 +170,9 @@ def _select(elements: Array, places: IntArray) -> NDArray[Any]:
     """The elements that sorting would put at these places. Reads them once for each digit of their
     keys: 3 times for 4 bytes, 6 for 8."""
     asked = []
-    for start in range(0, len(places), source.MOST_RANKS):
-        ranks = places[start : start + source.MOST_RANKS]
+    n_together = most_selected()
+    for start in range(0, len(places), n_together):
+        ranks = places[start : start + n_together]
         asked.append((_start_few(elements, ranks), len(ranks)))
     parts: dict[int, Any] = {}
     for told, n_ranks in asked:

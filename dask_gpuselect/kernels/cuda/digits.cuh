@@ -6,8 +6,8 @@ constexpr u32 NONE = ~0u;
 
 // Ranks that share their digits so far share their counts.
 struct Groups {
-    Key prefixes[MOST_RANKS];
-    u32 of_rank[MOST_RANKS];
+    Key prefixes[MOST_SELECTED];
+    u32 of_rank[MOST_SELECTED];
     u32 number;
 };
 

@@ -73,6 +73,18 @@ __device__ __forceinline__ double as_double(Value value) {
 #endif
 }
 
+__device__ __forceinline__ float sum_of(float a, float b) {
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+}
+
+__device__ __forceinline__ float difference_of(float a, float b) {
+    float difference;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+    return difference;
+}
+
 // Comparisons as 1.0f and 0.0f. Adding those keeps the units of floats busy; those of integers do the
 // comparing, and adding predicates there would double their work.
 #if KIND == FLOATING && BITS == 64

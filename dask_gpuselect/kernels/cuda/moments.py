@@ -19,9 +19,13 @@ from dask_gpuselect.kernels.cuda.chunk import (
     on_host,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, Defined, cut_for, digits_for
+from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
 from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Moments
+
+N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
+N_SUMS = N_DIGITS + 3  # and how many elements are inf, -inf and NaN
 
 
 @advised
@@ -30,21 +34,19 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
     dtype = np.dtype(values.dtype)
-    # The digits of the sum, of the squares, and three counts.
-    found = cupy.zeros(TOTAL_DIGITS + SQUARE_DIGITS + 3, np.uint64)
-    counts = found[TOTAL_DIGITS + SQUARE_DIGITS :]
-    if dtype.kind == "f":
-        pieces, top = cut_for(near, dtype)
-        arguments: tuple[Any, ...] = (*Chunk.of(values), np.int32(top), found, counts)
-        made: Defined = (("PIECES", pieces), *masked(values))
-    else:
-        arguments, made = (*Chunk.of(values), found), masked(values)
+    found = cupy.zeros(N_SUMS, np.uint64)
+    pieces, top = cut_for(near, dtype)
+    arguments = (*Chunk.of(values), np.int32(top), found, found[N_DIGITS:])
+    made = (("PIECES", pieces), *masked(values))
     launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
-    host = found.get().view(np.int64)
-    total, square, others = np.split(host, [TOTAL_DIGITS, TOTAL_DIGITS + SQUARE_DIGITS])
-    n = n_kept(values) - int(others.sum())
+    return moments_of(found.get().view(np.int64), n_kept(values))
+
+
+def moments_of(sums: IntArray, size: int) -> Moments:
+    """The moments of so many elements from what a kernel has found: `N_SUMS` numbers."""
+    total, square, others = np.split(sums, [TOTAL_DIGITS, N_DIGITS])
     n_high, n_low, _ = others.tolist()
-    return Moments.of_digits(n, n_high, n_low, total, square)
+    return Moments.of_digits(size - int(others.sum()), n_high, n_low, total, square)
 
 
 def moments_of_rows(rows: Array) -> LaneMoments:

@@ -1,11 +1,11 @@
-// A record that comes as an argument, written to memory.
+// A record that comes as an argument, written to memory, and zeros behind it.
 
 struct Passed {
     unsigned char bytes[PASSED];
 };
 
 extern "C" __global__ void __launch_bounds__(PLACE_THREADS) place(
-    const __grid_constant__ Passed passed, int n, unsigned char* out
+    const __grid_constant__ Passed passed, int n, int n_out, unsigned char* out
 ) {
-    for (int i = threadIdx.x; i < n; i += PLACE_THREADS) out[i] = passed.bytes[i];
+    for (int i = threadIdx.x; i < n_out; i += PLACE_THREADS) out[i] = i < n ? passed.bytes[i] : 0;
 }

@@ -26,7 +26,9 @@ from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     blank_sheet,
     layout_of,
+    start_located,
     start_tally,
+    tally_and_sums,
     tally_in_place,
     tally_of,
 )
@@ -34,6 +36,16 @@ from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
+
+__all__ = [
+    "is_best_counted",
+    "is_best_whole",
+    "pilot",
+    "sample",
+    "sorted_sample",
+    "tally_and_sums",
+    "whole",
+]
 
 # As many for each bracket. With 2, 4, 8 and 16 the median of 2^30 float32 took 1.55, 1.52, 1.53 and
 # 1.59 reads.
@@ -136,11 +148,7 @@ def _pilot_on_device(
     arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end)
     launch(dtype, "guess", 32, arguments, blocks=1)
     candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, n))
-    places = [at[name] for name in ("below", "n_found", "held", "segments")]
-    numbers = (np.int32(len(spans)), np.uint64(candidates.size))
-    arguments = (*places, *numbers, at["ranks"], np.int32(plan.n_ranks), at["selection"])
-    launch(dtype, "locate", 32, arguments, blocks=1)
-    start_selection(candidates, at["selection"], plan.n_ranks)
+    start_located(candidates, layout, told, plan.n_ranks)
 
     sheet = told.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
@@ -206,25 +214,35 @@ def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
     Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
     """
     size = min(max(size, values.size >> 8), SAMPLE_TIMES * size, values.size)
-    return _sorted(drawn_from(values, size)), size / max(values.size, 1)
+    drawn, told = _drawn(values, size)
+    drawn.sort()
+    rate = size / max(values.size, 1)
+    # Whether there are NaN the sample tells: to count them takes two kernels more.
+    return (_without_nan(drawn) if int(told.get()[0]) else drawn), rate
 
 
 def _sorted(drawn: Array) -> Array:
     """Those that are not missing, ascending."""
     drawn.sort()
-    if drawn.dtype.kind != "f":
-        return drawn
-    return drawn[: drawn.size - int(cupy.isnan(drawn).sum())]  # NaN is last
+    return drawn if drawn.dtype.kind != "f" else _without_nan(drawn)
+
+
+def _without_nan(ordered: Array) -> Array:
+    return ordered[: ordered.size - int(cupy.isnan(ordered).sum())]  # NaN is last
 
 
 def drawn_from(values: Elements, size: int) -> Array:
     """The elements at `size` hashed places that take part, NaN among them."""
+    return _drawn(values, size)[0]
+
+
+def _drawn(values: Elements, size: int) -> tuple[Array, Array]:
+    """These, and whether there are NaN, as a number other than 0 that is first."""
     drawn = cupy.empty(size, selection_dtype(values.dtype))
-    if not size:
-        return drawn
     told = cupy.zeros(2, np.uint64)
-    start_sample(values, size, drawn, told[:1], told[1:])
-    return drawn[: int(told[1])] if masked(values) else drawn
+    if size:
+        start_sample(values, size, drawn, told[:1], told[1:])
+    return (drawn[: int(told[1])] if masked(values) else drawn), told
 
 
 def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_drawn: Any) -> None:

@@ -17,7 +17,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 
 # What host and kernels agree on; the sources have them by the same names.
 TALLY_THREADS = 256
-MOMENTS_THREADS = 512  # of 256, sums of 2**29 float64 take 1.01 reads instead of 0.99
+MOMENTS_THREADS = 256  # of which three blocks share a multiprocessor: of 512, one would have it
 PIECE = 23  # bits of a piece of an element that is summed
 PLACE_THREADS = 128
 MARK_THREADS = 256
@@ -49,6 +49,8 @@ OUTSIDE = 255  # a bucket's shift if it is outside all windows
 DIGIT = 11  # bits
 COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are few
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
+MOST_SELECTED = 8  # where a block can have 64 KiB for them
+MOST_SURVEYS = 4  # intervals of candidates that are looked at together
 MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
@@ -92,6 +94,9 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
 
 
 INCLUDED = {
+    "moments.cu": ("sums.cuh",),
+    "spans.cu": ("spans.cuh",),
+    "gathering.cu": ("spans.cuh", "sums.cuh"),
     "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
     "long_lanes.cu": ("lanes.cuh",),
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
@@ -129,12 +134,12 @@ FILES = {
     "near": "distances.cu",
     "sets": "lower_sets.cu",
     "tally": "spans.cu",
+    "gather": "gathering.cu",
     "weigh": "weighing.cu",
     "groups": "groups.cu",
     "locate": "candidates.cu",
     "select": "candidates.cu",
     "survey": "candidates.cu",
-    "collect": "candidates.cu",
     "keys": "ordering.cu",
     "words": "ordering.cu",
     "deal": "ordering.cu",
@@ -148,7 +153,7 @@ def file_of(kernel: str) -> str:
 
 Defined = tuple[tuple[str, int], ...]
 """More of what a source is made for, by its names there."""
-SPANS_ARE = {"ends": 0, "cells": 1, "any": 2}  # as in ``spans.cu``
+SPANS_ARE = {"ends": 0, "cells": 1, "any": 2}  # as in ``spans.cuh``
 SPACES = {"none": 0, "value": 1, "key": 2, "log": 3}  # as in ``measures.cu``
 KEEPS: Defined = (("KEEPS", 1),)
 """For chunks with a mask of the elements that take part."""
@@ -279,6 +284,11 @@ def select_memory(n_ranks: int) -> int:
     return n_ranks * 4 << DIGIT
 
 
+def most_selected(shared: int) -> int:
+    """How many ranks a block of `select_digit` can count for, with so many bytes at most."""
+    return min((shared - STATIC) // select_memory(1), MOST_SELECTED)
+
+
 def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
     """The shift and the bits of each digit of a key, the leading one first."""
     bits = 8 * dtype.itemsize
@@ -288,14 +298,22 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
 # --- Moments --------------------------------------------------------------------------------------
 
 FARTHEST = 400  # power of two, or as a negative one, that elements are cut at
+# Of float32, so that what is added to an element to cut it is a float32, and its last bit too.
+LEAST_TOP, MOST_TOP = -81, 126
 ENOUGH = 0.99  # of the elements should fit into the pieces
 
 
 def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
-    """How many pieces to cut floats into, and at which power of two, from some that are like them.
+    """How many pieces to cut elements into, and at which power of two, from some that are like
+    them.
 
-    However that is, the sums are exact; elements that the pieces do not hold take longer.
+    However that is, the sums are exact; elements that the pieces do not hold take longer. Two
+    pieces hold all float16. Integers are not cut.
     """
+    if dtype.kind != "f":
+        return 1, 0
+    if dtype.itemsize == 2:
+        return 2, 16
     last_bit, least = (52, 3) if dtype.itemsize == 8 else (23, 2)
     values = np.asarray(near, np.float64)
     tops = np.sort(np.frexp(values[np.isfinite(values) & (values != 0)])[1])
@@ -310,7 +328,8 @@ def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
         return least, 0
     top = int(tops[np.argmax(held)])
     lowest = int(tops[np.searchsorted(tops, top - room, "left")])
-    return pieces, top + min((room - (top - lowest)) // 2, 2)
+    top += min((room - (top - lowest)) // 2, 2)
+    return pieces, top if dtype.itemsize == 8 else min(max(top, LEAST_TOP), MOST_TOP)
 
 
 Span = tuple[int, int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,12 +13,21 @@ import numpy as np
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.cpu import spans as cpu
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.candidates import SELECTION, DeviceCandidates
+from dask_gpuselect.kernels.cuda.candidates import (
+    SELECTION,
+    DeviceCandidates,
+    most_selected,
+    selected,
+    start_selection,
+)
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_kept, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
+from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, Tally
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import Moments
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
@@ -85,6 +94,50 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
 
 
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
+    spans, layout, sheet = _sheet_of(brackets)
+    told = on_device(sheet)
+    candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
+    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_kept(values))
+
+
+@advised
+def tally_and_sums(
+    values: Elements, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
+) -> tuple[Tally | None, Moments]:
+    """Counts at the ends, candidates that stay on the device, and exact sums; see
+    `reference.sampling.tally_and_sums`.
+
+    The elements of the ranks are selected without waiting for the counts, which are to prove them.
+    Reads the chunk once. Scratch: `most` elements.
+    """
+    if len(brackets.ends) > source.MOST_ENDS:
+        sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
+        return tally_on_device(values, brackets, most), sums
+    spans, layout, sheet = _sheet_of(brackets)
+    kinds = _kinds(brackets, spans)
+    n = n_kept(values)
+    wanted = ranks(n)
+    n_ranks = len(wanted) if kinds == "cells" and len(wanted) <= most_selected() else 0
+    sheet["ranks"][:n_ranks] = wanted[:n_ranks]
+    told = on_device(sheet, 8 * N_SUMS)
+    size = layout.dtype.itemsize
+    near = cut_for(brackets.ends, np.dtype(values.dtype))
+    candidates = start_tally(values, layout, told, kinds, most, near)
+    if n_ranks:
+        start_located(candidates, layout, told, n_ranks)
+    host = told.get()
+    sums = moments_of(host[size:].view(np.int64), n)
+    sheet = host[:size].view(layout.dtype)[0]
+    tally = tally_of(sheet, spans, candidates, n)
+    if tally is None:
+        return None, sums
+    known = selected(sheet["selection"], n_ranks, candidates.dtype)
+    chosen = DeviceCandidates(tally.candidates.elements, known)
+    return replace(tally, candidates=chosen), sums
+
+
+def _sheet_of(brackets: Brackets) -> tuple[list[tuple[int, int]], Layout, Any]:
+    """The spans of brackets, and a sheet that tells a kernel of them."""
     ends = brackets.ends
     spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
@@ -95,25 +148,50 @@ def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
             bounds[0] = ends[first // 2]
         if last % 2:
             bounds[1] = ends[last // 2]
-    told = on_device(sheet)
-    candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
-    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_kept(values))
+    return spans, layout, sheet
 
 
-def start_tally(values: Elements, layout: Layout, told: Array, kinds: str, most: int) -> Array:
-    """Start the kernel; returns the memory for candidates."""
+def start_tally(
+    values: Elements,
+    layout: Layout,
+    told: Array,
+    kinds: str,
+    most: int,
+    cut: tuple[int, int] | None = None,
+) -> Array:
+    """Start the kernel; returns the memory for candidates. It sums as well where it is told how to
+    cut elements, by `cut_for`: behind the sheet there is room for that."""
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
-    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "has_missing")]
-    counts = (np.int32(layout.n_spans), np.int32(layout.n_ends))
-    told_all = (*places, *counts, at["below"], candidates, np.uint64(most))
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted")]
+    numbers = (np.int32(layout.n_spans), np.int32(layout.n_ends))
+    found = (at["below"], candidates, np.uint64(most))
+    made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
+    if cut is None:
+        name = "tally"
+        told_all: tuple[Any, ...] = (*places, at["has_missing"], *numbers, *found)
+    else:
+        name, (pieces, top) = "gather_and_sum", cut
+        sums = told.data.ptr + layout.dtype.itemsize
+        into = (np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
+        told_all = (*places, *numbers, *found, np.int32(top), *into)
+        made = (("PIECES", pieces), *made)
     memory = source.tally_memory(dtype, layout.n_ends)
-    for part in parts_of(values):  # which add to the same counts
+    for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *told_all)
-        made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(part))
-        launch(dtype, "tally", source.TALLY_THREADS, arguments, memory, defined=made)
+        launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=made)
     return candidates
+
+
+def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
+    """Start the selection of the elements of the ranks on a sheet, when its tally is there."""
+    at = layout.places(told)
+    places = [at[name] for name in ("below", "n_found", "held", "segments")]
+    numbers = (np.int32(layout.n_spans), np.uint64(candidates.size))
+    arguments = (*places, *numbers, at["ranks"], np.int32(n_ranks), at["selection"])
+    launch(candidates.dtype, "locate", 32, arguments, blocks=1)
+    start_selection(candidates, at["selection"], n_ranks)
 
 
 def tally_of(
@@ -182,7 +260,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         ("sample", SELECTION),
         ("has_missing", "u8"),
         ("n_drawn", "u8"),
-        ("ranks", "i8", (source.MOST_RANKS,)),
+        ("ranks", "i8", (source.MOST_SELECTED,)),
         ("selection", SELECTION),
         # `totals` of the kernel:
         ("below", "i8", (room,)),

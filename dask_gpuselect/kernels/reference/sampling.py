@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.kernels.reference.moments import moments
 from dask_gpuselect.kernels.reference.selection import tally
-from dask_gpuselect.maths.cuts import Brackets, RanksOf, Tally
+from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pilot_room
 
 
@@ -66,6 +68,21 @@ def pilot_from(
     ordered = np.sort(drawn)
     brackets, share = guess_brackets(ordered.take, len(ordered), *ranks(len(ordered)))
     return brackets, tally(brackets, pilot_room(share, n))
+
+
+def tally_and_sums(
+    values: Array, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
+) -> tuple[Tally | None, Moments]:
+    """The tally at some brackets, whose candidates may stay on the array's device, and exact sums.
+
+    Parameters
+    ----------
+    ranks : callable
+        Which order statistics will be wanted first, of so many elements: a device may select them
+        at once.
+    """
+    del ranks
+    return tally(values, brackets, most), moments(values, brackets.ends)
 
 
 def is_best_whole(values: Array) -> bool:

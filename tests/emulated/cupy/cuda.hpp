@@ -249,6 +249,8 @@ PTX_IS("cvt.rn.f16.f64 %0, %1;", (unsigned short& to, double a),
 // The sum of a NaN and a number is one NaN, whichever the first one was.
 PTX_IS("add.rn.f32 %0, %1, 0f00000000;", (float& to, float a),
        to = a != a ? cuda::bits<float>(0x7fffffff) : a + 0.0f)
+PTX_IS("add.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a + b)
+PTX_IS("sub.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a - b)
 PTX_IS("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a), to = sqrtf(a))
 PTX_IS("{\n"
        "    .reg .u32 sum;\n"

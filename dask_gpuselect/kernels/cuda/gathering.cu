@@ -1,0 +1,36 @@
+// Load 2 and the exact sums in one read: see ``spans.cuh`` and ``sums.cuh``.
+
+// Blocks of a multiprocessor, at least: as many as have registers for all that is counted.
+constexpr int BLOCKS = BITS < 64 && SPANS <= 5 && PIECES <= 2 ? 3 : 2;
+
+struct Gather {
+    Tally tally;
+    Sums sums;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+        tally(words, present);
+        sums(words, present);
+    }
+
+    __device__ __forceinline__ void pause() {
+        tally.pause();
+        sums.pause();
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(TALLY_THREADS, BLOCKS) gather_and_sum(
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
+    const int* segments_of, const Value* ends, const unsigned char* wanted, int n_spans, int n_ends,
+    u64* totals, Value* candidates, u64 most, int top, u64* sums, u64* counts
+) {
+    __shared__ u64 digits[TALLY_THREADS / 32][N_DIGITS];
+    clear<TALLY_THREADS>(digits);
+    Gather mine;
+    mine.tally.start(spans, segments_of, ends, wanted, n_ends, totals, candidates, most);
+    mine.sums.start(top, digits[threadIdx.x / 32]);
+    visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
+    mine.tally.finish(n_spans, totals);
+    mine.sums.finish(counts);
+    write<TALLY_THREADS>(digits, sums);
+}

@@ -1,0 +1,239 @@
+// Load 2: counts at the ends of brackets, and the candidates between them, in one read.
+//
+// A span is a run of wanted cells with the ends around them, or an end that stands alone. What lies
+// in no span is only compared and counted, in registers. The elements of spans, a few per cent, are
+// staged in shared memory, a column for each thread, until a warp has enough of them to look at
+// together: it tells ends from candidates, and appends those to the output. Spans of more than one
+// cell take longer: each of their elements is counted in its cell, or at its end.
+
+constexpr int PER_THREAD = sizeof(Word) == 8 ? 8 : 16;
+// Staged elements a thread: a warp waits for more than 16 (8 bytes: 8), for each time it empties the
+// stage it waits for memory.
+constexpr int STAGE = PER_THREAD + (sizeof(Value) == 8 ? 8 : 16);
+
+extern __shared__ __align__(16) unsigned char scratch[];
+
+// A place in shared memory, by its 32-bit address: half the arithmetic of a pointer.
+struct Place {
+    u32 address;
+
+    __device__ __forceinline__ void store(Value value) const {
+#if KIND == FLOATING && BITS == 64
+        asm volatile("st.shared.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
+#elif KIND == FLOATING
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+#else
+        *(Value*)__cvta_shared_to_generic(address) = value;
+#endif
+    }
+    __device__ __forceinline__ Value load() const {
+        return *(const Value*)__cvta_shared_to_generic(address);
+    }
+};
+
+// Sum a thread's count over its warp, and add it to the total of all.
+__device__ __forceinline__ void add_to(u64* total, float count) {
+    u32 of_warp = warp_sum((u32)count);
+    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
+}
+
+// Defined before this text: SPANS, for how many spans the kernel is made, and SPANS_ARE, what these are.
+constexpr int ENDS = 0;    // single ends: all is counted in registers
+constexpr int CELLS = 1;   // single ends, or single cells with the ends they have
+constexpr int ANY = 2;
+
+struct Tally {
+    // The spans [low, high], and how many elements are below, in, and at the ends of each. Floats
+    // count exactly up to 2^24 for each thread, which is more than any device's memory holds.
+    Value low[SPANS], high[SPANS];
+    float below[SPANS], in[SPANS], at_low[SPANS], at_high[SPANS];
+    float is_staged[SPANS];  // not if it is an end that stands alone: there is nothing to gather
+    float n_missing;
+    const int* segments_of;  // the first and the last segment of each span: an end if odd
+
+    // In shared memory.
+    u32 stage, top;  // addresses of a thread's own column, and of its next free place
+    Value* ends;
+    u32* segments;  // elements of cell 0, of end 0, of cell 1, of end 1, ...
+    unsigned char* wanted;
+    int n_ends;
+
+    Value* candidates;
+    u64 most;
+    u64* n_found;
+
+    static constexpr u32 ROW = TALLY_THREADS * sizeof(Value);
+
+    __device__ __forceinline__ void start(
+        const Value* spans, const int* its_segments, const Value* all_ends,
+        const unsigned char* are_wanted, int number, u64* totals, Value* out, u64 room
+    ) {
+        n_ends = number;
+        segments_of = its_segments;
+        segments = (u32*)scratch;
+        Value* staged = (Value*)(segments + 2 * n_ends + 2);
+        ends = staged + TALLY_THREADS * STAGE;
+        wanted = (unsigned char*)(ends + n_ends);
+        stage = (u32)__cvta_generic_to_shared(staged + threadIdx.x);
+        top = stage;
+        candidates = out;
+        most = room;
+        n_found = totals + SPANS + 1;
+        if (SPANS_ARE == ANY) {
+            for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) ends[i] = all_ends[i];
+            for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) segments[i] = 0;
+            for (int i = threadIdx.x; i < n_ends + 1; i += TALLY_THREADS) wanted[i] = are_wanted[i];
+        }
+#pragma unroll
+        for (int s = 0; s < SPANS; ++s) {
+            low[s] = spans[2 * s];
+            high[s] = spans[2 * s + 1];
+            below[s] = in[s] = at_low[s] = at_high[s] = 0;
+            bool is_end = segments_of[2 * s] % 2 && is_equal_to(low[s], high[s]);
+            is_staged[s] = is_end ? 0 : 1;
+        }
+        n_missing = 0;
+        __syncthreads();
+    }
+
+    // `totals` gets the number of elements below each span, of missing ones, of candidates (also of
+    // those past `most`, which are not kept), and of every segment.
+    __device__ __forceinline__ void finish(int n_spans, u64* totals) {
+        if (SPANS_ARE != ENDS) empty_stage();
+        add_to(&totals[SPANS], n_missing);
+        u64* in_segments = totals + SPANS + 2;
+#pragma unroll
+        for (int s = 0; s < SPANS; ++s) {
+            add_to(&totals[s], below[s]);
+            if (SPANS_ARE != ANY && s < n_spans) add_segments(s, in_segments);
+        }
+        if (SPANS_ARE != ANY) return;
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
+            if (segments[i]) atomicAdd(&in_segments[i], (u64)segments[i]);
+        }
+    }
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+        if (N == 1 && !present[0]) return;
+        Value poison = 0;
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Value value = value_of(words[e]);
+#if KIND == FLOATING
+            poison = value * 0 + poison;
+            if (!present[e]) value = __int_as_float(0x7fffffff);
+#endif
+            float n_begun = 0, n_ended = 0;  // spans; NaN is neither below nor in any
+#pragma unroll
+            for (int s = 0; s < SPANS; ++s) {
+                float is_below = is_less(value, low[s]), is_up_to = is_at_most(value, high[s]);
+                if (KIND != FLOATING && !present[e]) is_below = is_up_to = 0;
+                below[s] += is_below;
+                if (SPANS_ARE == ANY) {
+                    n_begun += is_below;
+                    n_ended += is_up_to;
+                } else {
+                    float is_in = is_up_to - is_below;
+                    in[s] += is_in;
+                    n_ended += is_in * is_staged[s];
+                }
+            }
+            if (SPANS_ARE != ENDS && n_begun != n_ended) {
+                Place{top}.store(value);
+                top += ROW;
+            }
+        }
+        if (is_missing(poison)) {  // NaN, or only infinity
+#pragma unroll
+            for (int e = 0; e < N; ++e) n_missing += present[e] && is_missing(value_of(words[e]));
+        }
+    }
+
+    __device__ __forceinline__ u32 n_staged() const { return (top - stage) / ROW; }
+
+    __device__ __forceinline__ void pause() {
+        if (SPANS_ARE != ENDS && __any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
+    }
+
+    __device__ __forceinline__ void empty_stage() {
+        u32 kept = stage;
+        for (u32 staged = stage; staged < top; staged += ROW) {
+            Value value = Place{staged}.load();
+            if (SPANS_ARE == ANY ? is_wanted(value) : !is_at_an_end(value)) {
+                Place{kept}.store(value);
+                kept += ROW;
+            }
+        }
+        top = kept;
+        __syncwarp();
+        append(n_staged());
+        top = stage;
+    }
+
+    __device__ __forceinline__ bool is_at_an_end(Value value) {
+        u32 is_at_end = 0;
+#pragma unroll
+        for (int s = 0; s < SPANS; ++s) {
+            float is_low = is_equal(value, low[s]), is_high = is_equal(value, high[s]);
+            at_low[s] += is_low;
+            at_high[s] += is_high;
+            // An open span has an infinity for an end, which an element may well equal.
+            if (segments_of[2 * s] % 2) is_at_end |= __float_as_uint(is_low);
+            if (segments_of[2 * s + 1] % 2) is_at_end |= __float_as_uint(is_high);
+        }
+        return is_at_end != 0;
+    }
+
+    __device__ __forceinline__ bool is_wanted(Value value) {
+        int cell = ends_below(value);
+        bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
+        atomicAdd(&segments[2 * cell + is_end], 1u);
+        return !is_end && wanted[cell];
+    }
+
+    // What was counted in the span's segments.
+    __device__ __forceinline__ void add_segments(int s, u64* totals) const {
+        int first = segments_of[2 * s], last = segments_of[2 * s + 1];
+        float in_cell = in[s];
+        if (is_staged[s] == 0) {
+            add_to(&totals[first], in_cell);
+            return;
+        }
+        if (first % 2) {
+            add_to(&totals[first], at_low[s]);
+            in_cell -= at_low[s];
+        }
+        if (last % 2) {
+            add_to(&totals[last], at_high[s]);
+            in_cell -= at_high[s];
+        }
+        add_to(&totals[first + first % 2], in_cell);
+    }
+
+    __device__ __forceinline__ int ends_below(Value value) const {
+        int first = 0, last = n_ends;
+        while (first < last) {
+            int middle = (first + last) / 2;
+            if (is_less_than(ends[middle], value)) first = middle + 1; else last = middle;
+        }
+        return first;
+    }
+
+    // One reservation for a warp; neighbouring lanes write neighbouring elements.
+    __device__ __forceinline__ void append(u32 n_candidates) {
+        u32 total = warp_sum(n_candidates);
+        if (total == 0) return;
+        u32 lane = threadIdx.x % 32;
+        u64 at = lane == 0 ? atomicAdd(n_found, (u64)total) : 0;
+        at = __shfl_sync(ALL_LANES, at, 0);
+        for (u32 s = 0, deepest = warp_max(n_candidates); s < deepest; ++s) {
+            u32 holders = __ballot_sync(ALL_LANES, s < n_candidates);
+            u64 mine = at + __popc(holders & ((1u << lane) - 1));
+            if (s < n_candidates && mine < most) candidates[mine] = Place{stage + s * ROW}.load();
+            at += __popc(holders);
+        }
+        __syncwarp();
+    }
+};

@@ -1,0 +1,463 @@
+// Exact sums of elements and of their squares; see `moments.Moments`.
+//
+// An element is cut into pieces at fixed places. The pieces and their products are added up without
+// rounding: so few of them, and so small, that nothing is lost. From time to time a warp adds these sums
+// to digits of 32 bits. An element with bits above or below the pieces is added to the digits by itself.
+//
+// Defined before this text: PIECES, of an element.
+
+constexpr u64 MASK = 0xffffffffu;
+constexpr int AT_MOST = 511;  // elements of a thread between two times
+constexpr int SUMS_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
+
+// Which digits of the sum, and of the squares, elements can have. A float32 is a float64 whose 53 bits
+// begin at 2**-201 at least, and sums of 2**40 of them end below 2**168.
+#if KIND == FLOATING && BITS == 64
+constexpr int FIRST_TOTAL = 0, N_TOTAL = TOTAL_DIGITS, FIRST_SQUARE = 0, N_SQUARE = SQUARE_DIGITS;
+#elif KIND == FLOATING
+constexpr int FIRST_TOTAL = TOTAL_POINT - 7, N_TOTAL = 13;
+constexpr int FIRST_SQUARE = SQUARE_POINT - 13, N_SQUARE = 25;
+#else
+constexpr int FIRST_TOTAL = TOTAL_POINT, N_TOTAL = 3, FIRST_SQUARE = SQUARE_POINT, N_SQUARE = 5;
+#endif
+constexpr int N_DIGITS = N_TOTAL + N_SQUARE;  // of the sum, and behind them of the squares
+
+// Add a number of at most 64 bits and a sign, from which bit on.
+__device__ __forceinline__ void add_at(u64* digits, u64 size, bool is_negative, int begin) {
+    u64* at = digits + (begin >> 5);
+    int shift = begin & 31;
+    u64 low = (size & MASK) << shift, high = (size >> 32) << shift;
+    u64 parts[3] = {low & MASK, (low >> 32) + (high & MASK), high >> 32};
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        if (parts[i]) atomicAdd(at + i, is_negative ? 0 - parts[i] : parts[i]);
+    }
+}
+
+// Add the square of a number of at most 64 bits. If it is shifted, it has at most 53.
+__device__ __forceinline__ void add_square(u64* digits, u64 size, int begin) {
+    u64* at = digits + (begin >> 5);
+    int shift = begin & 31;
+    u64 low = size & MASK, high = size >> 32;
+    u64 own = low * low, cross = low * high, upper = high * high;
+    u64 a = (own & MASK) << shift, b = ((own >> 32) + 2 * (cross & MASK)) << shift;
+    u64 c = (2 * (cross >> 32) + (upper & MASK)) << shift, d = (upper >> 32) << shift;
+    u64 parts[5] = {
+        a & MASK, (a >> 32) + (b & MASK), (b >> 32) + (c & MASK), (c >> 32) + (d & MASK), d >> 32
+    };
+#pragma unroll
+    for (int i = 0; i < 5; ++i) {
+        if (parts[i]) atomicAdd(at + i, parts[i]);
+    }
+}
+
+// An element as an integer times a power of two, which is said by its first bit among the digits.
+struct Whole {
+    u64 size;
+    int begin;
+    bool is_negative;
+};
+
+__device__ __forceinline__ Whole whole_of(Value value) {
+#if KIND == FLOATING
+    u64 bits = (u64)__double_as_longlong(as_double(value));
+    int exponent = (int)(bits >> 52) & 0x7ff;
+    u64 size = bits & 0xfffffffffffffull;
+    if (exponent) size |= 1ull << 52;
+    else exponent = 1;
+    return {size, exponent + OFFSET, (bits >> 63) != 0};
+#elif KIND == SIGNED
+    return {value < 0 ? 0 - (u64)(i64)value : (u64)value, 32 * TOTAL_POINT, value < 0};
+#else
+    return {(u64)value, 32 * TOTAL_POINT, false};
+#endif
+}
+
+__device__ __forceinline__ bool is_special(Word word) {  // NaN or infinite
+#if KIND == FLOATING && BITS == 64
+    return ((u32)(word >> 32) & 0x7ff00000u) == 0x7ff00000u;
+#elif KIND == FLOATING && BITS == 32
+    return (word & 0x7f800000u) == 0x7f800000u;
+#elif KIND == FLOATING
+    return (word & 0x7c00u) == 0x7c00u;
+#else
+    return false;
+#endif
+}
+
+// --- The digits of warps --------------------------------------------------------------------------
+
+__device__ __forceinline__ i64 sum_over_warp(i64 value) {
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
+    return value;
+}
+
+// Digits of at most 32 bits, but for the last, so that those of all warps can be added up.
+__device__ __forceinline__ void carry(u64* digits, int n) {
+    for (int i = 0; i + 1 < n; ++i) {
+        digits[i + 1] += (u64)((i64)digits[i] >> 32);
+        digits[i] &= MASK;
+    }
+}
+
+template <int THREADS>
+__device__ __forceinline__ void clear(u64 (*digits)[N_DIGITS]) {
+    for (int i = threadIdx.x; i < THREADS / 32 * N_DIGITS; i += THREADS) digits[0][i] = 0;
+    __syncthreads();
+}
+
+// Add the digits of all warps to those of the device, which are all there are.
+template <int THREADS>
+__device__ __forceinline__ void write(u64 (*digits)[N_DIGITS], u64* out) {
+    constexpr int WARPS = THREADS / 32;
+    __syncthreads();
+    if (threadIdx.x < 2 * WARPS) {
+        u64* own = digits[threadIdx.x / 2];
+        if (threadIdx.x % 2) carry(own + N_TOTAL, N_SQUARE);
+        else carry(own, N_TOTAL);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < N_DIGITS; i += THREADS) {
+        u64 sum = 0;
+        for (int w = 0; w < WARPS; ++w) sum += digits[w][i];
+        int place = i < N_TOTAL ? FIRST_TOTAL + i : TOTAL_DIGITS + FIRST_SQUARE + i - N_TOTAL;
+        if (sum) atomicAdd(out + place, sum);
+    }
+}
+
+#if KIND == FLOATING
+
+// Not inlined: few elements come here, and all others would have fewer registers.
+__device__ __noinline__ void add_alone(Value value, u64* digits) {
+    Whole whole = whole_of(value);
+    add_at(digits, whole.size, whole.is_negative, whole.begin - 32 * FIRST_TOTAL);
+    add_square(digits + N_TOTAL, whole.size, 2 * (whole.begin - 16 * FIRST_SQUARE));
+}
+
+// Add what a warp's numbers sum up to, from which bit on. Not inlined: it is called for every sum, but
+// seldom.
+__device__ __noinline__ void put(u64* to, i64 number, int begin) {
+    number = sum_over_warp(number);
+    if (threadIdx.x % 32 == 0 && number) {
+        add_at(to, number < 0 ? 0 - (u64)number : (u64)number, number < 0, begin);
+    }
+}
+
+__device__ __forceinline__ void put_total(u64* digits, i64 number, int unit) {
+    put(digits, number, unit + 32 * (TOTAL_POINT - FIRST_TOTAL));
+}
+
+__device__ __forceinline__ void put_square(u64* digits, i64 number, int unit) {
+    put(digits + N_TOTAL, number, unit + 32 * (SQUARE_POINT - FIRST_SQUARE));
+}
+
+// What is not finite.
+struct Specials {
+    u32 n_high, n_low, n_missing;
+
+    __device__ __forceinline__ void add(Value value) {
+        bool is_nan = is_missing(value);
+        n_missing += is_nan;
+        n_high += !is_nan && value > 0;
+        n_low += !is_nan && value < 0;
+    }
+
+    __device__ __forceinline__ void write(u64* counts) const {
+        u32 found[3] = {n_high, n_low, n_missing};
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            u32 of_warp = warp_sum(found[i]);
+            if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(&counts[i], (u64)of_warp);
+        }
+    }
+};
+
+#endif
+
+#if KIND == FLOATING && BITS < 64
+
+// Pieces are integers of 23 bits and a sign: where a number is added to 1.5 * 2**23 units, the sum's
+// last bits are the number in these units, rounded. What is left is cut next, in units 2**23 times
+// smaller. The first piece is from -2**22 to 2**22 - 1, for another exponent of the sum tells that the
+// element is too large; others are from -2**22 to 2**22. So 511 of them add up to less than 2**31, and
+// of their products to less than 2**53, or 2**58 in a warp.
+struct Sums {
+    u64* digits;  // of this warp
+    float cuts[PIECES];
+    u32 sums[PIECES];  // these and products wrap round, so that adding can be undone
+    u64 products[PIECES][PIECES];
+    Specials specials;
+    int n_added;
+
+    static constexpr u32 EXPONENT = 0xff800000u;  // and sign
+
+    // An element in pieces, and by which bits these are not all of it: but for the sign, nothing is
+    // left of what they hold.
+    struct Cut {
+        u32 pieces[PIECES];
+        u32 moved, left;
+
+        __device__ __forceinline__ bool is_all() const { return !(moved & EXPONENT) && !(left << 1); }
+    };
+
+    __device__ __forceinline__ int unit(int piece) const {
+        return (int)(__float_as_uint(cuts[piece]) >> 23) - 127 - 23;
+    }
+
+    // Elements below 2**top fit into the pieces.
+    __device__ __forceinline__ void start(int top, u64* own) {
+        digits = own;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            cuts[i] = __uint_as_float((u32)(top + 1 - 23 * i + 127) << 23 | 1u << 22);
+        }
+        specials = {0, 0, 0};
+        zero();
+    }
+
+    __device__ __forceinline__ void zero() {
+        n_added = 0;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            sums[i] = 0;
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) products[i][j] = 0;
+        }
+    }
+
+    __device__ __forceinline__ Cut cut(Value rest) const {
+        Cut found;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            float sum = sum_of(rest, cuts[i]);
+            u32 bits = __float_as_uint(sum), before = __float_as_uint(cuts[i]);
+            found.pieces[i] = bits - before;
+            if (i == 0) found.moved = bits ^ before;
+            rest = difference_of(rest, difference_of(sum, cuts[i]));
+        }
+        found.left = __float_as_uint(rest);
+        return found;
+    }
+
+    template <bool UNDOES>
+    __device__ __forceinline__ void add(const Cut& element) {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            u32 piece = element.pieces[i];
+            sums[i] += UNDOES ? 0 - piece : piece;
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) {
+                u64 product = (u64)((i64)(int)piece * (int)element.pieces[j]);
+                products[i][j] += UNDOES ? 0 - product : product;
+            }
+        }
+    }
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+        Cut all;
+        all.moved = all.left = 0;
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Cut element = cut(value_of(present[e] ? words[e] : Word(0)));
+            add<false>(element);
+            all.moved |= element.moved;
+            all.left |= element.left;
+        }
+        n_added += N;  // in all threads alike: they flush together
+        if (all.is_all()) return;
+        // Some of them do not fit: what was added of those is none of them.
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Value value = value_of(present[e] ? words[e] : Word(0));
+            Cut element = cut(value);
+            if (element.is_all()) continue;
+            add<true>(element);
+            if (is_special(words[e])) specials.add(value);
+            else add_alone(value, digits);
+        }
+    }
+
+    __device__ __forceinline__ void pause() {
+        if (n_added > AT_MOST - SUMS_EACH) flush();
+    }
+
+    __device__ __forceinline__ void flush() {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            put_total(digits, (int)sums[i], unit(i));
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) {
+                put_square(digits, (i64)products[i][j], unit(i) + unit(j) + (j > i));
+            }
+        }
+        zero();
+    }
+
+    __device__ __forceinline__ void finish(u64* counts) {
+        flush();
+        specials.write(counts);
+    }
+};
+
+#elif KIND == FLOATING
+
+constexpr int LAST_BIT = 52;  // how far it is from the first
+
+__device__ __forceinline__ double power_of_two(int exponent) {
+    return __longlong_as_double((i64)(exponent + 1023) << 52);
+}
+
+// In pieces of 23 bits, which are float64 as their sums and products are: of 511, less than 2**53 units,
+// and 2**58 in a warp.
+struct Sums {
+    int top;
+    u64* digits;  // of this warp
+    double least, most;
+    double cuts[PIECES];
+    double sums[PIECES], products[PIECES][PIECES];
+    Specials specials;
+    int n_added;
+
+    // What the pieces of a number are multiples of.
+    __device__ __forceinline__ int unit(int piece) const { return top + 1 - PIECE * (piece + 1); }
+
+    __device__ __forceinline__ void start(int highest, u64* own) {
+        top = highest;
+        digits = own;
+        least = power_of_two(unit(PIECES - 1) + LAST_BIT);
+        most = power_of_two(top);
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) cuts[i] = 1.5 * power_of_two(52 + unit(i));
+        specials = {0, 0, 0};
+        zero();
+    }
+
+    __device__ __forceinline__ void zero() {
+        n_added = 0;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            sums[i] = 0;
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) products[i][j] = 0;
+        }
+    }
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            if (present[e]) add(words[e]);
+        }
+        n_added += N;  // in all threads alike: they flush together
+    }
+
+    __device__ __forceinline__ void add(Word word) {
+        Value value = value_of(word);
+        double rest = as_double(value), size = fabs(rest);
+        if (size <= most && size >= least) {
+            double pieces[PIECES];
+#pragma unroll
+            for (int i = 0; i + 1 < PIECES; ++i) {
+                pieces[i] = __dsub_rn(__dadd_rn(rest, cuts[i]), cuts[i]);
+                rest = __dsub_rn(rest, pieces[i]);
+            }
+            pieces[PIECES - 1] = rest;
+#pragma unroll
+            for (int i = 0; i < PIECES; ++i) {
+                sums[i] = __dadd_rn(sums[i], pieces[i]);
+#pragma unroll
+                for (int j = i; j < PIECES; ++j) {
+                    products[i][j] = __fma_rn(pieces[i], pieces[j], products[i][j]);
+                }
+            }
+        } else if (is_special(word)) {
+            specials.add(value);
+        } else if (size != 0) {
+            add_alone(value, digits);
+        }
+    }
+
+    __device__ __forceinline__ void pause() {
+        if (n_added > AT_MOST - SUMS_EACH) flush();
+    }
+
+    __device__ __forceinline__ void flush() {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            put_total(digits, in_units(sums[i], unit(i)), unit(i));
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) {
+                int both = unit(i) + unit(j);
+                put_square(digits, in_units(products[i][j], both), both + (j > i));
+            }
+        }
+        zero();
+    }
+
+    __device__ __forceinline__ i64 in_units(double sum, int unit) const {
+        return (i64)(sum * power_of_two(-unit));
+    }
+
+    __device__ __forceinline__ void finish(u64* counts) {
+        flush();
+        specials.write(counts);
+    }
+};
+
+#else
+
+// Of integers, digits are added up as they are: those of the sum, then those of the squares.
+struct Sums {
+    u64* digits;  // of this warp
+    i64 low, high;
+    u64 squares[4];
+
+    __device__ __forceinline__ void start(int, u64* own) {
+        digits = own;
+        low = high = 0;
+        for (int i = 0; i < 4; ++i) squares[i] = 0;
+    }
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            if (!present[e]) continue;
+            Value value = value_of(words[e]);
+#if BITS < 64
+            u64 square = (u64)((i64)value * (i64)value);
+            low += (i64)value;
+            squares[0] += square & MASK;
+            if (BITS == 32) squares[1] += square >> 32;
+#else
+            low += (i64)((u64)value & MASK);
+            high += (i64)(value >> 32);
+            Whole whole = whole_of(value);
+            u64 below = whole.size & MASK, above = whole.size >> 32;
+            u64 own = below * below, cross = below * above, upper = above * above;
+            squares[0] += own & MASK;
+            squares[1] += (own >> 32) + 2 * (cross & MASK);
+            squares[2] += 2 * (cross >> 32) + (upper & MASK);
+            squares[3] += upper >> 32;
+#endif
+        }
+    }
+
+    __device__ __forceinline__ void pause() {}
+
+    __device__ __forceinline__ void finish(u64*) {
+        i64 sums[2] = {sum_over_warp(low), sum_over_warp(high)};
+        if (threadIdx.x % 32 == 0) {
+            for (int i = 0; i < 2; ++i) digits[i] = (u64)sums[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            i64 sum = sum_over_warp((i64)squares[i]);
+            if (threadIdx.x % 32 == 0) digits[N_TOTAL + i] = (u64)sum;
+        }
+    }
+};
+
+#endif
