@@ -88,11 +88,12 @@ def sort(
     Memory: of a task, the chunk and two copies of it, or the pieces of a chunk of the result and
     two copies of these. Besides, all pieces together, which are as large as `x`: on disk, or in the
     memory of the workers. For P chunks in, M out and n elements, the splitters take about
-    ``40 * sqrt(P * n * M)`` bytes in one place. Pieces on disk lie in a file without a name: its
-    room is given back when the last piece has been taken, and when the process ends, however it
-    does. A directory that is kept in memory (``tmpfs``) saves nothing. Nor does a file of a process
-    of dask's scheduler of processes, where all results go through the first process, and each task
-    that hands on a piece is sent a whole chunk: use threads, or a cluster.
+    ``40 * sqrt(P * n * M)`` bytes in one place. With CuPy chunks their candidates wait on the
+    device, in room for about a hundredth of the elements. Pieces on disk lie in a file without a
+    name: its room is given back when the last piece has been taken, and when the process ends,
+    however it does. A directory that is kept in memory (``tmpfs``) saves nothing. Nor does a file
+    of a process of dask's scheduler of processes, where all results go through the first process,
+    and each task that hands on a piece is sent a whole chunk: use threads, or a cluster.
 
     Tasks: P * M that hand on a piece, up to 65,536. Of more, pieces go through groups of about
     ``sqrt(M)`` chunks of the result, in about ``2 * P * sqrt(M)`` tasks: 200,000 for 2,000 chunks
