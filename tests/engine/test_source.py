@@ -25,6 +25,7 @@ from tests.graphs import of_sources, tasks_of
 from tests.sources import Source
 
 is_in_memory = of_sources(source.is_in_memory)
+is_in_process = of_sources(source.is_in_process)
 private_copy = of_sources(source.private_copy)
 
 Make = Callable[[Path], da.Array]
@@ -292,7 +293,7 @@ def test_arrays_one_behind_the_other_are_in_memory() -> None:
     held = [da.from_array(normal(9), chunks=3), da.ones(9, chunks=9).persist()]
     x = da.concatenate(held)
     assert is_in_memory(x)
-    assert source.is_in_process(x)
+    assert is_in_process(x)
     assert is_in_memory(da.concatenate([x, x]))
     assert not is_in_memory(da.concatenate([x, x + 1]))
     np.testing.assert_array_equal(median(x).compute(), np.median(x.compute()))
