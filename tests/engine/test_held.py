@@ -24,6 +24,7 @@ from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY, kernel_module
 from tests.data import FLOATS, MISSING, normal
+from tests.engine.test_pilot import watched_guesses
 from tests.graphs import names_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.legacy]
@@ -44,16 +45,7 @@ def small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def guesses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each guess held."""
-    outcomes: list[bool] = []
-    settle = pilot.settled
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        found = settle(*args, **kwargs)
-        outcomes.append(found is not None)
-        return found
-
-    monkeypatch.setattr(pilot, "settled", watched)
-    return outcomes
+    return watched_guesses(monkeypatch)
 
 
 def computed(answer: Any) -> Any:

@@ -73,6 +73,11 @@ def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
         if module.__name__.endswith("cuda.sampling"):
             monkeypatch.setattr(module, "pilot_bracket", bracket)
             monkeypatch.setattr(module, "_plan", module._plan.__wrapped__)  # remembers brackets
+    return watched_guesses(monkeypatch)
+
+
+def watched_guesses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each guess from now on holds."""
     outcomes: list[bool] = []
     settle = pilot.settled
 

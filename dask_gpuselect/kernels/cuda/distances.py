@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +46,7 @@ def _step(tile: Array, start: int, best: Best | None, question: Question) -> Bes
     else:
         return None
     pairs = (codes, *_keys(tile, codes, question))
-    return _chosen(tile.dtype, pairs, n_queries, start, best, min(question.k, n_known + n))
+    return _chosen(pairs, n_queries, start, best, min(question.k, n_known + n))
 
 
 def _keys(tile: Array, codes: Array, question: Question) -> tuple[Array, Array]:
@@ -63,12 +61,7 @@ def _keys(tile: Array, codes: Array, question: Question) -> tuple[Array, Array]:
 
 
 def _chosen(
-    dtype: np.dtype[Any],
-    pairs: tuple[Array, ...],
-    n_queries: int,
-    start: int,
-    best: Best | None,
-    k: int,
+    pairs: tuple[Array, ...], n_queries: int, start: int, best: Best | None, k: int
 ) -> Best:
     """The k nearest of those so far and of pairs: their codes, which ascend, levels and squares."""
     shape = n_queries, k
@@ -79,7 +72,7 @@ def _chosen(
     before = map(cupy.ascontiguousarray, (known.level, known.squared, known.index))
     told = (codes, np.int64(codes.size), *keys, np.int64(start), *before, n_known, np.int32(k))
     arguments = (*told, found.level, found.squared, found.index)
-    launch(dtype, "near_chosen", NEAR_THREADS, arguments, blocks=n_queries)
+    launch(found.squared.dtype, "near_chosen", NEAR_THREADS, arguments, blocks=n_queries)
     return found
 
 
