@@ -35,6 +35,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.sorting import sort
 
 BANDS = 3
+LANES = (14, 18, 21, 23)  # base-2 logarithms of their lengths, on a device
 ZONES, FEW_ZONES = 18, 12  # as many of two bytes, with weights, fit `root-limit`
 COUNTING = [
     (now, "is_counted", False),
@@ -124,6 +125,10 @@ def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
     def computed(lazy: Any) -> Any:
         return dask.compute(lazy, scheduler="sync")[0]
 
+    labels = (cupy.arange(n, dtype=np.int32) >> 10) % ZONES
+    in_chunks = da.from_array(labels.astype(np.uint8), chunks=held.chunks, asarray=False)
+    zones = groupby(made, in_chunks, groups=np.arange(ZONES))
+
     calls: dict[str, Callable[[], Any]] = {
         "x.sum()": lambda: x.sum(dtype=np.int64),
         "cupy.bincount(x)": lambda: cupy.bincount(x, minlength=1 << 8 * x.itemsize),
@@ -132,7 +137,12 @@ def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
         "quartiles, chunks in memory": lambda: computed(quantile(held, [0.25, 0.5, 0.75])),
         "quartiles, lazily": lambda: computed(quantile(made, [0.25, 0.5, 0.75])),
         "describe_boxplot, lazily": lambda: computed(describe_boxplot(made)),
+        f"quartiles of {ZONES} zones, lazily": lambda: computed(zones.quantile(QUARTILES)),
     }
+    for log in LANES:
+        lanes = x.reshape(-1, min(n, 1 << log))
+        about = f"medians of {len(lanes)} lanes of 2^{log}"
+        calls[about] = lambda lanes=lanes: quantile(lanes, 0.5, axis=1)
     ways: tuple[Callable[..., Any], ...] = (lambda call: call(), without_counts)
     seconds: dict[str, list[list[float]]] = {what: [[], []] for what in calls}
     for turn in range(repeat + 1):

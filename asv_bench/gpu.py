@@ -457,10 +457,79 @@ def beside_torch(shrink: int, repeat: int) -> None:
         free()
 
 
+def in_turn(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
+    """Milliseconds by the wall of calls that take turns: the clock of a device drifts."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for _ in range(repeat):
+        for name, call in calls.items():
+            cp.cuda.Device().synchronize()
+            start = time.perf_counter()
+            call()
+            cp.cuda.Device().synchronize()
+            times[name].append(time.perf_counter() - start)
+    return {name: 1e3 * statistics.median(each) for name, each in times.items()}
+
+
+def small_arrays(shrink: int, repeat: int) -> None:
+    print("\n## Small arrays, wall, in turn\n")
+    torch = import_torch()
+    names = ("median", "quartiles", "`cupy.median`", *(["`torch.median`"] if torch else []))
+    print(f"| data, ms | {' | '.join(names)} |\n" + "|---" * (1 + len(names)) + "|")
+    sizes = product((("float32", "f4"), ("float64", "f8")), (10, 16, 20, 22, 23, 25))
+    for (name, dtype), log in sizes:
+        x = cp.random.default_rng(1).standard_normal(1 << (log - shrink), dtype=dtype)
+        check(x)
+        calls: list[Callable[[], Any]] = [
+            lambda x=x: dask_gpuselect.median(x),
+            lambda x=x: dask_gpuselect.quantile(x, Q),
+            lambda x=x: cp.median(x),
+        ]
+        if torch:
+            tensor = torch.from_dlpack(x)
+            calls.append(lambda t=tensor: torch.median(t))
+        times = in_turn(dict(zip(names, calls, strict=True)), 7 * repeat)
+        found = " | ".join(f"{ms:.3f}" for ms in times.values())
+        print(f"| {name}, 2^{log - shrink} | {found} |", flush=True)
+        del x, calls
+        free()
+
+
+def held_chunks(shrink: int, repeat: int) -> None:
+    print("\n## Chunks that a graph holds on one device, float32, wall, in turn\n")
+    print(
+        "| data | chunks | read, ms | `x.sum()`, ms | reads | quartiles, ms | reads "
+        "| box plot, ms | reads |"
+    )
+    print("|---" * 9 + "|")
+    kinds = {"normal": lambda x: x, "lognormal(σ = 3)": lambda x: cp.exp(3 * x)}
+    for (kind, shaped), (log, chunks) in product(kinds.items(), ((30, 8), (29, 64), (28, 8))):
+        x = shaped(cp.random.default_rng(1).standard_normal(1 << (log - shrink), dtype="f4"))
+        held = chunked(x, 0, chunks)
+        check_box(x, box_of(held))
+        times = in_turn(
+            {
+                "read": lambda x=x: x.sum(),
+                "sum": lambda held=held: held.sum().compute(scheduler="sync"),
+                "quartiles": lambda held=held: quartiles_of(held),
+                "box": lambda held=held: box_of(held),
+            },
+            repeat,
+        )
+        read = times.pop("read")
+        found = " | ".join(f"{ms:.2f} | {ms / read:.1f}" for ms in times.values())
+        print(f"| 2^{log - shrink}, {kind} | {chunks} | {read:.3f} | {found} |", flush=True)
+        del x, held
+        free()
+
+
 TABLES = {
+    "small": small_arrays,
     "plain": plain_arrays,
     "kinds": all_kinds,
     "axes": along_axes,
+    "held": held_chunks,
     "boxplot": box_plots,
     "boxes": lane_boxes,
     "torch": beside_torch,
