@@ -10,13 +10,35 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Proven, merge_cuts, sums_of, who_sums
-from dask_gpuselect.kernels.companions import parts_of
+from dask_gpuselect.kernels.companions import parts_of, values_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.sizes import pilot_room
+
+
+def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
+    """The answer about all elements of an array, or of `Several`: by counts of all values where
+    these are best, else in place."""
+    if not is_best_counted(values, dtype, question):
+        return answer_in_place(values, dtype, question)
+    by_value = question.by_value
+    reports = [by_value.of_chunk(part, dtype) for part in parts_of(values)]
+    return answer_by_values(by_value.merge(reports), question)
+
+
+def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
+    """Whether an array in memory had best be counted value by value. One whose elements weigh is
+    not: it is read in place."""
+    on_device = is_cupy(values_of(parts_of(values)[0]))
+    if question.weighs or not question.by_value.takes(dtype, is_on_device=on_device):
+        return False
+    is_about_ranks = question.ranks_of_sample(math.prod(values.shape)) is not None
+    return not is_about_ranks or kernels.is_best_counted(values)
 
 
 def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
@@ -52,4 +74,4 @@ def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Bra
 def answer_held(chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form) -> Any:
     """The answer about all elements of chunks that one device holds."""
     chunks = [chunk for chunk in chunks if math.prod(chunk.shape)] or chunks[:1]
-    return form.made(answer_in_place(kernels.together(chunks), dtype, question))
+    return form.made(answer_in_memory(kernels.together(chunks), dtype, question))

@@ -140,7 +140,7 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """
     distinct = list({(each.x.name, each.question): each for each in asked}.values())
     answers: dict[tuple[str, Question], DaskArray] = {}
-    held = [each for each in distinct if _is_held(each)]
+    held = [each for each in distinct if is_held(each.x, each.question)]
     for each in held:
         answers[each.x.name, each.question] = _ask_held(each, label)
     distinct = [each for each in distinct if each not in held]
@@ -210,10 +210,6 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
-
-
-def _is_held(asked: Asked) -> bool:
-    return not takes_counts(asked.x, asked.question) and is_held(asked.x, asked.question)
 
 
 def _ask_held(asked: Asked, label: str) -> DaskArray:

@@ -11,16 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.counting import answer_by_values
-from dask_gpuselect.engine.held import answer_in_place
+from dask_gpuselect.engine.held import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.kernels.companions import values_of
 
 T = TypeVar("T")
 
@@ -35,21 +31,11 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     """
     size = math.prod(values.shape)
     n_threads = threads.threads_for(values, size, "elements")
-    is_about_ranks = question.ranks_of_sample(size) is not None
-    counts = is_counted(values, dtype, question)
-    counts = counts and (not is_about_ranks or kernels.is_best_counted(values))
-    if n_threads > 1 and (counts or not is_about_ranks):
+    if n_threads > 1 and (
+        question.ranks_of_sample(size) is None or is_best_counted(values, dtype, question)
+    ):
         return _ask_threads(values, question, n_threads)
-    if counts:
-        return answer_by_values(question.by_value.of_chunk(values, dtype), question)
-    return answer_in_place(values, dtype, question)
-
-
-def is_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
-    """Whether an array in memory is counted value by value. One whose elements weigh is not: it is
-    read in place."""
-    on_device = is_cupy(values_of(values))
-    return not question.weighs and question.by_value.takes(dtype, is_on_device=on_device)
+    return answer_in_memory(values, dtype, question)
 
 
 def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:

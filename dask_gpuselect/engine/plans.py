@@ -226,11 +226,11 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     """The plan for a question about all elements."""
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
+    if is_held(x, question):
+        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question))
     if takes_counts(x, question):
         gathered = gathered_bytes(x, question, max(sizes, default=0))
         return Plan("counts", 1, chunk_bytes, gathered, why=question.by_value.why)
-    if is_held(x, question):
-        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question))
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
         return Plan("guess", 1, chunk_bytes, _guessed_bytes(x, question))
     why = why_twice(Reads(x), [question])
