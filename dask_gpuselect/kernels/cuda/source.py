@@ -326,7 +326,10 @@ def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
             break
     if not len(tops):
         return least, 0
-    top = int(tops[np.argmax(held)])
+    # Of those that hold as many, the one that holds most of what is between the first and the last:
+    # these may be all that is told of the tails.
+    reach = np.minimum(room, tops - tops[0])
+    top = int(tops[np.lexsort((reach, held))[-1]])
     lowest = int(tops[np.searchsorted(tops, top - room, "left")])
     top += min((room - (top - lowest)) // 2, 2)
     return pieces, top if dtype.itemsize == 8 else min(max(top, LEAST_TOP), MOST_TOP)
