@@ -54,8 +54,8 @@ def answer_lanes(
     Notes
     -----
     Reads device memory once, whatever the layout. Lanes too long for shared memory (with that of
-    compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes) are read once for each
-    byte of an element, and once more, for every six answers. Scratch: none, but for copies of
+    compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes) are read two to four
+    times as a rule, for every six answers; at most once for each byte of an element, and once more. Scratch: none, but for copies of
     chunks: if `axes` are not next to each other, if steps along the axes before, among or behind
     them are uneven, or if there are more than 64 chunks.
 
@@ -189,15 +189,17 @@ def _start(
     """Start the kernel for lanes of this length and layout; the one for long lanes several times,
     if there are many answers."""
     side_by_side = bool(stack["n_inner"] > 1)
-    kernel = kernel_for(dtype, stack)
+    kernel, shared = kernel_for(dtype, stack), most_shared(cupy.cuda.Device().id)
     starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
     if kernel is not None:
         starts.append((kernel, ()))
     else:
         for first in range(0, question.n_answers, source.MOST_ANSWERS):
             n_answers = min(question.n_answers - first, source.MOST_ANSWERS)
-            kernel = source.long_lane_kernel(n_answers, side_by_side=side_by_side)
-            starts.append((kernel, (np.int32(kernel.lanes), np.int32(first))))
+            kernel, room = source.long_lane_kernel(
+                dtype, n_answers, shared, side_by_side=side_by_side
+            )
+            starts.append((kernel, tuple(map(np.int32, (kernel.lanes, first, room)))))
     for kernel, how in starts:
         arguments = as_bytes(stack), as_bytes(wanted), *how, answers, flags
         n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes)

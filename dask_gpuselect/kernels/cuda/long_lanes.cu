@@ -1,4 +1,5 @@
-// Quantiles of lanes too long for shared memory: digit by digit.
+// Quantiles of lanes too long for shared memory: digit by digit, until so few elements have the
+// leading digits that these fit.
 
 constexpr int DIGIT_BITS = 8;
 constexpr int N_BINS = 1 << DIGIT_BITS;
@@ -9,7 +10,8 @@ constexpr int AHEAD = 8;  // elements that a thread reads before it looks at the
 struct Search {
     Key prefix, next;  // at the end, the lower key; and the least that is larger
     u32 rank, n_same;  // of all that have the prefix
-    u32 wants_next;
+    u32 n_left;  // of these, in shared memory
+    u32 wants_next;  // whether the upper key is not among them
 };
 
 // Count a thread's bin, at once for those of the warp that have the same one: data that is tied has
@@ -80,100 +82,150 @@ __device__ __forceinline__ void visit_lane(
     }
 }
 
-// Shared memory: for each lane and answer a search and its bins. Blocks of so many lanes side by
-// side, or of one.
-extern "C" __global__ void __launch_bounds__(LONG_THREADS, BITS < 64 ? 2 : 1) long_lanes(
+// Whether an answer wants an element that is larger than all that have the prefix.
+__device__ __forceinline__ bool wants_next(const Search& search, const Wanted& wanted, i64 entry) {
+    int2 ranks = wanted.ranks[entry];
+    return ranks.y > ranks.x && search.rank + 1 >= search.n_same;
+}
+
+// Shared memory: for each lane and answer a search, room for so many elements, and bins. Blocks of so
+// many lanes side by side, or of one.
+extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted, int n_side,
-    int first_answer, Answer* answers, Flags* flags
+    int first_answer, int room, Answer* answers, Flags* flags
 ) {
     extern __shared__ u64 memory[];
     int n_some = min(wanted.n_answers - first_answer, MOST_ANSWERS), n_searches = n_side * n_some;
     Search* searches = (Search*)memory;
-    u32* bins = (u32*)(searches + n_searches);
+    Key* left = (Key*)(searches + n_searches);
+    u32* bins = (u32*)(left + n_searches * room);
     u32* n_missing = bins + n_searches * N_BINS;
     u32* any_next = n_missing + n_side;
     i64 n_lanes = stack.n_lanes;
     int side = threadIdx.x % n_side;
     i64 first = threadIdx.x / n_side, step = LONG_THREADS / n_side;
     Search* mine = searches + side * n_some;
+    Key* my_left = left + side * n_some * room;
     u32* my_bins = bins + side * n_some * N_BINS;
+    bool is_searcher = (int)threadIdx.x < n_searches;
+    Search& own = searches[is_searcher ? threadIdx.x : 0];
 
     for (i64 tile = blockIdx.x; tile * n_side < n_lanes; tile += gridDim.x) {
         i64 lane = min(tile * n_side + side, n_lanes - 1);
         if ((int)threadIdx.x < n_side) n_missing[threadIdx.x] = 0;
-        if ((int)threadIdx.x < n_searches) searches[threadIdx.x].prefix = 0;
+        if (is_searcher) own.prefix = 0, own.next = LARGEST, own.n_left = 0;
         if (threadIdx.x == 0) *any_next = 0;
+        bool is_left = false;
+        i64 entry = 0;  // of the own search
         for (int shift = BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
             bool is_first = shift == BITS - DIGIT_BITS;
             for (int b = threadIdx.x; b < n_searches * N_BINS; b += LONG_THREADS) bins[b] = 0;
             __syncthreads();
-            u32 missing = 0;
-            int n_counted = is_first ? 1 : n_some;  // the first digit for all answers at once
-            visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
-                u32 bin = u32(key >> shift) & (N_BINS - 1);
-                if (KIND == FLOATING) missing += is_present && is_absent(key);
-                Key prefix = key >> shift >> DIGIT_BITS;
-#pragma unroll 1
-                for (int a = 0; a < n_counted; ++a) {
-                    bool counts = is_present && prefix == mine[a].prefix;
-                    count_bin(my_bins + a * N_BINS, bin, counts);
+            Key prefixes[MOST_ANSWERS];
+#pragma unroll
+            for (int a = 0; a < MOST_ANSWERS; ++a) prefixes[a] = a < n_some ? mine[a].prefix : Key(0);
+            if (is_left) {
+#pragma unroll
+                for (int a = 0; a < MOST_ANSWERS; ++a) {
+                    int n = a < n_some ? (int)mine[a].n_left : 0;
+                    for (int i = (int)first; i < n; i += (int)step) {
+                        Key key = my_left[a * room + i] >> shift;
+                        u32 bin = u32(key) & (N_BINS - 1);
+                        if (key >> DIGIT_BITS == prefixes[a]) atomicAdd(my_bins + a * N_BINS + bin, 1u);
+                    }
                 }
-            });
-            if (is_first && KIND == FLOATING && missing) atomicAdd(n_missing + side, missing);
+            } else {
+                u32 missing = 0;
+                int n_counted = is_first ? 1 : n_some;  // the first digit for all answers at once
+                visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
+                    u32 bin = u32(key >> shift) & (N_BINS - 1);
+                    if (KIND == FLOATING) missing += is_present && is_absent(key);
+                    Key prefix = key >> shift >> DIGIT_BITS;
+#pragma unroll
+                    for (int a = 0; a < MOST_ANSWERS; ++a) {
+                        if (a >= n_counted) break;
+                        bool counts = is_present && prefix == prefixes[a];
+                        u32* some = my_bins + a * N_BINS;
+                        // Of lanes side by side few threads of a warp have the same one.
+                        if (n_side == 1) count_bin(some, bin, counts);
+                        else if (counts) atomicAdd(some + bin, 1u);
+                    }
+                });
+                if (is_first && KIND == FLOATING && missing) atomicAdd(n_missing + side, missing);
+            }
             __syncthreads();
-            if (is_first && (int)threadIdx.x < n_searches) {
-                Search& search = searches[threadIdx.x];
+            if (is_first && is_searcher) {
                 i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
-                i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + first_answer +
-                            threadIdx.x % n_some;
-                search.next = LARGEST;
-                search.rank = wanted.ranks[entry].x;
-                search.n_same = 0;
+                entry = (n_valid - wanted.first_v) * wanted.n_answers + first_answer +
+                        threadIdx.x % n_some;
+                own.rank = wanted.ranks[entry].x;
+                own.n_same = 0;
             }
             __syncthreads();
             take_bins(searches, bins, n_searches, is_first ? n_some : 1);
             __syncthreads();
-        }
-        // The upper key, where it is not the lower one.
-        if ((int)threadIdx.x < n_searches) {
-            Search& search = searches[threadIdx.x];
-            i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
-            i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + first_answer +
-                        threadIdx.x % n_some;
-            int2 ranks = wanted.ranks[entry];
-            search.wants_next = ranks.y > ranks.x && search.rank + 1 >= search.n_same;
-            if (search.wants_next) *any_next = 1;
-        }
-        __syncthreads();
-        if (*any_next) {
-            Key next[MOST_ANSWERS];
-#pragma unroll
-            for (int a = 0; a < MOST_ANSWERS; ++a) next[a] = LARGEST;
-            visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
-#pragma unroll
-                for (int a = 0; a < MOST_ANSWERS; ++a) {
-                    if (a < n_some && is_present && key > mine[a].prefix) next[a] = min(next[a], key);
-                }
-            });
-#pragma unroll
-            for (int a = 0; a < MOST_ANSWERS; ++a) {
-                if (a < n_some) atomicMin(&mine[a].next, next[a]);
+            bool is_last = shift == 0, fits = true;
+            for (int s = 0; s < n_searches; ++s) fits &= searches[s].n_same <= (u32)room;
+            if (is_left || !(is_last || fits)) continue;
+            // What has the prefixes, and the least that is larger where that is wanted.
+            if (is_searcher) {
+                own.wants_next = wants_next(own, wanted, entry);
+                if (own.wants_next) *any_next = 1;
             }
             __syncthreads();
+            bool wants_any = *any_next;
+            if (is_last && !wants_any) break;
+            Key next[MOST_ANSWERS];
+#pragma unroll
+            for (int a = 0; a < MOST_ANSWERS; ++a) {
+                prefixes[a] = a < n_some ? mine[a].prefix : Key(0);
+                next[a] = LARGEST;
+            }
+            visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
+                Key prefix = key >> shift;
+#pragma unroll
+                for (int a = 0; a < MOST_ANSWERS; ++a) {
+                    if (a >= n_some) break;
+                    if (is_present && prefix > prefixes[a]) next[a] = min(next[a], key);
+                    if (is_present && prefix == prefixes[a] && !is_last) {
+                        my_left[a * room + atomicAdd(&mine[a].n_left, 1u)] = key;
+                    }
+                }
+            });
+            if (wants_any) {
+#pragma unroll
+                for (int a = 0; a < MOST_ANSWERS; ++a) {
+                    if (a < n_some) atomicMin(&mine[a].next, next[a]);
+                }
+            }
+            is_left = true;
+            __syncthreads();
         }
-        if ((int)threadIdx.x < n_searches) {
-            Search& search = searches[threadIdx.x];
+        // The upper key, where it is not the lower one, may be among those that are left.
+        if (is_left) {
+#pragma unroll
+            for (int a = 0; a < MOST_ANSWERS; ++a) {
+                int n = a < n_some ? (int)mine[a].n_left : 0;
+                Key lower = a < n_some ? mine[a].prefix : Key(0), least = LARGEST;
+                for (int i = (int)first; i < n; i += (int)step) {
+                    Key key = my_left[a * room + i];
+                    if (key > lower) least = min(least, key);
+                }
+                if (least != LARGEST) atomicMin(&mine[a].next, least);
+            }
+        }
+        __syncthreads();
+        if (is_searcher) {
             i64 n_valid = stack.n - n_missing[threadIdx.x / n_some];
             int a = first_answer + threadIdx.x % n_some;
-            i64 entry = (n_valid - wanted.first_v) * wanted.n_answers + a;
-            i64 own = tile * n_side + threadIdx.x / n_some;
+            i64 of_lane = tile * n_side + threadIdx.x / n_some;
             Answer answer = no_answer();
             if (n_valid > 0 && (n_valid == stack.n || wanted.skips_missing)) {
-                Key upper = search.wants_next ? search.next : search.prefix;
-                answer = mixed(search.prefix, upper, wanted.weights[entry], wanted.mixes, flags);
+                Key upper = wants_next(own, wanted, entry) ? own.next : own.prefix;
+                answer = mixed(own.prefix, upper, wanted.weights[entry], wanted.mixes, flags);
             }
-            if (own < n_lanes) answers[a * n_lanes + own] = answer;
-            if (n_valid == 0 && own < n_lanes) flags->all_missing = 1;
+            if (of_lane < n_lanes) answers[a * n_lanes + of_lane] = answer;
+            if (n_valid == 0 && of_lane < n_lanes) flags->all_missing = 1;
         }
         __syncthreads();
     }

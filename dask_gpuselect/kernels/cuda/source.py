@@ -44,6 +44,7 @@ SELECT_THREADS = 1024
 NEAR_THREADS = 256
 NEAR_ROOM = 2048  # for the nearest of a query that a block orders at once
 LONG_THREADS = 512  # for lanes too long for shared memory
+MOST_LEFT = 4096  # elements of these that are looked at in shared memory
 OFFSET_BITS = 12  # that are kept of an element's place in its bucket
 OUTSIDE = 255  # a bucket's shift if it is outside all windows
 DIGIT = 11  # bits
@@ -466,11 +467,18 @@ class LaneKernel(NamedTuple):
     defined: Defined = ()
 
 
-def long_lane_kernel(n_answers: int, *, side_by_side: bool) -> LaneKernel:
-    """The kernel for lanes too long for shared memory, for up to `MOST_ANSWERS` answers."""
+def long_lane_kernel(
+    dtype: np.dtype[Any], n_answers: int, shared: int, *, side_by_side: bool
+) -> tuple[LaneKernel, int]:
+    """The kernel for lanes too long for shared memory, for up to `MOST_ANSWERS` answers, if a block
+    can have so many bytes of it; and how many elements it has room for, of each lane and answer."""
     lanes = 8 if side_by_side else 1
-    shared = lanes * n_answers * (32 + 256 * 4) + (lanes + 1) * 4
-    return LaneKernel("long_lanes", LONG_THREADS, lanes, shared)
+    searches = lanes * n_answers
+    own = searches * (32 + 256 * 4) + (lanes + 1) * 4
+    # Two blocks of a multiprocessor; more room than that saves no read.
+    room = min((shared // 2 - STATIC - own) // (searches * key_size(dtype)), MOST_LEFT)
+    own += searches * room * key_size(dtype)
+    return LaneKernel("long_lanes", LONG_THREADS, lanes, own), room
 
 
 BOX_WORKING = 56  # registers of a thread that boxes take beside keys
