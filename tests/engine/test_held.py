@@ -109,9 +109,11 @@ def test_what_is_counted_of_few_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "value_counts", noted)
     values = np.random.default_rng(1).integers(0, 200, N).astype("u1")
     x = CUPY.held(values, 7_000)
-    assert computed(median(x)) == np.median(values) and not counted
+    assert computed(median(x)) == np.median(values)
+    assert not counted
     describe_boxplot(x).compute(scheduler="sync")
-    assert sum(counted) == N and len(counted) == 5
+    assert sum(counted) == N
+    assert len(counted) == 5
 
 
 def test_a_guess_is_made_and_holds(small_pilots: None, guesses: list[bool]) -> None:

@@ -21,8 +21,8 @@ from dask_gpuselect.engine import threads
 from dask_gpuselect.kernels.cpu import lanes as cpu
 from dask_gpuselect.kernels.cpu.long_lanes import is_selected_faster
 from dask_gpuselect.kernels.reference import lanes as reference
-from tests.backends import Backend
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING
+from tests.backends import CUPY, Backend, kernel_module
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
 from tests.oracle import FUNCTIONS, expected, methods_for, takes_q
 from tests.sources import Source
 
@@ -290,6 +290,34 @@ def test_lanes_of_any_length(backend: Backend, n: int, dtype: str) -> None:
             for lanes_found in (found, *([found[..., 0]] if found.ndim == 3 else [])):
                 if lanes_found.ndim == 2:
                     np.testing.assert_array_equal(lanes_found, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i2"])
+def test_few_long_lanes_are_answered_one_after_the_other(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = kernel_module("cuda", "lanes")
+    monkeypatch.setattr(kernels, "ALONE", 1 << 14)
+    alone: list[bool] = []
+
+    def noted(*args: Any, few: Any = kernels._answers_of_few) -> Any:
+        found = few(*args)
+        alone.append(found is not None)
+        return found
+
+    monkeypatch.setattr(kernels, "_answers_of_few", noted)
+    a = (normal(210_000) * 40 + 100).clip(0, 255).astype(dtype).reshape(3, -1)
+    q = [0.1, 0.5, 0.93]
+    for method in ("linear", "lower"):
+        found = CUPY.to_numpy(quantile(CUPY.asarray(a), q, axis=1, method=method))
+        wanted = np.stack([expected("quantile", lane, q, method) for lane in a], axis=1)
+        np.testing.assert_array_equal(found, wanted)
+    if dtype[0] == "f":
+        a[1, 5] = np.nan
+        found = CUPY.to_numpy(nanquantile(CUPY.asarray(a), q, axis=1, method="lower"))
+        np.testing.assert_array_equal(found, np.nanquantile(a, q, axis=1, method="lower"))
+    assert alone == [True, True, False][: len(alone)]
 
 
 def test_chunks_of_any_layout(backend: Backend) -> None:
