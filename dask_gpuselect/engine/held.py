@@ -26,16 +26,17 @@ def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> A
     these are best, else in place."""
     if not is_best_counted(values, dtype, question):
         return answer_in_place(values, dtype, question)
-    by_value = question.by_value
-    reports = [by_value.of_chunk(part, dtype) for part in parts_of(values)]
-    return answer_by_values(by_value.merge(reports), question)
+    return answer_by_values(question.by_value.of_chunk(values, dtype), question)
 
 
 def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
     """Whether an array in memory had best be counted value by value. One whose elements weigh is
-    not: it is read in place."""
-    on_device = is_cupy(values_of(parts_of(values)[0]))
-    if question.weighs or not question.by_value.takes(dtype, is_on_device=on_device):
+    not: it is read in place. So are `Several`: on an H100 a box of 2^28 uint16 in 8 chunks took 10
+    ms more by counts, each of which is waited for."""
+    on_device = is_cupy(values_of(values))
+    if len(parts_of(values)) > 1 or question.weighs:
+        return False
+    if not question.by_value.takes(dtype, is_on_device=on_device):
         return False
     is_about_ranks = question.ranks_of_sample(math.prod(values.shape)) is not None
     return not is_about_ranks or kernels.is_best_counted(values)

@@ -83,7 +83,6 @@ def test_other_dtypes(dtype: str) -> None:
 @pytest.mark.usefixtures("small_pilots")
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f2"])
 def test_data_of_few_values(dtype: str) -> None:
-    """Boxes count all values; ranks are as fast found by a guess."""
     values = np.random.default_rng(1).integers(-3, 300, N).astype("i2").astype(dtype)
     x = CUPY.held(values, UNEVEN)
     found = quantile(x, Q, method="lower")
@@ -94,26 +93,6 @@ def test_data_of_few_values(dtype: str) -> None:
     for field in ("q1", "med", "q3", "whislo", "whishi", "mean", "std", "n_low", "n_high"):
         assert getattr(box, field) == getattr(expected, field), field
     np.testing.assert_array_equal(box.fliers, expected.fliers)
-
-
-@pytest.mark.usefixtures("small_pilots")
-def test_what_is_counted_of_few_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    selection = kernel_module("cuda", "selection")
-    value_counts = selection.value_counts
-
-    def noted(chunk: Any, dtype: Any) -> Any:
-        counted.append(chunk.size)
-        return value_counts(chunk, dtype)
-
-    monkeypatch.setattr(selection, "value_counts", noted)
-    values = np.random.default_rng(1).integers(0, 200, N).astype("u1")
-    x = CUPY.held(values, 7_000)
-    assert computed(median(x)) == np.median(values)
-    assert not counted
-    describe_boxplot(x).compute(scheduler="sync")
-    assert sum(counted) == N
-    assert len(counted) == 5
 
 
 def test_a_guess_is_made_and_holds(small_pilots: None, guesses: list[bool]) -> None:

@@ -298,7 +298,7 @@ def test_few_long_lanes_are_answered_one_after_the_other(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = kernel_module("cuda", "lanes")
-    monkeypatch.setattr(kernels, "ALONE", 1 << 14)
+    monkeypatch.setattr(kernels, "ALONE", 1)
     alone: list[bool] = []
 
     def noted(*args: Any, few: Any = kernels._answers_of_few) -> Any:

@@ -55,8 +55,9 @@ def answer_lanes(
     Notes
     -----
     Reads device memory once, whatever the layout. Lanes too long for shared memory (with that of
-    compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes) are read two to four
-    times as a rule, for every six answers; at most once for each byte of an element, and once more.
+    compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes; side by side, 12,000
+    and 6,000) are read two to four times as a rule, for every six answers; at most once for each
+    byte of an element, and once more.
     Scratch: none, but for copies of chunks: if `axes` are not next to each other, if steps along
     the axes before, among or behind them are uneven, or if there are more than 64 chunks.
 
@@ -72,8 +73,9 @@ def answer_lanes(
     return reference.answer_lanes(chunks, dtype, axes, question)
 
 
-# Elements of a lane, for each lane, from which on all blocks had better take one after the other: a
-# block takes 0.6 ns for an element, so of 4 lanes of 2^24 10 ms, where each takes 0.3 alone.
+# Bytes of a lane, for each lane, from which on all blocks had better take one after the other. On
+# an H100 medians of 4 lanes of 2^24 float32 took 10 ms by one block each and 0.9 so, of 32 of 2^21
+# 5.1 by a block each, where each alone takes 0.12.
 ALONE = 1 << 18
 
 
@@ -86,7 +88,7 @@ def _answers_of_few(
     n = math.prod(chunk.shape[axis] for axis in axes)
     n_lanes = chunk.size // max(n, 1)
     is_last = tuple(axes) == tuple(range(chunk.ndim - len(axes), chunk.ndim))
-    if others or not (is_last and chunk.flags.c_contiguous and n >= ALONE * n_lanes):
+    if others or not (is_last and chunk.flags.c_contiguous and chunk.nbytes >= ALONE * n_lanes**2):
         return None
     answers = cupy.empty((question.n_answers, n_lanes), question.dtype)
     for i, lane in enumerate(chunk.reshape(n_lanes, n)):
@@ -216,7 +218,10 @@ def _start(
     """Start the kernel for lanes of this length and layout; the one for long lanes several times,
     if there are many answers."""
     side_by_side = bool(stack["n_inner"] > 1)
-    kernel, shared = kernel_for(dtype, stack), most_shared(cupy.cuda.Device().id)
+    shared = most_shared(cupy.cuda.Device().id)
+    has_long = question.n_answers <= source.MOST_ANSWERS and side_by_side
+    is_long = has_long and int(stack["n"]) * source.key_size(dtype) >= source.LONG_SIDE_BY_SIDE
+    kernel = None if is_long else kernel_for(dtype, stack)
     starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
     if kernel is not None:
         starts.append((kernel, ()))

@@ -3,6 +3,7 @@
 
 constexpr int DIGIT_BITS = 8;
 constexpr int N_BINS = 1 << DIGIT_BITS;
+constexpr int BINS_PITCH = N_BINS + 1;  // so that equal bins of neighbouring lanes are in different banks
 constexpr int AHEAD = 8;  // elements that a thread reads before it looks at them
 
 // What is known of one answer: the leading digits of its lower key, and its rank among the keys that
@@ -35,7 +36,7 @@ __device__ __forceinline__ void count_bin(u32* bins, u32 bin, bool counts) {
 __device__ __forceinline__ void take_bins(Search* searches, u32* bins, int n_searches, int shared_by) {
     int me = threadIdx.x % 32;
     for (int s = threadIdx.x / 32; s < n_searches; s += LONG_THREADS / 32) {
-        const u32* mine = bins + (i64)(s / shared_by * shared_by) * N_BINS + me * (N_BINS / 32);
+        const u32* mine = bins + (i64)(s / shared_by * shared_by) * BINS_PITCH + me * (N_BINS / 32);
         u32 own[N_BINS / 32], total = 0;
 #pragma unroll
         for (int b = 0; b < N_BINS / 32; ++b) total += own[b] = mine[b];
@@ -99,14 +100,14 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     Search* searches = (Search*)memory;
     Key* left = (Key*)(searches + n_searches);
     u32* bins = (u32*)(left + n_searches * room);
-    u32* n_missing = bins + n_searches * N_BINS;
+    u32* n_missing = bins + n_searches * BINS_PITCH;
     u32* any_next = n_missing + n_side;
     i64 n_lanes = stack.n_lanes;
     int side = threadIdx.x % n_side;
     i64 first = threadIdx.x / n_side, step = LONG_THREADS / n_side;
     Search* mine = searches + side * n_some;
     Key* my_left = left + side * n_some * room;
-    u32* my_bins = bins + side * n_some * N_BINS;
+    u32* my_bins = bins + side * n_some * BINS_PITCH;
     bool is_searcher = (int)threadIdx.x < n_searches;
     Search& own = searches[is_searcher ? threadIdx.x : 0];
 
@@ -119,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
         i64 entry = 0;  // of the own search
         for (int shift = BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
             bool is_first = shift == BITS - DIGIT_BITS;
-            for (int b = threadIdx.x; b < n_searches * N_BINS; b += LONG_THREADS) bins[b] = 0;
+            for (int b = threadIdx.x; b < n_searches * BINS_PITCH; b += LONG_THREADS) bins[b] = 0;
             __syncthreads();
             Key prefixes[MOST_ANSWERS];
 #pragma unroll
@@ -131,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                     for (int i = (int)first; i < n; i += (int)step) {
                         Key key = my_left[a * room + i] >> shift;
                         u32 bin = u32(key) & (N_BINS - 1);
-                        if (key >> DIGIT_BITS == prefixes[a]) atomicAdd(my_bins + a * N_BINS + bin, 1u);
+                        if (key >> DIGIT_BITS == prefixes[a]) atomicAdd(my_bins + a * BINS_PITCH + bin, 1u);
                     }
                 }
             } else {
@@ -145,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                     for (int a = 0; a < MOST_ANSWERS; ++a) {
                         if (a >= n_counted) break;
                         bool counts = is_present && prefix == prefixes[a];
-                        u32* some = my_bins + a * N_BINS;
+                        u32* some = my_bins + a * BINS_PITCH;
                         // Of lanes side by side few threads of a warp have the same one.
                         if (n_side == 1) count_bin(some, bin, counts);
                         else if (counts) atomicAdd(some + bin, 1u);
