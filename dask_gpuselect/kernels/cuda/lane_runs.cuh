@@ -92,7 +92,7 @@ __device__ __forceinline__ void sort_in_thread(Key (&keys)[N], Key one) {
 // 511 exchanges for 60 keys instead of 506, but 333 in the kernel's text, whose length is what compiling
 // takes time for. That takes a few registers more, and is not done where they would be spilled.
 constexpr int MOST_REGISTERS = 65536 / (BLOCK * MIN_BLOCKS);
-constexpr int PARTS = RUN > 32 && RUN + 56 <= MOST_REGISTERS ? 2 : 1;
+constexpr int PARTS = RUN > 32 && RUN + 36 <= MOST_REGISTERS ? 2 : 1;
 constexpr int PART = RUN / PARTS;
 static_assert(PART * PARTS == RUN, "parts are equal");
 

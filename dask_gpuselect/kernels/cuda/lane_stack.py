@@ -18,8 +18,8 @@ MOST_BLOCKS = (1 << 31) - 1  # of a grid
 
 
 def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.LaneKernel | None:
-    """The kernel that reads lanes of this length and layout once, a block for each tile; None if they
-    are too long, or more than a grid has blocks for."""
+    """The kernel that reads lanes of this length and layout once, a block for each tile; None if
+    they are too long, or more than a grid has blocks for."""
     side_by_side = bool(stack["n_inner"] > 1)
     shared = most_shared(cupy.cuda.Device().id)
     in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
