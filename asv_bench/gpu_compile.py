@@ -36,8 +36,8 @@ def first_calls() -> dict[str, Callable[[], Any]]:
     }
     for n in (365, 3650):
         lanes = x[: n * 10_000].reshape(n, 100, 100)
-        calls[f"medians of lanes of {n}"] = lambda lanes=lanes: gs.median(lanes, axis=0)
-        calls[f"box plots of lanes of {n}"] = lambda lanes=lanes: (
+        calls[f"medians of lanes of {n}"] = lambda lanes=lanes: gs.median(lanes, axis=0)  # type: ignore[misc]
+        calls[f"box plots of lanes of {n}"] = lambda lanes=lanes: (  # type: ignore[misc]
             gs.describe_boxplot(lanes, axis=0).tables
         )
     calls["quartiles of 8 chunks"] = lambda: gs.quantile(lazy, Q).compute(scheduler="sync")
@@ -53,7 +53,7 @@ def measured() -> list[tuple[str, float, list[tuple[str, float]]]]:
     compiled: list[tuple[str, float]] = []
     module = launch._module
 
-    def timed(name: str, dtype: Any, device: int, defined: launch.Defined) -> Any:
+    def timed(name: str, dtype: Any, device: int, defined: Any) -> Any:
         made = module(name, dtype, device, defined)
         start = time.perf_counter()
         made.compile()

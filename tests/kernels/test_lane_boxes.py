@@ -76,14 +76,14 @@ class OnHost:
         finish = kernel._replace(name="finish_of_lanes", threads=32)
         self.lanes = kernel.lanes
         self.runs = []
-        for file, declared, made, each in (
+        for file, declared, made, loop in (
             ("lane_boxes.cu", BOXES, kernel, EACH_TILE),
             ("lane_finish.cu", FINISH, finish, ""),
         ):
             names = [each.split()[-1].lstrip("*") for each in declared.split(",")]
             passed = ", ".join(("*" if name in RECORDS else "") + name for name in names)
             wrapper = (
-                f'extern "C" void run({declared}) {{ {each}{START.format(made.name, passed)} }}'
+                f'extern "C" void run({declared}) {{ {loop}{START.format(made.name, passed)} }}'
             )
             (place := folder / made.name).mkdir()
             more = dict(made.defined) | {"LISTED": 0}
