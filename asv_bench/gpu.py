@@ -390,6 +390,27 @@ def lane_boxes(shrink: int, repeat: int) -> None:
             free()
 
 
+def lane_kernels(shrink: int, repeat: int) -> None:
+    print("\n## Kernels of lanes, by device events\n")
+    print("| shape, float32 | axis | read, ms | median, ms | reads | boxes, ms | reads |")
+    print("|---" * 7 + "|")
+    for shape, axis in product(STACKS[:4], (0, -1)):
+        x = lanes((shape[0] >> shrink, *shape[1:]), "normal")
+        x = x if axis == 0 else cp.ascontiguousarray(cp.moveaxis(x, 0, -1))
+        read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
+        cells = [f"({', '.join(map(str, x.shape))})", str(axis), f"{read:.3f}"]
+        for call in (
+            lambda x=x, axis=axis: dask_gpuselect.median(x, axis=axis),
+            lambda x=x, axis=axis: dask_gpuselect.describe_boxplot(x, axis=axis).tables[0],
+        ):
+            times = device(call, repeat)
+            own = sum(times.get(name, 0.0) for name in ("lanes", "long", "boxes", "finish"))
+            cells += [f"{own:.3f}", f"{own / read:.2f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+        del x, call
+        free()
+
+
 def import_torch() -> Any:
     """PyTorch, or None if there is none, or none that can use the device."""
     try:
@@ -532,6 +553,7 @@ TABLES = {
     "held": held_chunks,
     "boxplot": box_plots,
     "boxes": lane_boxes,
+    "lanes_kernels": lane_kernels,
     "torch": beside_torch,
 }
 

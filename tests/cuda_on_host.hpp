@@ -18,7 +18,8 @@ struct Place {
     int x;
 };
 static Place threadIdx;
-static const Place blockIdx = {0}, gridDim = {1};
+static Place blockIdx = {0};
+static const Place gridDim = {1};
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

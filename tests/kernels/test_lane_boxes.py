@@ -39,6 +39,7 @@ FINISH = (
     "Told* told"
 )
 START = "run_block([=] {{ {}({}); }});"
+EACH_TILE = "for (blockIdx.x = 0; blockIdx.x * LANES < stack->n_lanes; ++blockIdx.x) "
 RECORDS = ("stack", "wanted", "drawn", "columns", "fliers")
 
 
@@ -75,13 +76,15 @@ class OnHost:
         finish = kernel._replace(name="finish_of_lanes", threads=32)
         self.lanes = kernel.lanes
         self.runs = []
-        for file, declared, made in (
-            ("lane_boxes.cu", BOXES, kernel),
-            ("lane_finish.cu", FINISH, finish),
+        for file, declared, made, loop in (
+            ("lane_boxes.cu", BOXES, kernel, EACH_TILE),
+            ("lane_finish.cu", FINISH, finish, ""),
         ):
             names = [each.split()[-1].lstrip("*") for each in declared.split(",")]
             passed = ", ".join(("*" if name in RECORDS else "") + name for name in names)
-            wrapper = f'extern "C" void run({declared}) {{ {START.format(made.name, passed)} }}'
+            wrapper = (
+                f'extern "C" void run({declared}) {{ {loop}{START.format(made.name, passed)} }}'
+            )
             (place := folder / made.name).mkdir()
             more = dict(made.defined) | {"LISTED": 0}
             how = {"header": "lanes_on_host.hpp", "replaced": ASM, "threads": made.threads}

@@ -58,10 +58,26 @@ __device__ __forceinline__ int n_of_run(const Key* run, int n) {
     return KIND == FLOATING && n > 0 && is_absent(run[(n - 1) * PITCH]) ? n_below(run, 0, n, LARGEST) : n;
 }
 
-// The sums of a group's threads together.
-__device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSums* of_warps) {
+// Make `mine` of all threads of a group one, by `merge(mask)`, which adds what the thread has whose number
+// differs in these bits: first within warps, then what these have found, by way of shared memory. The first
+// thread then has all.
+template <class T, class Merge>
+__device__ __forceinline__ void merge_all(Group& group, T& mine, T* of_warps, Merge merge) {
 #pragma unroll 1
-    for (int mask = TEAM / 2; mask; mask /= 2) {
+    for (int round = 0;; ++round) {
+#pragma unroll 1
+        for (int mask = round ? GROUP / 64 : TEAM / 2; mask; mask /= 2) merge(mask);
+        if (GROUP <= 32 || round) return;
+        of_warps += group.slot * (GROUP / 32);
+        if (group.mate() == 0) of_warps[group.warp()] = mine;
+        group.sync();
+        mine = group.mate() < GROUP / 32 ? of_warps[group.mate()] : T();
+        group.sync();
+    }
+}
+
+__device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSums* of_warps) {
+    merge_all(group, sums, of_warps, [&](int mask) {
         LaneSums others;
 #pragma unroll
         for (int l = 0; l < SUM_LEVELS; ++l) {
@@ -73,40 +89,7 @@ __device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSum
         others.total.lost = told & 1, others.square.lost = told >> 1;
         others.n_high = group.other(sums.n_high, mask), others.n_low = group.other(sums.n_low, mask);
         sums.merge(others);
-    }
-    if constexpr (GROUP > 32) {
-        LaneSums* its_warps = of_warps + group.slot * (GROUP / 32);
-        if (group.mate() == 0) its_warps[group.warp()] = sums;
-        group.sync();
-        if (group.me == 0) {
-            for (int i = 1; i < GROUP / 32; ++i) sums.merge(its_warps[i]);
-        }
-        group.sync();
-    }
-}
-
-// The sums of a group's numbers, each exact; in its first thread.
-template <int N>
-__device__ __forceinline__ void add_up(Group& group, double (&x)[N], LaneSums* of_warps) {
-#pragma unroll 1
-    for (int mask = TEAM / 2; mask; mask /= 2) {
-#pragma unroll
-        for (int k = 0; k < N; ++k) x[k] = __dadd_rn(x[k], group.other(x[k], mask));
-    }
-    if constexpr (GROUP > 32) {
-        double* its_warps = (double*)(of_warps + group.slot * (GROUP / 32));
-#pragma unroll
-        for (int k = 0; k < N; ++k) {
-            if (group.mate() == 0) its_warps[group.warp() * N + k] = x[k];
-        }
-        group.sync();
-#pragma unroll 1
-        for (int i = 1; group.me == 0 && i < GROUP / 32; ++i) {
-#pragma unroll
-            for (int k = 0; k < N; ++k) x[k] = __dadd_rn(x[k], its_warps[i * N + k]);
-        }
-        group.sync();
-    }
+    });
 }
 
 // The smallest magnitude but 0 of a sorted run, as the bits of a number, or the largest key.
@@ -119,28 +102,26 @@ __device__ __forceinline__ Key smallest_of(const Key* run, int n) {
 }
 
 // The sums of a group's lane, whose elements are of few magnitudes, or of some; in its first thread.
-template <bool ARE_FEW>
 __device__ __forceinline__ void add_plainly(
-    const Key* mine, const int (&n_kept)[RUNS], const Magnitudes& of, Group& group, LaneSums* of_warps,
+    const Key* mine, int n_mine, const Magnitudes& of, bool are_few, Group& group, LaneSums* of_warps,
     LaneSums& sums
 ) {
-    PlainSums<ARE_FEW> plain(of);
+    Rounders by(of);
+    PlainSums plain;
+    // Four at a time, whose arithmetic does not wait for each other. Zeros behind the end add nothing.
+    constexpr int AT_ONCE = 4;
+#pragma unroll 1
+    for (int j = 0; j < n_mine; j += AT_ONCE) {
+        double x[AT_ONCE];
 #pragma unroll
-    for (int run = 0; run < RUNS; ++run) {
-        const Key* its_keys = mine + run * RUN * PITCH;
-#pragma unroll 4
-        for (int j = 0; j < n_kept[run]; ++j) plain.add(number_of(its_keys[j * PITCH]));
+        for (int k = 0; k < AT_ONCE; ++k) x[k] = j + k < n_mine ? number_of(mine[(j + k) * PITCH]) : 0.0;
+        plain.add(x, by, are_few);
     }
     __syncwarp();
-    if constexpr (ARE_FEW) {
-        double found[] = {plain.sum, plain.high, plain.low};
-        add_up(group, found, of_warps);
-        sums.set(found[0], 0.0, found[1], 0.0, found[2]);
-    } else {
-        double found[] = {plain.sum, plain.rest, plain.high, plain.middle, plain.low};
-        add_up(group, found, of_warps);
-        sums.set(found[0], found[1], found[2], found[3], found[4]);
-    }
+    merge_all(group, plain, (PlainSums*)of_warps, [&](int mask) {
+        plain.merge([&](double part) { return group.other(part, mask); }, are_few);
+    });
+    sums.set(plain);
 }
 
 // Fliers of a group's lane are brought together in its part of shared memory, where its sorted runs were,
@@ -149,25 +130,18 @@ __device__ __forceinline__ void add_plainly(
 
 __device__ __forceinline__ Key& key_in(Key* all, u32 i) { return all[i / GROUP * PITCH + i % GROUP]; }
 
-// Make those keys of a lane that are beyond two bounds its first ones; the others are lost. Returns how many
-// there are.
+// Make those keys of a lane its first ones that are before one place of each run or from another one on; the
+// others are lost. Returns how many there are.
 __device__ __forceinline__ u32 gather_beyond(
-    Key* mine, Key* all, const int (&n_kept)[RUNS], double low, double high, Group& group
+    const Key* mine, Key* all, int at_low, int at_high, int n_mine, Group& group
 ) {
-    int n_own = 0;
-#pragma unroll
-    for (int run = 0; run < RUNS; ++run) {
-        const Key* its_keys = mine + run * RUN * PITCH;
-        int i = 0, end = n_kept[run], first_high = end;
-        for (; i < end && number_of(its_keys[i * PITCH]) < low; ++i) mine[n_own++ * PITCH] = its_keys[i * PITCH];
-        while (first_high > i && number_of(its_keys[(first_high - 1) * PITCH]) > high) --first_high;
-        for (i = first_high; i < end; ++i) mine[n_own++ * PITCH] = its_keys[i * PITCH];
-    }
-    // Row by row: it goes to places that have been read.
     u32 n_found = 0;
+    // Row by row: it goes to places that have been read.
+#pragma unroll 1
     for (int row = 0;; ++row) {
-        bool has = row < n_own;
-        Key key = has ? mine[row * PITCH] : 0;
+        int i = row < at_low ? row : row + at_high - at_low;
+        bool has = i < n_mine;
+        Key key = has ? mine[i * PITCH] : 0;
         u32 of_row, place = n_found + group.sum_before(has, of_row);
         if (GROUP < 32 ? !__any_sync(ALL_LANES, of_row) : !of_row) return n_found;
         group.sync();
@@ -201,19 +175,20 @@ __device__ __forceinline__ void sort_first(Key* all, u32 n, Group& group) {
 
 // Write the fliers of a lane: the lowest ascending, then the highest descending. Its keys are lost.
 __device__ __forceinline__ void write_fliers(
-    Key* mine, Key* all, const int (&n_kept)[RUNS], u32 n_valid, Group& group, double low, double high,
-    u32 kept_low, u32 kept_high, Word* fliers
+    const Key* mine, Key* all, int at_low, int at_high, int n_mine, Group& group, u32 kept_low, u32 kept_high,
+    Word* fliers
 ) {
-    u32 n_sorted = n_valid;
+    u32 n_sorted = n_mine;
     if constexpr (GROUP > 1) {
-        // Of a lane that has none, nothing is beyond NaN: its fences may be of no quartiles.
-        if (kept_low + kept_high == 0) low = high = __longlong_as_double(0x7ff8000000000000ll);
-        n_sorted = gather_beyond(mine, all, n_kept, low, high, group);
+        // Of a lane that has none, no keys.
+        if (kept_low + kept_high == 0) at_low = 0, at_high = n_mine;
+        n_sorted = gather_beyond(mine, all, at_low, at_high, n_mine, group);
         sort_first(all, n_sorted, group);
     }
-    for (u32 i = group.me; i < kept_low; i += GROUP) fliers[i] = word_of(key_in(all, i));
-    for (u32 i = group.me; i < kept_high; i += GROUP) {
-        fliers[kept_low + i] = word_of(key_in(all, n_sorted - 1 - i));
+#pragma unroll 1
+    for (u32 i = group.me; i < kept_low + kept_high; i += GROUP) {
+        u32 place = i < kept_low ? i : n_sorted - 1 - (i - kept_low);
+        fliers[i] = word_of(key_in(all, place));
     }
 }
 
@@ -248,6 +223,10 @@ struct Fliers {
     i64 *starts, *counts;  // of each block's lanes, or of each lane that has a group of several warps
 };
 
+static_assert(RUNS == 1, "a thread has one run");
+
+// A block for each tile of lanes; see lanes_select.
+//
 // Shared memory: that of lanes_select, and the numbers of the lanes' fliers, or if groups are of several
 // warps the sums of each warp.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
@@ -267,161 +246,132 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     int me = IS_SPREAD ? threadIdx.x % 32 / STEP : threadIdx.x % GROUP;
     Group group = {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
     Key* mine = kept + slot * STRIDE + me;
-    i64 n_lanes = stack.n_lanes, n_tiles = (n_lanes + LANES - 1) / LANES;
+    i64 n_lanes = stack.n_lanes;
     Rows rows = {(int)stack.n};
-    u32 n = (u32)rows.n;
-    for (i64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
-        i64 first_lane = tile * LANES, lane = first_lane + slot;
-        int n_kept[RUNS];
-        fetch(stack, rows, first_lane, group, kept, mine, n_kept);
-        u32 n_valid = 0;
-#pragma unroll
-        for (int run = 0; run < RUNS; ++run) {
-            n_kept[run] = n_of_run(mine + run * RUN * PITCH, n_kept[run]);
-            n_valid += n_kept[run];
-        }
-        __syncwarp();
-        n_valid = group.sum(n_valid);
-        bool none = n_valid == 0 || (n_valid < n && !drawn.omits_missing);
+    u32 n = (u32)rows.n, tile = blockIdx.x;
+    i64 first_lane = (i64)tile * LANES, lane = first_lane + slot;
+    int n_kept[1];
+    fetch(stack, rows, first_lane, group, kept, mine, n_kept);
+    int n_mine = n_kept[0] = n_of_run(mine, n_kept[0]);
+    __syncwarp();
+    u32 n_valid = group.sum(n_mine);
+    bool none = n_valid == 0 || (n_valid < n && !drawn.omits_missing);
 
-        double q[MOST_Q] = {};
-        i64 entry = ((i64)n_valid - wanted.first_v) * wanted.n_answers;
+    double q[MOST_Q] = {};
+    i64 entry = ((i64)n_valid - wanted.first_v) * wanted.n_answers;
 #pragma unroll 1
-        for (int a = 0; a < wanted.n_answers; ++a) {
-            int2 ranks = wanted.ranks[entry + a];
-            Key first = 0, second = 0;
-            if constexpr (GROUP == 1) {
-                first = mine[ranks.x * PITCH], second = mine[ranks.y * PITCH];
-            } else {
-                select_keys(mine, n_kept, group, n_valid, ranks.x, ranks.y, first, second);
-                group.broadcast(first, second, 0);
-            }
-            // Lanes without elements have keys that are none.
-            double answer = none ? 0.0
-                                 : mixed(first, second, wanted.weights[entry + a], wanted.mixes, &told->flags);
-#pragma unroll
-            for (int k = 0; k < MOST_Q; ++k) q[k] = k == a ? answer : q[k];
+    for (int a = 0; a < wanted.n_answers; ++a) {
+        int2 ranks = wanted.ranks[entry + a];
+        Key first = 0, second = 0;
+        if constexpr (GROUP == 1) {
+            first = mine[ranks.x * PITCH], second = mine[ranks.y * PITCH];
+        } else {
+            select_keys(mine, n_kept, group, n_valid, ranks.x, ranks.y, first, second);
+            group.broadcast(first, second, 0);
         }
+        // Lanes without elements have keys that are none.
+        double answer = none ? 0.0
+                             : mixed(first, second, wanted.weights[entry + a], wanted.mixes, &told->flags);
+#pragma unroll
+        for (int k = 0; k < MOST_Q; ++k) q[k] = k == a ? answer : q[k];
+    }
 
-        double low, high;
-        fences_of(drawn, q, low, high);
-        Key least = LARGEST, below_most = LARGEST, inside_low = LARGEST, below_inside_high = LARGEST;
-        Key smallest = LARGEST;
-        u32 n_low = 0, n_high = 0;
-#pragma unroll
-        for (int run = 0; run < RUNS; ++run) {
-            const Key* its_keys = mine + run * RUN * PITCH;
-            int its_n = n_kept[run];
-            if (its_n == 0) continue;
-            int at_low = place_of_low(its_keys, its_n, low), at_high = place_of_high(its_keys, its_n, high);
-            n_low += at_low, n_high += its_n - at_high;
-            least = min(least, its_keys[0]);
-            below_most = min(below_most, LARGEST - its_keys[(its_n - 1) * PITCH]);
-            if (at_low < its_n) inside_low = min(inside_low, its_keys[at_low * PITCH]);
-            if (at_high > 0) {
-                below_inside_high = min(below_inside_high, LARGEST - its_keys[(at_high - 1) * PITCH]);
-            }
-            if (KIND == FLOATING && BITS < 64) smallest = min(smallest, smallest_of(its_keys, its_n));
-        }
-        __syncwarp();
-        n_low = group.sum(n_low), n_high = group.sum(n_high);
-        least = group.least(least), below_most = group.least(below_most);
-        inside_low = group.least(inside_low), below_inside_high = group.least(below_inside_high);
-        Key most = LARGEST - below_most;
+    double low, high;
+    fences_of(drawn, q, low, high);
+    Key least = LARGEST, below_most = LARGEST, inside_low = LARGEST, below_inside_high = LARGEST;
+    Key smallest = LARGEST;
+    int at_low = 0, at_high = 0;
+    if (n_mine > 0) {
+        at_low = place_of_low(mine, n_mine, low), at_high = place_of_high(mine, n_mine, high);
+        least = mine[0], below_most = LARGEST - mine[(n_mine - 1) * PITCH];
+        if (at_low < n_mine) inside_low = mine[at_low * PITCH];
+        if (at_high > 0) below_inside_high = LARGEST - mine[(at_high - 1) * PITCH];
+        if (KIND == FLOATING && BITS < 64) smallest = smallest_of(mine, n_mine);
+    }
+    __syncwarp();
+    u32 n_low = group.sum(at_low), n_high = group.sum(n_mine - at_high);
+    least = group.least(least), below_most = group.least(below_most);
+    inside_low = group.least(inside_low), below_inside_high = group.least(below_inside_high);
+    Key most = LARGEST - below_most;
 
-        // Plain sums if the elements of all lanes of a warp are of few magnitudes, or of some.
-        LaneSums sums;
-        bool is_few = false, is_some = false;
-        Magnitudes of = {};
-        if constexpr (KIND != FLOATING || BITS < 64) {
-            if (KIND == FLOATING) smallest = group.least(smallest);
-            bool is_any = n_valid > 0;
-            double size = is_any ? fmax(fabs(number_of(least)), fabs(number_of(most))) : 1.0;
-            if (size == 0.0) size = 1.0;
-            double nearest = KIND == FLOATING && smallest != LARGEST ? as_double(value_of((Word)smallest)) : size;
-            of = magnitudes(nearest, size, n);
-            is_few = of.are_few(), is_some = of.are_some();
-            if (GROUP < 32) {
-                is_few = __all_sync(ALL_LANES, is_few), is_some = __all_sync(ALL_LANES, is_some);
-            }
-            if (is_few) {
-                add_plainly<true>(mine, n_kept, of, group, of_warps, sums);
-            } else if (is_some) {
-                add_plainly<false>(mine, n_kept, of, group, of_warps, sums);
-            }
+    // Plain sums if the elements of all lanes of a warp are of few magnitudes, or of some.
+    LaneSums sums;
+    bool is_few = false, is_some = false;
+    Magnitudes of = {};
+    if constexpr (KIND != FLOATING || BITS < 64) {
+        if (KIND == FLOATING) smallest = group.least(smallest);
+        bool is_any = n_valid > 0;
+        double size = is_any ? fmax(fabs(number_of(least)), fabs(number_of(most))) : 1.0;
+        if (size == 0.0) size = 1.0;
+        double nearest = KIND == FLOATING && smallest != LARGEST ? as_double(value_of((Word)smallest)) : size;
+        of = magnitudes(nearest, size, n);
+        is_few = of.are_few(), is_some = of.are_some();
+        if (GROUP < 32) {
+            is_few = __all_sync(ALL_LANES, is_few), is_some = __all_sync(ALL_LANES, is_some);
         }
-        if (!is_few && !is_some) {
-#pragma unroll
-            for (int run = 0; run < RUNS; ++run) {
-                const Key* its_keys = mine + run * RUN * PITCH;
+        if (is_few || is_some) add_plainly(mine, n_mine, of, is_few, group, of_warps, sums);
+    }
+    if (!is_few && !is_some) {
 #pragma unroll 1
-                for (int j = 0; j < n_kept[run]; ++j) sums.add(value_of(word_of(its_keys[j * PITCH])));
-            }
-            __syncwarp();
-            merge_sums(group, sums, of_warps);
-        }
+        for (int j = 0; j < n_mine; ++j) sums.add(value_of(word_of(mine[j * PITCH])));
+        __syncwarp();
+        merge_sums(group, sums, of_warps);
+    }
 
-        if (none || lane >= n_lanes) n_low = 0, n_high = 0;
-        u32 kept_low = min(n_low, drawn.most_fliers), kept_high = min(n_high, drawn.most_fliers);
-        u32 n_own = kept_low + kept_high, n_before = 0, n_together = n_own;
-        u64 start;
-        if constexpr (GROUP > 32) {
-            u64* told_to_all = (u64*)(of_warps + slot * (GROUP / 32));
-            if (me == 0) {
-                *told_to_all = start = n_own ? atomicAdd(&told->n_fliers, (u64)n_own) : 0;
-                if (lane < n_lanes) fliers.starts[lane] = start, fliers.counts[lane] = n_own;
-            }
-            group.sync();
-            start = *told_to_all;
+    if (none || lane >= n_lanes) n_low = 0, n_high = 0;
+    u32 kept_low = min(n_low, drawn.most_fliers), kept_high = min(n_high, drawn.most_fliers);
+    u32 n_own = kept_low + kept_high, n_before = 0, n_together = n_own;
+    u64 start;
+    if constexpr (GROUP > 32) {
+        u64* told_to_all = (u64*)(of_warps + slot * (GROUP / 32));
+        if (me == 0) {
+            *told_to_all = start = n_own ? atomicAdd(&told->n_fliers, (u64)n_own) : 0;
+            if (lane < n_lanes) fliers.starts[lane] = start, fliers.counts[lane] = n_own;
+        }
+        group.sync();
+        start = *told_to_all;
+    } else {
+        if (me == 0) numbers[slot] = n_own;
+        n_together = sums_before(numbers);
+        if (threadIdx.x == 0) {
+            *place = n_together ? atomicAdd(&told->n_fliers, (u64)n_together) : 0;
+            fliers.starts[tile] = *place, fliers.counts[tile] = n_together;
+        }
+        __syncthreads();
+        start = *place, n_before = numbers[slot];
+    }
+    // All lanes of a warp, or none, for they write together.
+    bool writes = n_together && (i64)start + n_together <= fliers.room;
+    if (writes && (GROUP > 32 || __any_sync(ALL_LANES, n_own > 0))) {
+        Word* its_fliers = fliers.elements + start + n_before;
+        Key* all = kept + slot * STRIDE;
+        write_fliers(mine, all, at_low, at_high, n_mine, group, kept_low, kept_high, its_fliers);
+    }
+
+    if (me == 0 && lane < n_lanes) {
+        double nan = __longlong_as_double(0x7ff8000000000000ll);
+        if constexpr (GROUP == 1) {
+            double mean, deviation;
+            bool is_sure = sums.finish(n_valid, mean, deviation) || none;
+            columns.mean[lane] = none ? nan : mean;
+            columns.deviation[lane] = none ? nan : deviation;
+            columns.is_unsure[lane] = !is_sure;
+            if (!is_sure) atomicAdd(&told->n_unsure, 1ull);
         } else {
-            if (me == 0) numbers[slot] = n_own;
-            n_together = sums_before(numbers);
-            if (threadIdx.x == 0) {
-                *place = n_together ? atomicAdd(&told->n_fliers, (u64)n_together) : 0;
-                fliers.starts[tile] = *place, fliers.counts[tile] = n_together;
-            }
-            __syncthreads();
-            start = *place, n_before = numbers[slot];
+            sums_of_lanes[lane] = sums;
         }
-        // All lanes of a warp, or none, for they write together.
-        bool writes = n_together && (i64)start + n_together <= fliers.room;
-        if (writes && (GROUP > 32 || __any_sync(ALL_LANES, n_own > 0))) {
-            Word* its_fliers = fliers.elements + start + n_before;
-            write_fliers(
-                mine, kept + slot * STRIDE, n_kept, n_valid, group, low, high, kept_low, kept_high, its_fliers
-            );
-        }
-
-        if (me == 0 && lane < n_lanes) {
-            double nan = __longlong_as_double(0x7ff8000000000000ll);
-            if constexpr (GROUP == 1) {
-                double mean, deviation;
-                bool is_sure = sums.finish(n_valid, mean, deviation) || none;
-                columns.mean[lane] = none ? nan : mean;
-                columns.deviation[lane] = none ? nan : deviation;
-                columns.is_unsure[lane] = !is_sure;
-                if (!is_sure) atomicAdd(&told->n_unsure, 1ull);
-            } else {
-                sums_of_lanes[lane] = sums;
-            }
-            Word none_word = word_of(LARGEST);
+        Word none_word = word_of(LARGEST);
 #pragma unroll
-            for (int k = 0; k < MOST_Q; ++k) {
-                if (k < wanted.n_answers) columns.q[k * n_lanes + lane] = none ? nan : q[k];
-            }
-            columns.least[lane] = none ? none_word : word_of(least);
-            columns.most[lane] = none ? none_word : word_of(most);
-            // Nothing is inside a fence of infinite quartiles.
-            bool is_low = KIND != FLOATING || low == low, is_high = KIND != FLOATING || high == high;
-            columns.low[lane] = none || !is_low ? none_word : word_of(inside_low);
-            columns.high[lane] = none || !is_high ? none_word : word_of(LARGEST - below_inside_high);
-            columns.n_valid[lane] = n_valid;
-            columns.n_low[lane] = n_low, columns.n_high[lane] = n_high;
+        for (int k = 0; k < MOST_Q; ++k) {
+            if (k < wanted.n_answers) columns.q[k * n_lanes + lane] = none ? nan : q[k];
         }
-        if (GROUP > 32 && !STAGED) {
-            group.sync();
-        } else {
-            __syncthreads();
-        }
+        columns.least[lane] = none ? none_word : word_of(least);
+        columns.most[lane] = none ? none_word : word_of(most);
+        // Nothing is inside a fence of infinite quartiles.
+        bool is_low = KIND != FLOATING || low == low, is_high = KIND != FLOATING || high == high;
+        columns.low[lane] = none || !is_low ? none_word : word_of(inside_low);
+        columns.high[lane] = none || !is_high ? none_word : word_of(LARGEST - below_inside_high);
+        columns.n_valid[lane] = n_valid;
+        columns.n_low[lane] = n_low, columns.n_high[lane] = n_high;
     }
 }

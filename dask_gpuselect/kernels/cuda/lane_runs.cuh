@@ -65,22 +65,42 @@ __device__ __forceinline__ void exchange(Key& a, Key& b, bool multiplies, Key on
 
 // Batcher's odd-even merge sort (Knuth, volume 3, 5.3.4): 191 exchanges for 32 keys. By templates,
 // for a loop whose step doubles is not unrolled, and keys in registers need constant places.
-template <int P, int K, int N>
-__device__ __forceinline__ void sort_in_thread(Key (&keys)[N], Key one) {
+
+// Exchanges of keys K apart, and then of half as many, of blocks of 2 * P places whose halves are sorted. The
+// keys have places from BEFORE on.
+template <int P, int K, int BEFORE, int N>
+__device__ __forceinline__ void merge_in_thread(Key (&keys)[N], Key one) {
 #pragma unroll
-    for (int j = K % P; j + K < N; j += 2 * K) {
+    for (int j = K % P; j + K < N + BEFORE; j += 2 * K) {
 #pragma unroll
         for (int i = 0; i < K; ++i) {
-            if (i + j + K < N && (i + j) / (2 * P) == (i + j + K) / (2 * P)) {
-                exchange(keys[i + j], keys[i + j + K], (i + j) % 3 != 0, one);
-            }
+            int a = i + j - BEFORE, b = a + K;
+            bool is_pair = a >= 0 && b < N && (i + j) / (2 * P) == (i + j + K) / (2 * P);
+            if (is_pair) exchange(keys[a], keys[b], a % 3 != 0, one);
         }
     }
-    if constexpr (K > 1) {
-        sort_in_thread<P, K / 2>(keys, one);
-    } else if constexpr (2 * P < N) {
-        sort_in_thread<2 * P, 2 * P>(keys, one);
-    }
+    if constexpr (K > 1) merge_in_thread<P, K / 2, BEFORE>(keys, one);
+}
+
+template <int P, int N>
+__device__ __forceinline__ void sort_in_thread(Key (&keys)[N], Key one) {
+    merge_in_thread<P, P, 0>(keys, one);
+    if constexpr (2 * P < N) sort_in_thread<2 * P>(keys, one);
+}
+
+// A long run is sorted in two parts, one after the other by the same instructions, which are then merged:
+// 511 exchanges for 60 keys instead of 506, but 333 in the kernel's text, whose length is what compiling
+// takes time for. That takes a few registers more, and is not done where they would be spilled.
+constexpr int MOST_REGISTERS = 65536 / (BLOCK * MIN_BLOCKS);
+constexpr int PARTS = RUN > 32 && RUN + 36 <= MOST_REGISTERS ? 2 : 1;
+constexpr int PART = RUN / PARTS;
+static_assert(PART * PARTS == RUN, "parts are equal");
+
+__device__ constexpr int power_from(int n) { return n > 1 ? 2 * power_from((n + 1) / 2) : 1; }
+
+__device__ __forceinline__ void merge_parts(Key (&keys)[RUN], Key one) {
+    constexpr int P = power_from(PART);
+    if constexpr (PARTS > 1) merge_in_thread<P, P, P - PART>(keys, one);
 }
 
 // --- Groups ---------------------------------------------------------------------------------------
@@ -216,33 +236,23 @@ struct Group {
 
 // --- Fetching -------------------------------------------------------------------------------------
 
-// So many of a thread's keys are surely elements, if it has every GROUP-th row: a run is rounded up by
+// So many keys of each part are surely elements, if a thread has every GROUP-th row: a run is rounded up by
 // three at most, the runs to the same length, and the lane to as many rows for each thread.
-constexpr int SURE = KEPT - 4 * RUNS;
-
-// Run RUN_0 of what a thread fetches: rows me, me + GROUP, ...
-template <int RUN_0>
-__device__ __forceinline__ void read_run(
-    const Stack& stack, const Rows& rows, i64 lane, int me, Word (&words)[RUN]
-) {
-    constexpr int SURE_HERE = SURE - RUN_0 * RUN;
-    int first = me + RUN_0 * RUN * GROUP;
-    Reader(stack, rows, lane).read_words<GROUP, SURE_HERE>(first, words);
-}
+constexpr int SURE = PART - 4 * RUNS;
 
 // Lanes side by side: the block's threads read rows of the block's lanes.
-template <int RUN_0 = 0>
 __device__ __forceinline__ void fetch_rows(
     const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
 ) {
-    if constexpr (RUN_0 < RUNS) {
-        int slot = threadIdx.x % LANES, row = threadIdx.x / LANES;
-        Word words[RUN];
-        read_run<RUN_0>(stack, rows, min(first_lane + slot, stack.n_lanes - 1), row, words);
-        Key* its_kept = kept + RUN_0 * RUN * PITCH + slot * STRIDE + row;
+    int slot = threadIdx.x % LANES, row = threadIdx.x / LANES;
+    Reader read(stack, rows, min(first_lane + slot, stack.n_lanes - 1));
+    Key* its_kept = kept + slot * STRIDE + row;
+#pragma unroll 1
+    for (int first = 0; first < KEPT; first += PART) {
+        Word words[PART];
+        read.read_words<GROUP, SURE>(row + first * GROUP, words);
 #pragma unroll
-        for (int j = 0; j < RUN; ++j) its_kept[j * PITCH] = words[j];
-        fetch_rows<RUN_0 + 1>(stack, rows, first_lane, kept);
+        for (int j = 0; j < PART; ++j) its_kept[(first + j) * PITCH] = words[j];
     }
 }
 
@@ -269,7 +279,7 @@ __device__ __forceinline__ void fetch_lanes(
     constexpr int LANES_TOGETHER = ROUNDS < IN_FLIGHT ? ROUNDS : IN_FLIGHT;
     constexpr int STEPS_TOGETHER =
         STEPS * LANES_TOGETHER < IN_FLIGHT ? STEPS : IN_FLIGHT / LANES_TOGETHER;
-    constexpr int SURE_STEPS = SURE * GROUP / (WIDTH * WORDS);
+    constexpr int SURE_STEPS = (KEPT - 4 * RUNS) * GROUP / (WIDTH * WORDS);
     int me = threadIdx.x % WIDTH, n = rows.n;
     int first_slot = threadIdx.x / 32 * (32 / GROUP) + threadIdx.x % 32 / WIDTH;
     i64 lane = first_lane + first_slot;
@@ -322,59 +332,48 @@ __device__ __forceinline__ void fetch_lanes(
     }
 }
 
-// What a thread fetches of a run, by its own part of shared memory: in a loop, for what looks for parts is
-// so much code that, unrolled, instructions did not fit their cache (4.7 reads of lanes of 3,650, where lanes of
-// one part took 1.7).
-template <int RUN_0>
-__device__ __forceinline__ void read_run_in_parts(
-    const Stack& stack, const Rows& rows, i64 lane, int me, Key* run_kept
-) {
-    constexpr int AT_ONCE = RUN % 12 == 0 ? 12 : RUN % 8 == 0 ? 8 : RUN < 8 ? RUN : 4;
-    Reader read(stack, rows, lane);
-    int row = me + RUN_0 * RUN * GROUP;
-#pragma unroll 1
-    for (int j = 0; j < RUN; j += AT_ONCE) {
-        Word words[AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; ++k, row += GROUP) {
-            words[k] = row < rows.n ? __ldg((const Word*)read.at(row)) : Word(0);
-        }
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; ++k) {
-            if (RUN % AT_ONCE == 0 || j + k < RUN) run_kept[(j + k) * PITCH] = words[k];
-        }
-    }
-}
-
 // Sort each run, fetched now if it is not here already.
-template <int RUN_0 = 0>
 __device__ __forceinline__ void sort_runs(
     const Stack& stack, const Rows& rows, i64 lane, int me, Key* mine, int (&n_kept)[RUNS]
 ) {
-    if constexpr (RUN_0 < RUNS) {
-        constexpr int SURE_HERE = SURE - RUN_0 * RUN;
-        Key* run_kept = mine + RUN_0 * RUN * PITCH;
-        Word words[RUN];
-        constexpr bool IS_IN_PARTS = !STAGED && (IN_PARTS || LISTED);
-        if constexpr (IS_IN_PARTS) read_run_in_parts<RUN_0>(stack, rows, lane, me, run_kept);
-        if constexpr (STAGED || IS_IN_PARTS) {
-#pragma unroll
-            for (int j = 0; j < RUN; ++j) words[j] = (Word)run_kept[j * PITCH];
-        } else {
-            read_run<RUN_0>(stack, rows, lane, me, words);
-        }
-        int n_left = rows.n - me - RUN_0 * RUN * GROUP;
+    Reader read(stack, rows, lane);
+    Key one = (Key)stack.one;
+#pragma unroll 1
+    for (int run = 0; run < RUNS; ++run) {
+        Key* run_kept = mine + run * RUN * PITCH;
         Key keys[RUN];
+#pragma unroll 1
+        for (int part = 0; part < PARTS; ++part) {
+            int first = me + (run * RUN + part * PART) * GROUP;
+            Word words[PART];
+            if constexpr (STAGED) {
+                const Key* part_kept = run_kept + part * PART * PITCH;
 #pragma unroll
-        for (int j = 0; j < RUN; ++j) {
-            bool is_present = j < SURE_HERE || j * GROUP < n_left;
-            keys[j] = is_present ? key_or_absent(words[j]) : LARGEST;
+                for (int j = 0; j < PART; ++j) words[j] = (Word)part_kept[j * PITCH];
+            } else {
+                read.read_words<GROUP, SURE>(first, words);
+            }
+            Key of_part[PART];
+#pragma unroll
+            for (int j = 0; j < PART; ++j) {
+                bool is_present = j < SURE || first + j * GROUP < rows.n;
+                of_part[j] = is_present ? key_or_absent(words[j]) : LARGEST;
+            }
+            sort_in_thread<1>(of_part, one);
+            // The part before goes to the front.
+#pragma unroll
+            for (int j = 0; j < RUN; ++j) {
+                keys[j] = j + PART < RUN ? keys[(j + PART) % RUN] : of_part[j + PART - RUN];
+            }
         }
-        sort_in_thread<1, 1>(keys, (Key)stack.one);
+        merge_parts(keys, one);
 #pragma unroll
         for (int j = 0; j < RUN; ++j) run_kept[j * PITCH] = keys[j];
-        n_kept[RUN_0] = min(max((n_left + GROUP - 1) / GROUP, 0), RUN);
-        sort_runs<RUN_0 + 1>(stack, rows, lane, me, mine, n_kept);
+    }
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) {
+        int n_left = rows.n - me - run * RUN * GROUP;
+        n_kept[run] = min(max((n_left + GROUP - 1) / GROUP, 0), RUN);
     }
 }
 

@@ -18,12 +18,16 @@ MOST_BLOCKS = (1 << 31) - 1  # of a grid
 
 
 def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.LaneKernel | None:
-    """The kernel that reads lanes of this length and layout once; None if they are too long."""
+    """The kernel that reads lanes of this length and layout once, a block for each tile; None if
+    they are too long, or more than a grid has blocks for."""
     side_by_side = bool(stack["n_inner"] > 1)
     shared = most_shared(cupy.cuda.Device().id)
     in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
     how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": in_vectors}
-    return source.lane_kernel(dtype, int(stack["n"]), shared, most_runs=most_runs, **how)
+    kernel = source.lane_kernel(dtype, int(stack["n"]), shared, most_runs=most_runs, **how)
+    if kernel is None or -(-int(stack["n_lanes"]) // kernel.lanes) > MOST_BLOCKS:
+        return None
+    return kernel
 
 
 def in_parts(stack: Any) -> source.Defined:

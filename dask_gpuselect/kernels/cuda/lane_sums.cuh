@@ -128,6 +128,99 @@ __device__ __forceinline__ double root_over(const Leading& number, double by, u3
     return rounded_sum(first, __ddiv_rn(__dadd_rn(rest, second), by), is_exact, sure);
 }
 
+// --- Sums of elements of few magnitudes -----------------------------------------------------------
+
+// Of elements that are multiples of 2**unit and smaller than 2**top, fewer than 2**log_n, a float64 holds
+// the sum, and two the sum of squares: of multiples of a power of two, and of what is left of them. Where
+// magnitudes differ more, two and three do.
+constexpr int MOST_BITS = 26;  // of an element, or its square is no float64
+
+struct Magnitudes {
+    int unit, top, log_n;
+
+    __device__ __forceinline__ bool are_few() const {
+        bool fit = top - unit + log_n <= 52 && top - unit <= 52 - log_n;
+        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
+    }
+    __device__ __forceinline__ bool are_some() const {
+        bool fit = top - unit <= 106 - 2 * log_n && 2 * (top - unit) <= 158 - 3 * log_n;
+        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
+    }
+    // The multiples of 2**cut that the squares and the elements are rounded to, so that a float64 holds
+    // their sum; and what is left of the squares.
+    __device__ __forceinline__ int cut_of_squares() const { return 2 * top + log_n - 52; }
+    __device__ __forceinline__ int cut_of_rest() const { return cut_of_squares() + log_n - 53; }
+    __device__ __forceinline__ int cut_of_elements() const { return top + log_n - 52; }
+};
+
+// Adding this, and subtracting it again, rounds a number of up to 2**(cut + 51) to a multiple of 2**cut.
+__device__ __forceinline__ double rounder_to(int cut) {
+    return __longlong_as_double(((i64)(cut + 52 + 1023) << 52) + (1ll << 51));
+}
+
+__device__ __forceinline__ double rounded_by(double x, double rounder) {
+    return __dadd_rn(__dadd_rn(x, rounder), -rounder);
+}
+
+// Of elements whose magnitudes are at most `size`, and but for zeros at least `smallest`, which is not 0.
+__device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u32 n) {
+    int log_n = 32 - __clz(n);
+#if KIND == FLOATING
+    int top = (int)(__double_as_longlong(size) >> 52) - 1022;
+    int unit = (int)(__double_as_longlong(smallest) >> 52) - 1023 - (BITS == 16 ? 10 : 23);
+    return {max(unit, BITS == 16 ? -24 : -149), top, log_n};
+#else
+    return {0, size < 1.0 ? 0 : (int)(__double_as_longlong(size) >> 52) - 1022, log_n};
+#endif
+}
+
+// By what numbers are rounded.
+struct Rounders {
+    double squares, rest, elements;
+
+    __device__ __forceinline__ explicit Rounders(const Magnitudes& of)
+        : squares(rounder_to(of.cut_of_squares())), rest(rounder_to(of.cut_of_rest())),
+          elements(rounder_to(of.cut_of_elements())) {}
+};
+
+// Sums of elements of few magnitudes, or of some more: of the elements in two parts, and of their squares in
+// three. All parts are exact; of few magnitudes `rest` and `middle` are 0.
+struct PlainSums {
+    double sum, rest, high, middle, low;
+
+    __device__ __forceinline__ PlainSums() : sum(0.0), rest(0.0), high(0.0), middle(0.0), low(0.0) {}
+
+    template <int N>
+    __device__ __forceinline__ void add(const double (&x)[N], const Rounders& by, bool are_few) {
+        double left[N];
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            double square = __dmul_rn(x[k], x[k]), rounded = rounded_by(square, by.squares);
+            left[k] = __dadd_rn(square, -rounded), high = __dadd_rn(high, rounded);
+        }
+        if (are_few) {
+#pragma unroll
+            for (int k = 0; k < N; ++k) sum = __dadd_rn(sum, x[k]), low = __dadd_rn(low, left[k]);
+            return;
+        }
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            double near = rounded_by(left[k], by.rest), most = rounded_by(x[k], by.elements);
+            middle = __dadd_rn(middle, near), low = __dadd_rn(low, __dadd_rn(left[k], -near));
+            sum = __dadd_rn(sum, most), rest = __dadd_rn(rest, __dadd_rn(x[k], -most));
+        }
+    }
+
+    // All together with those that `other` gives for each.
+    template <class Other>
+    __device__ __forceinline__ void merge(Other other, bool are_few) {
+        sum = __dadd_rn(sum, other(sum)), high = __dadd_rn(high, other(high)), low = __dadd_rn(low, other(low));
+        if (!are_few) rest = __dadd_rn(rest, other(rest)), middle = __dadd_rn(middle, other(middle));
+    }
+};
+
+// --- Sums of lanes -------------------------------------------------------------------------------
+
 // Sums of a lane or of a part of it: of the finite elements.
 struct LaneSums {
     Exact<SUM_LEVELS> total, square;
@@ -168,19 +261,27 @@ struct LaneSums {
 #endif
     }
 
-    // The sum of the finite elements in two parts, and that of their squares in three, all exact.
-    __device__ __forceinline__ void set(double sum, double rest, double high, double middle, double low) {
-        total.parts[0] = two_sum(sum, rest, total.parts[1]);
-        square.add(high), square.add(middle), square.add(low);
+    // Those of plain sums.
+    __device__ __forceinline__ void set(const PlainSums& plain) {
+        double (&s)[SUM_LEVELS] = square.parts;
+        total.parts[0] = two_sum(plain.sum, plain.rest, total.parts[1]);
+        double more, most = two_sum(plain.high, plain.middle, more);
+        s[0] = two_sum(most, plain.low, most), s[1] = two_sum(more, most, s[2]);
     }
 
-    // All together with the parts of another.
-    __device__ __forceinline__ void merge(const LaneSums& other) {
-#pragma unroll
+    // All together with the parts of another. One part after the other by the same instructions: theirs move
+    // up, for a place in registers is constant.
+    __device__ __forceinline__ void merge(LaneSums other) {
+#pragma unroll 1
         for (int l = 0; l < SUM_LEVELS; ++l) {
-            double a = other.total.parts[l], b = other.square.parts[l];
+            double a = other.total.parts[0], b = other.square.parts[0];
             if (a != 0.0) total.add(a);
             if (b != 0.0) square.add(b);
+#pragma unroll
+            for (int k = 1; k < SUM_LEVELS; ++k) {
+                other.total.parts[k - 1] = other.total.parts[k];
+                other.square.parts[k - 1] = other.square.parts[k];
+            }
         }
         total.lost |= other.total.lost, square.lost |= other.square.lost;
         n_high += other.n_high, n_low += other.n_low;
@@ -228,76 +329,5 @@ struct LaneSums {
         found.is_known = found.is_known && found.high >= 0.0;
         deviation = root_over(found, by, n, sure);
         return sure;
-    }
-};
-
-// --- Sums of elements of few magnitudes -----------------------------------------------------------
-
-// Of elements that are multiples of 2**unit and smaller than 2**top, fewer than 2**log_n, a float64 holds
-// the sum, and two the sum of squares: of multiples of a power of two, and of what is left of them. Where
-// magnitudes differ more, two and three do.
-constexpr int MOST_BITS = 26;  // of an element, or its square is no float64
-
-struct Magnitudes {
-    int unit, top, log_n;
-
-    __device__ __forceinline__ bool are_few() const {
-        bool fit = top - unit + log_n <= 52 && top - unit <= 52 - log_n;
-        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
-    }
-    __device__ __forceinline__ bool are_some() const {
-        bool fit = top - unit <= 106 - 2 * log_n && 2 * (top - unit) <= 158 - 3 * log_n;
-        return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
-    }
-    // The multiples of 2**cut that the squares and the elements are rounded to, so that a float64 holds
-    // their sum; and what is left of the squares.
-    __device__ __forceinline__ int cut_of_squares() const { return 2 * top + log_n - 52; }
-    __device__ __forceinline__ int cut_of_rest() const { return cut_of_squares() + log_n - 53; }
-    __device__ __forceinline__ int cut_of_elements() const { return top + log_n - 52; }
-};
-
-// Adding this, and subtracting it again, rounds a number of up to 2**(cut + 51) to a multiple of 2**cut.
-__device__ __forceinline__ double rounder_to(int cut) {
-    return __longlong_as_double(((i64)(cut + 52 + 1023) << 52) + (1ll << 51));
-}
-
-__device__ __forceinline__ double rounded_by(double x, double rounder) {
-    return __dadd_rn(__dadd_rn(x, rounder), -rounder);
-}
-
-// Of elements whose magnitudes are at most `size`, and but for zeros at least `smallest`, which is not 0.
-__device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u32 n) {
-    int log_n = 32 - __clz(n);
-#if KIND == FLOATING
-    int top = (int)(__double_as_longlong(size) >> 52) - 1022;
-    int unit = (int)(__double_as_longlong(smallest) >> 52) - 1023 - (BITS == 16 ? 10 : 23);
-    return {max(unit, BITS == 16 ? -24 : -149), top, log_n};
-#else
-    return {0, size < 1.0 ? 0 : (int)(__double_as_longlong(size) >> 52) - 1022, log_n};
-#endif
-}
-
-// Sums of elements of few magnitudes, or of some more. All parts are exact.
-template <bool ARE_FEW>
-struct PlainSums {
-    double by_squares, by_rest, by_elements;
-    double sum, rest, high, middle, low;
-
-    __device__ __forceinline__ explicit PlainSums(const Magnitudes& of)
-        : by_squares(rounder_to(of.cut_of_squares())), by_rest(rounder_to(of.cut_of_rest())),
-          by_elements(rounder_to(of.cut_of_elements())), sum(0.0), rest(0.0), high(0.0), middle(0.0),
-          low(0.0) {}
-
-    __device__ __forceinline__ void add(double x) {
-        double square = __dmul_rn(x, x), rounded = rounded_by(square, by_squares);
-        double left = __dadd_rn(square, -rounded);
-        high = __dadd_rn(high, rounded);
-        if constexpr (ARE_FEW) {
-            sum = __dadd_rn(sum, x), low = __dadd_rn(low, left);
-        } else {
-            double near = rounded_by(left, by_rest), most = rounded_by(x, by_elements);
-            middle = __dadd_rn(middle, near), low = __dadd_rn(low, __dadd_rn(left, -near));
-            sum = __dadd_rn(sum, most), rest = __dadd_rn(rest, __dadd_rn(x, -most));
-        }
     }
 };

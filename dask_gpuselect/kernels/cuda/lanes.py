@@ -149,6 +149,9 @@ def answer_group_lanes(
     starts = _for_kernels(dtype, sizes, side_by_side=bool(stack["n_inner"] > 1))
     if starts is None or max(n, int(sizes.sum())) >= 1 << 31:
         return None
+    n_tiles = [-(-int(stack["n_lanes"]) // kernel.lanes) * len(each) for kernel, each in starts]
+    if max(n_tiles) > MOST_BLOCKS:
+        return None
     answers = cupy.empty((question.n_answers, len(rows), int(stack["n_lanes"])), question.dtype)
     flags = cupy.zeros(2, np.uint32)
     tables = tables_of(question, 0, int(sizes.max()), cupy.cuda.Device().id)
@@ -162,13 +165,12 @@ def answer_group_lanes(
     lists = np.zeros((), source.LISTS)
     lists["rows"] = on_device.data.ptr + told[order].nbytes
     lists["n_all"] = len(rows)
-    for kernel, numbers in starts:
+    for (kernel, numbers), blocks in zip(starts, n_tiles, strict=True):
         lists["each"] = on_device.data.ptr + done * told[0].nbytes
         lists["n"] = len(numbers)
         done += len(numbers)
         arguments = *map(as_bytes, (stack, wanted, lists)), answers, flags
-        n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes) * len(numbers)
-        _launch(dtype, kernel, arguments, n_tiles, question, (*in_parts(stack), *source.LISTED))
+        _launch(dtype, kernel, arguments, blocks, question, (*in_parts(stack), *source.LISTED))
     if not _is_told(question, flags):
         return None
     empty = np.flatnonzero(sizes == 0)
