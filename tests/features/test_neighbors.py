@@ -863,7 +863,9 @@ def test_tiles_that_fail_are_left_to_the_reference(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(distances, "_by_product", noting)
     X, Q = random(9_000, 3), random(5, 3, 1)
-    X[3_000:5_000] = Q[0] + 1e-6 * X[3_000:5_000]  # more near rows of a query than there is room for
+    X[3_000:5_000] = (
+        Q[0] + 1e-6 * X[3_000:5_000]
+    )  # more near rows of a query than there is room for
     found = kernels.nearest(CUPY.asarray(X), Q, 3, 4_000)
     assert_equal(found, nearest_by_definition(X, Q, 3))
     assert 0 < sum(left) < 9_000 - distances.FEW_ROWS
