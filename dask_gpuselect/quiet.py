@@ -29,7 +29,10 @@ def quiet() -> Iterator[None]:
 
     Tasks need it of their own, for a setting of one thread or process is not that of others.
     """
-    token = _outside.set(dict(np.geterr())) if _outside.get() is None else None
+    if _outside.get() is not None:  # NumPy is quiet already
+        yield
+        return
+    token = _outside.set(dict(np.geterr()))
     try:
         with np.errstate(all="ignore"):
             yield
@@ -38,8 +41,7 @@ def quiet() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        if token is not None:
-            _outside.reset(token)
+        _outside.reset(token)
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
-from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.kernels.reference.selection import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
     Found,
@@ -27,6 +26,7 @@ from dask_gpuselect.maths.boxes import (
     look_again,
     narrower_box,
     ranges_of_box,
+    rungs_of,
 )
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
@@ -69,8 +69,7 @@ class BoxQuestion(Question):
         return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
 
     def guess(self, ordered: Any, rate: float) -> BoxBrackets:
-        take = partial(elements_at, ordered)
-        return bracket_from_sample(take, int(ordered.shape[0]), rate, self.rule)
+        return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)

@@ -309,13 +309,13 @@ class Boxes(Arrays):
 
     def box(self, i: int, label: str | None) -> Box:
         """The one of that number, in C order."""
-        it = {name: getattr(self, name).reshape(-1)[i].item() for name in COLUMNS}
+        it = {name: getattr(self, name).item(i) for name in COLUMNS}
         low, q1, med, q3, high = (it[name] for name in ("low", "q1", "med", "q3", "high"))
-        notch = float(self.notch.reshape(-1)[i])
+        notch = self.notch.item(i)
         return Box(
             **{name: it[name] for name in it.keys() & BOX_COLUMNS},
             label=label,
-            iqr=float(self.iqr.reshape(-1)[i]),
+            iqr=self.iqr.item(i),
             # As in matplotlib, no whisker ends within the box: where nothing is inside a fence but
             # beyond the box's end, the whisker is that end. Python compares integers exactly.
             whislo=q1 if low != low or low > q1 else low,

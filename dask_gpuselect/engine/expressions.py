@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -72,7 +72,15 @@ KINDS = (
 
 def kind_of(value: object) -> Kind | None:
     """The kind of an expression array; None for everything else."""
-    return next((kind for kind in KINDS if kind.is_instance(value)), None)
+    return _kind_of_type(type(value))
+
+
+# Every argument is asked this several times. A type that is none of them stays so: there is no type
+# of expressions before its module is imported.
+@lru_cache(maxsize=256)
+def _kind_of_type(of: type) -> Kind | None:
+    known = ((kind, kind.array) for kind in KINDS)
+    return next((kind for kind, array in known if array and issubclass(of, array)), None)
 
 
 def is_lazy_array(value: object) -> bool:

@@ -67,7 +67,7 @@ from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, We
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
@@ -272,8 +272,9 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 
 def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
-    """Valid elements at `size` hashed places of an array or more, ascending, on its device; and
-    which share of all places these are. `Accompanied` by weights if the array is."""
+    """Elements at `size` hashed places of an array or more, ascending, on its device, of which NaN
+    may be the last (see `valid_in`); and which share of all places these are. Valid elements
+    `Accompanied` by weights if the array is."""
     if _is_weighted(array):
         array = replace(array, values=checked(array.values, dtype))
         return backend_for(array.values).weighing.sorted_sample(array, dtype, size)
@@ -922,6 +923,12 @@ def nearest(rows: Any, queries: NDArray[np.float64], k: int, tile_elements: int)
     """The nearest rows of some queries, of a chunk ``(n, p)``, on the host; see
     `reference.distances.nearest`."""
     return backend_for(rows).distances.nearest(rows, queries, k, tile_elements)
+
+
+def nearest_in_place(rows: Any, queries: Any, k: int, tile_elements: int) -> NearestRows:
+    """The nearest rows of some finite queries, an array of any kind, of an array ``(n, p)``: on its
+    device, if that is CuPy's."""
+    return backend_for(rows).distances.nearest_in_place(rows, queries, k, tile_elements)
 
 
 def is_finite(values: Any) -> bool:

@@ -37,7 +37,7 @@ from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, We
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.nearest import Nearest
+from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -385,6 +385,10 @@ class Distances(Protocol):
     """The nearest rows of queries."""
 
     def nearest(self, rows: Chunk, queries: FloatArray, k: int, tile_elements: int) -> Nearest: ...
+
+    def nearest_in_place(
+        self, rows: Chunk, queries: Any, k: int, tile_elements: int
+    ) -> NearestRows: ...
 
 
 class LowerSets(Protocol):

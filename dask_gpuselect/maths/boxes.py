@@ -31,7 +31,7 @@ from dask_gpuselect.maths.envelope import (
 )
 from dask_gpuselect.maths.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
-from dask_gpuselect.maths.ranks import METHODS, ranks
+from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -64,6 +64,10 @@ class Rule:
     def q(self) -> tuple[float, ...]:
         """The quantiles that are wanted: the quartiles, and the whiskers' if they are given so."""
         return QUARTILES + (self.whis if isinstance(self.whis, tuple) else ())
+
+    def ranks(self, n: int) -> Ranks:
+        """The ranks of what these are made of, of so many elements."""
+        return ranks_of(self.q, METHODS[self.method], n)
 
     def fences(self, q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Beyond which elements are fliers, from the quantiles `q`, shape ``(n_q, ...)``.
@@ -268,7 +272,7 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> BoxBra
     if n == 0:
         none = cuts.pivots[:0]
         return BoxBrackets(none, np.zeros(1, np.bool_), (none, none))
-    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    wanted = rule.ranks(n)
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
@@ -287,7 +291,7 @@ def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
     n = int(cuts.n_valid.sum())
     if n == 0:
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
-    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    wanted = rule.ranks(n)
     envelope = Envelope.of(cuts)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
     begins, ends = cells_of_box(Ladder.of(envelope, n), rule, lo, hi)
@@ -300,7 +304,7 @@ def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
     n = int(cuts.n_valid.sum())
     if n == 0:
         return brackets
-    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    wanted = rule.ranks(n)
     envelope = Envelope.of(cuts)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
@@ -314,17 +318,13 @@ SAMPLED_ROOM = 0.05  # of a sample may lie about a fence
 HEAVY_SHARE = 1000  # a value that is more than one in so many is counted, not gathered
 
 
-def bracket_from_sample(
-    take: Callable[[IntArray], NDArray[Any]], size: int, rate: float, rule: Rule
-) -> BoxBrackets:
-    """What to gather for a box with near certainty, from a sample that has this share of all
-    elements, of which `take` gives those that sorting puts at some places. Nothing is proven: the
-    counts will tell whether it holds."""
+def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule) -> BoxBrackets:
+    """What to gather for a box with near certainty, from the elements at `rungs_of` a sample that
+    has this share of all elements. Nothing is proven: the counts will tell whether it holds."""
     if size == 0:
-        none = take(np.empty(0, np.int64))
-        return BoxBrackets(none, np.ones(1, np.bool_), (none, none))
-    ladder, most_upto, sampled = ladder_of_sample(take, size)
-    wanted = ranks(size, np.array(rule.q), METHODS[rule.method])
+        return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
+    ladder, most_upto, sampled = ladder_of_sample(taken, size)
+    wanted = rule.ranks(size)
     lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
     times = sampled.least_upto - sampled.most_below
     heavy = np.flatnonzero(times > max(size // HEAVY_SHARE, 1))
@@ -332,24 +332,17 @@ def bracket_from_sample(
     return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
 
 
-def ladder_of_sample(
-    take: Callable[[IntArray], NDArray[Any]], size: int
-) -> tuple[Ladder, IntArray, Ladder]:
-    """What a sorted random sample of at least one element lets expect of as many elements, nearly
-    certainly; the most that are up to each value; and what holds of the sample itself."""
-    rungs = _rungs(size)
-    taken = take(rungs)
-    # The first rung of each value.
-    begin = np.flatnonzero(np.append(True, taken[1:] != taken[:-1]))
-    if len(begin) == len(rungs):
-        return _ladder(taken, _expected_of_distinct(size, PILOT_SIGMA), size)
-    last = rungs[np.append(begin[1:], len(rungs)) - 1] + 1
-    return _ladder(taken[begin], Expected.of(rungs[begin], last, size, PILOT_SIGMA), size)
-
-
-def _ladder(values: NDArray[Any], of: Expected, size: int) -> tuple[Ladder, IntArray, Ladder]:
-    sampled = Ladder(values, of.last, of.first, size)
-    return Ladder(values, of.least_upto, of.most_below, size), of.most_upto, sampled
+def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:
+    """What a sorted random sample of at least one element, taken at `rungs_of`, lets expect of as
+    many elements, nearly certainly; the most that are up to each value; and what holds of the
+    sample itself."""
+    expected = _expected_of_distinct(size, PILOT_SIGMA)
+    is_new = taken[1:] != taken[:-1]
+    if not is_new.all():
+        taken, expected = taken[np.append(True, is_new)], expected.of_equal(is_new)
+    sampled = Ladder(taken, expected.last, expected.first, size)
+    found = Ladder(taken, expected.least_upto, expected.most_below, size)
+    return found, expected.most_upto, sampled
 
 
 class Expected(NamedTuple):
@@ -361,40 +354,46 @@ class Expected(NamedTuple):
     most_upto: IntArray
     most_below: IntArray
 
-    @classmethod
-    def of(cls, first: IntArray, last: IntArray, size: int, sigma: float) -> Expected:
-        """Of a sample of so many elements, where so many standard deviations are certain."""
-        least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
-        most_upto, most_below = (
-            np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
-            for places in (np.append(first[1:], size), first)
+    def of_equal(self, is_new: NDArray[np.bool_]) -> Expected:
+        """The same where some values are equal to those before them: whether each is new, but the
+        first, which is. What is below them is told by the first of equal ones, and what is up to
+        them by the last."""
+        begins, ends = np.append(True, is_new), np.append(is_new, True)
+        return Expected(
+            self.first[begins],
+            self.last[ends],
+            self.least_upto[ends],
+            self.most_upto[ends],
+            self.most_below[begins],
         )
-        return cls(first, last, least_upto, most_upto, most_below)
 
 
 # Samples of one size are asked again and again, and this is most of what a ladder takes.
 @lru_cache(maxsize=16)
 def _expected_of_distinct(size: int, sigma: float) -> Expected:
     """That of a sample of which no two elements at rungs are equal."""
-    rungs = _rungs(size)
-    expected = Expected.of(rungs, rungs + 1, size, sigma)
+    first = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
+    last = first + 1
+    least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
+    most_upto, most_below = (
+        np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
+        for places in (np.append(first[1:], size), first)
+    )
+    expected = Expected(first, last, least_upto, most_upto, most_below)
     for array in expected:
         array.setflags(write=False)
     return expected
 
 
-@lru_cache(maxsize=16)
-def _rungs(size: int) -> IntArray:
-    """Places in a sorted sample whose elements are enough for a ladder.
+def rungs_of(size: int) -> tuple[slice, slice, slice]:
+    """Where in a sorted sample of so many the elements are that are enough for a ladder.
 
     All of them near the ends, where few elements are fliers; between, steps of a twentieth of what
     a place is uncertain by. Of 2**18 elements the brackets take 0.4 ms, with all of them 7.7.
     """
     begin = min(size, 512)
     end = max(size - 512, begin)
-    step = max(size >> 12, 1)
-    parts = np.arange(begin), np.arange(begin, end, step), np.arange(end, size)
-    return np.concatenate(parts)
+    return slice(0, begin), slice(begin, end, max(size >> 12, 1)), slice(end, size)
 
 
 def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
@@ -672,7 +671,7 @@ def first_ranks(rule: Rule, n: int) -> IntArray:
     that are kept."""
     if n == 0:
         return np.empty(0, np.int64)
-    wanted = ranks(n, np.array(rule.q), METHODS[rule.method])
+    wanted = rule.ranks(n)
     return np.unique(np.concatenate([wanted.lower, wanted.upper, _last_fliers(rule, n)]))
 
 
@@ -688,7 +687,7 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
     Raises `ChunksChangedError` if the brackets do not hold what they should.
     """
     n, method = tally.n_valid, METHODS[rule.method]
-    wanted = ranks(n, np.array(rule.q), method)
+    wanted = rule.ranks(n)
     pairs = np.stack([wanted.lower, wanted.upper]).ravel()
     # With the quartiles the last fliers that are kept, if they are there: to select a few elements
     # more takes little longer, on a device.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,20 @@ TINY = 2.0**-900
 UP = 2.0**600  # of differences whose squares are below TINY
 DOWN = 2.0**-600  # of rows and queries whose distance squared overflows
 SMALL, NORMAL, LARGE = -1, 0, 1
+
+
+class NearestRows(Protocol):
+    """The nearest rows of every query, wherever they are: `Nearest`, or the same on a device."""
+
+    @property
+    def distances(self) -> Any:
+        """float64, shape (n_queries, m), ascending in every row."""
+
+    @property
+    def index(self) -> Any:
+        """int64, shape (n_queries, m)."""
+
+    def on_host(self) -> Nearest: ...
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,9 @@ class Nearest:
             np.take_along_axis(index, order, 1),
             int(starts[-1]),
         )
+
+    def on_host(self) -> Nearest:
+        return self
 
     @property
     def distances(self) -> Floats:

@@ -17,12 +17,13 @@ from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.nearest import Weights, check_length, majority, means, shares
-from dask_gpuselect.neighbors import graph
 from dask_gpuselect.neighbors.functions import as_k, as_rows, check_features
+from dask_gpuselect.neighbors.search import answers
+from dask_gpuselect.neighbors.steps import Answer, Search, check_k, check_k_of_others
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quiet import outside
 
-FLOAT, INT = np.dtype(np.float64), np.dtype(np.int64)
+FLOAT = np.dtype(np.float64)
 
 
 class _Neighbors(BaseEstimator):  # type: ignore[misc]
@@ -64,22 +65,20 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         k = as_k(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors")
-        indices = graph.Answer(graph.indices_of, INT, (k,))
+        search, indices = self._search(X, k), Answer.indices(k)
         if not return_distance:
-            return self._search(X, k).answers([indices])[0]
-        return tuple(
-            self._search(X, k).answers([graph.Answer(graph.distances_of, FLOAT, (k,)), indices])
-        )
+            return answers(search, [indices])[0]
+        return tuple(answers(search, [Answer.distances(k), indices]))
 
-    def _search(self, X: Any, k: int) -> graph.NeighborSearch:
+    def _search(self, X: Any, k: int) -> Search:
         rows = as_source(self._fit_X)
         if X is None:
-            graph.check_k_of_others(k, rows.shape[0])
-            return graph.NeighborSearch(rows, rows, k, leave_out=True)
+            check_k_of_others(k, rows.shape[0])
+            return Search(rows, rows, k, leave_out=True)
         queries = self._as_rows(X, reset=False)
         check_features(rows, queries)
-        graph.check_k(k, rows.shape[0], queries.shape[0])
-        return graph.NeighborSearch(rows, queries, k)
+        check_k(k, rows.shape[0], queries.shape[0])
+        return Search(rows, queries, k)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         """Rows as the search takes them; the number of features is set or checked.
@@ -218,9 +217,10 @@ class _Supervised(_Neighbors):
         """What is kept of `y`."""
         raise NotImplementedError
 
-    def _answers(self, X: Any, wanted: list[graph.Answer]) -> list[Any]:
+    def _answers(self, X: Any, wanted: list[Answer]) -> list[Any]:
         """What the nearest rows of some queries answer, by what is known of the rows."""
-        return self._search(X, as_k(self.n_neighbors, "n_neighbors")).answers(wanted, self._y)
+        search = self._search(X, as_k(self.n_neighbors, "n_neighbors"))
+        return answers(search, wanted, self._y)
 
     def _targets(self, y: Any, **how: Any) -> NDArray[Any]:
         """What is known of the fitted rows, in memory, checked as scikit-learn does it."""
@@ -312,7 +312,7 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
         # As NumPy's mean, and as a quotient of sums of float64.
         is_mean = self.weights in (None, "uniform") and y.dtype.kind == "f"
         dtype = y.dtype if is_mean else FLOAT
-        answer = graph.Answer(partial(means, weights=self.weights), dtype, y.shape[1:])
+        answer = Answer(partial(means, weights=self.weights), dtype, y.shape[1:])
         return self._answers(X, [answer])[0]
 
 
@@ -402,7 +402,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
         classes = self._class_list
         vote = partial(majority, classes=tuple(classes), weights=self.weights)
         per_query = (len(classes),) if self.outputs_2d_ else ()
-        return self._answers(X, [graph.Answer(vote, np.result_type(*classes), per_query)])[0]
+        return self._answers(X, [Answer(vote, np.result_type(*classes), per_query)])[0]
 
     @public("X")
     def predict_proba(self, X: Any) -> Any:
@@ -431,7 +431,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
         for i, classes in enumerate(self._class_list):
             size = len(classes)
             share = partial(shares, output=i, n_classes=size, weights=self.weights)
-            wanted.append(graph.Answer(share, FLOAT, (size,)))
+            wanted.append(Answer(share, FLOAT, (size,)))
         found = self._answers(X, wanted)
         return found if self.outputs_2d_ else found[0]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from dask_gpuselect.arguments import check_real, check_table, public
 from dask_gpuselect.arrays import FILL_ROWS, as_numpy, check_not_masked, is_array
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.neighbors.graph import Answer, NeighborSearch, check_k, distances_of, indices_of
+from dask_gpuselect.neighbors.search import answers
+from dask_gpuselect.neighbors.steps import Answer, Search, check_k
 
 
 @public("X", "Q")
@@ -99,12 +98,7 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     k = as_k(k)
     check_features(X, Q)
     check_k(k, X.shape[0], Q.shape[0])
-    distances, indices = NeighborSearch(X, Q, k).answers(
-        [
-            Answer(distances_of, np.dtype(np.float64), (k,)),
-            Answer(indices_of, np.dtype(np.int64), (k,)),
-        ]
-    )
+    distances, indices = answers(Search(X, Q, k), [Answer.distances(k), Answer.indices(k)])
     return distances, indices
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +17,9 @@ from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
-from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks, ranks_of, remembered
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.tails import TailSizes
-
-T = TypeVar("T")
-Wanted = Callable[[tuple[float, ...], Method, int], T]
-REMEMBERED = 128  # quantiles of one question
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         none = self.answer_if_none(n_valid, n_missing)
         if none is not None:
             return none
-        wanted = _wanted(self.q, self._method, n_valid)
+        wanted = ranks_of(self.q, self._method, n_valid)
         lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
         return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
 
@@ -162,7 +157,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         """For each number of elements, in columns. Mostly there is one, that of all lanes."""
         if len(n) != 1:
             return ranks(n, np.array(self.q)[:, None], self._method)
-        wanted = _wanted(self.q, self._method, int(n[0]))
+        wanted = ranks_of(self.q, self._method, int(n[0]))
         return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
 
     def tails(self, n: int) -> Tails | None:
@@ -189,21 +184,6 @@ class Quantiles(ElementQuestion, LaneQuestion):
         return n_missing > 0 and not self.skips_missing
 
 
-def _remembered(function: Wanted[T]) -> Wanted[T]:
-    """A function that remembers what it said of few quantiles: of many, that is memory.
-
-    Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
-    as long as a GPU takes to read 1e9 bytes.
-    """
-    cached = lru_cache(maxsize=128)(function)
-
-    @wraps(function)
-    def wrapper(q: tuple[float, ...], method: Method, n: int) -> T:
-        return (cached if len(q) <= REMEMBERED else function)(q, method, n)
-
-    return wrapper
-
-
 @dataclass(frozen=True)
 class QuantileRanks:
     """The ranks of some quantiles of any number of elements; equal for equal quantiles, which a
@@ -216,17 +196,12 @@ class QuantileRanks:
         return _wanted_pairs(self.q, self.method, n)
 
 
-@_remembered
-def _wanted(q: tuple[float, ...], method: Method, n: int) -> Ranks:
-    return ranks(n, np.array(q), method)
-
-
-@_remembered
+@remembered
 def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
     """The distinct pairs of first and last ranks."""
     if n == 0 or not q:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    wanted = _wanted(q, method, n)
+    wanted = ranks_of(q, method, n)
     first, last = np.unique(np.stack([wanted.lower, wanted.upper]), axis=1)
     return first, last
 

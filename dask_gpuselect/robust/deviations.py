@@ -27,7 +27,7 @@ from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import Envelope, positions_among, positions_of, tied_inside
-from dask_gpuselect.maths.ranks import MEDIAN, ranks
+from dask_gpuselect.maths.ranks import MEDIAN, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
 # Elements that may be gathered in both shells, for each pivot. Of 1e7 float64 in 10 chunks at most
@@ -349,7 +349,7 @@ def bracket_from_cuts(
         return DeviationBrackets(
             cuts.pivots[:0], np.zeros(1, np.bool_), np.zeros(1, np.bool_), None
         )
-    wanted = ranks(n, np.array([0.5]), MEDIAN)
+    wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
@@ -358,16 +358,13 @@ def bracket_from_cuts(
     return bracket_median_and_shells(Ladder.of(envelope, n), lo, hi, tied, rooms, dtype)
 
 
-def bracket_from_sample(
-    take: Callable[[IntArray], NDArray[Any]], size: int, dtype: np.dtype[Any]
-) -> DeviationBrackets:
-    """What to gather with near certainty, from a sample of which `take` gives the elements that
-    sorting puts at some places. Nothing is proven: the counts will tell whether it holds."""
+def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) -> DeviationBrackets:
+    """What to gather with near certainty, from the elements of a sample at `boxes.rungs_of`.
+    Nothing is proven: the counts will tell whether it holds."""
     if size == 0:
-        none = take(np.empty(0, np.int64))
-        return DeviationBrackets(none, np.ones(1, np.bool_), np.zeros(1, np.bool_), None)
-    ladder, most_upto, sampled = ladder_of_sample(take, size)
-    wanted = ranks(size, np.array([0.5]), MEDIAN)
+        return DeviationBrackets(taken, np.ones(1, np.bool_), np.zeros(1, np.bool_), None)
+    ladder, most_upto, sampled = ladder_of_sample(taken, size)
+    wanted = ranks_of((0.5,), MEDIAN, size)
     lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
     few, some, most = (int(share * size) for share in SAMPLED_ROOM)
     heavy = _heavy_inside(sampled, lo, hi, most)

@@ -22,7 +22,8 @@ from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
 from dask_gpuselect.engine.questions import Block, LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.kernels.reference.selection import valid_in
+from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
@@ -101,8 +102,7 @@ class DeviationQuestion(Question):
 
     def guess(self, ordered: Any, rate: float) -> DeviationBrackets:
         del rate  # the sample's own ranks are those that are wanted
-        take = partial(elements_at, ordered)
-        return bracket_from_sample(take, int(ordered.shape[0]), self.dtype)
+        return bracket_from_sample(*valid_in(ordered, rungs_of), self.dtype)
 
     def bracket(self, cuts: Cuts) -> DeviationBrackets:
         return bracket_from_cuts(cuts, self.dtype)

@@ -21,7 +21,7 @@ import dask_gpuselect
 from dask_gpuselect import staging
 from dask_gpuselect.engine import settings
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.neighbors import graph
+from dask_gpuselect.neighbors import steps
 from tests.backends import CUPY
 from tests.data import normal
 
@@ -304,7 +304,7 @@ def test_the_settings_in_yaml_are_the_defaults() -> None:
     assert yaml.safe_load(block) == yaml.safe_load(text) == {"dask_gpuselect": settings.DEFAULTS}
     table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
     chosen = {
-        "distance-limit": f"{graph.DISTANCE_LIMIT}, and {graph.DISTANCE_LIMIT_OF_GPUS} on a GPU",
+        "distance-limit": f"{steps.DISTANCE_LIMIT}, and {steps.DISTANCE_LIMIT_OF_GPUS} on a GPU",
         "staging-threads": f"the number of CPUs, at most {staging.MOST_THREADS}",
     }
     for name, value in settings.DEFAULTS.items():

@@ -21,7 +21,7 @@ from dask_gpuselect import describe_boxplot, median, quantile, sort, staging
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import settings
 from dask_gpuselect.neighbors import kneighbors
-from dask_gpuselect.neighbors.graph import DISTANCE_LIMIT, distance_limit
+from dask_gpuselect.neighbors.steps import DISTANCE_LIMIT, distance_limit
 from dask_gpuselect.robust import mad
 from tests.data import normal
 

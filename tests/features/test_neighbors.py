@@ -225,6 +225,10 @@ def on_device(tile_elements: int) -> Callable[[Array, Array, int], Nearest]:
     return lambda X, Q, k: distances.nearest(CUPY.asarray(X), Q, k, tile_elements)
 
 
+def cuda(tile_elements: int) -> Callable[[Array, Array, int], Nearest]:
+    return lambda X, Q, k: kernels.nearest(CUPY.asarray(X), Q, k, tile_elements)
+
+
 def strict(X: Array) -> Any:
     # It has no float16.
     return array_api_strict.asarray(X.astype("f4") if X.dtype == np.float16 else X)
@@ -240,6 +244,9 @@ KERNELS = [
         ("array API", NUMPY, reference(strict, 1 << 20)),
         ("cupy", CUPY, on_device(1 << 20)),
         ("cupy in tiles", CUPY, on_device(1000)),
+        ("cuda", CUPY, cuda(1 << 20)),
+        ("cuda with little room", CUPY, cuda(12_000)),
+        ("cuda in tiles", CUPY, cuda(1000)),
     )
 ]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -810,3 +817,55 @@ def test_neighbours_of_its_own_rows_by_threads(monkeypatch: pytest.MonkeyPatch) 
     np.fill_diagonal(everything, np.inf)
     np.testing.assert_array_equal(indices, np.argsort(everything, axis=1, kind="stable")[:, :4])
     np.testing.assert_allclose(distances, np.sort(everything, axis=1)[:, :4], rtol=1e-12)
+
+
+# --------------------------------------------------------------------------------------------------
+# On a device
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The shapes of what was copied to the host so far."""
+    import cupy
+
+    if not getattr(cupy, "is_emulated", False):
+        pytest.skip("CuPy's own arrays cannot be watched")
+    noted: list[str] = []
+    get = cupy.ndarray.get
+
+    def noting(array: Any, *args: Any, **how: Any) -> Any:
+        noted.append(str(array.shape))
+        return get(array, *args, **how)
+
+    monkeypatch.setattr(cupy.ndarray, "get", noting)
+    return noted
+
+
+@pytest.mark.gpu
+def test_the_host_waits_once_for_all_tiles(waits: list[str]) -> None:
+    """And no answer leaves the device, nor do queries that are there."""
+    X, Q = random(9_000, 4), random(30, 4, 1)
+    found = kneighbors(CUPY.asarray(X), CUPY.asarray(Q), 3)
+    assert waits == ["(1,)"]
+    assert_same((to_host(found[0]), to_host(found[1])), by_definition(X, Q, 3))
+
+
+@pytest.mark.gpu
+def test_tiles_that_fail_are_left_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before and behind them are not."""
+    left: list[int] = []
+    by_product = distances._by_product
+
+    def noting(tile: Any, *args: Any) -> Any:
+        left.append(len(tile))
+        return by_product(tile, *args)
+
+    monkeypatch.setattr(distances, "_by_product", noting)
+    X, Q = random(9_000, 3), random(5, 3, 1)
+    X[3_000:5_000] = (
+        Q[0] + 1e-6 * X[3_000:5_000]
+    )  # more near rows of a query than there is room for
+    found = kernels.nearest(CUPY.asarray(X), Q, 3, 4_000)
+    assert_equal(found, nearest_by_definition(X, Q, 3))
+    assert 0 < sum(left) < 9_000 - distances.FEW_ROWS

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.compiling import Types, called_by_kernels, called_with, compiles, types
 from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
 
@@ -48,6 +49,11 @@ def nearest(
         queries = np.ascontiguousarray(queries)
         _compiled(_search, native)(rows, queries, tile, level, squared, index)
     return Nearest(level, squared, index, n)
+
+
+def nearest_in_place(rows: NDArray[Any], queries: Any, k: int, tile_elements: int = 0) -> Nearest:
+    """`nearest`, of queries anywhere."""
+    return nearest(rows, to_host(queries).astype(np.float64, copy=False), k, tile_elements)
 
 
 # --- Kernels ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -89,28 +90,27 @@ class DeviceCandidates:
         sheet = np.zeros((), SURVEY)
         sheet["low"] = sheet["kept_low"] = 1  # an interval of nothing
         sheet["least"] = np.iinfo(np.uint64).max
-        for i, (low, high) in enumerate(wanted):
-            sheet["low"][i], sheet["high"][i] = self._keys(low, high)
-        itemsize, starts = self.dtype.itemsize, [0]
-        for i, (low, high, most) in enumerate(kept):
-            sheet["kept_low"][i], sheet["kept_high"][i] = self._keys(low, high)
-            sheet["room"][i], sheet["start"][i] = most, starts[-1]
-            starts.append(starts[-1] + most)
+        n, n_kept, itemsize = len(wanted), len(kept), self.dtype.itemsize
+        intervals = [*wanted, *((low, high) for low, high, _ in kept)]
+        low, high = to_keys(np.array(intervals, self.dtype)).T
+        sheet["low"][:n], sheet["high"][:n] = low[:n], high[:n]
+        sheet["kept_low"][:n_kept], sheet["kept_high"][:n_kept] = low[n:], high[n:]
+        rooms = [most for _, _, most in kept]
+        starts = [0, *itertools.accumulate(rooms)]
+        sheet["room"][:n_kept], sheet["start"][:n_kept] = rooms, starts[:-1]
         told = on_device(sheet, room=starts[-1] * itemsize)
         arguments = (self.elements, np.int64(len(self)), told, told[SURVEY.itemsize :])
         launch(self.dtype, "survey", source.SELECT_THREADS, arguments)
         host = told.get()
         sheet = host[: SURVEY.itemsize].view(SURVEY)[0]
         elements = host[SURVEY.itemsize :].view(self.dtype)
-        surveys = []
-        for number, *keys in zip(
-            *(sheet[name] for name in ("number", "least", "most")), strict=True
-        ):
-            ends = from_keys(np.array(keys), self.dtype)[: 2 * int(number)]
-            surveys.append((int(number), ends[:1], ends[1:]))
+        ends = from_keys(np.stack([sheet["least"][:n], sheet["most"][:n]]), self.dtype)
+        numbers = sheet["number"][:n].tolist()
+        # One element each, or none.
+        surveys = [(m, *ends[:, i, None][:, : min(m, 1)]) for i, m in enumerate(numbers)]
         numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
-        found = [elements[start : start + n] for start, n in zip(starts, numbers, strict=False)]
-        return surveys[: len(wanted)], found[: len(kept)]
+        found = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]
+        return surveys, found[:n_kept]
 
     def counts(self, values: NDArray[Any]) -> Counts:
         """How many elements are below, and up to, each of some values. Reads them once for every
@@ -126,9 +126,6 @@ class DeviceCandidates:
 
     def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
         return OrderedDeviceCandidates(by(self.elements))
-
-    def _keys(self, low: Any, high: Any) -> Any:
-        return to_keys(np.array([low, high], self.dtype))
 
 
 class OrderedDeviceCandidates(DeviceCandidates):

@@ -24,13 +24,36 @@ struct Rows {
     }
 };
 
-// Pairs as ``query << 32 | row``, in any order; those past `most` are counted and not kept. `factors`
-// has -2 (q - centre) of every query, feature after feature, and `share` is 1 - C.
+// What pairs are compared with: queries less their middle, times -2, feature after feature, and the
+// squares of their lengths.
+extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_queries(
+    const double* queries, int n_queries, int p, const double* centre, double* factors,
+    double* squares
+) {
+    for (int i = blockIdx.x * NEAR_THREADS + threadIdx.x; i < n_queries;
+         i += gridDim.x * NEAR_THREADS) {
+        double square = 0;
+        for (int f = 0; f < p; ++f) {
+            double moved = __dsub_rn(queries[(i64)i * p + f], centre[f]);
+            factors[(i64)f * n_queries + i] = -2 * moved;
+            square += moved * moved;
+        }
+        squares[i] = square;
+    }
+}
+
+// The rows of each query that may be near, in any order: up to `room`. Where there are more, this tile
+// has `failed`: its number is noted, and nothing more is done, in those behind it neither. `factors`
+// and `squares` are those of `near_queries`, and `share` is 1 - C.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
     const Word* first, i64 n, i64 row_step, i64 feature_step, int p, const double* centre,
     const double* factors, const double* squares, const double* limits, int n_queries,
-    double share, u64* pairs, u64 most, u64* n_found
+    double share, u32* near_rows, u32 room, u32* n_near, volatile u32* failed, u32 tile
 ) {
+    __shared__ bool has_failed;
+    if (threadIdx.x == 0) has_failed = *failed;
+    __syncthreads();
+    if (has_failed) return;
     __shared__ double x[FEATURES][TILE_ROWS], q[FEATURES][TILE_QUERIES];
     __shared__ double lengths[TILE_ROWS];  // squared, of the moved rows
     Rows rows = {first, n, row_step, feature_step, p};
@@ -90,22 +113,17 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
             if (is_there && (may_overflow || !is_further)) near |= 1u << (c * ROWS_EACH + r);
         }
     }
-    // One reservation for a warp.
-    u32 mine = __popc(near), before = mine, lane = threadIdx.x % 32;
 #pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        u32 other = __shfl_up_sync(ALL_LANES, before, step);
-        if (lane >= step) before += other;
-    }
-    u32 total = __shfl_sync(ALL_LANES, before, 31);
-    if (total == 0) return;
-    u64 at = lane == 0 ? atomicAdd(n_found, (u64)total) : 0;
-    at = __shfl_sync(ALL_LANES, at, 0) + before - mine;
-    for (; near; near &= near - 1, ++at) {
-        int bit = __ffs(near) - 1;
-        u64 query = first_query + of_query + bit / ROWS_EACH * SIDE;
-        u64 row = first_row + of_row + bit % ROWS_EACH * SIDE;
-        if (at < most) pairs[at] = query << 32 | row;
+    for (int c = 0; c < QUERIES_EACH; ++c) {
+        u32 bits = near >> (c * ROWS_EACH) & ((1u << ROWS_EACH) - 1), n_here = __popc(bits);
+        if (n_here == 0) continue;
+        int query = first_query + of_query + c * SIDE;
+        u32 at = atomicAdd(&n_near[query], n_here);
+        if (at + n_here > room) *failed = tile;
+        for (; bits; bits &= bits - 1, ++at) {
+            u32 row = (u32)first_row + of_row + (__ffs(bits) - 1) * SIDE;
+            if (at < room) near_rows[(i64)query * room + at] = row;
+        }
     }
 }
 
@@ -123,17 +141,20 @@ __device__ __forceinline__ double squared_distance(
     return total;
 }
 
-// By what pairs are compared: the level and the square of `Nearest`.
+// By what the rows of a query, which is a block's, are compared with it: the level and the square of
+// `Nearest`. All of `n_rows` rows are compared if nothing tells which are near.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
-    const Word* first, i64 row_step, i64 feature_step, int p, const double* queries,
-    const u64* pairs, i64 n_pairs, double tiny, double up, double down, signed char small,
-    signed char large, signed char* levels, double* squared
+    const Word* first, i64 row_step, i64 feature_step, int p, const double* queries, u32 n_rows,
+    const u32* near_rows, u32 room, const u32* n_near, const u32* failed, double tiny, double up,
+    double down, signed char small, signed char large, signed char* levels, double* squared
 ) {
+    if (*failed) return;
     Rows rows = {first, 0, row_step, feature_step, p};
-    for (i64 i = (i64)blockIdx.x * NEAR_THREADS + threadIdx.x; i < n_pairs;
-         i += (i64)gridDim.x * NEAR_THREADS) {
-        i64 row = (i64)(pairs[i] & 0xffffffffull);
-        const double* query = queries + (i64)(pairs[i] >> 32) * p;
+    const double* query = queries + (i64)blockIdx.x * p;
+    i64 begin = (i64)blockIdx.x * room;
+    u32 n = near_rows ? n_near[blockIdx.x] : n_rows;
+    for (u32 i = threadIdx.x; i < n; i += NEAR_THREADS) {
+        i64 row = near_rows ? near_rows[begin + i] : i;
         double found = squared_distance(rows, row, query, 1, 1);
         signed char level = 0;
         if (found < tiny) {
@@ -143,8 +164,8 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
             level = large;
             found = squared_distance(rows, row, query, down, 1);
         }
-        levels[i] = level;
-        squared[i] = found;
+        levels[begin + i] = level;
+        squared[begin + i] = found;
     }
 }
 
@@ -167,38 +188,32 @@ struct Entry {
     }
 };
 
-__device__ __forceinline__ i64 first_of_query(const u64* pairs, i64 n, u64 query) {
-    i64 first = 0, last = n;
-    while (first < last) {
-        i64 middle = (first + last) / 2;
-        if ((pairs[middle] >> 32) < query) first = middle + 1; else last = middle;
-    }
-    return first;
-}
-
-// The `k` nearest of `n_known` so far and of all pairs of a query, which is a block's: so many at a
-// time as there is room for, in order. `start` is where the rows of the pairs begin.
+// The `k` nearest of `n_known` so far, which they replace, and of the rows of `near_keys` of a query,
+// which is a block's: so many at a time as there is room for, in order. `start` is where these rows
+// begin. What the next tile's rows are compared with follows from the last of the `k`: see `limits` of
+// the reference.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
-    const u64* pairs, i64 n_pairs, const signed char* levels, const double* squared, i64 start,
-    const signed char* known_levels, const double* known_squared, const i64* known_rows,
-    int n_known, int k, signed char* out_levels, double* out_squared, i64* out_rows
+    u32 n_rows, const u32* near_rows, u32 room, u32* n_near, const u32* failed,
+    const signed char* new_levels, const double* new_squared, i64 start, int n_known, int k,
+    signed char* levels, double* squared, i64* rows, const double* squares, double share,
+    double wider, double tiny, double* limits
 ) {
     __shared__ Entry entries[NEAR_ROOM];
-    i64 query = blockIdx.x;
-    i64 next = first_of_query(pairs, n_pairs, query);
-    i64 stop = first_of_query(pairs, n_pairs, query + 1);
+    if (*failed) return;
+    i64 query = blockIdx.x, begin = query * room;
+    u32 next = 0, stop = near_rows ? n_near[query] : n_rows;
     for (int i = threadIdx.x; i < n_known; i += NEAR_THREADS) {
-        i64 at = query * n_known + i;
-        entries[i] = Entry::of(known_levels[at], known_squared[at], known_rows[at]);
+        i64 at = query * k + i;
+        entries[i] = Entry::of(levels[at], squared[at], rows[at]);
     }
     int n = n_known;
     do {
-        int n_new = (int)min((i64)(NEAR_ROOM - n), stop - next), size = 1;
+        int n_new = (int)min((u32)(NEAR_ROOM - n), stop - next), size = 1;
         while (size < n + n_new) size *= 2;
         for (int i = threadIdx.x; i < size - n; i += NEAR_THREADS) {
-            i64 at = next + i;
-            entries[n + i] = i < n_new ? Entry::of(levels[at], squared[at],
-                                                   start + (i64)(pairs[at] & 0xffffffffull))
+            i64 at = begin + next + i;
+            i64 row = i >= n_new ? 0 : near_rows ? near_rows[at] : next + i;
+            entries[n + i] = i < n_new ? Entry::of(new_levels[at], new_squared[at], start + row)
                                        : Entry::nothing();
         }
         __syncthreads();
@@ -221,8 +236,28 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
     } while (next < stop);
     for (int i = threadIdx.x; i < n; i += NEAR_THREADS) {
         i64 at = query * k + i;
-        out_levels[at] = entries[i].level();
-        out_squared[at] = __longlong_as_double((i64)entries[i].square);
-        out_rows[at] = entries[i].row();
+        levels[at] = entries[i].level();
+        squared[at] = __longlong_as_double((i64)entries[i].square);
+        rows[at] = entries[i].row();
+    }
+    if (threadIdx.x) return;
+    n_near[query] = 0;  // for the next tile
+    double last = __longlong_as_double((i64)entries[k - 1].square);
+    signed char level = entries[k - 1].level();
+    double infinity = __longlong_as_double(0x7ff0000000000000ll);
+    if (level < 0) last = last > 0 ? tiny : -infinity;  // nothing is nearer than an equal row
+    if (level > 0) last = infinity;
+    limits[query] = __dsub_rn(__dmul_rn(last, wider), __dmul_rn(share, squares[query]));
+}
+
+// The distances of some pairs, correctly rounded.
+extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_distances(
+    const signed char* levels, const double* squared, i64 n, double up, double down, double* out
+) {
+    for (i64 i = (i64)blockIdx.x * NEAR_THREADS + threadIdx.x; i < n;
+         i += (i64)gridDim.x * NEAR_THREADS) {
+        double root = sqrt(squared[i]);
+        out[i] = levels[i] < 0 ? __dmul_rn(root, 1 / up) : levels[i] > 0 ? __dmul_rn(root, 1 / down)
+                                                                         : root;
     }
 }

@@ -209,40 +209,32 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPi
 
 @advised
 def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
-    """A sorted sample on the device, larger for a larger array; see `reference.sampling`.
+    """A sorted sample on the device, larger for a larger array, with NaN behind it; see
+    `reference.sampling`.
 
     Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
     """
     size = min(max(size, values.size >> 8), SAMPLE_TIMES * size, values.size)
-    drawn, told = _drawn(values, size)
+    drawn = drawn_from(values, size)
     drawn.sort()
-    rate = size / max(values.size, 1)
-    # Whether there are NaN the sample tells: to count them takes two kernels more.
-    return (_without_nan(drawn) if int(told.get()[0]) else drawn), rate
+    return drawn, size / max(values.size, 1)
 
 
 def _sorted(drawn: Array) -> Array:
     """Those that are not missing, ascending."""
     drawn.sort()
-    return drawn if drawn.dtype.kind != "f" else _without_nan(drawn)
-
-
-def _without_nan(ordered: Array) -> Array:
-    return ordered[: ordered.size - int(cupy.isnan(ordered).sum())]  # NaN is last
+    if drawn.dtype.kind != "f":
+        return drawn
+    return drawn[: drawn.size - int(cupy.isnan(drawn).sum())]  # NaN is last
 
 
 def drawn_from(values: Elements, size: int) -> Array:
     """The elements at `size` hashed places that take part, NaN among them."""
-    return _drawn(values, size)[0]
-
-
-def _drawn(values: Elements, size: int) -> tuple[Array, Array]:
-    """These, and whether there are NaN, as a number other than 0 that is first."""
     drawn = cupy.empty(size, selection_dtype(values.dtype))
     told = cupy.zeros(2, np.uint64)
     if size:
         start_sample(values, size, drawn, told[:1], told[1:])
-    return (drawn[: int(told[1])] if masked(values) else drawn), told
+    return drawn[: int(told[1])] if masked(values) else drawn
 
 
 def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_drawn: Any) -> None:

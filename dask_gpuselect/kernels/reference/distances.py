@@ -35,8 +35,9 @@ there are too many candidates: then a tile is computed by differences as a whole
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,18 +54,12 @@ WIDER = 1 + 16 * UNIT
 HUGE = 2.0**1000  # squares from which on a sum of products may overflow
 
 
-Step = Callable[[Array, int, "Best | None", "Question"], "Best | None"]
-"""The nearest of those so far and of some rows behind them, which begin at a place, without a tile
-of distances. None where more than `Question.most_pairs` may be nearer."""
+Ahead = Callable[[Array, int, "Best | None", "Question"], "tuple[Best | None, int]"]
+"""The nearest of those so far and of the rows from a place on, by a backend's own kernels, as far
+as these go; and the place of the first row that they have left."""
 
 
-def nearest(
-    rows: Array,
-    queries: NDArray[np.float64],
-    k: int,
-    tile_elements: int,
-    step: Step | None = None,
-) -> Nearest:
+def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
     """The nearest rows of every query.
 
     Parameters
@@ -77,28 +72,38 @@ def nearest(
         How many of each query are wanted.
     tile_elements : int
         How many distances of pairs are held at most. There are up to six arrays of that size.
-    step : callable, optional
-        What is tried first for each tile.
 
     Returns
     -------
     Nearest
         On the host, ``min(k, n)`` of each query.
     """
-    n, p = rows.shape
-    if not n or not len(queries):
-        shape = (len(queries), min(k, n))
-        return Nearest(np.zeros(shape, np.int8), np.zeros(shape), np.zeros(shape, np.int64), n)
-    n_together = max(1, min(len(queries), tile_elements // FEW_ROWS))
+    best = best_of(rows, like(queries, rows), k, tile_elements)
+    level, squared, index = map(to_host, (best.level, best.squared, best.index))
+    return Nearest(level, squared, index, rows.shape[0])
+
+
+def nearest_in_place(rows: Array, queries: Array, k: int, tile_elements: int) -> Nearest:
+    """`nearest`, of queries anywhere; the answer stays where the rows are if a backend has a type
+    for that."""
+    return nearest(rows, to_host(queries).astype(np.float64, copy=False), k, tile_elements)
+
+
+def best_of(
+    rows: Array, queries: Array, k: int, tile_elements: int, ahead: Ahead | None = None
+) -> Best:
+    """The nearest rows of every query, on the device of both."""
+    n, n_queries = rows.shape[0], queries.shape[0]
+    k = min(k, n)
+    if not n or not n_queries:
+        arrays = (np.zeros((n_queries, k), dtype) for dtype in (np.int8, np.float64, np.int64))
+        return Best(*(like(array, rows) for array in arrays))
+    n_together = max(1, min(n_queries, tile_elements // FEW_ROWS))
     found = [
-        _nearest(rows, queries[start : start + n_together], min(k, n), tile_elements, step)
-        for start in range(0, len(queries), n_together)
+        _nearest(rows, Question(queries[start : start + n_together, :], k, tile_elements), ahead)
+        for start in range(0, n_queries, n_together)
     ]
-    level, squared, index = (
-        np.concatenate([to_host(getattr(best, name)) for best in found])
-        for name in ("level", "squared", "index")
-    )
-    return Nearest(level, squared, index, n)
+    return found[0] if len(found) == 1 else Best.joined(found)
 
 
 @dataclass(frozen=True)
@@ -113,31 +118,32 @@ class Best:
     def k(self) -> int:
         return int(self.index.shape[1])
 
+    @classmethod
+    def joined(cls, parts: Sequence[Best]) -> Best:
+        """Those of some queries, of the next, and so on."""
+        names = ("level", "squared", "index")
+        return cls(*(concatenate([getattr(each, name) for each in parts], 0) for name in names))
 
-def _nearest(
-    rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int, step: Step | None
-) -> Best:
+
+def _nearest(rows: Array, question: Question, ahead: Ahead | None) -> Best:
     """The nearest rows of some queries, tile after tile: each is compared with the k-th distance so
     far."""
-    xp, n = namespace(rows), rows.shape[0]
-    most_rows = max(1, tile_elements // len(queries))
-    question = Question.of(like(queries, rows), k, tile_elements)
+    xp, n, n_queries = namespace(rows), rows.shape[0], question.queries.shape[0]
+    most_rows = max(1, question.tile_elements // n_queries)
     # Of a tile with so many times the rows before it, as many times k should be candidates.
-    growth = question.most_pairs // (2 * len(queries) * k)
+    growth = question.most_pairs // (2 * n_queries * question.k)
     growth = max(1, min(growth, MOST_GROWTH))
     best: Best | None = None
     start = 0
     while start < n:
-        size = max(growth * start, FEW_ROWS)
-        stop = min(n, start + size)
-        found = None if step is None else step(rows[start:stop, :], start, best, question)
-        if found is not None:
-            best, start = found, stop
-            continue
-        stop = min(n, start + min(most_rows, size))
+        if ahead is not None:
+            best, start = ahead(rows, start, best, question)
+            if start == n:
+                break
+        stop = min(n, start + min(most_rows, max(growth * start, FEW_ROWS)))
         tile = as_type(rows[start:stop, :], "float64")
         index = xp.arange(start, stop, dtype=xp.int64, **_beside(rows))
-        if best is None or best.k < k:
+        if best is None or best.k < question.k:
             best = _by_differences(tile, index, best, question)
         else:
             best = _by_product(tile, index, best, question)
@@ -153,31 +159,34 @@ class Question:
     Parameters
     ----------
     queries : array, shape (n_queries, p)
-    centre : array, shape (p,)
-        What is subtracted from all.
-    factors : array, shape (n_queries, p + 1)
-        ``-2 q'``, and a column of ones for the squares of the rows.
-    squares : array, shape (n_queries,)
-        ``|q'|²``.
+        In float64.
     k, tile_elements : int
     """
 
     queries: Array
-    centre: Array
-    factors: Array
-    squares: Array
     k: int
     tile_elements: int
 
-    @classmethod
-    def of(cls, queries: Array, k: int, tile_elements: int) -> Question:
-        xp = namespace(queries)
+    @cached_property
+    def centre(self) -> Array:
+        """What is subtracted from all, shape (p,)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            centre = xp.mean(queries, axis=0)
-            moved = queries - centre
-            ones = xp.ones_like(moved[:, :1])
-            factors = concatenate([-2.0 * moved, ones], axis=1)
-            return cls(queries, centre, factors, xp.sum(moved * moved, axis=1), k, tile_elements)
+            return namespace(self.queries).mean(self.queries, axis=0)
+
+    @cached_property
+    def factors(self) -> Array:
+        """``-2 q'``, and a column of ones for the squares of the rows: shape (n_queries, p + 1)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = self.queries - self.centre
+            ones = namespace(moved).ones_like(moved[:, :1])
+            return concatenate([-2.0 * moved, ones], axis=1)
+
+    @cached_property
+    def squares(self) -> Array:
+        """``|q'|²``, shape (n_queries,)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = self.queries - self.centre
+            return namespace(moved).sum(moved * moved, axis=1)
 
     @property
     def most_pairs(self) -> int:

@@ -33,8 +33,8 @@ def sample(values: Array, size: int) -> NDArray[Any]:
 
 
 def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
-    """Valid elements at `size` random places or more, ascending, on the array's device; and which
-    share of all places these are."""
+    """Elements at `size` random places or more, ascending, on the array's device, of which NaN may
+    be the last; and which share of all places these are."""
     return np.sort(sample(values, size)), size / max(values.shape[0], 1)
 
 

@@ -7,12 +7,22 @@ than the kernels written for a kind of chunk, and need scratch of two chunks.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, as_type, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import (
+    Array,
+    as_type,
+    concatenate,
+    is_kind,
+    like,
+    namespace,
+    numpy_dtype,
+    to_host,
+)
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
@@ -175,6 +185,29 @@ def even_positions(n: int, count: int) -> IntArray:
 def elements_at(array: Array, places: IntArray) -> NDArray[Any]:
     """Some elements of a one-dimensional array, on the host."""
     return np.asarray(to_host(namespace(array).take(array, like(places, array))))
+
+
+def valid_in(
+    ordered: Array, parts_of: Callable[[int], Sequence[slice]]
+) -> tuple[NDArray[Any], int]:
+    """Some elements of an ascending array, on the host, and how many are no NaN, which are last.
+
+    Parameters
+    ----------
+    parts_of : callable
+        Where the elements are, from how many there are. The last of them is the last that is no
+        NaN: it tells in the same copy whether there are any.
+    """
+    xp, size = namespace(ordered), ordered.shape[0]
+    found = _joined(ordered, parts_of(size))
+    if not (size and found.dtype.kind == "f" and np.isnan(found[-1])):
+        return found, size
+    size -= int(xp.count_nonzero(xp.isnan(ordered)))
+    return _joined(ordered, parts_of(size)), size
+
+
+def _joined(array: Array, parts: Sequence[slice]) -> NDArray[Any]:
+    return np.asarray(to_host(concatenate([array[part] for part in parts], axis=0)))
 
 
 def places_of(ordered: Array, values: NDArray[Any], side: Literal["left", "right"]) -> IntArray:

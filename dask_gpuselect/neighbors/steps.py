@@ -1,0 +1,166 @@
+"""What a search for nearest rows is made of, in a graph or without one: what is asked, what answers
+are made of, and the checks of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import in_kind, is_cupy, is_kind, namespace, numpy_dtype
+from dask_gpuselect.engine import settings, threads
+from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.maths.nearest import Nearest, NearestRows
+
+DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
+"""Of one tile of distances, if the config value ``dask_gpuselect.distance-limit`` is None. A GPU
+takes milliseconds for a tile, however small: of 1e6 rows and 1,000 queries, tiles of 64 MiB took
+five times as long as those of 1 GiB."""
+
+
+def distance_limit(kind: Any) -> int:
+    """How many bytes a tile of distances may have; at least one distance."""
+    chosen = DISTANCE_LIMIT_OF_GPUS if is_cupy(kind) else DISTANCE_LIMIT
+    return max(8, settings.n_bytes("distance-limit", chosen))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is made of the nearest rows.
+
+    Parameters
+    ----------
+    function : callable
+        ``Nearest, *known -> ndarray``.
+    dtype : dtype
+        Of what it returns.
+    per_query : tuple of int
+        The shape of the answer for each query.
+    in_place : bool
+        Whether it takes any `NearestRows` and nothing else, and its answer is where these are.
+    """
+
+    function: Callable[..., Any]
+    dtype: np.dtype[Any]
+    per_query: tuple[int, ...]
+    in_place: bool = False
+
+    @classmethod
+    def distances(cls, k: int) -> Answer:
+        return cls(_distances_of, np.dtype(np.float64), (k,), in_place=True)
+
+    @classmethod
+    def indices(cls, k: int) -> Answer:
+        return cls(_indices_of, np.dtype(np.int64), (k,), in_place=True)
+
+
+def _distances_of(found: NearestRows) -> Any:
+    return found.distances
+
+
+def _indices_of(found: NearestRows) -> Any:
+    return found.index
+
+
+def answer_in_kind(
+    function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, found: Nearest, *known: Any
+) -> Any:
+    """An answer of nearest rows on the host, of the kind of the rows' chunks."""
+    return in_kind(np.ascontiguousarray(function(found, *known), dtype), kind)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The nearest rows of some queries.
+
+    Parameters
+    ----------
+    X, Q : arrays of `as_rows`
+    k : int
+    leave_out : bool
+        Whether `Q` is `X`, and no row is its own neighbour.
+    """
+
+    X: Any
+    Q: Any
+    k: int
+    leave_out: bool = False
+
+    @property
+    def is_lazy(self) -> bool:
+        return isinstance(self.X, DaskArray) or isinstance(self.Q, DaskArray)
+
+    @property
+    def kind(self) -> Any:
+        """An array as the rows' chunks are."""
+        return self.X._meta if isinstance(self.X, DaskArray) else self.X[:0, :]
+
+    @property
+    def tile_elements(self) -> int:
+        """How many distances are held at most."""
+        return distance_limit(self.kind) // 8
+
+    def kind_of(self, answer: Answer) -> Any:
+        """An array as an answer is: as the rows' chunks, but other kinds have no strings."""
+        return self.kind if answer.dtype.kind in "biuf" else np.empty(0)
+
+    @property
+    def pieces(self) -> list[Any]:
+        """The rows, if they are plain, in views that threads share."""
+        n_queries = 0 if math.isnan(self.Q.shape[0]) else self.Q.shape[0]
+        work = n_queries * math.prod(self.X.shape)
+        n, n_threads = self.X.shape[0], threads.threads_for(self.X, work, "products")
+        size = max(1, -(-n // n_threads))
+        return [self.X[start : start + size, ...] for start in range(0, max(1, n), size)]
+
+    @property
+    def n_wanted(self) -> int:
+        """How many rows are looked for: with itself, where none is its own neighbour."""
+        return self.k + self.leave_out
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
+
+def check_k(k: int, n: float, n_queries: float) -> None:
+    """Raise, in scikit-learn's words, if there are fewer rows; not if their number is unknown."""
+    if k > n:
+        raise ValueError(
+            f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, "
+            f"n_samples_fit = {n}, n_samples = {n_queries}"
+        )
+
+
+def check_k_of_others(k: int, n: float) -> None:
+    """Raise if there are too few rows, of which none is its own neighbour."""
+    if k >= n:
+        raise ValueError(
+            f"Expected n_neighbors < n_samples_fit, but n_neighbors = {k}, "
+            f"n_samples_fit = {n}, n_samples = {n}"
+        )
+
+
+def check_finite(place: tuple[int, ...] | None = None, **arrays: Any) -> None:
+    """Raise, in scikit-learn's words, for NaN and infinity, in arrays by their names."""
+    floats = {name: a for name, a in arrays.items() if is_kind(a, "real floating")}
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One read without a mask: only a sum that is not finite is looked into. All are started
+        # before the first is waited for.
+        sums = [namespace(a).sum(a) for a in floats.values()]
+        for (name, a), total in zip(floats.items(), sums, strict=True):
+            if not math.isfinite(float(total)):
+                _check_finite(a, name, "" if place is None else f", in chunk {place}")
+
+
+def _check_finite(a: Any, name: str, where: str) -> None:
+    xp = namespace(a)
+    if bool(xp.all(xp.isfinite(a))):
+        return
+    if bool(xp.any(xp.isnan(a))):
+        raise ValueError(f"Input {name} contains NaN{where}")
+    raise ValueError(
+        f"Input {name} contains infinity or a value too large for {numpy_dtype(a)}{where}"
+    )
