@@ -273,7 +273,7 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
     """Valid elements at `size` hashed places of an array or more, ascending, on its device; and
-    which share of all places these are. `Accompanied` by weights if the array is."""
+    which share of all places these are. A `WeightedSample` if the array has weights."""
     if _is_weighted(array):
         array = replace(array, values=checked(array.values, dtype))
         return backend_for(array.values).weighing.sorted_sample(array, dtype, size)
