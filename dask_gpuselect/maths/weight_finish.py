@@ -21,6 +21,7 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
     exact_products,
     exact_sums,
+    exact_sums_of_runs,
 )
 
 # The candidates' sums are known exactly behind every so many of them; between, they are added up
@@ -118,11 +119,11 @@ class InOrder:
         held = inside(tally) * brackets.wanted
         if held.sum() != len(tally.candidates):
             raise _left()
-        elements = tally.candidates.on_host()
-        order = np.argsort(elements, kind="stable")
-        elements, weights = elements[order], tally.weights[order]
-        block = np.arange(len(weights)) // BLOCK
-        blocks = exact_sums(weights, block, -(-len(weights) // BLOCK))
+        elements, weights = tally.candidates.on_host(), tally.weights
+        if not (elements[1:] >= elements[:-1]).all():
+            order = np.argsort(elements, kind="stable")
+            elements, weights = elements[order], weights[order]
+        blocks = exact_sums_of_runs(weights, BLOCK)
         cells = [*tally.weight_below.tolist(), tally.weight]
         borders = _interleaved(cells, tally.weight_upto.tolist())
         cells = [upto - begin for begin, upto in zip([0, *borders[1::2]], cells, strict=True)]

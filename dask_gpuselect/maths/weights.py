@@ -290,7 +290,7 @@ POINT = DIGIT * TOTAL_POINT  # bits behind the binary point of a sum of weights
 def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums:
     """The sums of the weights in each group, in units of ``2**-1088``."""
     table = np.zeros((n_groups, TOTAL_DIGITS), np.int64)
-    alike = np.zeros(n_groups, object)
+    alike: ExactSums = np.zeros(n_groups, object)
     for begin in range(0, len(weights), AT_ONCE):
         some = weights[begin : begin + AT_ONCE]
         their_group = group[begin : begin + AT_ONCE]
@@ -299,7 +299,17 @@ def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSu
             _add_counted(table, their_group, some)
         else:
             alike += found
-    return _integers(table) + alike
+    return np.asarray(_integers(table) + alike, object)
+
+
+def exact_sums_of_runs(weights: NDArray[Any], length: int) -> ExactSums:
+    """The sums of so many neighbouring weights each, the last of the rest."""
+    found = _in_one_unit(weights, length)
+    if found is None:
+        return exact_sums(weights, np.arange(len(weights)) // length, -(-len(weights) // length))
+    whole, unit = found
+    sums: FloatArray = np.add.reduceat(whole, np.arange(0, len(weights), length))
+    return _shifted(sums, unit)
 
 
 # NumPy counts in bins, whose sums are float64: the two ways below take sums of which these are
@@ -309,18 +319,28 @@ def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSu
 
 def _sums_of_few_digits(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums | None:
     """The sums of at most `AT_ONCE` floats in each group, if one unit lets each be a float64."""
-    if weights.dtype.kind != "f":
+    found = _in_one_unit(weights, int(np.bincount(group).max()))
+    if found is None:
         return None
-    most = int(np.bincount(group).max()).bit_length()
-    unit = math.frexp(float(weights.max()))[1] + most - DIGITS
+    whole, unit = found
+    return _shifted(np.bincount(group, whole, n_groups), unit)
+
+
+def _in_one_unit(weights: NDArray[Any], n: int) -> tuple[FloatArray, int] | None:
+    """Floats in whole units, and the exponent of the unit, if the sum of any n of them is a float64
+    then."""
+    if weights.dtype.kind != "f" or not len(weights):
+        return None
+    unit = math.frexp(float(weights.max()))[1] + n.bit_length() - DIGITS
     if not -NORMAL <= unit <= NORMAL:
         return None
     whole = np.trunc(weights * 2.0**-unit)
-    if not np.array_equal(whole * 2.0**unit, weights):
-        return None
-    sums = np.bincount(group, whole, n_groups).astype(np.int64)
-    found: ExactSums = sums.astype(object) << (unit + POINT)
-    return found
+    return (whole, unit) if np.array_equal(whole * 2.0**unit, weights) else None
+
+
+def _shifted(sums: NDArray[Any], unit: int) -> ExactSums:
+    """Sums of whole units as exact ones."""
+    return np.asarray(sums.astype(np.int64).astype(object) << (unit + POINT), object)
 
 
 def _add_counted(table: IntArray, group: IntArray, weights: NDArray[Any]) -> None:

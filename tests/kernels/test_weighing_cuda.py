@@ -306,7 +306,7 @@ def test_a_sample_in_stretches(dtype: str, name: str) -> None:
     assert not found.weights[n_full + 1 :].any()
     most = weights[takes].max()
     upto = np.cumsum(found.weights)
-    scaled = (weights[takes] / most).astype(np.float64)
+    scaled = weights[takes].astype(np.float64) / most
     np.testing.assert_allclose(upto[-1], scaled.sum(), rtol=1e-12)
     np.testing.assert_allclose(found.squares.sum(), np.square(scaled).sum(), rtol=1e-12)
     # Where elements are tied, which of them is in a stretch is left open.

@@ -287,8 +287,8 @@ def tally_in_place(
     given, more = _arrays(values, weights), _defined_once(weights)
     if not is_whole:
         launch(kind, "weigh_unit", ONCE_THREADS, (*given[1:], at["unit"]), blocks=1, defined=more)
-    arguments = (*given, at["ends"], np.int32(n_ends), at["wanted"], at["unit"], at["totals"])
-    arguments += (taken, their_weights, np.uint64(most))
+    of_ends = at["ends"], np.int32(n_ends), at["wanted"], at["unit"], at["totals"]
+    arguments = (*given, *of_ends, taken, their_weights, np.uint64(most))
     launch(kind, "weigh_once", ONCE_THREADS, arguments, once_memory(n_ends), defined=more)
 
     found = told.get()
@@ -341,8 +341,14 @@ def sorted_sample(
         last = told[3].view(drawn.dtype)
         sample = drawn.argsort(), drawn, weighs, np.int64(size), np.int64(n_stretches)
         blocks = -(-32 * n_stretches // ONCE_THREADS)
-        arguments = (*sample, told, last)
-        launch(kind, "weigh_stretches", ONCE_THREADS, arguments, blocks=blocks, defined=more)
+        launch(
+            kind,
+            "weigh_stretches",
+            ONCE_THREADS,
+            (*sample, told, last),
+            blocks=blocks,
+            defined=more,
+        )
     most, sums, squares, last = told.get()
     scale = most / max(most.max(initial=0), LEAST)
     found = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
