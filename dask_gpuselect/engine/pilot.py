@@ -16,7 +16,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import to_host
+from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
@@ -37,7 +37,9 @@ LEAST_PILOT = 1 << 14
 PILOT_WORTH = 4 * PILOT_SIZE
 # Elements up to which the candidates of a pilot fit in one place.
 PILOT_MOST = 1 << 28
-NARROWING = 1 << 16  # candidates that are sampled to narrow brackets
+# Candidates that are sampled to narrow brackets. As few as half of them are sorted as they are: see
+# `weighted.FEW_CANDIDATES`.
+NARROWING = 1 << 17
 LEFT = 0.1  # of elements that weigh may be left: to put more in order takes longer than two looks
 GUESSED = 0.2  # of all elements may be candidates of a box in one array
 
@@ -186,7 +188,13 @@ def _narrowed(
                 return brackets, None
             break
         brackets, tally = refined(brackets, tally, narrow, found)
-    if isinstance(tally, WeightedTally):
-        candidates = HostCandidates(tally.candidates.on_host())
-        tally = replace(tally, candidates=candidates, weights=to_host(tally.weights))
-    return brackets, tally
+    return brackets, _in_order(tally) if isinstance(tally, WeightedTally) else tally
+
+
+def _in_order(tally: WeightedTally) -> WeightedTally:
+    """A tally with its candidates and their weights on the host, in order: a device sorts them
+    before they leave it."""
+    elements = tally.candidates.elements
+    order = namespace(elements).argsort(elements)
+    candidates = HostCandidates(to_host(elements[order]))
+    return replace(tally, candidates=candidates, weights=to_host(tally.weights[order]))

@@ -143,9 +143,8 @@ class Question(ABC):
 
         Parameters
         ----------
-        ordered : array
-            A sorted sample of the elements, on any device; `Accompanied` by the weights, if they
-            weigh.
+        ordered : array or WeightedSample
+            A sorted sample of the elements, on any device; a `WeightedSample` if they weigh.
         rate : float
             The share of all elements that it has.
         """

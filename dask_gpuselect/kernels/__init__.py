@@ -273,8 +273,8 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
     """Elements at `size` hashed places of an array or more, ascending, on its device, of which NaN
-    may be the last (see `valid_in`); and which share of all places these are. Valid elements
-    `Accompanied` by weights if the array is."""
+    may be the last (see `valid_in`); and which share of all places these are. A `WeightedSample`,
+    of valid elements, if the array has weights."""
     if _is_weighted(array):
         array = replace(array, values=checked(array.values, dtype))
         return backend_for(array.values).weighing.sorted_sample(array, dtype, size)

@@ -42,6 +42,7 @@ from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.value_weights import WordWeights
+from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
 from dask_gpuselect.strategies.probes import Measure, Report
@@ -78,7 +79,7 @@ class Selection(Protocol):
 
 class Weighing(Protocol):
     """Elements that weigh: those that take part, counted, weighed and gathered. Reports are on the
-    host, but for what `tally_in_place` and `sorted_sample` say."""
+    host, but for what `tally_in_place` says."""
 
     def weighed(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, Values, int]: ...
 
@@ -94,7 +95,7 @@ class Weighing(Protocol):
 
     def sorted_sample(
         self, chunk: Accompanied, dtype: np.dtype[Any], size: int
-    ) -> tuple[Accompanied, float]: ...
+    ) -> tuple[WeightedSample, float]: ...
 
     def products(
         self, values: Values, weights: Values, ends: NDArray[Any], summed: NDArray[np.bool_]

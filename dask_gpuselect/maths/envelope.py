@@ -186,10 +186,11 @@ def brackets_at(
     # A value is counted, not gathered, if it is more than one in eight of what a bracket holds, or
     # so: found at two neighbouring positions of those that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
-    seen = look(np.clip(positions, 0, size - 1).ravel())
-    values = np.unique(seen)
-    at = np.searchsorted(values, seen).reshape(positions.shape)
-    heavy = at[:, 1:][at[:, 1:] == at[:, :-1]]
+    places = np.clip(positions, 0, size - 1)
+    values, found = np.unique(look(places.ravel()), return_inverse=True)
+    at = found.reshape(positions.shape)
+    is_tied = (at[:, 1:] == at[:, :-1]) & (places[:, 1:] > places[:, :-1])
+    heavy = at[:, 1:][is_tied]
     lows = np.where(lo < 0, -1, at[:, 0])
     highs = np.where(hi == size, len(values), at[:, -1])
     return Brackets.covering(values, lows, highs, counted=heavy)

@@ -355,6 +355,19 @@ class Halves(NamedTuple):
         return cls(np.ones_like(begin), low, high, begin)
 
 
+def digits_of(numbers: Halves) -> tuple[IntArray, list[IntArray]]:
+    """The first digit that each number has a part in, and its parts in that one and the next two;
+    each below ``2**(DIGIT + 1)``."""
+    shift, mask, digit = (
+        (numbers.begin % DIGIT).astype(np.uint64),
+        np.uint64(MASK),
+        np.uint64(DIGIT),
+    )
+    low, high = numbers.low << shift, numbers.high << shift
+    parts = low & mask, (low >> digit) + (high & mask), high >> digit
+    return numbers.begin // DIGIT, [numbers.sign * part.astype(np.int64) for part in parts]
+
+
 def add_numbers(table: IntArray, lane: IntArray, numbers: Halves) -> None:
     """Add numbers to the digits of some lanes, of which there are `TOTAL_DIGITS`."""
     for begin, term in ((0, numbers.low), (DIGIT, numbers.high)):

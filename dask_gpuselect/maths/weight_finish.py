@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.weights import (
+    DIGITS,
     POINT,
     ExactSums,
+    RunningSums,
     WeightedBrackets,
     WeightedTally,
     exact_products,
     exact_sums,
+    exact_sums_of_runs,
 )
 
 # The candidates' sums are known exactly behind every so many of them; between, they are added up
 # where they are wanted. A thousand quantiles of 1e6 candidates take 1.0 s, five take 0.4.
 BLOCK = 512
-
-DIGITS = 53  # of a float64, in bits
 
 
 def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
@@ -118,11 +119,11 @@ class InOrder:
         held = inside(tally) * brackets.wanted
         if held.sum() != len(tally.candidates):
             raise _left()
-        elements = tally.candidates.on_host()
-        order = np.argsort(elements, kind="stable")
-        elements, weights = elements[order], tally.weights[order]
-        block = np.arange(len(weights)) // BLOCK
-        blocks = exact_sums(weights, block, -(-len(weights) // BLOCK))
+        elements, weights = tally.candidates.on_host(), tally.weights
+        if not (elements[1:] >= elements[:-1]).all():
+            order = np.argsort(elements, kind="stable")
+            elements, weights = elements[order], weights[order]
+        blocks = exact_sums_of_runs(weights, BLOCK)
         cells = [*tally.weight_below.tolist(), tally.weight]
         borders = _interleaved(cells, tally.weight_upto.tolist())
         cells = [upto - begin for begin, upto in zip([0, *borders[1::2]], cells, strict=True)]
@@ -148,7 +149,7 @@ class InOrder:
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
         found: dict[int, Found] = {}
-        sums: list[int] = []  # within the block that was last looked at
+        sums: Sequence[int] = []  # within the block that was last looked at
         at = -1
         for weight in sorted(set(weights)):
             segment = bisect_left(self.borders, weight)
@@ -210,11 +211,10 @@ class InOrder:
             found += np.where(ends[end] == values, at_ends[end], 0)
         return found
 
-    def _sums_in(self, block: int) -> list[int]:
+    def _sums_in(self, block: int) -> Sequence[int]:
         """What the candidates before a block weigh, and up to each one of it."""
         some = self.weights[block * BLOCK : (block + 1) * BLOCK]
-        start = self.blocks[block - 1] if block else 0
-        return list(accumulate(map(whole, some.tolist()), initial=start))
+        return RunningSums.of(some, self.blocks[block - 1] if block else 0)
 
 
 def shares(

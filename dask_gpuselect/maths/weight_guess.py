@@ -1,18 +1,81 @@
-"""Narrower brackets of weighted quantiles, among the candidates of those that were guessed."""
+"""Brackets of weighted quantiles, guessed from a sample of elements and their weights; and narrower
+ones, among the candidates of those.
+
+No guess has to be right: the exact sums of a read prove whether the brackets hold. So sums of the
+sample's weights are floats.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, FloatArray
+from dask_gpuselect.maths.envelope import brackets_at
+from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import inside
 from dask_gpuselect.maths.weights import ExactSums, WeightedTally
 
 NOTHING = np.array([0], object)  # an exact sum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedSample:
+    """A random sample of elements that weigh, in order, in stretches of one element or more.
+
+    Parameters
+    ----------
+    last : ndarray, shape (n,)
+        The last element of each stretch, ascending.
+    weights, squares : ndarray of float64, shape (n,)
+        What the elements of each weigh, and the squares of that, so scaled that none weighs more
+        than 1 and one weighs 1. Stretches of no weight are behind all others.
+    """
+
+    last: NDArray[Any]
+    weights: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(cls, ordered: NDArray[Any], weights: FloatArray) -> Self:
+        """Every element as a stretch. So scaled, no square overflows."""
+        scaled = weights / weights.max(initial=0) if len(weights) else weights
+        return cls(ordered, scaled, scaled * scaled)
+
+
+def guess_share_brackets(
+    sample: WeightedSample, first: Sequence[float], last: Sequence[float]
+) -> Brackets:
+    """Brackets that hold the elements at some shares of all weights with near certainty.
+
+    Parameters
+    ----------
+    sample : WeightedSample
+    first, last : sequence of float
+        A bracket is wanted from each first share to each last one.
+
+    Notes
+    -----
+    The sampled weight up to an element, by that of the whole sample, has a variance of
+    ``((1 - q)**2 A + q**2 B) / W**2`` to first order: A is the sum of the squares of the weights up
+    to there, B of the others, W the sum of all. A further weight, the largest, is for one more or
+    less in the sample.
+    """
+    upto, squares = np.cumsum(sample.weights), np.cumsum(sample.squares)
+    if not len(upto) or not upto[-1] > 0:
+        return Brackets(sample.last[:0], np.ones(1, np.bool_))
+    n = int(upto.searchsorted(upto[-1])) + 1
+    q = np.array([*first, *last], np.float64)
+    sign = np.repeat([-PILOT_SIGMA, PILOT_SIGMA], len(first))
+    share = q * upto[-1]
+    below = squares[np.minimum(upto.searchsorted(share), n - 1)]
+    reach = sign * (np.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1)
+    lo, hi = np.minimum(upto.searchsorted(share + reach), n).reshape(2, -1)
+    return brackets_at(sample.last.take, n, lo - 1, hi)
 
 
 def shares_inside(

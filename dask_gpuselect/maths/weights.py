@@ -25,7 +25,7 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     multiplied,
 )
-from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
+from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products, digits_of
 from dask_gpuselect.maths.moments import (
     CUBE_DIGITS,
     DIGIT,
@@ -281,16 +281,119 @@ class WeightedTally(Tally):
 # --- Exact sums -----------------------------------------------------------------------------------
 
 AT_ONCE = 1 << 16  # numbers whose digits are looked at together
+MOST_BINS = 4 * AT_ONCE  # in which their digits are counted
+DIGITS = 53  # of a float64, in bits
+NORMAL = 1000  # powers of two up to here, and as small ones, scale numbers without rounding them
 POINT = DIGIT * TOTAL_POINT  # bits behind the binary point of a sum of weights
 
 
 def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums:
     """The sums of the weights in each group, in units of ``2**-1088``."""
     table = np.zeros((n_groups, TOTAL_DIGITS), np.int64)
+    alike: ExactSums = np.zeros(n_groups, object)
     for begin in range(0, len(weights), AT_ONCE):
-        some = slice(begin, begin + AT_ONCE)
-        add_numbers(table, group[some], Halves.of(weights[some]))
-    return _integers(table)
+        some = weights[begin : begin + AT_ONCE]
+        their_group = group[begin : begin + AT_ONCE]
+        found = _sums_of_few_digits(some, their_group, n_groups) if n_groups < len(some) else None
+        if found is None:
+            _add_counted(table, their_group, some)
+        else:
+            alike += found
+    return np.asarray(_integers(table) + alike, object)
+
+
+def exact_sums_of_runs(weights: NDArray[Any], length: int) -> ExactSums:
+    """The sums of so many neighbouring weights each, the last of the rest."""
+    found = _in_one_unit(weights, length)
+    if found is None:
+        return exact_sums(weights, np.arange(len(weights)) // length, -(-len(weights) // length))
+    whole, unit = found
+    sums: FloatArray = np.add.reduceat(whole, np.arange(0, len(weights), length))
+    return _shifted(sums, unit)
+
+
+# NumPy counts in bins, whose sums are float64: the two ways below take sums of which these are
+# exact. 45,000 float32 in 90 groups take 0.4 ms by the first and 1.5 by the second, and 8 by
+# `add_numbers`.
+
+
+def _sums_of_few_digits(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums | None:
+    """The sums of at most `AT_ONCE` floats in each group, if one unit lets each be a float64."""
+    found = _in_one_unit(weights, int(np.bincount(group).max()))
+    if found is None:
+        return None
+    whole, unit = found
+    return _shifted(np.bincount(group, whole, n_groups), unit)
+
+
+def _in_one_unit(weights: NDArray[Any], n: int) -> tuple[FloatArray, int] | None:
+    """Floats in whole units, and the exponent of the unit, if the sum of any n of them is a float64
+    then."""
+    if weights.dtype.kind != "f" or not len(weights):
+        return None
+    unit = math.frexp(float(weights.max()))[1] + n.bit_length() - DIGITS
+    if not -NORMAL <= unit <= NORMAL:
+        return None
+    whole = np.trunc(weights * 2.0**-unit)
+    return (whole, unit) if np.array_equal(whole * 2.0**unit, weights) else None
+
+
+def _shifted(sums: NDArray[Any], unit: int) -> ExactSums:
+    """Sums of whole units as exact ones."""
+    return np.asarray(sums.astype(np.int64).astype(object) << (unit + POINT), object)
+
+
+def _add_counted(table: IntArray, group: IntArray, weights: NDArray[Any]) -> None:
+    """Add at most `AT_ONCE` weights to the digits of their groups."""
+    numbers = Halves.of(weights)
+    digit, parts = digits_of(numbers)
+    first = int(digit.min())
+    n_digits = int(digit.max()) + 1 - first
+    if len(table) * n_digits > MOST_BINS:
+        add_numbers(table, group, numbers)
+        return
+    bins = group * n_digits + (digit - first)
+    for i, part in enumerate(parts):
+        found = np.bincount(bins, part, len(table) * n_digits).reshape(len(table), n_digits)
+        table[:, first + i : first + i + n_digits] += found.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunningSums(Sequence[int]):
+    """What some weights before each of them and behind the last weigh together, in units of
+    ``2**-1088``. Few of these sums are asked for, so they become Python's integers then.
+
+    Parameters
+    ----------
+    table : ndarray of int64, shape (n + 1, D)
+        Digits of the sums.
+    first : int
+        Which of all digits is the first in the table.
+    start : int
+        What is added to each.
+    """
+
+    table: IntArray
+    first: int
+    start: int
+
+    @classmethod
+    def of(cls, weights: NDArray[Any], start: int) -> Self:
+        if not len(weights):
+            return cls(np.zeros((1, 1), np.int64), 0, start)
+        digit, parts = digits_of(Halves.of(weights))
+        first = int(digit.min())
+        table = np.zeros((len(weights) + 1, int(digit.max()) - first + len(parts)), np.int64)
+        behind = np.arange(1, len(table))
+        for i, part in enumerate(parts):
+            table[behind, digit - first + i] = part
+        return cls(table.cumsum(axis=0), first, start)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.start + (integer(self.table[at]) << DIGIT * self.first)
 
 
 def exact_products(
@@ -338,8 +441,9 @@ def square_in_units(tally: WeightedTally) -> float:
 
 
 def _integers(table: IntArray) -> ExactSums:
-    found = np.empty(len(table), object)
-    found[:] = [integer(row) for row in table]
+    found = np.zeros(len(table), object)
+    for place in np.flatnonzero(table.any(axis=0)).tolist():
+        found += table[:, place].astype(object) << (DIGIT * place)
     return found
 
 

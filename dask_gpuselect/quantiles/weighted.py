@@ -32,7 +32,7 @@ from dask_gpuselect.maths.weight_finish import (
     shares,
     window_means,
 )
-from dask_gpuselect.maths.weight_guess import shares_inside
+from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
@@ -42,11 +42,10 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.quantiles.weight_guess import guess_share_brackets
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
-# Candidates that are sorted and added up on the host; more are narrowed where they are.
-FEW_CANDIDATES = 1 << 12
+# Candidates that are sorted and added up; more are narrowed where they are.
+FEW_CANDIDATES = 1 << 16
 
 WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
@@ -149,7 +148,7 @@ class WeightedQuantiles(Question):
         return self.method != "linear"
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
-        return guess_share_brackets(ordered.values, ordered.weights, self.q, self.q)
+        return guess_share_brackets(ordered, self.q, self.q)
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         assert isinstance(tally, WeightedTally)
@@ -157,7 +156,7 @@ class WeightedQuantiles(Question):
             return None
         needs = [reached_and_passed(each, tally.weight) for each in self.q]
         first, last = shares_inside(brackets, tally, needs)
-        return lambda ordered, _: guess_share_brackets(ordered.values, ordered.weights, first, last)
+        return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)

@@ -16,6 +16,7 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import TOTAL_DIGITS
+from dask_gpuselect.maths.weight_guess import guess_share_brackets
 from dask_gpuselect.maths.weights import POINT, SQUARE_ROUNDINGS
 from tests.backends import CUPY, kernel_module
 from tests.cuda_on_host import THREADS, compiled, pointer
@@ -23,8 +24,8 @@ from tests.data import normal, uniform
 
 ONCE = (
     "const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends, "
-    "const unsigned char* wanted, int unit, u64* totals, Value* taken, Weight* their_weights, "
-    "u64 room"
+    "const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, "
+    "Weight* their_weights, u64 room"
 )
 KERNELS = {
     "weigh_segments": "const Word* values, const Weight* weights, i64 n, const Value* ends, "
@@ -139,9 +140,10 @@ def test_all_at_once(dtype: str, kind: str, unit: int, tmp_path: Path) -> None:
     room = len(expected.weights)
     taken = np.empty(room, dtype)
     their_weights = np.empty(room, "i8" if kind == "i8" else "f8")
+    own_unit = np.array([unit], np.int32)
     library.run_weigh_once(
         *(pointer(values), pointer(weights), ctypes.c_int64(n), pointer(ends)),
-        *(ctypes.c_int(len(ends)), pointer(wanted), ctypes.c_int(unit), pointer(totals)),
+        *(ctypes.c_int(len(ends)), pointer(wanted), pointer(own_unit), pointer(totals)),
         *(pointer(taken), pointer(their_weights), ctypes.c_uint64(room)),
     )
     assert totals[:4].tolist() == [expected.n_missing, expected.n_idle, 0, room]
@@ -278,3 +280,47 @@ def test_all_at_once_on_a_device(dtype: str, name: str) -> None:
             assert mine == theirs
             if len(mine):
                 assert cuda.tally_in_place(told, values.dtype, brackets, len(mine) - 1) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["plain", "some idle", "of all magnitudes", "whole", "float32"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2"])
+def test_a_sample_in_stretches(dtype: str, name: str) -> None:
+    """All elements as the sample: it says of each stretch what they say in order."""
+    cuda, xp = kernel_module("cuda", "weighing"), CUPY.xp
+    n = 5 * cuda.STRETCHES + 100
+    values, weights = (100 + 20 * normal(n)).astype(dtype), LARGE[name][:n]
+    if values.dtype.kind == "f":
+        values[::91] = np.nan
+    keeps = uniform(n)[::-1] < 0.7
+    told = Accompanied(*(xp.asarray(each) for each in (values, keeps, weights)))
+    found, rate = cuda.sorted_sample(told, values.dtype, n)
+    assert rate == 1
+    takes = keeps & (weights > 0) & ~np.isnan(values)
+    ordered = np.sort(values[takes])
+    stops = np.arange(1, cuda.STRETCHES + 1) * n // cuda.STRETCHES
+    n_full = int(np.searchsorted(stops, takes.sum(), side="right"))
+    np.testing.assert_array_equal(found.last[:n_full], ordered[stops[:n_full] - 1])
+    if stops[n_full - 1] < takes.sum():
+        assert found.last[n_full] == ordered[-1]
+    assert not found.weights[n_full + 1 :].any()
+    most = weights[takes].max()
+    upto = np.cumsum(found.weights)
+    scaled = weights[takes].astype(np.float64) / most
+    np.testing.assert_allclose(upto[-1], scaled.sum(), rtol=1e-12)
+    np.testing.assert_allclose(found.squares.sum(), np.square(scaled).sum(), rtol=1e-12)
+    # Where elements are tied, which of them is in a stretch is left open.
+    least = [scaled[values[takes] < each].sum() for each in found.last[:n_full]]
+    largest = [scaled[values[takes] <= each].sum() for each in found.last[:n_full]]
+    assert (upto[:n_full] >= np.array(least) * (1 - 1e-12)).all()
+    assert (upto[:n_full] <= np.array(largest) * (1 + 1e-12)).all()
+
+
+@pytest.mark.gpu
+def test_a_sample_of_nothing() -> None:
+    cuda, xp = kernel_module("cuda", "weighing"), CUPY.xp
+    for values, weights in ((np.zeros(0), np.zeros(0)), (np.zeros(9), np.zeros(9))):
+        told = Accompanied(xp.asarray(values), None, xp.asarray(weights))
+        found, _ = cuda.sorted_sample(told, values.dtype, 5)
+        brackets = guess_share_brackets(found, [0.5], [0.5])
+        assert (len(brackets.ends), brackets.wanted.tolist()) == (0, [True])

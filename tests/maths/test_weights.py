@@ -33,12 +33,15 @@ from dask_gpuselect.maths.weight_finish import (
     shares,
     window_means,
 )
+from dask_gpuselect.maths.weight_guess import WeightedSample, guess_share_brackets
 from dask_gpuselect.maths.weights import (
+    RunningSums,
     WeightedBrackets,
     WeightedCuts,
     WeightedTally,
     exact_products,
     exact_sums,
+    exact_sums_of_runs,
 )
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, make, normal, uniform
 from tests.kernels.test_weighing import UNIT, WEIGHTS, exactly
@@ -334,6 +337,39 @@ def test_sums_of_groups_are_exact(weights: NDArray[np.float64], n_groups: int) -
         w, x = (exactly(each[group == i]) for each in (weights, values))
         assert sums[i] == sum(w) * UNIT
         assert products[i] == sum(a * b for a, b in zip(w, x, strict=True)) * UNIT**2
+
+
+# In one unit all of the digits are a float64, or not; and scaled down the least would be lost.
+RUNS = {
+    "alike": uniform(1500).astype(np.float32).astype(np.float64),
+    "float64": uniform(1500),
+    "scaled down": np.tile([1e20, 3, 5e-324, 1e-300], 375),
+    "whole": np.arange(2**62, 2**62 + 1500),
+    "nothing": np.zeros(1500),
+    "largest": np.full(1500, 1.7e308),
+}
+
+
+@pytest.mark.parametrize("n", [0, 1, 512, 1025, 1500])
+@pytest.mark.parametrize("name", RUNS)
+def test_sums_of_runs_and_within_them_are_exact(name: str, n: int) -> None:
+    weights = RUNS[name][:n]
+    whole = [int(each * UNIT) for each in exactly(weights)]
+    sums = [sum(whole[i : i + 512]) for i in range(0, n, 512)]
+    assert exact_sums_of_runs(weights, 512).tolist() == sums
+    assert exact_sums(weights, np.arange(n) // 512, len(sums)).tolist() == sums
+    assert list(RunningSums.of(weights, 7)) == [*accumulate(whole, initial=7)]
+
+
+def test_a_bracket_of_few_stretches_has_two_ends() -> None:
+    """Neighbouring stretches are tied by their values, not by being looked at twice."""
+    last, share = np.arange(14.0), np.ones(14)
+    brackets = guess_share_brackets(WeightedSample(last, share, share / 100), [0.5], [0.5])
+    assert len(brackets.ends) == 2
+    assert brackets.wanted.tolist() == [False, True, False]
+    last[4:8] = 5
+    brackets = guess_share_brackets(WeightedSample(last, share, share / 100), [0.5], [0.5])
+    assert 5 in brackets.ends
 
 
 def test_every_element_is_found_by_what_weighs_before_it() -> None:

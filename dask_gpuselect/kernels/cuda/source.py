@@ -33,6 +33,7 @@ GROUPS_EACH = 8  # elements of groups that a thread looks at before the block ga
 SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
+UNITS_BELOW = 29  # powers of two that weights may be smaller than most; as many they may be larger
 WARP_STAGE = 64  # candidates with weights that a warp keeps until it writes them
 SCAN_THREADS = 1024  # of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges

@@ -113,6 +113,7 @@ struct Weighed {
 };
 
 constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
+constexpr int LEAST_PLACE = -1074;  // of a digit of a float64
 
 __device__ __forceinline__ Weighed weighed(Held held) {
 #if WHOLE
@@ -145,22 +146,47 @@ __device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {
     return held;
 }
 
+// The exponent of a unit of which most weights are some, by those at hashed places: the median of the
+// places of their last digits, and a little less. One block.
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
+    const Held* weights, i64 n, int* unit
+) {
+    constexpr int T = ONCE_THREADS, NONE = 1 << 30;
+    __shared__ int places[T];
+    int size = n < T ? (int)n : T, mine = NONE, place = threadIdx.x;
+    if (place < size) {
+        Weighed weight = weighed(weights[sampled_place(place, size, n)]);
+        if (weight.digits && !weight.faults) mine = weight.place;
+    }
+    places[place] = mine;
+    __syncthreads();
+    int n_good = 0, before = 0;
+    for (int i = 0; i < T; ++i) {
+        int other = places[i];
+        n_good += other != NONE;
+        before += other < mine || (other == mine && i < place);
+    }
+    if (mine != NONE && before == n_good / 2) *unit = max(mine - UNITS_BELOW, LEAST_PLACE);
+}
+
 constexpr int AHEAD = 4;    // elements that a thread reads at once
 constexpr int FARTHEST_SHIFT = 58;  // 2^17 weights of 53 bits have room in 128
 
 // Counts and exact sums of weights by segments, and the elements in the wanted cells with their
 // weights, of elements of any weights.
 //
-// Every thread adds up in numbers of 128 bits of its own, of units of 2^unit, for each segment.
+// Every thread adds up in numbers of 128 bits of its own, of units of 2^own_unit, for each segment.
 // Weights that are no whole units, or too many, go alone to the digits of the exact sum. `totals` has
 // how many are missing and weigh something, how many weigh nothing, whether weights are at fault, how
 // many were taken (also past `room`), and for each segment the number of elements, the 4 digits of
 // the sum of units, and the TOTAL_DIGITS of those that went alone; digits of 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends,
-    const unsigned char* wanted, int unit, u64* totals, Value* taken, Weight* their_weights, u64 room
+    const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
+    u64 room
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
+    const int unit = *own_unit;
     constexpr int T = ONCE_THREADS, FIELDS = 5 + TOTAL_DIGITS;
     int n_segments = 2 * n_ends + 1;
     u64* low = (u64*)scratch;
@@ -274,16 +300,59 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
 }
 
 // Elements at hashed places, and what they weigh: nothing if they are missing or their weights are at
-// fault.
+// fault, and those that weigh nothing are handed out as what is last in order.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     const Word* values, const Held* weights, i64 n, i64 size, Value* drawn, double* their_weights
 ) {
     i64 i = (i64)blockIdx.x * ONCE_THREADS + threadIdx.x;
     if (i >= size) return;
+    constexpr Word LAST = KIND == UNSIGNED ? (Word)~(Word)0 : (Word)((Word)~(Word)0 >> 1);
     i64 place = sampled_place(i, size, n);
     Value value = value_of(values[place]);
     Weighed weight = weighed(weights[place]);
-    drawn[i] = value;
-    bool is_good = !weight.faults && !is_missing(value);
+    bool is_good = weight.digits && !weight.faults && !is_missing(value);
+    drawn[i] = is_good ? value : value_of(LAST);
     their_weights[i] = is_good ? (double)handed_out(weights[place], weight) : 0;
+}
+
+__device__ __forceinline__ double warp_sum_of(double value) {
+    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
+    return value;
+}
+
+// Of each stretch of a sample in order the last element that weighs anything, and in `told` the largest
+// weight, the sum of the weights in units of that, and of their squares; one behind the other. A warp
+// has a stretch.
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
+    const i64* order, const Value* drawn, const double* their_weights, i64 size, i64 n_stretches,
+    double* told, Value* last
+) {
+    i64 stretch = ((i64)blockIdx.x * ONCE_THREADS + threadIdx.x) / 32;
+    if (stretch >= n_stretches) return;
+    u32 lane = threadIdx.x % 32;
+    i64 first = stretch * size / n_stretches, stop = (stretch + 1) * size / n_stretches;
+    i64 at = first;
+    double most = 0;
+    for (i64 i = first + lane; i < stop; i += 32) {
+        double weight = their_weights[order[i]];
+        if (weight > 0) at = i;
+        most = fmax(most, weight);
+    }
+    for (int offset = 16; offset; offset >>= 1) {
+        at = max(at, __shfl_xor_sync(ALL_LANES, at, offset));
+        most = fmax(most, __shfl_xor_sync(ALL_LANES, most, offset));
+    }
+    double sum = 0, squares = 0, unit = most > 0 ? most : 1;
+    for (i64 i = first + lane; i < stop; i += 32) {
+        double share = their_weights[order[i]] / unit;
+        sum += share;
+        squares += share * share;
+    }
+    sum = warp_sum_of(sum);
+    squares = warp_sum_of(squares);
+    if (lane) return;
+    told[stretch] = most;
+    told[n_stretches + stretch] = sum;
+    told[2 * n_stretches + stretch] = squares;
+    last[stretch] = drawn[order[at]];
 }

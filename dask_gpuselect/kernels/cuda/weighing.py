@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import cupy
@@ -14,7 +15,14 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    advised,
+    launch,
+    most_shared,
+    offsets,
+    on_device,
+)
 from dask_gpuselect.kernels.cuda.source import (
     ONCE_THREADS,
     STATIC,
@@ -29,6 +37,7 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import DIGIT, TOTAL_DIGITS
+from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
@@ -42,8 +51,8 @@ from dask_gpuselect.maths.weights import (
 SAMPLED = 1 << 16  # elements by which pivots are chosen
 WINDOW = 32  # binary digits of each weight that are added up in one read
 
-FEW_WEIGHTS = 1 << 10  # by which the unit of exact sums is chosen
-BELOW = 29  # powers of two that weights may be smaller than most; as many they may be larger
+STRETCHES = 1 << 11  # of a sample that the host is told; a bracket of the median has 20 of them
+LEAST = 2.0**-1074  # float64 above 0
 FAULT = (1 << 32) - 1  # how many blocks have found negative weights
 
 IS_NEGATIVE, IS_NOT_FINITE, IS_LEFT_OUT = 1, 2, 4
@@ -267,17 +276,24 @@ def tally_in_place(
         return found and reference.with_others(found, chunk, n_missing)
     values, _ = elements_of(chunk.values, dtype)
     kind, is_whole = np.dtype(values.dtype), weights.dtype.kind == "i"
-    unit = 0 if is_whole else _unit_for(weights)
     taken = cupy.empty(most, selection_dtype(kind))
     their_weights = cupy.empty(most, np.int64 if is_whole else np.float64)
-    n_segments = 2 * len(ends) + 1
-    totals = cupy.zeros(4 + n_segments * (5 + TOTAL_DIGITS), np.uint64)
-    told = (cupy.asarray(ends), np.int32(len(ends)), cupy.asarray(brackets.wanted), np.int32(unit))
-    arguments = (*_arrays(values, weights), *told, totals, taken, their_weights, np.uint64(most))
-    memory = once_memory(len(ends))
-    launch(kind, "weigh_once", ONCE_THREADS, arguments, memory, defined=_defined_once(weights))
+    n_ends = len(ends)
+    blank = np.zeros((), _told_once(taken.dtype, n_ends))
+    blank["ends"], blank["wanted"] = ends, brackets.wanted
+    n_segments = 2 * n_ends + 1
+    told = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
+    at = {name: np.uint64(told.data.ptr + place) for name, place in offsets(blank.dtype).items()}
+    given, more = _arrays(values, weights), _defined_once(weights)
+    if not is_whole:
+        launch(kind, "weigh_unit", ONCE_THREADS, (*given[1:], at["unit"]), blocks=1, defined=more)
+    of_ends = at["ends"], np.int32(n_ends), at["wanted"], at["unit"], at["totals"]
+    arguments = (*given, *of_ends, taken, their_weights, np.uint64(most))
+    launch(kind, "weigh_once", ONCE_THREADS, arguments, once_memory(n_ends), defined=more)
 
-    sheet = totals.get()
+    found = told.get()
+    unit = int(found[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
+    sheet = found[blank.dtype.itemsize :].view(np.uint64)
     n_missing, n_idle, faults, n_found = sheet[:4].tolist()
     if faults & FAULT:
         raise ValueError(NEGATIVE)
@@ -305,8 +321,10 @@ def tally_in_place(
 
 
 @advised
-def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[Accompanied, float]:
-    """A sorted sample with weights on the device; see `reference.weighing.sorted_sample`."""
+def sorted_sample(
+    chunk: Accompanied, dtype: np.dtype[Any], size: int
+) -> tuple[WeightedSample, float]:
+    """A sorted sample with weights, in a few stretches; see `reference.weighing.sorted_sample`."""
     weights = _held(chunk)
     if weights is None:
         return reference.sorted_sample(chunk, dtype, size)
@@ -317,11 +335,24 @@ def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[
         arguments = (*_arrays(values, weights), np.int64(size), drawn, weighs)
         blocks, more = -(-size // ONCE_THREADS), _defined_once(weights)
         launch(kind, "weigh_drawn", ONCE_THREADS, arguments, blocks=blocks, defined=more)
-    takes = weighs > 0
-    if not takes.all():
-        drawn, weighs = drawn[takes], weighs[takes]
-    order = drawn.argsort()
-    return Accompanied(drawn[order], None, weighs[order]), size / max(chunk.size, 1)
+    n_stretches = min(STRETCHES, size)
+    told = cupy.empty((4, n_stretches), np.float64)
+    if size:
+        last = told[3].view(drawn.dtype)
+        sample = drawn.argsort(), drawn, weighs, np.int64(size), np.int64(n_stretches)
+        blocks = -(-32 * n_stretches // ONCE_THREADS)
+        launch(
+            kind,
+            "weigh_stretches",
+            ONCE_THREADS,
+            (*sample, told, last),
+            blocks=blocks,
+            defined=more,
+        )
+    most, sums, squares, last = told.get()
+    scale = most / max(most.max(initial=0), LEAST)
+    found = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
+    return WeightedSample(*found), size / max(chunk.size, 1)
 
 
 def _held(chunk: Accompanied) -> Array | None:
@@ -340,27 +371,25 @@ def _held(chunk: Accompanied) -> Array | None:
     return weights.ravel()
 
 
-def _unit_for(weights: Array) -> int:
-    """The exponent of a unit of which most float weights are some, by a few of them."""
-    some = weights[:: max(weights.size // FEW_WEIGHTS, 1)].get()
-    some = some[np.isfinite(some) & (some > 0)]
-    if not len(some):
-        return 0
-    last = np.frexp(some)[1] - (24 if some.dtype == np.float32 else 53)
-    return max(int(np.median(last)) - BELOW, -1074)
-
-
 def _sums_of(found: NDArray[np.uint64], unit: int) -> tuple[IntArray, ExactSums]:
     """How many elements are up to each segment, and what these weigh, by what `weigh_once` has
     found in each segment."""
-    counts = np.cumsum(found[:, 0].astype(np.int64))
-    digits = found.astype(object)
-    # The digits of units are the low and high halves of the low and of the high 64 bits.
-    whole = digits[:, 1] + (digits[:, 2] << 32) + (digits[:, 3] << 64) + (digits[:, 4] << 96)
-    sums = whole * (1 << (unit + POINT))
-    for place in np.flatnonzero(found[:, 5:].any(axis=0)).tolist():
-        sums = sums + (digits[:, 5 + place] << (DIGIT * place))
-    return counts, np.cumsum(sums)
+    sums = np.empty(len(found), object)
+    total = 0
+    for i, (_, *digits) in enumerate(found.tolist()):
+        # The digits of units are the low and high halves of the low and of the high 64 bits.
+        units = sum(digit << (32 * place) for place, digit in enumerate(digits[:4]))
+        others = sum(digit << (DIGIT * place) for place, digit in enumerate(digits[4:]) if digit)
+        total += (units << (unit + POINT)) + others
+        sums[i] = total
+    return np.cumsum(found[:, 0].astype(np.int64)), sums
+
+
+@lru_cache
+def _told_once(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
+    """What `weigh_once` is told, and what it sums in behind that."""
+    told = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
+    return np.dtype([*told, ("totals", "u8", (0,))], align=True)
 
 
 def _most_ends_at_once() -> int:

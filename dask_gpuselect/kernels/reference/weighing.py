@@ -18,6 +18,7 @@ from dask_gpuselect.kernels.reference.selection import elements_of, even_positio
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     AT_ONCE,
     NEGATIVE,
@@ -232,9 +233,11 @@ def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> Wei
     return replace(found, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
 
 
-def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[Accompanied, float]:
-    """Valid elements at `size` random places, ascending, with their weights, on the device of the
-    chunk; and which share of all places these are.
+def sorted_sample(
+    chunk: Accompanied, dtype: np.dtype[Any], size: int
+) -> tuple[WeightedSample, float]:
+    """Valid elements at `size` random places, ascending, with their weights; and which share of all
+    places these are.
 
     Weights that are at fault are left out: what reads all of them raises.
     """
@@ -251,7 +254,7 @@ def sorted_sample(chunk: Accompanied, dtype: np.dtype[Any], size: int) -> tuple[
     sampled = Accompanied(drawn["values"][takes], None, weights[takes])
     values, weights, _ = weighed(sampled, dtype)
     order = np.argsort(values)
-    return Accompanied(values[order], None, weights[order]), size / max(n, 1)
+    return WeightedSample.of(values[order], weights[order]), size / max(n, 1)
 
 
 def products(
