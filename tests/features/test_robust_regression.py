@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.maths.fits import starts
 from dask_gpuselect.maths.fits.concentration import TrimmedSquares
+from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from tests.backends import Backend
 from tests.published import STACK_LOSS, STARS
@@ -262,8 +263,8 @@ def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(fitting, "SAMPLED", 500)
     found = LeastTrimmedSquares(**FEW, tol=0, max_iter=300).fit(*lazy(x, y, 250))
     theta, table = np.append(found.intercept_, found.coef_), np.column_stack([np.ones(3000), x])
-    about = (found.n_covered_, TrimmedSquares(), 100, 0.0)
-    (best,) = starts.concentrated(table, y, theta[None], *about)
+    about = (np.zeros(1, int), found.n_covered_, TrimmedSquares(), 100, 0.0)
+    (best,) = starts.concentrated(Tables.of(table, y), theta[None], *about)
     assert best.objective > found.objective_ * (1 - 1e-12)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.fits.designs import residuals
 
@@ -12,13 +13,14 @@ EXCHANGES = 50  # at most, for each column
 FEW = 2000  # rows that are looked at first: of 118,000 with 6 columns all take 78 ms, these 5
 
 
-def minimax(design: FloatArray, target: FloatArray) -> FloatArray:
+def minimax(design: Array, target: Array) -> FloatArray:
     """The coefficients that minimise the largest absolute residual.
 
     Parameters
     ----------
-    design : ndarray, shape (n, p)
-    target : ndarray, shape (n,)
+    design : array, shape (n, p)
+        NumPy's or CuPy's.
+    target : array, shape (n,)
 
     Returns
     -------
@@ -28,7 +30,7 @@ def minimax(design: FloatArray, target: FloatArray) -> FloatArray:
     Notes
     -----
     Of many rows those of the largest targets are fitted, then also those with the largest residuals
-    of that fit, until all others' are smaller.
+    of that fit, until all others' are smaller. Those are fitted on the host, wherever the rows are.
 
     In p + 1 rows, a reference, the best fit of these has residuals of one size, e. It grows as rows
     are exchanged for the one with the largest residual of all, until that is no larger than e
@@ -39,24 +41,34 @@ def minimax(design: FloatArray, target: FloatArray) -> FloatArray:
     n, p = design.shape
     if n <= p:
         return np.zeros(p)
-    sizes = np.abs(target)
-    held = _largest(sizes)
-    if len(independent_rows(design[held])) < p:
-        held = np.union1d(held, independent_rows(design))
-    while len(independent := independent_rows(design[held])) == p:
-        theta = _exchanged(design[held], target[held], independent)
-        sizes = np.abs(residuals(design, target, theta))
-        if sizes.max() <= sizes[held].max():
+    held = _largest(abs(target))
+    rows, targets = _at(design, held), _at(target, held)
+    if len(independent_rows(rows)) < p:
+        held = np.union1d(held, independent_rows(to_host(design)))
+        rows, targets = _at(design, held), _at(target, held)
+    while len(independent := independent_rows(rows)) == p:
+        theta = _exchanged(rows, targets, independent)
+        sizes = abs(residuals(design, target, theta))
+        if float(sizes.max()) <= np.abs(residuals(rows, targets, theta)).max():
             return theta
         held = np.union1d(held, _largest(sizes))
+        rows, targets = _at(design, held), _at(target, held)
     return np.zeros(p)
 
 
-def _largest(sizes: FloatArray) -> IntArray:
-    """Where the few largest are."""
+def _largest(sizes: Array) -> IntArray:
+    """Where the few largest are, in ascending order."""
     n_others = max(len(sizes) - FEW, 0)
-    places: IntArray = np.argpartition(sizes, n_others)[n_others:]
-    return places
+    if not n_others:
+        return np.arange(len(sizes))
+    places: IntArray = to_host(namespace(sizes).argpartition(sizes, n_others)[n_others:])
+    return np.sort(places)
+
+
+def _at(array: Array, places: IntArray) -> FloatArray:
+    """The rows at some places, on the host."""
+    rows: FloatArray = to_host(array[like(places, array)])
+    return rows
 
 
 def _exchanged(design: FloatArray, target: FloatArray, independent: IntArray) -> FloatArray:
