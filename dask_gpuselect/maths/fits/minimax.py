@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.arrays import Array, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.fits.designs import residuals
 
@@ -41,34 +41,38 @@ def minimax(design: Array, target: Array) -> FloatArray:
     n, p = design.shape
     if n <= p:
         return np.zeros(p)
-    held = _largest(abs(target))
-    rows, targets = _at(design, held), _at(target, held)
-    if len(independent_rows(rows)) < p:
-        held = np.union1d(held, independent_rows(to_host(design)))
-        rows, targets = _at(design, held), _at(target, held)
-    while len(independent := independent_rows(rows)) == p:
+    held = _largest(design, target, abs(target))
+    if len(independent_rows(held[:, 2:])) < p:
+        whole = _with_places(to_host(design), to_host(target), np.arange(n))
+        held = _united(held, whole[independent_rows(whole[:, 2:])])
+    while len(independent := independent_rows(held[:, 2:])) == p:
+        targets, rows = np.ascontiguousarray(held[:, 1]), np.ascontiguousarray(held[:, 2:])
         theta = _exchanged(rows, targets, independent)
         sizes = abs(residuals(design, target, theta))
         if float(sizes.max()) <= np.abs(residuals(rows, targets, theta)).max():
             return theta
-        held = np.union1d(held, _largest(sizes))
-        rows, targets = _at(design, held), _at(target, held)
+        held = _united(held, _largest(design, target, sizes))
     return np.zeros(p)
 
 
-def _largest(sizes: Array) -> IntArray:
-    """Where the few largest are, in ascending order."""
-    n_others = max(len(sizes) - FEW, 0)
-    if not n_others:
-        return np.arange(len(sizes))
-    places: IntArray = to_host(namespace(sizes).argpartition(sizes, n_others)[n_others:])
-    return np.sort(places)
+def _largest(design: Array, target: Array, sizes: Array) -> FloatArray:
+    """The few rows whose sizes are the largest, on the host, in their order: place, target and
+    design."""
+    xp, n_others = namespace(sizes), max(len(sizes) - FEW, 0)
+    places = xp.argpartition(sizes, n_others)[n_others:]
+    found: FloatArray = to_host(_with_places(design[places], target[places], places))
+    return found[np.argsort(found[:, 0])]
 
 
-def _at(array: Array, places: IntArray) -> FloatArray:
-    """The rows at some places, on the host."""
-    rows: FloatArray = to_host(array[like(places, array)])
-    return rows
+def _with_places(design: Array, target: Array, places: Array) -> Array:
+    """One table, for one transfer from a device."""
+    return namespace(design).concatenate([places[:, None], target[:, None], design], axis=1)
+
+
+def _united(held: FloatArray, more: FloatArray) -> FloatArray:
+    """The rows of two tables, each once, in their order."""
+    both = np.concatenate([held, more])
+    return both[np.unique(both[:, 0], return_index=True)[1]]
 
 
 def _exchanged(design: FloatArray, target: FloatArray, independent: IntArray) -> FloatArray:

@@ -23,6 +23,7 @@ from dask_gpuselect.maths.fits.tables import Tables
 
 SUBSET, SUBSETS = 300, 5  # rows, and how many: the paper's
 FIRST_STEPS = 2  # with which starts are compared, the paper's
+DIGITS = float(1 << 24)
 SAME = 1e-7  # of a coefficient of the design: fits that are no further apart are one
 # Fits of a sample that are worse than its best by this share stay behind: the objectives of two
 # fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
@@ -230,12 +231,22 @@ def _best(
         of_some = which[i : i + size]
         some = concentrated(tables, thetas[i : i + size], of_some, h, steps_by, n_steps, tol)
         if steps_by is not search.criterion:
-            reached = np.stack([fit.theta for fit in some])
+            reached = _rounded(np.stack([fit.theta for fit in some]))
             some = concentrated(tables, reached, of_some, h, search.criterion, 0, 0.0)
         fits += some
     bounds = np.searchsorted(which, np.arange(len(tables.target) + 1)).tolist()
     each = (fits[begin:end] for begin, end in itertools.pairwise(bounds))
     return [fit for of_table in each for fit in _distinct(of_table, search.n_best)]
+
+
+def _rounded(thetas: FloatArray) -> FloatArray:
+    """Coefficients to some digits, the same wherever they were summed.
+
+    Minimax fits leave p + 1 residuals of one size, and the last digit of a start decides which of
+    them are in the next half. So without this, fits on a device could end elsewhere.
+    """
+    digits, exponents = np.frexp(thetas)
+    return np.ldexp(np.rint(digits * DIGITS) / DIGITS, exponents)
 
 
 def _distinct(fits: list[Fit], most: int) -> list[Fit]:
