@@ -268,6 +268,25 @@ def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) 
     assert best.objective > found.objective_ * (1 - 1e-12)
 
 
+@both
+def test_devices_take_the_same_starts(
+    backend: Backend, estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NumPy's rows: the same fits go on from the sample, and few waits for the device."""
+    x, y = contaminated(3000)
+    waits: list[None] = []
+    array_type: Any = backend.array_type
+    if backend.name != "numpy":
+        get = array_type.get
+        monkeypatch.setattr(array_type, "get", lambda *about: waits.append(None) or get(*about))
+    found = estimator(**FEW).fit(backend.asarray(x), backend.asarray(y))
+    wanted = estimator(**FEW).fit(x, y)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
+    assert found.n_iter_ == wanted.n_iter_
+    assert len(waits) < 200
+
+
 # --------------------------------------------------------------------------------------------------
 # Chunks and passes
 # --------------------------------------------------------------------------------------------------

@@ -270,7 +270,8 @@ class TrimmedSquares:
         xp, sizes = namespace(tally.rows), abs(tally.rows[:, 0])
         weights = (sizes < half.t) + (sizes == half.t) * half.share
         rows = xp.where(weights[:, None] > 0, tally.rows, 0.0)
-        return sums + np.asarray(to_host((rows * weights[:, None]).T @ rows))
+        near: FloatArray = to_host((rows * weights[:, None]).T @ rows)
+        return sums + near
 
     def objective(self, half: Half, sums: FloatArray) -> float:
         return float(sums[0, 0])

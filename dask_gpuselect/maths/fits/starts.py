@@ -106,8 +106,8 @@ def best_fits(
     if tol:
         found = _best(whole, *_of_one(found), share, search, quick, first_steps)
         found = different(found, whole, share)
-    how = share, search, search.criterion, search.most_steps, tol
-    return _best(whole, *_of_one(found), *how)
+    thetas, which = _of_one(found)
+    return _best(whole, thetas, which, share, search, search.criterion, search.most_steps, tol)
 
 
 def different(fits: list[Fit], whole: Tables, share: float) -> list[Fit]:
