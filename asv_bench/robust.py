@@ -3,6 +3,7 @@ Markdown.
 
     python asv_bench/robust.py             1e7 rows of 5 and 20 columns, with and without outliers
     python asv_bench/robust.py --gpu       CuPy rows, and the h-th residual of up to 2^30
+    python asv_bench/robust.py --starts    1e7 CuPy rows: the parts of a fit; --profile tells where
 
 A pass of least squares is ``dask.compute(x.T @ x, x.T @ y)``, on a GPU the same of plain arrays.
 Rows are in chunks that are views of memory, or that are made anew in every pass ("made"). Each fit
@@ -13,9 +14,12 @@ and 45 % of outliers 500 starts find it hardly ever.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
 import statistics
 import sys
 import time
+import unittest.mock
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -138,15 +142,65 @@ def on_gpu(arguments: argparse.Namespace) -> None:
     say(table(["residuals", "dtype", "`r.sum()`, ms", "h-th smallest, ms", "reads"], steps))
 
 
+# --- The starts of a fit on a GPU
+
+
+def starts_on_gpu(arguments: argparse.Namespace) -> None:
+    """Fits of plain CuPy rows: all, and the part of them that is spent in starts. Each part ends
+    with a wait for the device."""
+    import cupy
+
+    from dask_gpuselect.robust import fitting
+
+    wait = cupy.cuda.get_current_stream().synchronize
+    spent: dict[str, float] = {}
+
+    def timed(name: str, call: Callable[..., Any], *about: Any, **how: Any) -> Any:
+        wait()
+        time_of_call, found = seconds(lambda: call(*about, **how), wait)
+        spent[name] = spent.get(name, 0.0) + time_of_call
+        return found
+
+    parts = {"_sampled": "sample", "best_fits": "starts", "_concentrated": "all rows"}
+    n, lines = arguments.rows, list[list[str]]()
+    x, y = map(cupy.asarray, contaminated(n, 5, 0.4, "f4"))
+    for name in ESTIMATORS:
+        fitted(name, x, y)  # compiles
+        bare = [seconds(lambda name=name: fitted(name, x, y), wait) for _ in range(5)]  # type: ignore[misc]
+        with unittest.mock.patch.multiple(
+            fitting,
+            **{
+                each: partial(timed, label, getattr(fitting, each)) for each, label in parts.items()
+            },
+        ):
+            spent.clear()
+            fitted(name, x, y)
+        middle, found = statistics.median(time for time, _ in bare), bare[0][1]
+        is_found = np.abs(found.coef_ - np.arange(1, 6)).max() < 0.1
+        shares = [f"{1e3 * spent[label]:.1f}" for label in parts.values()]
+        loads = str(found.n_passes_)
+        lines.append([name, f"{1e3 * middle:.1f}", *shares, loads, "yes" if is_found else "no"])
+        if arguments.profile:
+            profile = cProfile.Profile()
+            profile.runcall(fitted, name, x, y)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+    print(f"{n:,} rows of float32, 5 columns, 40 % outliers\n")
+    say(
+        table(["fit", "ms", *(f"{label}, ms" for label in parts.values()), "loads", "found"], lines)
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(";")[0])
     add = parser.add_argument
     add("--gpu", action="store_true", help="on one CUDA device")
+    add("--starts", action="store_true", help="on one CUDA device: the share of the starts")
+    add("--profile", action="store_true", help="with --starts: what functions take")
     add("--rows", type=int, default=10_000_000, help="1e7")
     add("--cases", nargs="+", default=["5:0.45", "5:0", "20:0.1"], help="columns:outliers")
     add("--repeat", type=int, default=3, help="repetitions; 3")
     parsed = parser.parse_args(arguments)
-    (on_gpu if parsed.gpu else on_cpu)(parsed)
+    (starts_on_gpu if parsed.starts else on_gpu if parsed.gpu else on_cpu)(parsed)
     return 0
 
 

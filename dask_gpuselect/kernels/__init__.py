@@ -939,6 +939,6 @@ def is_finite(values: Any) -> bool:
     return bool(xp.all(xp.isfinite(values)))
 
 
-def taken(values: Any, places: NDArray[np.int64]) -> NDArray[Any]:
-    """The rows at some places, on the host."""
-    return np.asarray(to_host(namespace(values).take(values, like(places, values), axis=0)))
+def taken(values: Any, places: NDArray[np.int64]) -> Any:
+    """The rows at some places, of their kind."""
+    return namespace(values).take(values, like(places, values), axis=0)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.fits.concentration import (
@@ -29,8 +30,9 @@ from dask_gpuselect.maths.fits.concentration import (
     half_of,
     leap,
 )
-from dask_gpuselect.maths.fits.designs import Design, rank, residuals
+from dask_gpuselect.maths.fits.designs import Design, rank
 from dask_gpuselect.maths.fits.starts import FIRST_STEPS, Fit, StartSettings, best_fits, different
+from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.rows import Rows
 
@@ -112,12 +114,12 @@ def _fit(
 ) -> Fitted:
     n = sum(rows.sizes)
     sampled = _sampled(rows, n, search, random)
-    is_all = len(sampled.rows) == n
+    is_all = sampled.size == n
     sample_tol = 0.0 if is_all else SAMPLE_TOL
-    fits = best_fits(sampled.rows, sampled.target, h / n, search, random, sample_tol)
+    fits = best_fits(sampled.tables, h / n, search, random, sample_tol)
     if is_all:
         return _of_all(sampled, fits[0], h)
-    fits = different(fits, sampled.rows, sampled.target, h / n)
+    fits = different(fits, sampled.tables, h / n)
     tracks = [Track((each.theta,)) for each in fits]
     return _concentrated(rows, sampled, tracks, h, search, tol=tol)
 
@@ -127,17 +129,21 @@ def _fit(
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows of the design that were drawn from n."""
+    """A table of rows of the design that were drawn from n; on the device where the rows are."""
 
     design: Design
-    rows: FloatArray
-    target: FloatArray
+    tables: Tables
     n: int
 
-    def residuals(self, theta: FloatArray) -> FloatArray:
-        """Absolute ones; what overflows is infinite."""
-        size = np.abs(residuals(self.rows, self.target, theta))
-        return np.where(np.isnan(size), np.inf, size)
+    @property
+    def size(self) -> int:
+        return self.tables.n
+
+    def residuals(self, thetas: FloatArray) -> Array:
+        """Absolute ones of some fits, shape (F, size); what overflows is infinite."""
+        size = abs(self.tables.residuals(thetas, np.zeros(len(thetas), np.int64)))
+        xp = namespace(size)
+        return xp.where(xp.isnan(size), np.inf, size)
 
 
 def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Generator) -> Sample:
@@ -154,12 +160,12 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
             f"the columns of X{intercept} are collinear: of {design.n_parameters}, "
             f"only {found} are linearly independent"
         )
-    return Sample(design, table, design.target(y), n)
+    return Sample(design, Tables.of(table, design.target(y)), n)
 
 
 def _of_all(sampled: Sample, best: Fit, h: int) -> Fitted:
     """The fit of a sample that has all rows."""
-    half = Halves.of(sampled.rows, sampled.target, best.theta[None], h).half(0)
+    half = Halves.of(sampled.tables, best.theta[None], h).half(0)
     return Fitted(sampled.design, best.theta, best.objective, half, best.n_steps, best.is_settled)
 
 
@@ -222,13 +228,16 @@ def _advanced(
 
     Either a proposal is enough better than the best so far for another step, or the way ends here.
     """
-    objectives = [criterion.objective(tally, ends, half) for _, tally, ends, half in told]
+    sums = [criterion.sums(tally, ends, half) for _, tally, ends, half in told]
+    each = zip(told, sums, strict=True)
+    objectives = [criterion.objective(half, of_one) for (_, _, _, half), of_one in each]
     objective = min(objectives)
     if not objective < track.objective:
         return replace(track, is_settled=True)
-    theta, tally, ends, half = told[objectives.index(objective)]
+    best = objectives.index(objective)
+    theta, tally, ends, half = told[best]
     gains = objective < track.objective * (1 - tol)
-    step = criterion.step(tally, ends, half)
+    step = criterion.step(tally, ends, half, sums[best])
     proposals = [theta + step]
     if criterion.needs_sums and track.best is not None and track.step is not None:
         proposals.append(theta + leap(theta - track.best, step - track.step) * step)
@@ -245,7 +254,7 @@ def _tallied(
     """The tallies of some fits with their halves: in one pass if all guesses hold, else in two
     more."""
     thetas = np.array([theta for _, theta in asked])
-    guesses = [_guess(track, theta, sampled, h, criterion) for track, theta in asked]
+    guesses = _guesses(asked, sampled, h, criterion)
     found: list[Measured | None] = [None] * len(asked)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
@@ -283,30 +292,39 @@ def _measured(
     ]
 
 
-def _guess(
-    track: Track, theta: FloatArray, sampled: Sample, h: int, criterion: Criterion
-) -> tuple[FloatArray, float]:
-    """Ends between which the h-th residual of a fit should be, and how many rows about are
+def _guesses(
+    asked: list[tuple[Track, FloatArray]], sampled: Sample, h: int, criterion: Criterion
+) -> list[tuple[FloatArray, float]]:
+    """Ends between which the h-th residual of each fit should be, and how many rows about are
     between them.
 
     Of the best fit so far t is known, and with it the rank in the sample that t has. A fit that
     differs little has its own t near the same rank: as many rows as have changed sides, and not
     those of the sample, make it uncertain.
     """
-    size, share = len(sampled.rows), h / sampled.n
-    ordered = np.sort(sizes := sampled.residuals(theta))
-    place, spread = share * size, math.sqrt(size * share * (1 - share))
-    if track.best is not None and track.half is not None and criterion.needs_sums:
-        was_inside = sampled.residuals(track.best) <= track.half.t
-        place = float(np.count_nonzero(was_inside))
-        t = ordered[min(int(place), size - 1)]
-        spread = min(spread, math.sqrt(np.count_nonzero(was_inside != (sizes <= t))))
-    margin = SIGMA * spread + SIGMA
-    first, last = math.floor(place - margin) - 1, math.ceil(place + margin)
-    lo = ordered[first] if first >= 0 else -1.0
-    hi = ordered[last] if last < size else np.inf
-    expected = (last - first) * sampled.n / size
-    return np.unique([lo, hi]), expected
+    size, share = sampled.size, h / sampled.n
+    sizes = sampled.residuals(np.array([theta for _, theta in asked]))
+    xp = namespace(sizes)
+    ordered = xp.sort(sizes, axis=1)
+    places = np.full(len(asked), share * size)
+    spreads = np.full(len(asked), math.sqrt(size * share * (1 - share)))
+    bests = [track.best for track, _ in asked if track.best is not None and track.half is not None]
+    if criterion.needs_sums and len(bests) == len(asked):
+        t = like(np.array([track.half.t for track, _ in asked if track.half is not None]), sizes)
+        was_inside = sampled.residuals(np.array(bests)) <= t[:, None]
+        n_inside = was_inside.sum(axis=1)
+        own_t = xp.take_along_axis(ordered, xp.minimum(n_inside, size - 1)[:, None], axis=1)
+        n_changed = (was_inside != (sizes <= own_t)).sum(axis=1)
+        places, changed = to_host(xp.stack([n_inside, n_changed])).astype(np.float64)
+        spreads = np.minimum(spreads, np.sqrt(changed))
+    margins = SIGMA * spreads + SIGMA
+    firsts = np.floor(places - margins).astype(np.int64) - 1
+    lasts = np.ceil(places + margins).astype(np.int64)
+    ends = np.clip(np.stack([firsts, lasts], axis=1), 0, size - 1)
+    lo, hi = to_host(xp.take_along_axis(ordered, like(ends, ordered), axis=1)).T
+    lo, hi = np.where(firsts >= 0, lo, -1.0), np.where(lasts < size, hi, np.inf)
+    expected = (lasts - firsts) * sampled.n / size
+    return [(np.unique(each), float(most)) for *each, most in zip(lo, hi, expected, strict=True)]
 
 
 def _proven(cuts: Cuts, h: int) -> tuple[FloatArray, int]:

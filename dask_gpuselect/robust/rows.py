@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import as_float64, namespace
+from dask_gpuselect.arrays import as_float64, concatenate, is_cupy, like, namespace, to_host
 from dask_gpuselect.engine import threads
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced
 from dask_gpuselect.engine.marks import Marks, Seen, marks_of
@@ -39,17 +39,24 @@ class Rows(Protocol):
         Of the chunks, in rows.
     n_passes : int
         So far.
+    stays : bool
+        Whether the rows that a pass gathers stay where they are, which may be a device; else they
+        come to the host.
     """
 
     p: int
     sizes: list[int]
     n_passes: int
+    stays: bool
 
     def run(
         self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
         """What ``measure(x, y, own, **arguments)`` says of all chunks, of which each has an own
         argument: merged, in their order."""
+
+    def at_hand(self, table: Any) -> Any:
+        """A table of rows where they are to be fitted: on a device if the rows are CuPy's."""
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         """The array of what ``function(x, y, **arguments)`` says of every row, a bool; lazy if the
@@ -59,25 +66,27 @@ class Rows(Protocol):
 # --- What is asked in a pass ----------------------------------------------------------------------
 
 
-def sample(rows: Rows, places: IntArray) -> tuple[FloatArray, FloatArray]:
-    """The rows at some ascending places, in float64 on the host. All rows are checked to be finite.
+def sample(rows: Rows, places: IntArray) -> tuple[Any, Any]:
+    """The rows at some ascending places, in float64, at hand. All rows are checked to be finite.
 
     Shapes (len(places), p) and (len(places),).
     """
     starts = np.cumsum([0, *rows.sizes])
     bounds = np.searchsorted(places, starts)
     own = [(i, places[bounds[i] : bounds[i + 1]] - starts[i]) for i in range(len(rows.sizes))]
-    table = rows.run(_sample, np.concatenate, own)
+    table = rows.at_hand(rows.run(_sample, partial(concatenate, axis=0), own, stays=rows.stays))
     return table[:, :-1], table[:, -1]
 
 
-def _sample(x: Any, y: Any, own: tuple[int, IntArray]) -> FloatArray:
+def _sample(x: Any, y: Any, own: tuple[int, IntArray], *, stays: bool) -> Any:
     number, places = own
     for name, values in (("X", x), ("y", y)):
         if not kernels.is_finite(values):
             raise ValueError(f"Input {name} contains NaN or infinity, in chunk {number}")
-    table = np.column_stack([kernels.taken(x, places), kernels.taken(y, places)])
-    return table.astype(np.float64, copy=False)
+    some = kernels.taken(x, places), kernels.taken(y, places)[:, None]
+    if not stays:
+        some = to_host(some[0]), to_host(some[1])
+    return concatenate([as_float64(each) for each in some], axis=1)
 
 
 def tallies(
@@ -92,11 +101,13 @@ def tallies(
     """What all rows say about each of some fits: see `kernels.residuals.row_tallies`."""
     about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
     own = [None] * len(rows.sizes)
-    return rows.run(_tallies, _merge_tallies, own, **about, with_sums=with_sums)
+    about |= {"with_sums": with_sums, "stays": rows.stays}
+    return rows.run(_tallies, _merge_tallies, own, **about)
 
 
-def _tallies(x: Any, y: Any, own: None, **about: Any) -> list[RowTally]:
-    return backend_for(x).residuals.row_tallies(x, y, **about)
+def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
+    found = backend_for(x).residuals.row_tallies(x, y, **about)
+    return found if stays else [replace(each, rows=to_host(each.rows)) for each in found]
 
 
 def _merge_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
@@ -125,6 +136,8 @@ def _merge_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
 class PlainRows:
     """The rows of plain arrays. Several threads share those of NumPy."""
 
+    stays = True
+
     def __init__(self, x: Any, y: Any) -> None:
         self.n_passes = 0
         n, p = x.shape
@@ -145,6 +158,9 @@ class PlainRows:
 
         pieces = zip(self.pieces, own, strict=True)
         return merge(threads.each(of_piece, pieces, len(self.pieces)))
+
+    def at_hand(self, table: Any) -> Any:
+        return table
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         found = [function(*piece, **arguments) for piece in self.pieces]
@@ -188,6 +204,8 @@ class Own:
 class LazyRows:
     """The rows of dask arrays in the same chunks, each with all columns."""
 
+    stays = False  # they may come from other processes
+
     def __init__(self, x: DaskArray, y: DaskArray) -> None:
         self.x, self.y, self.p, self.n_passes = x, y[:, None], x.shape[1], 0
         self.marks: list[tuple[int, ...] | None] = [None] * x.numblocks[0]
@@ -217,6 +235,9 @@ class LazyRows:
         self.marks = [(int(x), int(y)) for x, y in seen.marks.reshape(-1, 2)]
         result: T = seen.value
         return result
+
+    def at_hand(self, table: Any) -> Any:
+        return like(table, self.x._meta) if is_cupy(self.x._meta) else table
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)

@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.maths.fits import starts
 from dask_gpuselect.maths.fits.concentration import TrimmedSquares
+from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from tests.backends import Backend
 from tests.published import STACK_LOSS, STARS
@@ -262,9 +263,28 @@ def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(fitting, "SAMPLED", 500)
     found = LeastTrimmedSquares(**FEW, tol=0, max_iter=300).fit(*lazy(x, y, 250))
     theta, table = np.append(found.intercept_, found.coef_), np.column_stack([np.ones(3000), x])
-    about = (found.n_covered_, TrimmedSquares(), 100, 0.0)
-    (best,) = starts.concentrated(table, y, theta[None], *about)
+    about = (np.zeros(1, int), found.n_covered_, TrimmedSquares(), 100, 0.0)
+    (best,) = starts.concentrated(Tables.of(table, y), theta[None], *about)
     assert best.objective > found.objective_ * (1 - 1e-12)
+
+
+@both
+def test_devices_take_the_same_starts(
+    backend: Backend, estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NumPy's rows: the same fits go on from the sample, and few waits for the device."""
+    x, y = contaminated(3000)
+    waits: list[None] = []
+    array_type: Any = backend.array_type
+    if backend.name != "numpy":
+        get = array_type.get
+        monkeypatch.setattr(array_type, "get", lambda *about: waits.append(None) or get(*about))
+    found = estimator(**FEW).fit(backend.asarray(x), backend.asarray(y))
+    wanted = estimator(**FEW).fit(x, y)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
+    assert found.n_iter_ == wanted.n_iter_
+    assert len(waits) < 200
 
 
 # --------------------------------------------------------------------------------------------------

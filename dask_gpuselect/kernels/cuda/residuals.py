@@ -38,11 +38,14 @@ def row_tallies(
     if thetas.shape[1] > MOST_PARAMETERS or x.size == 0:
         return residuals.row_tallies(x, y, design, thetas, ends, most, with_sums=with_sums)
     x, y = cupy.ascontiguousarray(x), cupy.ascontiguousarray(as_float64(cupy.asarray(y)))
-    about = zip(thetas, ends, most, strict=True)
-    return [_row_tally(x, y, design, *each, with_sums=with_sums) for each in about]
+    about = list(zip(thetas, ends, most, strict=True))
+    # All are begun before the host waits for the first one.
+    begun = [_begun(x, y, design, *each, with_sums=with_sums) for each in about]
+    p = thetas.shape[1]
+    return [_row_tally(*each, len(own), p) for each, (_, own, _) in zip(begun, about, strict=True)]
 
 
-def _row_tally(
+def _begun(
     x: Array,
     y: Array,
     design: Design,
@@ -51,7 +54,8 @@ def _row_tally(
     most: int,
     *,
     with_sums: bool,
-) -> RowTally:
+) -> tuple[Array, Array, Array]:
+    """Counts and sums of a fit, and the places of the rows that are gathered, and these."""
     dtype, n_ends, p = np.dtype(x.dtype), len(ends), len(theta)
     defined = (("PARAMETERS", p), ("INTERCEPT", int(design.has_intercept)))
     n_sums, most = row_sums(p), min(most, len(x))
@@ -66,21 +70,22 @@ def _row_tally(
     out = (counts, at_ends, of_blocks, places, rows)
     arguments = (x, y, np.int64(len(x)), told, *sizes, *out)
     launch(dtype, "rows_tally", ROWS_THREADS, arguments, blocks=blocks, defined=defined)
+    return found, places, rows
+
+
+def _row_tally(found: Array, places: Array, rows: Array, n_ends: int, p: int) -> RowTally:
+    n_sums, most = row_sums(p), len(places)
     host = found.get()
     counted = host[: 2 + n_ends].view(np.int64)
     sums = host[2 + n_ends :]
-    below = sums[n_ends * n_sums :].reshape(blocks, 1 + n_sums).sum(axis=0)
+    below = sums[n_ends * n_sums :].reshape(-1, 1 + n_sums).sum(axis=0)
     n = np.append(np.int64(below[0]), counted[1:-1])
     groups = np.vstack([below[1:], sums[: n_ends * n_sums].reshape(n_ends, n_sums)])
     n_between = int(counted[-1])
-    held = _in_order(places[: min(n_between, most)], rows[: min(n_between, most)])
+    n_held = min(n_between, most)
+    # In the order of the data: sums of them are the same each time.
+    held = rows[cupy.argsort(places[:n_held])]
     return RowTally(n, *_unpacked(groups, p), held, n_between <= most)
-
-
-def _in_order(places: Array, rows: Array) -> FloatArray:
-    """Gathered rows on the host, in the order of the data."""
-    ordered: FloatArray = rows[cupy.argsort(places)].get()
-    return ordered
 
 
 def _unpacked(groups: FloatArray, p: int) -> tuple[FloatArray, FloatArray, FloatArray]:

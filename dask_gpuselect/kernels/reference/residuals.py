@@ -47,7 +47,7 @@ def row_tallies(
     Returns
     -------
     list of RowTally
-        One for each fit, on the host.
+        One for each fit; gathered rows are of the kind of `x`, and all else is on the host.
 
     Notes
     -----
@@ -109,7 +109,7 @@ def _row_tally(
         moment[i] = to_host(held.T @ of_held)
         squares[i] = float(of_held @ of_held)
     n_between = int(xp.sum(as_type(between, "int64")))
-    gathered = np.empty((0, 1 + p))
+    gathered = like(np.empty((0, 1 + p)), rows)
     if 0 < n_between <= most:
-        gathered = to_host(concatenate([residuals[between][:, None], rows[between, :]], axis=1))
+        gathered = concatenate([residuals[between][:, None], rows[between, :]], axis=1)
     return RowTally(n, gram, moment, squares, gathered, n_between <= most)

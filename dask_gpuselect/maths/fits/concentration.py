@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import Array, concatenate, like, namespace, to_host
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.fits.designs import residuals, solve
+from dask_gpuselect.maths.fits.designs import solve
 from dask_gpuselect.maths.fits.minimax import minimax
+from dask_gpuselect.maths.fits.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +37,9 @@ class RowTally(Arrays):
         Sums of the columns times the residual.
     squares : ndarray, shape (1 + E,)
         Sums of squared residuals.
-    rows : ndarray, shape (m, 1 + p)
+    rows : array, shape (m, 1 + p)
         Residual and design of the rows between the first and the last end, but for those at one, in
-        the order of the data.
+        the order of the data; on the host, or where the rows are.
     is_whole : bool
         Whether there was room for all of these.
     """
@@ -53,11 +54,13 @@ class RowTally(Arrays):
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """The tally of all parts together."""
+        if len(parts) == 1:
+            return parts[0]
         sums = {
             name: np.sum([getattr(part, name) for part in parts], axis=0)
             for name in ("n", "gram", "moment", "squares")
         }
-        rows = np.concatenate([part.rows for part in parts])
+        rows = concatenate([part.rows for part in parts], axis=0)
         return cls(**sums, rows=rows, is_whole=all(part.is_whole for part in parts))
 
 
@@ -90,69 +93,91 @@ class Half:
 
 def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
     """The half of a fit; None if its largest residual is not at the ends or between them."""
-    if not tally.is_whole or tally.n[0] >= h:
-        return None
-    sizes = np.abs(tally.rows[:, 0])
     held = int(tally.n[0])
-    for end, n_at in zip(ends.tolist(), tally.n[1:].tolist(), strict=True):
-        n_below = held + int(np.count_nonzero(sizes < end))
+    if not tally.is_whole or held >= h:
+        return None
+    sizes = abs(tally.rows[:, 0])
+    # Of the gathered rows none is below the first end, and all are below the last one.
+    inner = [int((sizes < end).sum()) for end in ends[1:-1].tolist()]
+    counts = [0, *inner, len(sizes)][: len(ends)]
+    for end, n_at, n_rows in zip(ends.tolist(), tally.n[1:].tolist(), counts, strict=True):
+        n_below = held + n_rows
         if n_below >= h:
-            t = float(np.partition(sizes, h - held - 1)[h - held - 1])
-            n_below = held + int(np.count_nonzero(sizes < t))
-            return Half(t, n_below, int(np.count_nonzero(sizes == t)), h)
+            xp = namespace(sizes)
+            t = xp.partition(sizes, h - held - 1)[h - held - 1]
+            return _half_at(xp, sizes, t, held, h)
         if n_below + n_at >= h:
             return Half(end, n_below, n_at, h)
         held += n_at
     return None
 
 
+def _half_at(xp: Any, sizes: Array, t: Array, held: int, h: int) -> Half:
+    """The half whose largest residual is one of some, beside others that are smaller."""
+    told = xp.stack([t, (sizes < t).sum(), (sizes == t).sum()])  # counts below 2^53 stay exact
+    largest, n_below, n_tied = to_host(told).tolist()
+    return Half(largest, held + int(n_below), int(n_tied), h)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Halves(Arrays):
-    """The halves of S fits of the same n rows, which are all at hand.
+    """The halves of S fits of rows at hand.
 
     Parameters
     ----------
-    design : ndarray, shape (n, p)
-    residuals : ndarray, shape (S, n)
-    t : ndarray, shape (S,)
+    tables : Tables
+    which : ndarray of int64, shape (S,)
+        Of which table each fit is, ascending.
+    residuals : array, shape (S, n)
+    t : array, shape (S,)
         The h-th smallest absolute residual of each fit; infinite or NaN if fewer are finite.
-    weights : ndarray, shape (S, n)
+    weights : array, shape (S, n)
         Of the rows in the half of each fit.
     h : int
     """
 
-    design: FloatArray
-    residuals: FloatArray
-    t: FloatArray
-    weights: FloatArray
+    tables: Tables
+    which: IntArray
+    residuals: Array
+    t: Array
+    weights: Array
     h: int
 
     OF_FITS: ClassVar = "residuals", "t", "weights"
 
     @classmethod
-    def of(cls, design: FloatArray, target: FloatArray, thetas: FloatArray, h: int) -> Self:
-        found = residuals(design, target, thetas)
-        sizes = np.abs(found)
-        t = np.partition(sizes, h - 1, axis=1)[:, h - 1]
+    def of(cls, tables: Tables, thetas: FloatArray, h: int, which: IntArray | None = None) -> Self:
+        """Of fits of the first table, or each of one of several."""
+        which = np.zeros(len(thetas), np.int64) if which is None else which
+        found = tables.residuals(thetas, which)
+        xp, sizes = namespace(found), abs(found)
+        t = xp.partition(sizes, h - 1, axis=1)[:, h - 1]
         is_below, is_tied = sizes < t[:, None], sizes == t[:, None]
-        n_left = h - np.count_nonzero(is_below, axis=1)
-        share = n_left / np.maximum(np.count_nonzero(is_tied, axis=1), 1)
-        return cls(design, found, t, is_below + is_tied * share[:, None], h)
+        n_left = h - xp.count_nonzero(is_below, axis=1)
+        share = n_left / xp.maximum(xp.count_nonzero(is_tied, axis=1), 1)
+        return cls(tables, which, found, t, is_below + is_tied * share[:, None], h)
 
     def half(self, i: int) -> Half:
         """Of the i-th fit."""
-        sizes, t = np.abs(self.residuals[i]), float(self.t[i])
-        return Half(t, int(np.count_nonzero(sizes < t)), int(np.count_nonzero(sizes == t)), self.h)
+        xp, sizes, t = namespace(self.t), abs(self.residuals[i]), self.t[i]
+        return _half_at(xp, sizes, t, 0, self.h)
 
-    def chosen(self, which: NDArray[Any]) -> Self:
-        """The halves of some of the fits."""
-        return replace(self, **{name: getattr(self, name)[which] for name in self.OF_FITS})
+    def chosen(self, places: IntArray) -> Self:
+        """The halves of some of the fits, at ascending places."""
+        if len(places) == len(self.which):
+            return self
+        where = like(places, self.t)
+        fits = {name: getattr(self, name)[where] for name in self.OF_FITS}
+        return replace(self, which=self.which[places], **fits)
 
-    def replaced(self, which: NDArray[Any], others: Self) -> Self:
+    def replaced(self, places: IntArray, others: Self) -> Self:
         """These halves, with others in some places."""
+        if len(places) == len(self.which):
+            return others
+        where = like(places, self.t)
         fits = {name: getattr(self, name).copy() for name in self.OF_FITS}
         for name, each in fits.items():
-            each[which] = getattr(others, name)
+            each[where] = getattr(others, name)
         return replace(self, **fits)
 
 
@@ -197,10 +222,13 @@ class Criterion(Protocol):
     def quick(self) -> Criterion:
         """Whose steps starts in subsets take."""
 
-    def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
+    def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+        """What the half adds up to, as far as the objective and the step take it, on the host."""
+
+    def objective(self, half: Half, sums: FloatArray) -> float:
         """What is minimised, for the fit that was tallied."""
 
-    def step(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+    def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
         """What to add to the fit for a better one."""
 
     def objectives(self, halves: Halves) -> FloatArray:
@@ -209,8 +237,8 @@ class Criterion(Protocol):
     def steps(self, halves: Halves) -> FloatArray:
         """What to add to each of some fits, of which all have a half, shape (S, p)."""
 
-    def locations(self, residuals: FloatArray, h: int) -> FloatArray:
-        """What the intercepts of some fits may gain by, of residuals of shape (S, n)."""
+    def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
+        """What the intercepts of some fits, each of one of the tables, may gain by."""
 
 
 class TrimmedSquares:
@@ -227,42 +255,42 @@ class TrimmedSquares:
     def quick(self) -> Criterion:
         return self
 
-    def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
-        sizes = np.abs(tally.rows[:, 0])
-        weights = half.weights(sizes)
-        held = _held(tally.n, half.weights(ends))
-        near = sizes[weights > 0]
-        return float(
-            held @ np.where(held > 0, tally.squares, 0) + weights[weights > 0] @ (near * near)
-        )
-
-    def step(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
-        weights = half.weights(np.abs(tally.rows[:, 0]))
-        residuals, design = tally.rows[weights > 0, 0], tally.rows[weights > 0, 1:]
-        weighted = design * weights[weights > 0, None]
+    def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+        """Products of residual and design, shape (1 + p, 1 + p): squares, moments, the Gram
+        matrix."""
         held = _held(tally.n, half.weights(ends))
         groups = held > 0
-        gram = np.einsum("g,gij->ij", held[groups], tally.gram[groups]) + weighted.T @ design
-        moment = held[groups] @ tally.moment[groups] + residuals @ weighted
-        return solve(gram, moment)
+        moment = held[groups] @ tally.moment[groups]
+        sums = np.empty((1 + len(moment), 1 + len(moment)))
+        sums[0, 0] = held[groups] @ tally.squares[groups]
+        sums[0, 1:] = sums[1:, 0] = moment
+        sums[1:, 1:] = np.einsum("g,gij->ij", held[groups], tally.gram[groups])
+        if not len(tally.rows):
+            return sums
+        xp, sizes = namespace(tally.rows), abs(tally.rows[:, 0])
+        weights = (sizes < half.t) + (sizes == half.t) * half.share
+        rows = xp.where(weights[:, None] > 0, tally.rows, 0.0)
+        near: FloatArray = to_host((rows * weights[:, None]).T @ rows)
+        return sums + near
+
+    def objective(self, half: Half, sums: FloatArray) -> float:
+        return float(sums[0, 0])
+
+    def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
+        return solve(sums[1:, 1:], sums[0, 1:])
 
     def objectives(self, halves: Halves) -> FloatArray:
-        near = np.where(halves.weights > 0, halves.residuals, 0.0)
-        squares = np.einsum("sn,sn,sn->s", halves.weights, near, near)
-        return np.where(np.isfinite(halves.t), squares, np.inf)
+        xp = namespace(halves.t)
+        near = xp.where(halves.weights > 0, halves.residuals, 0.0)
+        squares = (halves.weights * near * near).sum(axis=1)
+        return np.asarray(to_host(xp.where(xp.isfinite(halves.t), squares, np.inf)))
 
     def steps(self, halves: Halves) -> FloatArray:
-        grams, moments = [], []
-        for weights, found in zip(halves.weights, halves.residuals, strict=True):
-            rows = np.flatnonzero(weights)
-            design = halves.design[rows]
-            weighted = design * weights[rows, None]
-            grams.append(weighted.T @ design)
-            moments.append(found[rows] @ weighted)
-        return solve(np.stack(grams), np.stack(moments))
+        how = halves.residuals, halves.weights, halves.which
+        return solve(*halves.tables.normal_equations(*how))
 
-    def locations(self, residuals: FloatArray, h: int) -> FloatArray:
-        return np.zeros(len(residuals))  # the step finds it
+    def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
+        return np.zeros(len(thetas))  # the step finds it
 
 
 def _held(n: IntArray, at_ends: FloatArray) -> FloatArray:
@@ -285,35 +313,48 @@ class MedianSquares:
         """Least squares of a half lower its largest residual too, in a tenth of the time."""
         return TrimmedSquares()
 
-    def objective(self, tally: RowTally, ends: FloatArray, half: Half) -> float:
+    def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+        return np.empty(0)
+
+    def objective(self, half: Half, sums: FloatArray) -> float:
         return half.t * half.t
 
-    def step(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
-        sizes = np.abs(tally.rows[:, 0])
+    def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
         n_outside = half.h - int(tally.n[0]) - int(tally.n[1:][ends <= half.t].sum())
-        chosen = np.argsort(sizes, kind="stable")[: max(n_outside, 0)]
-        return minimax(tally.rows[chosen, 1:], tally.rows[chosen, 0])
+        nearest = nearest_rows(abs(tally.rows[:, 0]), max(n_outside, 0))
+        rows = tally.rows[nearest]
+        return minimax(rows[:, 1:], rows[:, 0])
 
     def objectives(self, halves: Halves) -> FloatArray:
-        squares: FloatArray = halves.t * halves.t
-        return np.where(np.isfinite(halves.t), squares, np.inf)
+        t: FloatArray = to_host(halves.t)
+        return np.where(np.isfinite(t), t * t, np.inf)
 
     def steps(self, halves: Halves) -> FloatArray:
-        nearest = np.argsort(np.abs(halves.residuals), axis=1, kind="stable")[:, : halves.h]
-        return np.stack(
-            [
-                minimax(halves.design[rows], found[rows])
-                for rows, found in zip(nearest, halves.residuals, strict=True)
-            ]
-        )
+        nearest = nearest_rows(abs(halves.residuals), halves.h)
+        steps = []
+        for i, table in enumerate(halves.which.tolist()):
+            columns = halves.tables.columns[:, table, :][:, nearest[i]]
+            steps.append(minimax(columns.T, halves.residuals[i][nearest[i]]))
+        return np.stack(steps)
 
-    def locations(self, residuals: FloatArray, h: int) -> FloatArray:
-        """The middle of the shortest interval that holds h of them (Rousseeuw & Leroy 1987, chapter
-        4, section 2)."""
-        ordered = np.sort(residuals, axis=1)
-        widths = ordered[:, h - 1 :] - ordered[:, : ordered.shape[1] - h + 1]
-        widths = np.where(np.isfinite(widths), widths, np.inf)
-        shortest = np.argmin(widths, axis=1)[:, None]
-        width = np.take_along_axis(widths, shortest, axis=1)
-        found = (np.take_along_axis(ordered, shortest, axis=1) + width / 2)[:, 0]
-        return np.where(np.isfinite(found), found, 0.0)
+    def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
+        return shortest_middles(tables.residuals(thetas, which), h)
+
+
+def nearest_rows(sizes: Array, h: int) -> Array:
+    """The places of the h smallest along the last axis, the first ones of those that tie."""
+    xp = namespace(sizes)
+    return xp.argsort(sizes, axis=-1, kind="stable")[..., :h]
+
+
+def shortest_middles(residuals: Array, h: int) -> FloatArray:
+    """The middle of the shortest interval that holds h residuals, of each of some fits (Rousseeuw &
+    Leroy 1987, chapter 4, section 2); zero if there is none."""
+    xp = namespace(residuals)
+    ordered = xp.sort(residuals, axis=1)
+    widths = ordered[:, h - 1 :] - ordered[:, : ordered.shape[1] - h + 1]
+    widths = xp.where(xp.isfinite(widths), widths, np.inf)
+    shortest = xp.argmin(widths, axis=1)[:, None]
+    width = xp.take_along_axis(widths, shortest, axis=1)
+    found = (xp.take_along_axis(ordered, shortest, axis=1) + width / 2)[:, 0]
+    return np.asarray(to_host(xp.where(xp.isfinite(found), found, 0.0)))

@@ -16,16 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_gpuselect.arrays import like, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
-from dask_gpuselect.maths.fits.concentration import (
-    Criterion,
-    Halves,
-    leap,
-)
-from dask_gpuselect.maths.fits.designs import residuals
+from dask_gpuselect.maths.fits.concentration import Criterion, Halves, leap
+from dask_gpuselect.maths.fits.tables import Tables
 
 SUBSET, SUBSETS = 300, 5  # rows, and how many: the paper's
 FIRST_STEPS = 2  # with which starts are compared, the paper's
+DIGITS = float(1 << 24)
 SAME = 1e-7  # of a coefficient of the design: fits that are no further apart are one
 # Fits of a sample that are worse than its best by this share stay behind: the objectives of two
 # fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
@@ -79,8 +77,7 @@ class StartSettings:
 
 
 def best_fits(
-    design: FloatArray,
-    target: FloatArray,
+    whole: Tables,
     share: float,
     search: StartSettings,
     random: np.random.Generator,
@@ -90,51 +87,53 @@ def best_fits(
 
     Parameters
     ----------
-    design : ndarray, shape (n, p)
-        Of rank p.
-    target : ndarray, shape (n,)
+    whole : Tables
+        One, of rank p.
     share : float
         Of the rows that a fit is to describe.
     tol : float
         Share of the objective that a step has to gain for another one, of all rows.
     """
-    subsets = nested_subsets(len(design), random)
+    subsets = nested_subsets(whole.n, random)
     first_steps = min(FIRST_STEPS, search.most_steps)
     quick = search.criterion.quick if len(subsets) > 1 else search.criterion
-    n_starts = math.ceil(search.n_starts / len(subsets))
-    found = []
-    for rows in subsets:
-        some = (design[rows], target[rows])
-        starts = elemental_fits(*some, n_starts, random)
-        if search.has_intercept:
-            sizes = residuals(*some, starts), rows_of(share, *some[0].shape)
-            starts[:, 0] += search.criterion.locations(*sizes)
-        found += _best(*some, starts, share, search, quick, first_steps)
+    tables = whole.taken(np.stack(subsets)) if len(subsets) > 1 else whole
+    drawn = _starts(tables, share, search, random)
+    found = _best(tables, *drawn, share, search, quick, first_steps)
     if len(subsets) > 1:
-        rows = np.concatenate(subsets)
-        some = (design[rows], target[rows])
-        found = _best(*some, _thetas(found), share, search, quick, first_steps)
+        tables = whole.taken(np.concatenate(subsets)[None])
+        found = _best(tables, *_of_one(found), share, search, quick, first_steps)
     if tol:
-        found = _best(design, target, _thetas(found), share, search, quick, first_steps)
-        found = different(found, design, target, share)
-    thetas, criterion = _thetas(found), search.criterion
-    return _best(design, target, thetas, share, search, criterion, search.most_steps, tol)
+        found = _best(whole, *_of_one(found), share, search, quick, first_steps)
+        found = different(found, whole, share)
+    thetas, which = _of_one(found)
+    return _best(whole, thetas, which, share, search, search.criterion, search.most_steps, tol)
 
 
-def different(fits: list[Fit], design: FloatArray, target: FloatArray, share: float) -> list[Fit]:
+def different(fits: list[Fit], whole: Tables, share: float) -> list[Fit]:
     """The fits of a sample that more rows have to choose from, the best first."""
-    h, chosen = rows_of(share, *design.shape), list[Fit]()
-    for fit in fits:
-        if fit.objective > fits[0].objective * (1 + CLOSE):
-            break
-        sizes = np.abs(residuals(design, target, fit.theta))
-        error = (
-            ERRORS * np.partition(sizes, h - 1)[h - 1] * math.sqrt(design.shape[1] / len(design))
-        )
-        others = (np.abs(design @ (fit.theta - other.theta)) for other in chosen)
-        if not any(np.median(other) < error for other in others):
-            chosen.append(fit)
+    close = [fit for fit in fits if not fit.objective > fits[0].objective * (1 + CLOSE)]
+    thetas, which = _of_one(close)
+    h = rows_of(share, whole.n, whole.p)
+    typical = to_host(Halves.of(whole, thetas, h, which).t)
+    errors = ERRORS * typical * math.sqrt(whole.p / whole.n)
+    chosen, is_open = list[Fit](), np.ones(len(close), np.bool_)
+    while is_open.any():
+        i = int(np.argmax(is_open))
+        chosen.append(close[i])
+        is_open[i] = False
+        rest = np.flatnonzero(is_open)
+        is_open[rest] = ~(_distances(whole, thetas[rest] - thetas[i]) < errors[rest])
     return chosen
+
+
+def _distances(whole: Tables, moved: FloatArray) -> FloatArray:
+    """How far several moves of coefficients, shape (F, p), move the typical row, shape (F,)."""
+    if not len(moved):
+        return np.empty(0)
+    xp = namespace(whole.target)
+    far = abs(like(moved, whole.target) @ whole.columns[:, 0, :])
+    return np.asarray(to_host(xp.median(far, axis=1)))
 
 
 def nested_subsets(n: int, random: np.random.Generator) -> list[IntArray]:
@@ -152,6 +151,19 @@ def rows_of(share: float, n: int, p: int) -> int:
 
 
 # --- Starts ---------------------------------------------------------------------------------------
+
+
+def _starts(
+    tables: Tables, share: float, search: StartSettings, random: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """Starts, shape (F, p), and of which of the tables each is. Rows are drawn on the host."""
+    n_starts = math.ceil(search.n_starts / len(tables.target))
+    drawn = [elemental_fits(*table, n_starts, random) for table in tables.on_host()]
+    thetas, which = np.concatenate(drawn), np.repeat(np.arange(len(drawn)), list(map(len, drawn)))
+    if search.has_intercept:
+        h = rows_of(share, tables.n, tables.p)
+        thetas[:, 0] += search.criterion.locations(tables, thetas, which, h)
+    return thetas, which
 
 
 def elemental_fits(
@@ -202,34 +214,55 @@ def _fits(designs: FloatArray, targets: FloatArray) -> FloatArray:
 
 
 def _best(
-    design: FloatArray,
-    target: FloatArray,
+    tables: Tables,
     thetas: FloatArray,
+    which: IntArray,
     share: float,
     search: StartSettings,
     steps_by: Criterion,
     n_steps: int,
     tol: float = 0.0,
 ) -> list[Fit]:
-    """The best of some fits after so many steps, distinct, the best first."""
-    h = rows_of(share, *design.shape)
-    size = max(BLOCK // len(design), 1)
+    """The best of some fits of each table after so many steps, distinct, the best first."""
+    h = rows_of(share, tables.n, tables.p)
+    size = max(BLOCK // tables.n, 1)
     fits = []
     for i in range(0, len(thetas), size):
-        some = concentrated(design, target, thetas[i : i + size], h, steps_by, n_steps, tol)
+        of_some = which[i : i + size]
+        some = concentrated(tables, thetas[i : i + size], of_some, h, steps_by, n_steps, tol)
         if steps_by is not search.criterion:
-            some = concentrated(design, target, _thetas(some), h, search.criterion, 0, 0.0)
+            reached = _rounded(np.stack([fit.theta for fit in some]))
+            some = concentrated(tables, reached, of_some, h, search.criterion, 0, 0.0)
         fits += some
-    fits.sort(key=lambda fit: fit.objective)
-    distinct: list[Fit] = []
-    for fit in fits:
-        if len(distinct) < search.n_best and not any(_is_same(fit, other) for other in distinct):
-            distinct.append(fit)
-    return distinct
+    bounds = np.searchsorted(which, np.arange(len(tables.target) + 1)).tolist()
+    each = (fits[begin:end] for begin, end in itertools.pairwise(bounds))
+    return [fit for of_table in each for fit in _distinct(of_table, search.n_best)]
 
 
-def _thetas(fits: Sequence[Fit]) -> FloatArray:
-    return np.stack([fit.theta for fit in fits])
+def _rounded(thetas: FloatArray) -> FloatArray:
+    """Coefficients to some digits, the same wherever they were summed.
+
+    Minimax fits leave p + 1 residuals of one size, and the last digit of a start decides which of
+    them are in the next half. So without this, fits on a device could end elsewhere.
+    """
+    digits, exponents = np.frexp(thetas)
+    return np.ldexp(np.rint(digits * DIGITS) / DIGITS, exponents)
+
+
+def _distinct(fits: list[Fit], most: int) -> list[Fit]:
+    """The best ones of some fits, no two of which are the same."""
+    chosen: list[Fit] = []
+    for fit in sorted(fits, key=lambda fit: fit.objective):
+        if len(chosen) == most:
+            break
+        if not any(_is_same(fit, other) for other in chosen):
+            chosen.append(fit)
+    return chosen
+
+
+def _of_one(fits: Sequence[Fit]) -> tuple[FloatArray, IntArray]:
+    """The coefficients of fits of the first table, and that they are of it."""
+    return np.stack([fit.theta for fit in fits]), np.zeros(len(fits), np.int64)
 
 
 def _is_same(fit: Fit, other: Fit) -> bool:
@@ -237,9 +270,9 @@ def _is_same(fit: Fit, other: Fit) -> bool:
 
 
 def concentrated(
-    design: FloatArray,
-    target: FloatArray,
+    tables: Tables,
     thetas: FloatArray,
+    which: IntArray,
     h: int,
     criterion: Criterion,
     n_steps: int,
@@ -251,13 +284,13 @@ def concentrated(
     -----
     Where several steps at once make no better fit, one does.
     """
-    halves = Halves.of(design, target, thetas, h)
+    halves = Halves.of(tables, thetas, h, which)
     thetas, objectives = thetas.copy(), criterion.objectives(halves)
     n_done = np.zeros(len(thetas), np.int64)
     is_settled = np.zeros(len(thetas), np.bool_)
     going = np.flatnonzero(np.isfinite(objectives))
     halves = halves.chosen(going)
-    moved = before = np.empty((len(going), design.shape[1]))
+    moved = before = np.empty((len(going), tables.p))
     for n in range(1, n_steps + 1):
         if not len(going):
             break
@@ -265,12 +298,13 @@ def concentrated(
         can_leap = criterion.needs_sums and n > 1
         leaps = leap(moved, step - before) if can_leap else np.ones(len(going))
         last, tried = objectives[going], thetas[going] + leaps[:, None] * step
-        halves = Halves.of(design, target, tried, h)
-        missed = np.flatnonzero(~(criterion.objectives(halves) < last) & (leaps > 1))
+        halves = Halves.of(tables, tried, h, which[going])
+        reached = criterion.objectives(halves)
+        missed = np.flatnonzero(~(reached < last) & (leaps > 1))
         if len(missed):
             tried[missed] = thetas[going[missed]] + step[missed]
-            halves = halves.replaced(missed, Halves.of(design, target, tried[missed], h))
-        reached = criterion.objectives(halves)
+            others = Halves.of(tables, tried[missed], h, which[going[missed]])
+            halves, reached[missed] = halves.replaced(missed, others), criterion.objectives(others)
         goes_on = reached < last * (1 - tol)
         is_settled[going] = ~goes_on
         moved, before = (tried - thetas[going])[goes_on], step[goes_on]
@@ -278,6 +312,6 @@ def concentrated(
         better = going[is_better]
         thetas[better], objectives[better] = tried[is_better], reached[is_better]
         n_done[better] = n
-        going, halves = going[goes_on], halves.chosen(goes_on)
+        going, halves = going[goes_on], halves.chosen(np.flatnonzero(goes_on))
     each = zip(thetas, objectives.tolist(), n_done.tolist(), is_settled.tolist(), strict=True)
     return [Fit(*told) for told in each]
