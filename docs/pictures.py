@@ -112,8 +112,8 @@ def draw_kept(picture: Path) -> dict[str, Any]:
 
     order = ChunkOrder.evenly(N_CHUNKS).chunks(0, N_CHUNKS)
     places = np.sort(order[:N_SEEN])
-    seen = Seen.of(Cuts.merge([parts[i] for i in places]), places, N_CHUNKS)
-    guess = seen.guess(brackets)
+    cuts = Cuts.merge([parts[i] for i in places])
+    guess = Seen(cuts, places, N_CHUNKS).guess(brackets, len(cuts.pivots))
     assert guess.brackets is not None
     low, high = guess.brackets.ends[[0, -1]]
     proven = brackets(Cuts.merge(parts))

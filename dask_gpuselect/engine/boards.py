@@ -80,6 +80,7 @@ class Board:
         self._seen: dict[int, Cuts] = {}
         self._next = first
         self._is_guessing = False
+        self._are_alike = True
         self.guess = NO_GUESS
         """What to keep, by the chunks told so far."""
 
@@ -88,7 +89,7 @@ class Board:
         with self._lock:
             if self._is_done or chunk in self._seen:
                 return self.guess
-            self._seen[chunk] = self._thinned(cuts, PIVOTS)
+            self._seen[chunk] = self._thinned(cuts)
             is_due = len(self._seen) >= self._next and not self._is_guessing
             if is_due:
                 seen, before, self._is_guessing = dict(self._seen), self.guess, True
@@ -98,6 +99,7 @@ class Board:
         with self._lock:
             self._is_guessing = False
             self._next = guess.next_after(len(seen))
+            self._are_alike &= not guess.is_far
             if self.guess.ruler is None and before.ruler is not None:  # it was dropped meanwhile
                 guess = replace(guess, ruler=None)
             self.guess = guess = guess.or_before(self.guess)
@@ -106,7 +108,8 @@ class Board:
     def guess_for(self, cuts: Cuts) -> Guess:
         """What to keep of a chunk with these cuts: before there is a guess of all, one of its own,
         until chunks have shown that they differ."""
-        if self.guess is not NO_GUESS or len(self._seen) > MOST_ALONE:
+        is_alone = self.guess is NO_GUESS and len(self._seen) <= MOST_ALONE
+        if not is_alone or not self._are_alike:
             return self.guess
         return Seen(cuts, np.zeros(1, np.int64), self._n_chunks).guess_alone(self._keep)
 
@@ -123,17 +126,17 @@ class Board:
                 self._next = 2 * len(self._seen) + 1
 
     def _guessed(self, seen: dict[int, Cuts], ruler: Ruler | None) -> Guess:
-        parts = [*seen.values()]
+        places = sorted(seen)
+        parts = [seen[place] for place in places]
         cuts = type(parts[0]).merge(parts)
-        cuts = self._thinned(cuts, ALL_PIVOTS)
-        found = Seen.of(cuts, np.array([*seen], np.int64), self._n_chunks)
-        guess = found.guess(self._keep)
+        found = Seen(cuts, np.array(places, np.int64), self._n_chunks)
+        guess = found.guess(self._keep, ALL_PIVOTS * self._more)
         if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:
             return guess
         return replace(guess, ruler=found.ruler(self._share) if ruler is None else ruler)
 
-    def _thinned(self, cuts: Cuts, most: int) -> Cuts:
-        return thinned(cuts, max(-(-len(cuts.pivots) // (most * self._more)), 1))
+    def _thinned(self, cuts: Cuts) -> Cuts:
+        return thinned(cuts, max(-(-len(cuts.pivots) // (PIVOTS * self._more)), 1))
 
 
 _boards: WeakValueDictionary[str, Board] = WeakValueDictionary()

@@ -240,7 +240,7 @@ def _report(
     is_marked: bool,
     board_name: str,
 ) -> Report:
-    own = board(board_name, question.keep, int(np.prod(grid)), share)
+    own = board(board_name, question.keep, math.prod(grid), share)
     n = values_of(chunk).size
     guess = own.guess
     tally: Tally | None = None

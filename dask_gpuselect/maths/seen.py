@@ -43,7 +43,11 @@ FEW_KEPT = 1 << 20
 # A chunk that comes before any guess makes one of its own, with room for so much doubt. Of mixed
 # data it holds, and this chunk is not loaded again either.
 ALONE = 0.1
-# Pivots that tell where the brackets are, about: mostly the error there says that it is too early.
+# None does so any more when a guess by several of them may be wrong by so many of all elements: by
+# two of many chunks, where these differ by a twentieth of their elements.
+FAR = 0.5
+# Pivots that tell where the brackets are, about, and by how much a guess would be wrong. Mostly it
+# is too early: then no more of them are looked at.
 ROUGH_PIVOTS = 1 << 12
 # Elements that counts may be off by, more than the error says.
 LEAST_DOUBT = 4
@@ -89,6 +93,11 @@ class Guess:
         # The rest of the share is what pivots leave open, however many chunks are seen.
         return self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
+    @property
+    def is_far(self) -> bool:
+        """Whether the chunks that were seen differ so much that none tells of the others."""
+        return self.doubt > FAR
+
     def next_after(self, n: int) -> int:
         """When to guess again, after `n` chunks were seen: not before it can be of use."""
         if self.brackets is not None:
@@ -124,31 +133,38 @@ class Seen:
     places: IntArray
     n_chunks: int
 
-    @classmethod
-    def of(cls, cuts: Cuts, places: IntArray, n_chunks: int) -> Seen:
-        """From the cuts of chunks in any order."""
-        order = np.argsort(places)
-        return cls(cuts.of_chunks(order), places[order], n_chunks)
-
-    def guess(self, keep: Callable[[Cuts], Brackets]) -> Guess:
+    def guess(self, keep: Callable[[Cuts], Brackets], most_pivots: int) -> Guess:
         """A guess of the brackets, by two chunks or more.
 
         Parameters
         ----------
         keep : callable
             From the cuts of all chunks to what their second load might gather.
+        most_pivots : int
+            A guess looks at so many of all pivots, about.
         """
         if not self.cuts.n_valid.any():
             return Guess(None, 0.0, 1.0)
-        stands_for = self._stands_for()
-        about = keep(self._rough().times(stands_for))
-        cuts = self.cuts.times(stands_for)
-        # Where nothing differs, a few elements may.
-        error = self._error(about.ends) + LEAST_DOUBT / float(cuts.n_valid.sum())
-        doubt = 2 * error  # on both sides
+        rough = self._thinned(ROUGH_PIVOTS)
+        about = keep(rough.cuts.times(self._stands_for()))
+        doubt = rough._doubt(about.ends)
         if doubt > MOST_KEPT:
             return Guess(None, 1.0, doubt)
-        return self._guess_of(keep(replace(cuts, doubt=error)), doubt)
+        # Few pivots doubt a little more than they need to, and of many brackets each holds that.
+        fine = self._thinned(most_pivots)
+        doubt = fine._doubt(about.ends)
+        least = rough._least_inside(about, doubt)
+        if least > MOST_KEPT:
+            return Guess(None, least, doubt)
+        cuts = fine.cuts.times(self._stands_for())
+        return fine._guess_of(keep(replace(cuts, doubt=doubt / 2)), doubt)
+
+    def _doubt(self, ends: NDArray[Any]) -> float:
+        """Which share of all elements may be on both sides of each of some values because a guess
+        is wrong."""
+        n_valid = float((self.cuts.n_valid * self._stands_for()).sum())
+        # Where nothing differs, a few elements may.
+        return 2 * (self._error(ends) + LEAST_DOUBT / n_valid)
 
     def guess_alone(self, keep: Callable[[Cuts], Brackets]) -> Guess:
         """A guess of the brackets by a single chunk, for itself."""
@@ -169,7 +185,7 @@ class Seen:
     def ruler(self, share: int) -> Ruler | None:
         """A ruler for chunks like these; elements that weigh have none. `share` is as for
         `sizes.pivot_count`."""
-        cuts = self._rough()
+        cuts = self._thinned(ROUGH_PIVOTS).cuts
         if cuts.by_mass() is not cuts:
             return None
         envelope = Envelope.of(cuts)
@@ -177,8 +193,9 @@ class Seen:
         most = COARSE / pivot_count(max(int(cuts.n_valid.mean()), 1), share)
         return ruler_of(envelope.values, shares, most)
 
-    def _rough(self) -> Cuts:
-        return thinned(self.cuts, max(len(self.cuts.pivots) // ROUGH_PIVOTS, 1))
+    def _thinned(self, most: int) -> Seen:
+        """The same with about so many pivots at most."""
+        return replace(self, cuts=thinned(self.cuts, max(-(-len(self.cuts.pivots) // most), 1)))
 
     def _stands_for(self) -> FloatArray:
         """For how many chunks each of them stands."""
@@ -230,14 +247,28 @@ class Seen:
 
     def _share_inside(self, brackets: Brackets) -> float:
         """Which share of the elements that were seen is in the wanted cells, about."""
+        first, last = self._reach(brackets)
+        return float((last - first).sum())
+
+    def _least_inside(self, about: Brackets, doubt: float) -> float:
+        """Which share a guess with so much doubt holds at least, by where its brackets are: as if
+        pivots left nothing open."""
+        first, last = self._reach(about)
+        middles = np.sort((first + last) / 2)
+        reach = np.minimum(middles + doubt / 2, 1) - np.maximum(middles - doubt / 2, 0)
+        overlap = np.maximum(doubt - np.diff(middles), 0)
+        return float(reach.sum() - overlap.sum())
+
+    def _reach(self, brackets: Brackets) -> tuple[FloatArray, FloatArray]:
+        """From which share of the elements that were seen to which each wanted cell reaches,
+        about."""
         n_chunks = len(self.cuts.sizes)
         least, most, is_pivot = bounds_of(self.cuts, slice(0, n_chunks), brackets.ends)
         middle = (least + most) / 2
         below, upto = np.where(is_pivot, least, middle), np.where(is_pivot, most, middle)
-        n_valid = self.cuts.n_valid[:, None].astype(np.float64)
-        inside = np.hstack([below, n_valid])
-        inside[:, 1:] -= upto
-        return float(inside[:, brackets.wanted].sum() / n_valid.sum())
+        n_valid = float(self.cuts.n_valid.sum())
+        first = np.append(0.0, upto.sum(0) / n_valid)[brackets.wanted]
+        return first, np.append(below.sum(0) / n_valid, 1.0)[brackets.wanted]
 
 
 def _sigmas(steps: FloatArray) -> float:

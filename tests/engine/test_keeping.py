@@ -30,8 +30,10 @@ from dask_gpuselect import (
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
 from dask_gpuselect.engine.reads import Reads, Unread
+from dask_gpuselect.kernels.reference import selection
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.rulers import COARSE
 from dask_gpuselect.robust import mad
 from tests.engine.test_schedulers import kill_one, wait_for
@@ -113,6 +115,24 @@ def test_a_chunk_before_any_guess_guesses_alone(name: str) -> None:
     data = Source((n * N_CHUNKS,))
     dask.compute(KEPT[name](data.lazy(n)), scheduler="sync")
     assert set(data.loads.values()) == {1}
+
+
+def median_of(cuts: Cuts) -> Brackets:
+    rank = cuts.n_valid.sum(keepdims=True) // 2
+    return find_brackets(cuts, rank, rank)
+
+
+@pytest.mark.parametrize(("step", "keeps"), [(0.01, True), (0.1, False)])
+def test_none_guesses_alone_where_chunks_are_far_apart(step: float, keeps: bool) -> None:
+    """Of two chunks there is no guess either way, but one tells that another will not hold."""
+    first, second, third = (
+        selection.cuts(np.arange(10.0 * N) + i * step * 10 * N, N) for i in range(3)
+    )
+    board = boards.Board(median_of, 1000, 1)
+    board.put(0, first)
+    assert board.guess_for(first).brackets is not None
+    board.put(618, second)
+    assert (board.guess_for(third).brackets is not None) == keeps
 
 
 def test_no_more_than_two_loads_of_sorted_data() -> None:

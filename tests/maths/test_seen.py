@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection, weighing
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.kept import covers
 from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.rulers import Ruler
-from dask_gpuselect.maths.seen import MOST_KEPT, Guess, Seen
+from dask_gpuselect.maths.seen import MOST_KEPT, ROUGH_PIVOTS, Guess, Seen
 from dask_gpuselect.maths.weight_brackets import find_share_brackets
 from dask_gpuselect.maths.weights import WeightedCuts
 
 N, N_CHUNKS, N_PIVOTS = 4000, 120, 63
+MOST_PIVOTS = 1 << 20  # all of them
 QUARTILES = np.array([0.25, 0.5, 0.75])
 
 KINDS: dict[str, Callable[[np.random.Generator, int], NDArray[Any]]] = {
@@ -48,9 +49,9 @@ def brackets_of(cuts: Cuts) -> Brackets:
 
 
 def guess_of(all_cuts: list[Any], n_seen: int, keep: Callable[[Any], Brackets]) -> Guess:
-    places = ChunkOrder.evenly(len(all_cuts)).chunks(0, n_seen)
+    places = np.sort(ChunkOrder.evenly(len(all_cuts)).chunks(0, n_seen))
     cuts = type(all_cuts[0]).merge([all_cuts[i] for i in places])
-    return Seen.of(cuts, places, len(all_cuts)).guess(keep)
+    return Seen(cuts, places, len(all_cuts)).guess(keep, MOST_PIVOTS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,8 +76,8 @@ def test_chunks_seen_anywhere_tell_of_all_of_noise(q: float) -> None:
         rng = np.random.default_rng(seed)
         cuts = [selection.cuts(rng.standard_normal(1000), 255) for _ in range(60)]
         places = np.sort(rng.permutation(60)[:7])
-        guess = Seen.of(Cuts.merge([cuts[i] for i in places]), places, 60)
-        found = guess.guess(partial(bracket_of, q))
+        seen = Seen(Cuts.merge([cuts[i] for i in places]), places, 60)
+        found = seen.guess(partial(bracket_of, q), MOST_PIVOTS)
         assert found.brackets is not None
         assert covers(found.brackets, bracket_of(q, Cuts.merge(cuts)))
 
@@ -137,6 +138,47 @@ def test_a_guess_that_holds_far_too_much_is_not_soon_made_again() -> None:
     assert Guess(None, 0.9, 0.05).next_after(40) > 120
 
 
+def waves(n_seen: int) -> tuple[list[Cuts], IntArray]:
+    """The cuts of some chunks that differ much."""
+    rng = seeded()
+    places = np.sort(ChunkOrder.evenly(N_CHUNKS).chunks(0, n_seen))
+    return [selection.cuts(rng.standard_normal(N) + 3 * np.sin(i), N) for i in places], places
+
+
+def test_a_few_pivots_tell_that_it_is_too_early() -> None:
+    """The first look is at few pivots, and there is no other."""
+    looked = []
+
+    def keep(cuts: Cuts) -> Brackets:
+        looked.append(len(cuts.pivots))
+        return brackets_of(cuts)
+
+    cuts, places = waves(20)
+    assert Seen(Cuts.merge(cuts), places, N_CHUNKS).guess(keep, MOST_PIVOTS).brackets is None
+    assert len(looked) == 1
+    assert looked[0] <= ROUGH_PIVOTS + len(cuts)
+
+
+@pytest.mark.parametrize("ranks", [[0.5], [0.5, 0.501], [0.01, 0.5, 0.99]])
+@pytest.mark.parametrize("doubt", [0.01, 0.1])
+def test_what_a_guess_holds_at_least(ranks: list[float], doubt: float) -> None:
+    """What brackets share counts once, and there is nothing beyond the ends."""
+    cuts = selection.cuts(np.arange(10.0 * N), 10 * N)
+    wanted = (np.array(ranks) * 10 * N).astype(np.int64)
+    seen = Seen(cuts, np.zeros(1, np.int64), 2)
+    about = find_brackets(cuts, wanted, wanted + 1)
+    guessed = find_brackets(replace(cuts, doubt=doubt / 2), wanted, wanted + 1)
+    least = seen._least_inside(about, doubt)
+    assert least == pytest.approx(seen._share_inside(guessed), rel=0.02)
+
+
+def test_chunks_that_are_far_apart_say_so_at_once() -> None:
+    cuts, places = waves(2)
+    assert Seen(Cuts.merge(cuts), places, N_CHUNKS).guess(brackets_of, MOST_PIVOTS).is_far
+    alike = [selection.cuts(KINDS["mixed"](seeded(), i), N_PIVOTS) for i in range(N_CHUNKS)]
+    assert not guess_of(alike, 2, brackets_of).is_far
+
+
 def test_sorted_data_cannot_be_guessed_early() -> None:
     """Of the first quarter the error is larger than what may be kept."""
     cuts = [selection.cuts(np.arange(N) + i * N, N_PIVOTS) for i in range(N_CHUNKS)]
@@ -161,7 +203,7 @@ def test_nothing_is_guessed_of_nothing() -> None:
 def test_few_chunks_of_which_most_are_empty() -> None:
     """Less than one element each, on average."""
     cuts = [selection.cuts(np.arange(6.0 * (i == 3)), N_PIVOTS) for i in range(11)]
-    guess = Seen.of(Cuts.merge(cuts), np.arange(11), 11).guess(brackets_of)
+    guess = Seen(Cuts.merge(cuts), np.arange(11), 11).guess(brackets_of, MOST_PIVOTS)
     assert guess.brackets is None or covers(guess.brackets, brackets_of(Cuts.merge(cuts)))
 
 
