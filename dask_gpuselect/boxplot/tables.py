@@ -137,7 +137,7 @@ class Boxes(Arrays):
             "n_low": ends.beyond_low.n,
             "n_high": ends.beyond_high.n,
         }
-        return cls._of_ends(q, ends, ends.moments.mean_and_std(), counts, shape, rule)[0]
+        return cls._of_ends(q, ends, ends.moments.mean_and_std(), counts, shape, rule)
 
     @classmethod
     def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
@@ -158,9 +158,11 @@ class Boxes(Arrays):
             "n_low": rounded_sums(low.weight),
             "n_high": rounded_sums(high.weight),
         }
-        boxes, order = cls._of_ends(q, ends, ends.mean_and_std(), counts, shape, rule)
-        weights = rounded_sums(np.concatenate([low.weights, high.weights]))
-        return replace(boxes, flier_weights=weights[order])
+        boxes = cls._of_ends(q, ends, ends.mean_and_std(), counts, shape, rule)
+        weights = _lane_by_lane(
+            low.kept, high.kept, *map(rounded_sums, (low.weights, high.weights))
+        )
+        return replace(boxes, flier_weights=weights)
 
     @classmethod
     def _of_ends(
@@ -171,12 +173,9 @@ class Boxes(Arrays):
         counts: dict[str, Any],
         shape: tuple[int, ...],
         rule: Rule,
-    ) -> tuple[Boxes, IntArray]:
-        """Boxes, and in which order the fliers of both sides are in them."""
+    ) -> Boxes:
         mean, std = mean_and_std
         low, high = ends.beyond_low, ends.beyond_high
-        lanes = [np.repeat(np.arange(len(side.kept)), side.kept) for side in (low, high)]
-        both = np.argsort(np.concatenate(lanes), kind="stable")
         inside = [ends.low, ends.high]
         if ends.low.dtype.kind == "f":  # nothing is inside a fence of infinite quartiles
             inside = [
@@ -195,11 +194,10 @@ class Boxes(Arrays):
             "kept_low": low.kept,
             "kept_high": high.kept,
         }
-        boxes = cls(
+        return cls(
             **{name: column.reshape(shape) for name, column in columns.items()},
-            fliers=np.concatenate([low.elements, high.elements])[both],
+            fliers=_lane_by_lane(low.kept, high.kept, low.elements, high.elements),
         )
-        return boxes, both
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
@@ -338,6 +336,18 @@ class Boxes(Arrays):
 
 ColumnOf = Callable[[], NDArray[Any]]
 """Gives a column on the host."""
+
+
+def _lane_by_lane(
+    n_low: IntArray, n_high: IntArray, low: NDArray[Any], high: NDArray[Any]
+) -> NDArray[Any]:
+    """So much of each lane from the one side and from the other, and then of the next. 634,000 of
+    4,000 lanes take a sixth of the time of sorting by lanes."""
+    sides = np.stack([n_low, n_high], axis=1).ravel()
+    is_low = np.repeat(np.arange(len(sides)) % 2 == 0, sides)
+    both = np.empty(len(is_low), low.dtype)
+    both[is_low], both[~is_low] = low, high
+    return both
 
 
 def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:

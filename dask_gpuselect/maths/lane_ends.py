@@ -8,7 +8,7 @@ tables are on the host, with a row for each lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
+from dask_gpuselect.maths.lane_moments import LANES, Digits, LaneMoments, RoundedMoments
 
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From the answers for some lanes, shape ``(n_answers, n_lanes)``, to the lower and the upper bound
@@ -109,7 +109,8 @@ class LaneEnds(Arrays):
     low, high : ndarray, shape (n_lanes,)
         The nearest elements inside the bounds, or as above where there is none.
     beyond_low, beyond_high : Outermost
-    moments : LaneMoments
+    moments : LaneMoments or RoundedMoments
+        Rounded where they are of whole lanes.
     """
 
     n_valid: IntArray
@@ -121,7 +122,7 @@ class LaneEnds(Arrays):
     high: NDArray[Any]
     beyond_low: Outermost
     beyond_high: Outermost
-    moments: LaneMoments
+    moments: LaneMoments | RoundedMoments
 
     @classmethod
     def merge(cls, parts: Sequence[LaneEnds], most: int) -> LaneEnds:
@@ -152,6 +153,27 @@ class LaneEnds(Arrays):
         """The ends of some lanes, and of the next, as one."""
         joined: LaneEnds = _joined(pieces)
         return joined
+
+    @classmethod
+    def of_whole_lanes(cls, pieces: Iterable[LaneEnds]) -> LaneEnds:
+        """The ends of some lanes, of the next, and so on, as one.
+
+        Sums of lanes are rounded as soon as there are many: the digits of 62,500 lanes of 32
+        elements of all magnitudes take six times the memory of the elements.
+        """
+        rounded: list[LaneEnds] = []
+        waiting: list[LaneEnds] = []
+        for piece in pieces:
+            waiting.append(piece)
+            if sum(len(each.n_valid) for each in waiting) >= LANES:
+                rounded.append(cls._rounded(waiting))
+                waiting = []
+        return cls.joined([*rounded, cls._rounded(waiting)] if waiting else rounded)
+
+    @classmethod
+    def _rounded(cls, pieces: Sequence[LaneEnds]) -> LaneEnds:
+        ends = cls.joined(pieces)
+        return replace(ends, moments=RoundedMoments(*ends.moments.mean_and_std()))
 
 
 def _joined(pieces: Sequence[Any]) -> Any:

@@ -22,6 +22,7 @@ from dask_gpuselect.maths.moments import (
     TOTAL_DIGITS,
     TOTAL_POINT,
     integer,
+    integers,
     rounded,
 )
 
@@ -73,8 +74,19 @@ class Digits(Arrays):
             start = stop
         return cls(first, columns)
 
+    def __getitem__(self, lanes: Any) -> Digits:
+        return Digits(self.first, self.columns[lanes])
+
+    @property
+    def n_digits(self) -> int:
+        return int(self.columns.shape[1])
+
     def _places(self, first: int) -> slice:
         return slice(self.first - first, self.first - first + self.columns.shape[1])
+
+    def numbers(self) -> list[int]:
+        """The number of each lane, in the units of `Moments`."""
+        return [number << DIGIT * self.first for number in integers(self.columns)]
 
     def number(self, lane: int) -> int:
         """The number of one lane, in the units of `Moments`."""
@@ -121,61 +133,179 @@ class LaneMoments(Arrays):
     def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
         """Mean and deviation of each lane, each rounded once: NaN without elements, and as NumPy
         has it where some are infinite."""
-        means, deviations = np.zeros((2, len(self.n)))
+        found = np.zeros((2, len(self.n)))
         for start in range(0, len(self.n), LANES):
             lanes = slice(start, start + LANES)
-            means[lanes], deviations[lanes] = self._of_lanes(lanes)
+            found[:, lanes] = _rounded_lanes(
+                np.maximum(self.n[lanes], 1), self.total[lanes], self.square[lanes]
+            )
         infinite = np.where(self.n_high > 0, np.inf, 0.0)
         with np.errstate(invalid="ignore"):
             infinite = infinite + np.where(self.n_low > 0, -np.inf, 0.0)
         is_infinite = (self.n_high > 0) | (self.n_low > 0)
         nothing = (self.n == 0) | is_infinite
-        means = np.where(is_infinite, infinite, np.where(nothing, np.nan, means))
-        return means, np.where(nothing, np.nan, deviations)
-
-    def _of_lanes(self, lanes: slice) -> tuple[FloatArray, FloatArray]:
-        """Mean and deviation of some lanes: fast, and by integers where that may round wrongly or
-        takes longer."""
-        n = np.maximum(self.n[lanes], 1)
-        if _are_integers_faster(len(n), self.total.columns.shape[1]):
-            return self._by_integers(n, lanes.start, np.arange(len(n)), *np.empty((2, len(n))))
-        total, is_negative = _magnitude(self.total.columns[lanes])
-        squares = np.ascontiguousarray(self.square.columns[lanes].T)
-        spread, first = _spread(n, total, self.total.first, list(squares), self.square.first)
-        with np.errstate(all="ignore"):
-            mean, is_known = _quotient(_leading(total, self.total.first - TOTAL_POINT), n)
-            mean = np.where(is_negative, -mean, mean)
-            deviation, is_sure = _root_over(_leading(spread, first - SQUARE_POINT), n)
-        unsure = np.flatnonzero(~(is_known & is_sure) | (n >= MANY))
-        return self._by_integers(n, lanes.start, unsure, mean, deviation)
-
-    def _by_integers(
-        self, n: IntArray, start: int, which: IntArray, mean: FloatArray, deviation: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Mean and deviation of the lanes from `start` on, of which some are found here."""
-        for i in which.tolist():
-            numbers = int(n[i]), self.total.number(start + i), self.square.number(start + i)
-            mean[i], deviation[i] = rounded(*numbers)
-        return mean, deviation
+        means = np.where(is_infinite, infinite, np.where(nothing, np.nan, found[0]))
+        return means, np.where(nothing, np.nan, found[1])
 
 
-def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
-    """Whether Python's integers take less time than arrays: 4 microseconds for a lane and a quarter
-    for each digit, where arrays take 240 for all lanes, and 4 for each pair of digits."""
-    n_pairs = n_digits * (n_digits + 1) // 2
-    return n_lanes * (4 + n_digits / 4) < 240 + 4 * n_pairs
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundedMoments(Arrays):
+    """Means and standard deviations of whole lanes: 16 bytes a lane, where `LaneMoments` may take
+    1,600."""
 
+    mean: FloatArray
+    std: FloatArray
+
+    def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
+        return self.mean, self.std
+
+
+# --- From sums to what is rounded -----------------------------------------------------------------
 
 LANES = 1 << 12  # that are rounded together: their columns stay in the cache
 MANY = 1 << 31  # elements of a lane from which on a digit times them is too large
 Columns = list[IntArray]
 """Digits of many numbers, the lowest first, each of one column in [0, 2**32)."""
+# Digits of a sum that its mean is rounded from; of a sum and of one of squares for a deviation. See
+# `_windows`.
+MEAN_DIGITS, SPREAD_DIGITS = 7, 10
+
+
+def _rounded_lanes(n: IntArray, total: Digits, square: Digits) -> FloatArray:
+    """Mean and deviation of some lanes, ``(2, n_lanes)``: by their leading digits, and by integers
+    where that may round wrongly or takes longer."""
+    found, unsure = np.empty((2, len(n))), np.arange(len(n))
+    if not _are_integers_faster(len(n), total.n_digits):
+        windows_of = _all_digits if total.n_digits <= SPREAD_DIGITS else _windows
+        found, is_sure = _rounded_windows(n, *windows_of(total, square))
+        unsure = np.flatnonzero(~is_sure)
+    numbers = n[unsure].tolist(), total[unsure].numbers(), square[unsure].numbers()
+    for i, each in zip(unsure.tolist(), zip(*numbers, strict=True), strict=True):
+        found[:, i] = rounded(*each)
+    return found
+
+
+def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
+    """Whether Python's integers take less time than arrays: 5 microseconds for a lane and a twelfth
+    for each digit, where arrays take 400 for all lanes, and 10 for each pair of digits."""
+    n_taken = min(n_digits, SPREAD_DIGITS)
+    return n_lanes * (5 + n_digits / 12) < 400 + 10 * (n_taken * (n_taken + 1) // 2)
+
+
+class Window(NamedTuple):
+    """Some consecutive digits of many numbers.
+
+    Parameters
+    ----------
+    columns : list of ndarray of int64
+        The lowest first. They may be negative, and larger than 32 bits.
+    first : int or ndarray of int64, shape (n_lanes,)
+        The place of the lowest, of all numbers or of each.
+    is_cut : ndarray of bool, shape (n_lanes,)
+        Whether digits below may have a part in what is found.
+    """
+
+    columns: Columns
+    first: Any
+    is_cut: NDArray[np.bool_]
+
+
+def _all_digits(total: Digits, square: Digits) -> tuple[Window, Window, Window]:
+    """All digits of sums, of the same for their squares, and of sums of squares."""
+    is_cut = np.zeros(len(total.columns), np.bool_)
+    sums, squares = (
+        [*np.ascontiguousarray(each.columns.T)] or [np.zeros(len(is_cut), np.int64)]
+        for each in (total, square)
+    )
+    # The square of a sum may have lower digits than the sum of squares.
+    n_lower = max(square.first - 2 * total.first, 0)
+    squares = [np.zeros(len(is_cut), np.int64)] * n_lower + squares
+    whole = Window(sums, total.first, is_cut)
+    return whole, whole, Window(squares, square.first - n_lower, is_cut)
+
+
+def _windows(total: Digits, square: Digits) -> tuple[Window, Window, Window]:
+    """The leading digits of sums; those of them that matter to the leading digits of the spread;
+    and of sums of squares.
+
+    Notes
+    -----
+    A column is less than ``2**63``. So all columns below place p add up to less than ``2**32`` at p
+    (to half of that, and a bit).
+
+    Let u be so large that a sum S of squares is less than about ``2**(32 * (2 * u + 1))``, and a
+    sum T less than ``1.5 * 2**(32 * (u + 1))``. With n < 2**31 what is left out of ``n * S`` below
+    place ``2 * u - 9`` is less than ``2**63`` there. What is left out of T below ``u - 9`` changes
+    its square by less than ``2**65`` there, and products of digits that lie lower make less than
+    ``2**36``. So six digits above ``2 * u - 9`` the error is 2**-120 of the spread or less.
+
+    The spread of lanes that reach over a factor of two is at least the square of the largest
+    element times n / 8. With n S at most n * n times that square, these have a digit there, except
+    where digits cancel. Lanes that do not reach so far have no digits that are left out. Numbers
+    decide which lane is which; this only says that hardly any is looked at again.
+    """
+    low, top = _ends_of(total)
+    first_square, top_square = _ends_of(square)
+    half = np.maximum((top_square + 1) // 2, top)
+    first, first_of_squares = half - SPREAD_DIGITS + 1, 2 * half - SPREAD_DIGITS + 1
+    # Products of two digits lie in the window if both are in its upper half.
+    is_cut = (first_square < first_of_squares) | (2 * low < first_of_squares)
+    first_of_mean = top - MEAN_DIGITS + 1
+    return (
+        Window(_taken(total, first_of_mean, MEAN_DIGITS), first_of_mean, low < first_of_mean),
+        Window(_taken(total, first, SPREAD_DIGITS), first, is_cut),
+        Window(_taken(square, first_of_squares, SPREAD_DIGITS), first_of_squares, is_cut),
+    )
+
+
+def _ends_of(digits: Digits) -> tuple[IntArray, IntArray]:
+    """The places of the lowest and the highest digit of each number, with the carry of the highest
+    column."""
+    table = digits.columns
+    some = table != 0
+    top = table.shape[1] - 1 - np.argmax(some[:, ::-1], axis=1)
+    highest = table[np.arange(len(table)), top]
+    low = np.where(highest == 0, top, np.argmax(some, axis=1))
+    return low + digits.first, top + (np.abs(highest) > MASK) + digits.first
+
+
+def _taken(digits: Digits, first: IntArray, n_digits: int) -> Columns:
+    """So many digits of each number, from a place of its own on."""
+    table = digits.columns
+    place, row = first - digits.first, np.arange(len(table)) * table.shape[1]
+    lowest, highest = int(place.min()), int(place.max())
+    found = []
+    for i in range(n_digits):
+        at = place + i
+        if lowest + i >= 0 and highest + i < table.shape[1]:
+            found.append(table.take(row + at))
+        else:
+            inside = (at >= 0) & (at < table.shape[1])
+            found.append(np.where(inside, table.take(row + np.where(inside, at, 0)), 0))
+    return found
+
+
+def _rounded_windows(
+    n: IntArray, total: Window, for_spread: Window, square: Window
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Means and deviations, ``(2, n_lanes)``, and of which lanes both are certainly right."""
+    sums, is_negative = _magnitude(total.columns)
+    spread, is_spread = _spread(n, for_spread, square)
+    with np.errstate(all="ignore"):
+        number, is_near = _leading(sums, total.first - TOTAL_POINT, total.is_cut, FAR_OF_MEAN)
+        mean, is_known = _quotient(number, n)
+        mean = np.where(is_negative, -mean, mean)
+        place = square.first - SQUARE_POINT
+        number, is_far = _leading(spread, place, square.is_cut, FAR_OF_SPREAD)
+        deviation, is_sure = _root_over(number, n)
+    is_sure &= is_known & is_near & is_far & is_spread & (n < MANY)
+    return np.stack([mean, deviation]), is_sure
 
 
 def _carried(columns: Columns) -> tuple[Columns, IntArray]:
     """Digits in [0, 2**32), with one more; and 0, or -1 for numbers that are negative."""
     carried = []
-    carry = np.zeros_like(columns[0]) if columns else np.zeros(0, np.int64)
+    carry = np.zeros_like(columns[0])
     for column in columns:
         whole = column + carry
         carried.append(whole & MASK)
@@ -183,9 +313,8 @@ def _carried(columns: Columns) -> tuple[Columns, IntArray]:
     return [*carried, carry & MASK], carry >> DIGIT
 
 
-def _magnitude(table: IntArray) -> tuple[Columns, NDArray[np.bool_]]:
+def _magnitude(columns: Columns) -> tuple[Columns, NDArray[np.bool_]]:
     """The digits of the numbers without their signs, and which are negative."""
-    columns = list(np.ascontiguousarray(table.T)) or [np.zeros(len(table), np.int64)]
     found, sign = _carried(columns)
     if not sign.any():
         return found, sign < 0
@@ -193,31 +322,38 @@ def _magnitude(table: IntArray) -> tuple[Columns, NDArray[np.bool_]]:
     return _carried([column * times for column in columns])[0], sign < 0
 
 
-def _spread(
-    n: IntArray, total: Columns, first_total: int, square: Columns, first_square: int
-) -> tuple[Columns, int]:
-    """The digits of n times the sum of squares less the square of the sum, and the first's place:
-    n squared times the variance.
-
-    `total` has the digits of the sums' magnitudes.
-    """
-    square = _carried(square)[0] if square else [np.zeros_like(n)]
-    first = min(first_square, 2 * first_total)
-    stop = max(first_square + len(square), 2 * first_total + 2 * len(total)) + 1
-    found = [np.zeros_like(n) for _ in range(stop - first)]
-    for i, digit in enumerate(square, first_square - first):
+def _spread(n: IntArray, total: Window, square: Window) -> tuple[Columns, NDArray[np.bool_]]:
+    """The digits of n times the sum of squares less the square of the sum, from those of `square`
+    on: n squared times the variance. And whether it is found: what is cut may come out negative."""
+    squares, sign = _carried(square.columns)
+    sums = _magnitude(total.columns)[0]
+    begin = int(np.max(2 * total.first - square.first))  # the same of all lanes
+    n_digits = max(len(squares), begin + 2 * len(sums)) + 1
+    found = [np.zeros_like(n) for _ in range(n_digits)]
+    for i, digit in enumerate(squares):
         product = digit * n  # less than 2**63: see MANY
         found[i] += product & MASK
         found[i + 1] += product >> DIGIT
-    words = [digit.view(np.uint64) for digit in total]
+    words = [digit.view(np.uint64) for digit in sums]
     shift, mask = np.uint64(DIGIT), np.uint64(MASK)
-    for i, one in enumerate(words):
-        for j, other in enumerate(words[: i + 1], i + 2 * first_total - first):
-            times = 1 if other is one else 2
+    products = [np.zeros(len(n), np.uint64) for _ in range(n_digits)]
+
+    def add_product(one: NDArray[np.uint64], other: NDArray[np.uint64], place: int) -> None:
+        if place >= 0:
             whole = one * other
-            found[j] -= times * (whole & mask).view(np.int64)
-            found[j + 1] -= times * (whole >> shift).view(np.int64)
-    return _carried(found)[0], first
+            products[place] += whole & mask
+            products[place + 1] += whole >> shift
+
+    for i, one in enumerate(words):
+        for j, other in enumerate(words[:i]):
+            add_product(one, other, i + j + begin)
+    for digit_of_products in products:
+        digit_of_products *= np.uint64(2)
+    for i, one in enumerate(words):
+        add_product(one, one, 2 * i + begin)
+    found = [digit - other.view(np.int64) for digit, other in zip(found, products, strict=True)]
+    spread, of_spread = _carried(found)
+    return spread, (sign == 0) & (of_spread == 0)
 
 
 # --- Rounding many numbers ------------------------------------------------------------------------
@@ -236,10 +372,15 @@ class Leading(NamedTuple):
 
 TAKEN = 5  # digits: 129 bits or more
 ERROR = 2.0**-96  # of what is found in two float64, at most
+# Digits above the lowest of a window from which on what is left out is 2**-120 of a number or less.
+FAR_OF_MEAN, FAR_OF_SPREAD = 5, 6
 
 
-def _leading(columns: Columns, place: int) -> Leading:
-    """The leading bits of numbers, whose lowest digit is that many digits above the point."""
+def _leading(
+    columns: Columns, place: Any, is_cut: NDArray[np.bool_], far: int
+) -> tuple[Leading, NDArray[np.bool_]]:
+    """The leading bits of numbers, whose lowest digit is that many digits above the point. And
+    whether they are right: of numbers that are cut, the highest has to be so many digits higher."""
     table = np.stack(columns, axis=1)
     n_digits = table.shape[1]
     some = table != 0
@@ -255,7 +396,10 @@ def _leading(columns: Columns, place: int) -> Leading:
     low, rest = two_sum(low, d)
     low, lost = two_sum(low, e)
     is_all = (rest == 0) & (lost == 0) & (np.argmax(some, axis=1) > top - TAKEN)
-    return Leading(high, middle, low, DIGIT * (top + place), is_all | ~some.any(axis=1))
+    is_any = some.any(axis=1)
+    is_all = (is_all | ~is_any) & ~is_cut
+    leading = Leading(high, middle, low, DIGIT * (top + place), is_all)
+    return leading, is_any & (top >= far) | ~is_cut
 
 
 def _quotient(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -296,13 +440,35 @@ def _root_over(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.boo
 def _rounded_sum(
     first: FloatArray, second: FloatArray, is_exact: NDArray[np.bool_], exponent: IntArray
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """The sums of two numbers, known to `ERROR` or exactly, and whether their rounding is sure."""
+    """The sums of two numbers, known to `ERROR` or exactly, and whether their rounding is sure.
+    None is negative."""
     first, second = two_sum(first, second)
     error = np.where(is_exact, 0.0, np.abs(first) * ERROR)
     low, high = first + (second - error), first + (second + error)
     found = np.ldexp(low, exponent)
-    is_normal = (np.abs(found) > 2.0**-1021) & np.isfinite(found) | (first == 0)
-    return found, (low == high) & is_normal
+    is_sure = (low == high) & np.isfinite(found)
+    small = np.flatnonzero((found <= LEAST_NORMAL) & (first != 0))
+    if len(small):
+        found[small], is_sure[small] = _rounded_to_subnormal(
+            first[small], second[small], error[small], exponent[small]
+        )
+    return found, is_sure
+
+
+LEAST_NORMAL, LEAST_EXPONENT = 2.0**-1022, -1074
+
+
+def _rounded_to_subnormal(
+    first: FloatArray, second: FloatArray, error: FloatArray, exponent: IntArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Sums of two numbers likewise, which have fewer bits than others: rounded once, at the unit of
+    subnormal numbers."""
+    unit = np.ldexp(1.0, LEAST_EXPONENT - exponent)
+    whole = (first + 2.0**52 * unit) - 2.0**52 * unit
+    rest = np.abs((first - whole) + second)
+    is_tie = (error == 0) & (second == 0)  # if anything; it went to the even one
+    is_sure = np.isfinite(unit) & ((rest + error < unit / 2) | is_tie)
+    return np.ldexp(whole, exponent), is_sure
 
 
 # --- Of arrays on the host: the reference ---------------------------------------------------------

@@ -32,7 +32,7 @@ from dask_gpuselect.maths.value_counts import (
 )
 from dask_gpuselect.maths.weights import POINT, ExactSums, WeightedTally
 
-AT_ONCE = 1 << 14  # values whose digits are in one table
+AT_ONCE = 1 << 12  # values whose digits are narrowed together
 CELLS = 1 << 18  # of a table of lanes that are answered together, unless one alone has more
 
 
@@ -106,10 +106,10 @@ class ValueWeights(Arrays):
         keys = lanes[some] * most_values(kind) + places_of_values(values[some].astype(kind))
         order = np.argsort(keys, kind="stable")
         keys, some = keys[order], some[order]
-        weights = _narrow(found.digits[some], 2 * (found.first - TOTAL_POINT))
+        weights = _narrow(found.digits, 2 * (found.first - TOTAL_POINT), some)
         squares = Sums.zeros((n_lanes,))
         if found.squares is not None:
-            squares = _narrow(found.squares, -2 * SQUARE_POINT).packed()
+            squares = _narrow(found.squares, -2 * SQUARE_POINT, np.arange(n_lanes))
         zero = np.zeros(n_lanes, np.int64)
         numbers = Numbers(zero, missing, found.n_idle, found.n_left_out)
         part = keys, values[some].astype(kind), found.counts[some], weights
@@ -370,37 +370,42 @@ def valid_words(dtype: np.dtype[Any]) -> NDArray[np.bool_]:
     return np.asarray(values == values)
 
 
-def _narrow(digits: IntArray, first: int) -> Sums:
-    """Sums of digits of 32 bits in rows, with digits of 16 bits from number `first` on."""
+def _narrow(digits: IntArray, first: int, rows: IntArray) -> Sums:
+    """Sums of digits of 32 bits in some rows, with digits of 16 bits from number `first` on: some
+    rows at a time, for digits that wait to be carried are of 64 bits."""
     n = digits.shape[1]
-    found = np.zeros((2 * n + 4, len(digits)), np.int64)
-    carry = np.zeros(len(digits), np.int64)
-    for i in range(n):
-        whole = digits[:, i] + carry
-        found[2 * i], found[2 * i + 1] = whole & MASK, (whole >> DIGIT) & MASK
-        carry = whole >> WIDE
-    for j in range(4):
-        found[2 * n + j] = (carry >> DIGIT * j) & MASK
-    return Sums(first, found)
+    found = np.empty((2 * n + 4, len(rows)), np.uint16)
+    for start in range(0, len(rows), AT_ONCE):
+        some = slice(start, start + AT_ONCE)
+        own = digits[rows[some]]
+        carry = np.zeros(len(own), np.int64)
+        for i in range(n):
+            whole = own[:, i] + carry
+            found[2 * i, some], found[2 * i + 1, some] = whole & MASK, (whole >> DIGIT) & MASK
+            carry = whole >> WIDE
+        for j in range(4):
+            found[2 * n + j, some] = (carry >> DIGIT * j) & MASK
+    return Sums(first, found).packed()
 
 
 def _sums_at(places: Sequence[IntArray], parts: Sequence[Sums], n: int) -> Sums:
-    """The sums of the numbers of all parts at each of `n` places, which ascend in a part: some
-    places at a time, for digits that are added up are of 64 bits."""
+    """The sums of the numbers of all parts at each of `n` places, digit by digit: one row of 64
+    bits is all that waits."""
     some = [part for part in parts if len(part.digits)]
     if not some:
         return Sums.zeros((n,)).packed()
     first = min(part.first for part in some)
+    # Above the highest digit of all is what is carried.
     n_digits = max(part.first + len(part.digits) for part in some) - first + 1
-    digits = np.zeros((n_digits, n), np.uint16)
-    for start in range(0, n, AT_ONCE):
-        stop = min(start + AT_ONCE, n)
-        table = np.zeros((n_digits, stop - start), np.int64)
+    digits = np.empty((n_digits, n), np.uint16)
+    row = np.zeros(n, np.int64)
+    for i in range(n_digits):
         for at, part in zip(places, parts, strict=True):
-            own = slice(*np.searchsorted(at, (start, stop)))
-            for i, digit in enumerate(part.digits, part.first - first):
-                np.add.at(table[i], at[own] - start, digit[own].astype(np.int64))
-        digits[:, start:stop] = Sums.carried(first, table).digits
+            own = i - (part.first - first)
+            if 0 <= own < len(part.digits):
+                np.add.at(row, at, part.digits[own].astype(np.int64))
+        digits[i] = row & MASK
+        row >>= DIGIT
     return Sums(first, digits).trimmed()
 
 

@@ -12,7 +12,7 @@ from tests.hostile import search as search_
 from tests.hostile.costs import LIMITS, PLANS, QUESTIONS, Asked, prepared, time_ratio, work_of
 from tests.hostile.recipes import CHUNKS, STEPS, Breeder, Recipe, frame
 from tests.hostile.search import DTYPES, Search
-from tests.hostile.worst import EXCEEDING, WORST
+from tests.hostile.worst import WORST
 
 N, N_CHUNKS = 60_000, 12
 # Looks at an element and bytes handed on may be so many times those of normal data, and as much of
@@ -43,8 +43,7 @@ def test_all_plans_have_one_answer(number: int) -> None:
     for answer in answers[1:]:
         np.testing.assert_array_equal(answer, answers[0])
     assert hostile.looks <= LOOKS * normal.looks + MORE
-    if (question, plan) not in EXCEEDING:  # these hand on exact sums of many digits for every lane
-        assert hostile.handed <= HANDED * normal.handed + MORE
+    assert hostile.handed <= HANDED * normal.handed + MORE
     assert hostile.loads <= max(2.0, normal.loads) + 1.0
 
 
@@ -53,7 +52,7 @@ def test_all_plans_have_one_answer(number: int) -> None:
 def test_time_is_bounded(number: int) -> None:
     question, plan, recipe = WORST[number]
     ratio = time_ratio(QUESTIONS[question], plan, recipe, 2_000_000, 32, repeat=5)
-    assert ratio <= EXCEEDING.get((question, plan), LIMITS[plan]), (question, plan, recipe, ratio)
+    assert ratio <= LIMITS[plan], (question, plan, recipe, ratio)
 
 
 # --- The search -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from dask_gpuselect.maths.moments import (
     TOTAL_DIGITS,
     TOTAL_POINT,
     Moments,
+    integers,
     rounded,
     rounded_root,
 )
@@ -243,6 +244,79 @@ def test_lanes_are_rounded_as_alone(n: int, monkeypatch: pytest.MonkeyPatch) -> 
         sums = cpu_moments.sums_of_sorted(ordered, first, first + n_finite)
         for mine, other in zip(sums, sums_of_rows(rows), strict=True):
             assert [mine.number(i) for i in range(20)] == [other.number(i) for i in range(20)]
+
+
+def wide_rows(n: int) -> dict[str, NDArray[np.float64]]:
+    """Rows of which some or all digits lie far apart, and which cancel, tie or underflow."""
+    x = normal(60 * n).reshape(60, n)
+    u, v = (uniform(60 * n + k)[k:].reshape(60, n) for k in (7, 11))
+    far = np.ldexp(x, (u * 2000 - 1000).astype(int))
+    row = np.ldexp(1.0, (u[:, :1] * 1800 - 900).astype(int))
+    ties = np.zeros((60, n))
+    ties[:, 0] = 1
+    ties[:, 1 % n] = 2.0**-53 * np.rint(6 * u[:, 0] - 3)
+    ties[:, 2 % n] = np.ldexp(np.rint(2 * v[:, 0] - 1), -600)
+    return {
+        "far": far,
+        "far by rows": x * row,
+        "less far": np.ldexp(x, (u[:, :1] * 900 - 450 + v * 500).astype(int)),
+        "zeros": np.where(v < 0.5, 0.0, far),
+        "alike and far": np.where(v < 0.7, row * (1 + np.rint(6 * u - 3) * 2.0**-52), far * 1e-300),
+        "two values": np.where(v < 0.5, far[:, :1], far[:, -1:]),
+        "opposite": np.where(np.arange(n) % 2, -1.0, 1.0)
+        * np.repeat(far[:, : n // 2 + 1], 2, 1)[:, :n],
+        "ties": ties,
+        "subnormal": np.ldexp(x, (-1076 + 50 * u).astype(int)),
+    }
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 32])
+def test_leading_digits_are_enough(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means and deviations of wide lanes are those of fractions, and few of them need integers."""
+    monkeypatch.setattr(lane_moments, "_are_integers_faster", lambda *_: False)
+    slow = 0
+
+    def noted(*numbers: int) -> tuple[float, float]:
+        nonlocal slow
+        slow += 1
+        return rounded(*numbers)
+
+    monkeypatch.setattr(lane_moments, "rounded", noted)
+    for name, rows in wide_rows(n).items():
+        slow = 0
+        found = np.stack(reference.moments_of_rows(rows).mean_and_std(), axis=1)
+        for row, mine in zip(rows, found, strict=True):
+            numbers = [Fraction(x) for x in row.tolist()]
+            mean = sum(numbers) / n
+            spread = sum((x - mean) ** 2 for x in numbers) / n
+            assert mine.tolist() == [float(mean), root_of(spread)], (name, row)
+        assert slow <= 20, (name, slow)  # all ties but those of whole numbers
+
+
+def test_what_is_cut_away_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums whose leading digits cancel are found to be so, wherever carries wait."""
+    monkeypatch.setattr(lane_moments, "_are_integers_faster", lambda *_: False)
+    total, square = np.zeros((4, 40), np.int64), np.zeros((4, 80), np.int64)
+    total[:, 0], square[:, 0] = 5, 1000
+    total[1, 30], total[1, 29] = 1, -(1 << 32)  # nothing, by a carry
+    total[2, 30], total[2, 20] = 3, -7
+    square[2, 62], square[2, 30] = 11, -(1 << 62)
+    square[3, 60], square[3, 59] = 1, -(1 << 32)
+    moments = LaneMoments(
+        *(np.full(4, n, np.int64) for n in (2, 0, 0)), Digits(20, total), Digits(40, square)
+    )
+    numbers = zip(moments.total.numbers(), moments.square.numbers(), strict=True)
+    expected = [rounded(2, *each) for each in numbers]
+    np.testing.assert_array_equal(np.stack(moments.mean_and_std(), axis=1), expected)
+
+
+@pytest.mark.parametrize("n_digits", [0, 1, 2, 68])
+def test_integers_from_digits(n_digits: int) -> None:
+    rng = np.random.default_rng(n_digits)
+    table = rng.integers(-(1 << 63), (1 << 63) - 1, (5, n_digits), np.int64, endpoint=True)
+    table[0], table[1] = -(1 << 63), (1 << 63) - 1
+    expected = [sum(int(digit) << DIGIT * i for i, digit in enumerate(row)) for row in table]
+    assert integers(table) == expected == integers(table[:, ::-1][:, ::-1])
 
 
 def test_parts_of_lanes() -> None:

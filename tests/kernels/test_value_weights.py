@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import value_weights as compiled
 from dask_gpuselect.kernels.reference import groups as reference
@@ -161,6 +163,27 @@ def test_what_is_no_weight(weight: float, message: str) -> None:
                 continue
             with pytest.raises(ValueError, match=message):
                 list(found)
+
+
+def test_scratch_is_two_chunks() -> None:
+    """Beside the report: of as many values as there can be, and weights of every magnitude."""
+    n = 2_000_000
+    values = np.resize(np.arange(1 << 16, dtype="u2"), n)
+    weights = np.ldexp(0.5 + uniform(n), np.arange(n) % 2090 - 1073)
+    chunk = Accompanied(values, None, weights)
+
+    def ask() -> ValueWeights:
+        return kernels.lane_value_weights([chunk], values.dtype, (0,), with_squares=True)
+
+    with compiling.at_once():
+        ask()
+        tracemalloc.start()
+        report = ask()
+        kept, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert report.weights.digits.shape == (132, 1 << 16)
+    assert kept <= 1.1 * report.__sizeof__()
+    assert peak - kept <= 2 * (values.nbytes + weights.nbytes)
 
 
 def test_nothing_at_all() -> None:

@@ -76,14 +76,18 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane, and what is beyond bounds that they make; see
     `reference.lanes.answers_and_ends`. Lanes are sorted once."""
-    answers, pieces = [], []
-    for rows, left_out in _sorted(parts_of(chunks, dtype, axes)):
-        picked = pick(rows, question.lane_ranks, left_out)
-        found = question.lane_answer(picked).astype(np.float64)
-        bounds = Bounds(*bounds_of(found), rows.dtype)
-        answers.append(found)
-        pieces.append(ends_of_sorted(rows, bounds, most, left_out))
-    return np.concatenate(answers, axis=1), LaneEnds.joined(pieces)
+    answers = []
+
+    def pieces() -> Iterator[LaneEnds]:
+        for rows, left_out in _sorted(parts_of(chunks, dtype, axes)):
+            picked = pick(rows, question.lane_ranks, left_out)
+            found = question.lane_answer(picked).astype(np.float64)
+            answers.append(found)
+            bounds = Bounds(*bounds_of(found), rows.dtype)
+            yield ends_of_sorted(rows, bounds, most, left_out)
+
+    ends = LaneEnds.of_whole_lanes(pieces())
+    return np.concatenate(answers, axis=1), ends
 
 
 def lanes(parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes:

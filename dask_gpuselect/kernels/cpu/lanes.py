@@ -104,12 +104,16 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane, and what is beyond bounds that they make; see
     `reference.lanes.answers_and_ends`. Lanes are sorted once."""
-    answers, pieces = [], []
-    for rows in sorted_lanes(parts_of(chunks, dtype, axes)):
-        found = question.lane_answer(pick(rows, question.lane_ranks)).astype(np.float64)
-        answers.append(found)
-        pieces.append(ends_of_sorted(rows, Bounds(*bounds_of(found), rows.dtype), most))
-    return np.concatenate(answers, axis=1), LaneEnds.joined(pieces)
+    answers = []
+
+    def pieces() -> Iterator[LaneEnds]:
+        for rows in sorted_lanes(parts_of(chunks, dtype, axes)):
+            found = question.lane_answer(pick(rows, question.lane_ranks)).astype(np.float64)
+            answers.append(found)
+            yield ends_of_sorted(rows, Bounds(*bounds_of(found), rows.dtype), most)
+
+    ends = LaneEnds.of_whole_lanes(pieces())
+    return np.concatenate(answers, axis=1), ends
 
 
 def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:

@@ -90,27 +90,31 @@ class _Sums:
         if not self.table.size and not self.others.any() and not self.is_new:
             return
         rows = np.flatnonzero(self.table[:, 0])
-        table = self.table[rows]
+        table = self.table if len(rows) == len(self.table) else self.table[rows]
         squares = self.squares if self.squares.shape[1] else None
-        idle, left_out = self.others.T
-        yield WordWeights(rows, table[:, 0], table[:, 1:], self.first, squares, idle, left_out)
+        found = rows, table[:, 0], table[:, 1:], self.first, squares, *self.others.T
         self.squares, self.others = np.zeros_like(self.squares), np.zeros_like(self.others)
         self.table, self.is_new, self.n_added = np.zeros((0, 1), np.int64), False, 0
+        del table, rows
+        yield WordWeights(*found)
 
 
-def _add_by_numpy(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
-    return [*reference.value_weights([part], sums.n_groups, sums.n_words, sums.squared)]
+def _add_by_numpy(sums: _Sums, part: WeighedWords) -> Iterator[WordWeights]:
+    return reference.value_weights([part], sums.n_groups, sums.n_words, sums.squared)
 
 
 @until_compiled(_add_by_numpy)
-def _add_part(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
-    """Add a part; what had to be taken out of the tables for that."""
-    words, weights, keeps, codes = part
-    if weights.dtype != np.float64:  # integers beyond 2**53
+def _add_part(sums: _Sums, part: WeighedWords) -> Iterator[WordWeights]:
+    """Add a part; what has to be taken out of the tables for that, before the next is added."""
+    if part[1].dtype != np.float64:  # integers beyond 2**53
         return _add_by_numpy(sums, part)
-    exponents, add = (_compiled(each, words.dtype) for each in (_exponents, _add))
+    dtype = part[0].dtype
+    return _added(sums, part, _compiled(_exponents, dtype), _compiled(_add, dtype))
+
+
+def _added(sums: _Sums, part: WeighedWords, exponents: Any, add: Any) -> Iterator[WordWeights]:
+    words, weights, keeps, codes = part
     words, weights = (np.require(each, requirements=["C", "A"]) for each in (words, weights))
-    out: list[WordWeights] = []
     for start in range(0, max(words.size, 1), CARRY_EVERY):
         some = slice(start, start + CARRY_EVERY)
         bits = weights[some].view(np.int64)
@@ -125,7 +129,7 @@ def _add_part(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
                 continue
             if not sums.has_room(low, high) or sums.n_added + words.size > CARRY_EVERY:
                 if sums.table.size:
-                    out += sums.taken()
+                    yield from sums.taken()
                 sums.begin(low, high)
             squared = np.empty(0, np.bool_) if sums.squared is None else sums.squared
             tables = squared, sums.table, sums.squares, sums.others
@@ -138,7 +142,6 @@ def _add_part(sums: _Sums, part: WeighedWords) -> list[WordWeights]:
                 raise ValueError(NOT_FINITE)
             counts_others = False
         sums.n_added += min(words.size - start, CARRY_EVERY)
-    return out
 
 
 def _kept(keeps: Any, n: int) -> Any:
