@@ -43,6 +43,12 @@ def on_demand(
     return found
 
 
+def listed(names: Sequence[str]) -> Callable[[], list[str]]:
+    """The ``__dir__`` of a module, so that `<Tab>` lists what it offers, and no more."""
+    dunder = ("__all__", "__doc__", "__file__", "__name__")
+    return lambda: sorted([*names, *dunder])
+
+
 @contextmanager
 def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
     """While importing a package for something: an ImportError that says what to install if it is
