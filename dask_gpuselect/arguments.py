@@ -32,6 +32,7 @@ from dask_gpuselect.arrays import (
     numpy_dtype,
     to_host,
     transposed,
+    type_name,
 )
 from dask_gpuselect.engine.companions import accompanied, as_lazy
 from dask_gpuselect.engine.door import entered
@@ -39,6 +40,7 @@ from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.optional import check_is_data
 from dask_gpuselect.quiet import quiet
 
 Axis = int | Sequence[int] | None
@@ -208,6 +210,13 @@ def each_of(a: Any, name: str = "a") -> tuple[list[Any], Callable[[list[Any]], A
     if isinstance(a, list | tuple) and any(is_lazy_array(each) and each.ndim for each in a):
         return list(a), list
     check_data(a, name)
+    if isinstance(a, list | tuple):
+        shapes = list(dict.fromkeys(each.shape for each in a if isinstance(each, np.ndarray)))
+        if len(shapes) > 1:
+            raise ValueError(
+                f"{name} is a list of arrays of shapes {shapes[0]} and {shapes[1]}, and a list of "
+                "plain arrays is one array, as in NumPy: pass a dict of them for an answer of each"
+            )
     return [a], None
 
 
@@ -289,7 +298,8 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
 
 
 def check_data(value: Any, name: str) -> None:
-    """Raise for data that is lazy and no dask array, holds lazy values in a list, or has a unit."""
+    """Raise for data that is no array and known, that is lazy and no dask array, that holds lazy
+    values in a list, or that has a unit."""
     if type(value) in PLAIN:
         return
     if isinstance(value, Grouped):
@@ -297,7 +307,9 @@ def check_data(value: Any, name: str) -> None:
     if is_lazy_array(value):
         check_no_unit(value._meta, name)
         return
+    check_is_data(value, name)
     for leaf in _leaves(value):
+        check_is_data(leaf, name)
         check_no_unit(leaf, name)
         check_no_unit(_inside(leaf), name)
         if is_dask_collection(leaf):
@@ -330,7 +342,10 @@ def as_array(a: Any) -> Any:
     check_not_masked(a)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
-    return as_numpy(a)  # of NumPy's scalars and subclasses too
+    found = as_numpy(a)  # of NumPy's scalars and subclasses too
+    if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
+        raise TypeError(f"need an array of real numbers, not {type_name(a)}")
+    return found
 
 
 def is_masked(a: Any) -> bool:

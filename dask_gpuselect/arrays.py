@@ -157,6 +157,11 @@ def as_numpy(values: Any) -> NDArray[Any]:
         hasattr(values, "shape") and hasattr(values, "dtype") and not hasattr(values, "__array__")
     ):
         check_kind(values)
+    if hasattr(values, "__cuda_array_interface__"):
+        raise TypeError(
+            f"arrays of type {type_name(values)} are not supported on a GPU: pass cupy.asarray(a), "
+            "which copies nothing"
+        )
     return np.asarray(values)
 
 

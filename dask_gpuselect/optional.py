@@ -1,4 +1,5 @@
-"""Packages that only some functions need, and what to do where one is missing."""
+"""Packages that only some functions need: what to do where one is missing, and what to type instead
+of their objects that are no arrays."""
 
 from __future__ import annotations
 
@@ -42,6 +43,12 @@ def on_demand(
     return found
 
 
+def listed(names: Sequence[str]) -> Callable[[], list[str]]:
+    """The ``__dir__`` of a module, so that `<Tab>` lists what it offers, and no more."""
+    dunder = ("__all__", "__doc__", "__file__", "__name__")
+    return lambda: sorted([*names, *dunder])
+
+
 @contextmanager
 def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
     """While importing a package for something: an ImportError that says what to install if it is
@@ -63,3 +70,84 @@ def axes(ax: Any) -> Any:
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install matplotlib") from error
     return pyplot.subplots()[1] if ax is None else ax
+
+
+# --- Objects that are no arrays -------------------------------------------------------------------
+
+_OF_XARRAY = "after import dask_gpuselect.xarray"
+_ITS_OWN = "its own methods are exact, as {name}.median()"
+_DELAYED = "da.from_delayed({name}, shape, dtype) is an array"
+
+# By the package that defines a type, and a part of the type's name, of which the first that is in
+# the name counts. `x` is what the object was made of, `{name}` the parameter it is passed for.
+INSTEAD: dict[str, dict[str, str]] = {
+    "xarray": {
+        "GroupBy": f'type x.exact.groupby("time.month").median(), {_OF_XARRAY}',
+        "Resample": f'type x.exact.resample(time="MS").median(), {_OF_XARRAY}',
+        "Rolling": "type {name}.median() while enable() is in force, or pass the last axis of "
+        '{name}.construct("window").data',
+        "Coarsen": "type {name}.median() while enable() is in force, or pass an axis of "
+        '{name}.construct(time=("step", "part")).data',
+        "Weighted": f"type x.exact.quantile(q, weights=w), {_OF_XARRAY}",
+        "Dataset": f"type {{name}}.exact.median(), {_OF_XARRAY}, or pass the array of one "
+        'variable, {name}["temperature"].data',
+        "DataTree": 'pass the array of one variable, {name}["temperature"].data',
+    },
+    "pandas": dict.fromkeys(
+        ("GroupBy", "Resampler", "Rolling", "Expanding", "Exponential"), _ITS_OWN
+    ),
+    "polars": {
+        "GroupBy": 'polars\' own answer is exact, as {name}.agg(pl.col("a").median())',
+        "LazyFrame": 'pass one column, {name}.collect()["a"]',
+        "Expr": "polars' own methods are exact, as {name}.median()",
+    },
+    "dask": {
+        "GroupBy": 'type df.exact.groupby("key")["a"].median(), after import '
+        "dask_gpuselect.dataframe",
+        "Rolling": _ITS_OWN,
+        "Bag": 'pass {name}.to_dataframe(meta={{"a": float}})["a"].values',
+        "Delayed": _DELAYED,
+    },
+    "distributed": {"Future": _DELAYED},
+    "zarr": {
+        "Group": 'pass one of its arrays, da.from_zarr({name}["temperature"])',
+        "Array": "pass da.from_zarr({name}), which is read chunk by chunk",
+    },
+    "h5py": {
+        "File": 'pass one of its datasets, da.from_array({name}["temperature"])',
+        "Group": 'pass one of its datasets, da.from_array({name}["temperature"])',
+        "Dataset": "pass da.from_array({name}), which is read chunk by chunk",
+    },
+    "netCDF4": {
+        "Variable": "pass da.from_array({name}), which is read chunk by chunk",
+        "Dataset": "open the file with xarray.open_dataset(path, chunks={{}})",
+    },
+    "builtins": dict.fromkeys(
+        ("generator", "iterator", "map", "filter", "zip", "enumerate", "set", "dict_"),
+        "pass list({name})",
+    ),
+    "pathlib": {"Path": "open it first, as by da.from_zarr({name})"},
+    "dask_gpuselect": dict.fromkeys(("Exact", "GroupBy"), _ITS_OWN),
+}
+
+
+def check_is_data(value: Any, name: str) -> None:
+    """Raise for an object that is no array, if it is known what to type instead.
+
+    NumPy takes whatever it is given: it would load all of a Zarr array, go through the groups of a
+    groupby, or make an array of one object, and its error would name none of them.
+
+    Parameters
+    ----------
+    value : object
+        What is passed as data.
+    name : str
+        The parameter that it is passed for.
+    """
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    for part, advice in INSTEAD.get(package, {}).items():
+        if part in kind.__name__:
+            raise TypeError(
+                f"expected an array, not {kind.__name__} of {package}: {advice.format(name=name)}"
+            )

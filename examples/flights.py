@@ -99,7 +99,7 @@ def boxes_of(path: Path) -> tuple[Boxplot, dict[str, str]]:
     groups = {code: delay[carrier == i] for i, code in enumerate(codes)}
     lazy = describe_boxplot({**groups, ALL: delay})
     with ProgressBar():
-        boxes = cast(Boxplot, lazy.compute())  # type: ignore[no-untyped-call]
+        boxes = lazy.compute()
     return boxes, {**dict(zip(codes, names, strict=True)), ALL: "All flights"}
 
 

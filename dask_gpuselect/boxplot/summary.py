@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,10 @@ class Boxplot(LazyCollection):
     `describe_boxplot` makes it. Before ``compute()`` it is a dask collection. Methods that need the
     statistics compute them if they are not there yet.
     """
+
+    if TYPE_CHECKING:  # dask's own is not annotated
+
+        def compute(self, **kwargs: Any) -> Boxplot: ...
 
     def __init__(
         self,
@@ -116,10 +120,7 @@ class Boxplot(LazyCollection):
 
     def computed(self) -> Boxplot:
         """This summary with its boxes, computed now if need be."""
-        if self._tables is not None:
-            return self
-        found: Boxplot = self.compute()  # type: ignore[no-untyped-call]
-        return found
+        return self.compute() if self._tables is None else self
 
     @property
     def boxes(self) -> tuple[Box, ...]:

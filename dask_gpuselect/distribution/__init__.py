@@ -6,6 +6,7 @@ from dask_gpuselect.distribution.estimated import EstimatedDistribution
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
 from dask_gpuselect.distribution.rational import MonotoneRationalSpline
+from dask_gpuselect.optional import listed
 
 __all__ = [
     "EmpiricalDistribution",
@@ -16,3 +17,5 @@ __all__ = [
     "ecdf",
     "isotonic_regression",
 ]
+
+__dir__ = listed(__all__)

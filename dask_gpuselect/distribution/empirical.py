@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -121,6 +121,10 @@ class LazyDistribution(LazyCollection):
     `ecdf` returns it for a dask array. ``compute()`` gives the `EmpiricalDistribution`, which has
     `cdf`, `quantile` and the other methods. ``dask.compute`` computes several of them together.
     """
+
+    if TYPE_CHECKING:  # dask's own is not annotated
+
+        def compute(self, **kwargs: Any) -> EmpiricalDistribution: ...
 
     @classmethod
     def of(cls, answer: DaskArray) -> Self:

@@ -200,7 +200,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     if takes_counts(x, question):
         return ByChunk(*gathered_by_counts(x, question, label), None)
     asked = Asked(x, question, Form((), None, x._meta))
-    (begun,), (bracket,), (load,) = _loaded([asked], label, None, is_marked=False, merge=list)
+    (begun,), (bracket,), (load,) = _loaded([asked], label, None, is_marked=False, is_apart=True)
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     narrowing = begun.narrowing
     if narrowing is None:
@@ -230,6 +230,7 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     # What the second load alone says needs no marks, for its counts prove it.
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, label, among, is_marked=not is_last)
+    _narrow(begun, brackets, loads, label)
     if is_last:
         return _after_second(begun, brackets, loads, label)
     looked = _all_looked_at(begun, brackets, loads, label)
@@ -246,8 +247,11 @@ def _loaded(
     among: str | None,
     *,
     is_marked: bool,
-    merge: MergeGathered = Gathered.merge,
+    is_apart: bool = False,
 ) -> Loaded:
+    """The loads of arrays that are loaded together, with the candidates of each chunk as they are
+    if they are to be `is_apart`."""
+    merge: MergeGathered = list if is_apart else Gathered.merge
     narrowings = [narrowing_of(each.x, each.question, among=len(asked)) for each in asked]
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     groups = [GROUPS, *(each.groups for each in narrowings if each)]
@@ -261,30 +265,21 @@ def _loaded(
     for each, bracket in zip(begun, brackets, strict=True):
         how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
         # Candidates that nothing merges on the way are looked at where they are.
-        how["stays"] = merge is list and each.narrowing is None
+        how["stays"] = is_apart and each.narrowing is None
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
-    return _with_few_candidates(begun, brackets, loads, label, is_apart=merge is list)
-
-
-def _with_few_candidates(
-    begun: list[Begun],
-    brackets: list[DaskArray],
-    loads: list[DaskArray],
-    label: str,
-    *,
-    is_apart: bool,
-) -> Loaded:
-    """The second loads, with candidates that are few enough for one place; those of each chunk as
-    they are if they are to be `is_apart`."""
-    narrowings = [each.narrowing for each in begun]
-    if is_apart:
-        return begun, brackets, loads
-    for i, (each, narrowing) in enumerate(zip(begun, narrowings, strict=True)):
-        if narrowing is not None and narrowing.rounds:
-            how = (each.asked.question, narrowing, label)
-            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
     return begun, brackets, loads
+
+
+def _narrow(
+    begun: list[Begun], brackets: list[DaskArray], loads: list[DaskArray], label: str
+) -> None:
+    """Put second loads in place of those whose candidates are too many for one place, and the
+    brackets of these."""
+    for i, each in enumerate(begun):
+        if each.narrowing is not None and each.narrowing.rounds:
+            how = (each.asked.question, each.narrowing, label)
+            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
 def _kept(
@@ -311,7 +306,7 @@ def _kept(
     questions = [each.question for each in asked]
     how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
     loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
-    return _with_few_candidates(begun, brackets, loads, label, is_apart=merge is list)
+    return begun, brackets, loads
 
 
 # --- Load 1 -------------------------------------------------------------------------------------

@@ -19,6 +19,14 @@ Reals = NDArray[np.float64]
 
 _FLOATS: Final = (np.float16, np.float32, np.float64)
 
+_CONVERSIONS: Final = {
+    "O": ': a.astype("f8") converts Python\'s numbers',
+    "c": ": pass a.real, a.imag or abs(a)",
+    "f": ': a.astype("f8") rounds it',
+    "a record": ': pass one field, as a["name"]',
+}
+"""What an error advises for data of other kinds of dtype."""
+
 _WIDE: Final = 2.0**53
 """Integers up to this are float64 numbers. Larger ones are mixed as Python's integers."""
 
@@ -119,7 +127,9 @@ def result_dtype(
     - NumPy answers in the data's own byte order for some arguments and in native order for others.
     """
     if dtype.kind not in "biufmM" or (dtype.kind == "f" and dtype.type not in _FLOATS):
-        raise TypeError(f"quantiles need an array of real numbers, not {dtype}")
+        kind = "a record" if dtype.names else dtype.kind
+        advice = _CONVERSIONS.get(kind, "")
+        raise TypeError(f"quantiles need an array of real numbers, not {dtype}{advice}")
     native = dtype.newbyteorder("=")
     if method.discrete:
         return native

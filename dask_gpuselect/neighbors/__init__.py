@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dask_gpuselect.neighbors.functions import kneighbors
-from dask_gpuselect.optional import on_demand
+from dask_gpuselect.optional import listed, on_demand
 
 if TYPE_CHECKING:
     from dask_gpuselect.neighbors.estimators import (
@@ -23,3 +23,4 @@ __getattr__ = on_demand(
     "sklearn",
     but="; the function kneighbors does not",
 )
+__dir__ = listed(__all__)

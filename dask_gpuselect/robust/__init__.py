@@ -4,7 +4,7 @@ that up to half of the rows cannot spoil."""
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dask_gpuselect.optional import on_demand
+from dask_gpuselect.optional import listed, on_demand
 from dask_gpuselect.robust.spread import iqr, mad, naniqr, nanmad
 
 if TYPE_CHECKING:
@@ -15,3 +15,4 @@ __all__ = ["LeastMedianOfSquares", "LeastTrimmedSquares", "iqr", "mad", "naniqr"
 __getattr__ = on_demand(
     __name__, __all__, lambda: import_module("dask_gpuselect.robust.regression"), "sklearn"
 )
+__dir__ = listed(__all__)

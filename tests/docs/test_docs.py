@@ -6,15 +6,21 @@ import ast
 import doctest
 import importlib
 import importlib.util
+import logging
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 import yaml
 
 import dask_gpuselect
@@ -63,15 +69,119 @@ def test_examples_are_found() -> None:
     assert min(found[page] for page in ("index.md", "quickstart.md", "which.md")) > 3
 
 
+# Pages with blocks that are no sessions, and what runs these.
+RUN_ELSEWHERE = {
+    "gallery.md": "test_gallery.py::test_the_snippet_runs",
+    "gpu.md": "test_docs.py::test_examples_for_a_gpu",
+    "out_of_core.md": "test_docs.py::test_the_logger_writes_what_the_page_says",
+    "strategies.md": "test_docs.py::test_the_excerpt_is_of_a_strategy",
+}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_not_run_compiles(page: str) -> None:
     """Blocks that need a GPU or a store, and name nothing that the package lacks."""
     for language, block in BLOCK.findall(text_of(page)):
         assert language in ("python", "pycon") or language.startswith("{")
         if language == "python":
+            assert page in RUN_ELSEWHERE, "a test has to run this block, or make it a pycon one"
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.ImportFrom) and node.module == "dask_gpuselect":
                     assert {alias.name for alias in node.names} <= set(dask_gpuselect.__all__)
+
+
+def test_what_runs_blocks_exists() -> None:
+    for page, test in RUN_ELSEWHERE.items():
+        file, _, name = test.partition("::")
+        assert name in names_in(file), page
+
+
+def python_block(text: str) -> str:
+    """The one block of Python in a text."""
+    (block,) = [code for language, code in BLOCK.findall(text) if language == "python"]
+    return str(block)
+
+
+def test_the_example_of_the_front_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """With 1e4 elements instead of 1e8."""
+    block = python_block((ROOT / "README.md").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    exec(block.replace("10_000", "100").replace("1_000", "10"), names)
+    values = names["x"].compute()
+    assert dask.compute(names["q1"], names["q3"]) == tuple(np.quantile(values, [0.25, 0.75]))
+    median, at_axis, n_high = capsys.readouterr().out.splitlines()
+    assert float(median) == np.median(values)
+    assert re.match(r"dask\.array<.* shape=\(100,\)", at_axis)
+    assert 0 < int(n_high) < 200
+
+
+def test_the_logger_writes_what_the_page_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if nobody has set up logging, which then shows warnings alone."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    logger = logging.getLogger("dask_gpuselect")
+    block = python_block(text_of("out_of_core.md"))
+    try:
+        exec(block, {})
+        dask_gpuselect.median(da.from_array(normal(40_000), chunks=1_000) + 0).compute()
+    finally:
+        logger.setLevel(logging.NOTSET)
+    told = re.sub(r"\d+", "N", capsys.readouterr().err)
+    assert re.sub(r"\d+", "N", block.rpartition("# ")[2]) == told
+
+
+def test_the_excerpt_is_of_a_strategy() -> None:
+    """A part of a generator, which does not run by itself."""
+    folder = Path(dask_gpuselect.__file__).parent / "strategies"
+    texts = [
+        re.sub(r"^ +", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for path in folder.glob("*.py")
+    ]
+    assert sum(python_block(text_of("strategies.md")) in text for text in texts) == 1
+
+
+# What the tables of "Coming from" have in their column "here", by the sections.
+HERE: dict[str, Callable[[], dict[str, Any]]] = {
+    "dask arrays": lambda: {"x": da.ones(20, chunks=5), "q": [0.5, 0.9]},
+    "xarray": lambda: {
+        "a": days().chunk(time=2),
+        "clear": days() > 3,
+        "w": xr.ones_like(days()),
+        "q": 0.5,
+    },
+    "pandas and dask DataFrames": lambda: {"df": frame(), "s": frame().v, "keys": "k", "q": 0.5},
+    "CuPy": lambda: {"a": CUPY.asarray(np.ones(5)), "x": da.ones(20, chunks=5), "q": 0.5},
+}
+
+
+def days() -> xr.DataArray:
+    times = np.arange("2024-01-29", "2024-02-02", dtype="M8[D]")
+    return xr.DataArray(np.arange(12.0).reshape(4, 3), {"time": times}, ("time", "x"))
+
+
+def frame() -> Any:
+    return dd.from_pandas(pd.DataFrame({"v": np.arange(6.0), "k": [0, 1] * 3}), npartitions=2)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize(
+    "section",
+    [pytest.param(name, marks=[pytest.mark.gpu] if name == "CuPy" else []) for name in HERE],
+)
+def test_what_to_type_here_runs(section: str) -> None:
+    import dask_gpuselect.dataframe
+    import dask_gpuselect.xarray  # noqa: F401
+
+    _, *parts = re.split(r"^## (.*)$", text_of("coming_from.md"), flags=re.MULTILINE)
+    found = rows(dict(zip(parts[::2], parts[1::2], strict=True))[section])
+    names = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}
+    codes = [code for row in found for code in re.findall(r"`([^`]+\))`", row[2])]
+    assert len(codes) >= len(found) - 3
+    for code in codes:
+        with dask_gpuselect.enable():  # for those that are called so
+            answer = eval(code, {"np": np, **names, **HERE[section]()})
+        assert dask.compute(answer)[0] is not None
 
 
 class KeepAnswer(ast.NodeTransformer):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
 from tests.docs.test_docs import drawing
 
@@ -109,17 +114,103 @@ def test_pictures_are_small() -> None:
     assert sum(sizes) < 1_500_000
 
 
-def test_snippets_use_what_the_scripts_use() -> None:
-    """Each public function of a snippet is in the script that its section links."""
+def snippets() -> Iterator[tuple[str, str]]:
+    """The code of each section, by the script that it links."""
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:-1]:
         (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
         (name,) = re.findall(r"\]\(\.\./examples/(\w+)\.py\)", section)
+        yield name, code
+
+
+def test_snippets_use_what_the_scripts_use() -> None:
+    """Each public function of a snippet is in the script that its section links."""
+    for name, code in snippets():
         script = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom):
                 assert all(re.search(rf"\b{each.name}\b", script) for each in node.names)
             elif isinstance(node, ast.Attribute):
                 assert node.attr in script, (name, node.attr)
+
+
+def days() -> xr.DataArray:
+    """Two years at two places."""
+    times = pd.date_range("2023-01-01", "2024-12-31")
+    values = np.random.default_rng(0).standard_normal((len(times), 2))
+    return xr.DataArray(values, {"time": times}, ("time", "place")).chunk(time=100)
+
+
+def of_days() -> dict[str, Any]:
+    return {"a": days(), "last": days().sel(time="2024").compute()}
+
+
+def of_months() -> dict[str, Any]:
+    return {"days": days().data, "months": days().time.dt.month.values}
+
+
+def of_clouds() -> dict[str, Any]:
+    scenes = da.from_array(np.arange(24, dtype="u2").reshape(4, 2, 3), chunks=2)
+    return {"scenes": scenes, "clouds": scenes > 20}
+
+
+def of_zones() -> dict[str, Any]:
+    numbers = np.random.default_rng(0).integers(0, 30, (40, 50))
+    return {
+        "dask": dask,
+        "elevation": da.from_array(numbers * 2, chunks=20),
+        "districts": da.from_array(numbers, chunks=20),
+    }
+
+
+def of_flights() -> dict[str, Any]:
+    return {
+        "delay": da.arange(60, chunks=20),
+        "carrier": da.arange(60, chunks=20) % 3,
+        "codes": "ABC",
+    }
+
+
+def of_fares() -> dict[str, Any]:
+    table = pd.DataFrame({"fare": np.arange(48.0), "hour": np.arange(48) % 24})
+    return {"df": dd.from_pandas(table, npartitions=3)}
+
+
+def of_rows() -> dict[str, Any]:
+    x = da.random.default_rng(0).standard_normal((200, 3), chunks=(50, 3))
+    return {"x": x, "y": x.sum(axis=1)}
+
+
+# What the snippets are about, by the scripts of their sections.
+DATA: dict[str, Callable[[], dict[str, Any]]] = {
+    "climatology": of_days,
+    "monthly_medians": of_months,
+    "cloud_mask": of_clouds,
+    "median_composite": lambda: {"stack": da.ones((5, 4, 4), chunks=2)},
+    "zonal_statistics": of_zones,
+    "flights": of_flights,
+    "dataframe_column": of_fares,
+    "display_stretch": lambda: {"volume": da.ones((2, 4, 8, 8), chunks=4, dtype="u2")},
+    "robust_scaling": of_rows,
+    "robust_regression": of_rows,
+    "out_of_core_gpu": of_rows,
+}
+
+
+def test_every_snippet_has_data() -> None:
+    assert list(DATA) == list(dict(snippets()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.gpu] if "gpu" in name else []) for name in DATA],
+)
+def test_the_snippet_runs(name: str) -> None:
+    """And what it makes can be computed."""
+    given = DATA[name]()
+    names = dict(given)
+    exec(dict(snippets())[name], names)
+    made = {key: value for key, value in names.items() if key not in given}
+    dask.compute({key: value for key, value in made.items() if dask.is_dask_collection(value)})
 
 
 def test_the_picture_of_a_gpu_is_of_what_was_measured(tmp_path: Path) -> None:

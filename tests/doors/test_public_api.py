@@ -78,6 +78,13 @@ def test_tab_lists_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("name", dask_gpuselect._SUBPACKAGES)
+def test_tab_lists_the_public_names_of_subpackages(name: str) -> None:
+    """Those that are imported on demand too."""
+    module = getattr(dask_gpuselect, name)
+    assert [each for each in dir(module) if not each.startswith("_")] == sorted(module.__all__)
+
+
+@pytest.mark.parametrize("name", dask_gpuselect._SUBPACKAGES)
 def test_subpackages_come_when_they_are_asked_for(name: str) -> None:
     code = f"""
 import sys

@@ -39,6 +39,7 @@ def test_dask_arrays_make_dask_arrays() -> None:
     ]
     assert all(hasattr(each, "compute") for each in found)
     assert_type(gs.describe_boxplot(x), Boxplot)
+    assert_type(gs.describe_boxplot(x).compute()[0].n_high, float)
     assert_type(gs.explain(x), Plan)
     assert_type(gs.groups.groupby(x, np.arange(10) % 2), GroupBy)
 
