@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import dask
 from dask.callbacks import Callback
 from dask.utils import key_split
+from distributed import Client, WorkerPlugin
 
 from tests.faults.apart import Apart, answer
 from tests.faults.cases import Case
@@ -144,8 +145,6 @@ class Lab:
             raise
 
     def on_cluster(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
-        from distributed import Client
-
         cluster = self.clusters[case.scheduler]
         if CLUSTERS[case.scheduler].is_here:
             self.workers = [*cluster.workers.values()]
@@ -153,7 +152,8 @@ class Lab:
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
             client.wait_for_workers(len(cluster.worker_spec), timeout=120)
-            client.run(note_device, on_error="ignore")  # of a worker that ends just now
+            if are_processes(case.scheduler):
+                prepare_workers(client, dask.config.config)
             act = acts_on(case, cluster, client, folder)
             strike = Strike(case, tasks_of(asked), act.__call__)
             cluster.scheduler.plugins[plugin] = plugin_of(strike, case)
@@ -171,8 +171,6 @@ class Lab:
 
     def without_fault(self, case: Case, asked: tuple[Any, ...]) -> tuple[Any, ...]:
         """What was asked, of workers that have been through a fault; if there are none, here."""
-        from distributed import Client
-
         if not are_processes(case.scheduler) or case.scheduler not in self.clusters:
             return dask.compute(*asked, scheduler="sync")
         cluster = self.clusters[case.scheduler]
@@ -183,8 +181,6 @@ class Lab:
 
     def left_on_workers(self, scheduler: str) -> str:
         """What workers of other processes still keep."""
-        from distributed import Client
-
         if scheduler not in self.clusters or not (scheduler == "apart" or are_processes(scheduler)):
             return ""
         address = self.clusters[scheduler].scheduler_address
@@ -233,6 +229,31 @@ def locally(case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]
 
 
 # --- Clusters -------------------------------------------------------------------------------------
+
+
+def prepare_workers(client: Client, config: Mapping[str, Any]) -> None:
+    """Give worker processes the config of a case, and those that are started while it runs: else
+    these have that of the case in which their nanny was made, whose folder is gone."""
+    from distributed.comm import CommClosedError
+
+    for _ in range(10):
+        with suppress(OSError, CommClosedError):  # a worker of the last case ends just now
+            client.register_plugin(Prepared(config), name="prepared")
+            return
+        time.sleep(0.5)
+    raise AssertionError("hang: workers cannot be prepared")
+
+
+class Prepared(WorkerPlugin):
+    """What a worker does before a case."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        names = ("dask_gpuselect", "temporary-directory")
+        self.config = {name: config[name] for name in names if name in config}
+
+    def setup(self, worker: Any) -> None:
+        dask.config.set(self.config)
+        note_device()
 
 
 def plugin_of(strike: Strike, case: Case) -> Any:
@@ -330,8 +351,6 @@ class acts_on:  # noqa: N801
             self.futures = []
 
     async def awaited(self, asked: tuple[Any, ...]) -> Any:
-        from distributed import Client
-
         address = self.cluster.scheduler_address
         async with Client(address, asynchronous=True, set_as_default=False) as client:
 
