@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 from tests.hostile.__main__ import watch
 
-LIMIT = 400  # seconds of a case, with a cluster to start on a busy machine
+LIMIT = 500  # seconds of a case, with a cluster to start on a busy machine
 GRACE = 60  # seconds to end in: the last case, and the clusters
 
 
@@ -36,10 +36,11 @@ def work(
     over = time.monotonic() + seconds
     from tests.faults.apart import prepare
     from tests.faults.cases import drawn
+    from tests.faults.faults import GPUS
     from tests.faults.judge import report
     from tests.faults.lab import lab
 
-    prepare()
+    prepare(has_gpus=not set(GPUS).isdisjoint(only))
     with lab() as made:
         for number in range(first, last):
             if (left := over - time.monotonic()) <= 0:

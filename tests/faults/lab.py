@@ -27,6 +27,7 @@ from tests.faults.cases import Case
 from tests.faults.places import CLUSTERS, are_processes
 
 PATIENCE = 120  # seconds for an answer on a cluster
+START = 200  # for its workers to be there
 
 CONFIG = {
     "distributed.comm.timeouts.connect": "3s",
@@ -151,7 +152,7 @@ class Lab:
         plugin = f"strike-{case.number}"
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
-            client.wait_for_workers(len(cluster.worker_spec), timeout=120)
+            client.wait_for_workers(len(cluster.worker_spec), timeout=START)
             if are_processes(case.scheduler):
                 prepare_workers(client, dask.config.config)
             act = acts_on(case, cluster, client, folder)
@@ -175,7 +176,7 @@ class Lab:
             return dask.compute(*asked, scheduler="sync")
         cluster = self.clusters[case.scheduler]
         with Client(cluster, set_as_default=False, timeout=20) as client:
-            client.wait_for_workers(len(cluster.worker_spec), timeout=120)
+            client.wait_for_workers(len(cluster.worker_spec), timeout=START)
             futures = client.compute(list(asked), retries=case.retries)
             return tuple(future.result(timeout=PATIENCE) for future in futures)
 
