@@ -19,8 +19,9 @@ FOLDERS_OLDEST ?= engine doors docs features
 # not 1e8. Results of other sizes do not compare with those that asv has kept.
 BENCH_SHRINK ?= 10
 ARGS ?=
-# Of the campaign of faults.
+# Of the campaign of faults; on GPUs it has seconds.
 RUNS ?= 1000
+SECONDS ?= 300
 SEED ?= 0
 LOG ?= faults.log
 
@@ -30,7 +31,7 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-oldest test-expressions test-gpu test-emulated test-emulated-all test-dist faults \
+.PHONY: help demo test test-all test-oldest test-expressions test-gpu test-emulated test-emulated-all test-dist faults faults-gpu \
 	lint format mypy docs dist bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -44,6 +45,7 @@ help:
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make test-emulated  a part of those on a CPU, which needs g++; test-emulated-all for all of them"
 	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
+	@echo "make faults-gpu   the same on dask-cuda, one worker a GPU: SECONDS=300 SEED=0 LOG=faults.log"
 	@echo "make lint         ruff, mypy, and the layers of the package"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
@@ -92,6 +94,10 @@ test-emulated-all: $(VENV)/.test
 # Of schedulers, those of real processes only where ARGS="--only processes".
 faults: $(VENV)/.test
 	$(VENV)/bin/python -m tests.faults --runs $(RUNS) --seed $(SEED) --log $(LOG) $(ARGS)
+
+# In an environment that has CuPy and dask-cuda already: python -m tests.faults --gpu --seconds 300
+faults-gpu: $(VENV_GPU)/.test-gpu
+	$(VENV_GPU)/bin/python -m tests.faults --gpu --seconds $(SECONDS) --seed $(SEED) --log $(LOG) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

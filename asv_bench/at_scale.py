@@ -29,6 +29,7 @@ four minutes.
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import multiprocessing
 import pickle
@@ -543,21 +544,26 @@ class Counted(io.RawIOBase):
         return n
 
 
-def tell_client(numbers: Sequence[int], size: int, names: Sequence[str], most: int) -> None:
+def tell_client(
+    numbers: Sequence[int], size: int, names: Sequence[str], most: int, *, collects: bool
+) -> None:
     head = ["question", "chunks", "tasks", "build", "optimise", "order", "peak", "graph, pickled"]
     *lines, _ = table(head, [])
     say(iter(lines))
     for name in names:
         for n_chunks in numbers:
             if name != SQUARE or n_chunks <= most:
+                given = (name, n_chunks, size, collects)
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    (*_, line, _) = table(head, [pool.apply(client_row, (name, n_chunks, size))])
+                    (*_, line, _) = table(head, [pool.apply(client_row, given)])
                 say(iter([line]))
     print()
     print("Times are of the processor. Peak: what the process has grown by, all of this together.")
 
 
-def client_row(name: str, n_chunks: int, size: int) -> list[str]:
+def client_row(name: str, n_chunks: int, size: int, collects: bool = True) -> list[str]:
+    if not collects:
+        gc.disable()
     before = max_rss()
     x = lazy(n_chunks, size)
     times = [time.process_time()]
@@ -590,6 +596,7 @@ def main() -> int:
     parser.add_argument("--q", type=float, nargs="+", default=list(Q))
     parser.add_argument("--questions", nargs="+", default=list(ASKED), choices=list(ASKED))
     parser.add_argument("--most", type=int, default=1_000, help="chunks that are sorted")
+    parser.add_argument("--no-gc", action="store_true", help="the client without gc")
     args = parser.parse_args()
     if args.what == "plans":
         tell_plans()
@@ -600,7 +607,7 @@ def main() -> int:
         return int(not tell_trees((10, 100, 1_000, 10_000)))
     if args.what == "roots":
         return int(not all([tell_roots(n, args.size, args.q) for n in args.chunks]))
-    tell_client(args.chunks, args.size, args.questions, args.most)
+    tell_client(args.chunks, args.size, args.questions, args.most, collects=not args.no_gc)
     return 0
 
 

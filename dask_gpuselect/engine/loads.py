@@ -106,6 +106,8 @@ class Begun:
         The reports of the first load: for each chunk, or for groups of chunks.
     order : ChunkOrder or None
         In which order the chunks are in these groups.
+    reads : Reads or None
+        How the array is read, where a load has found that out and the array is alone.
     """
 
     asked: Asked
@@ -113,6 +115,7 @@ class Begun:
     narrowing: Narrowing | None
     cuts: DaskArray
     order: ChunkOrder | None = None
+    reads: Reads | None = None
 
 
 def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
@@ -298,8 +301,9 @@ def _kept(
         how = (keeping, each.x, each.question, _share(each, narrowing), among)
         reports.append(reports_of(*how, is_marked=is_marked))
     groups = grouped(keeping, reports)
+    reads = keeping.reads if len(asked) == 1 else None
     begun = [
-        Begun(each, None, narrowing, cuts_of(groups, i), keeping.order)
+        Begun(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
         for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
     ]
     brackets = _all_brackets(begun, label, among)
@@ -535,7 +539,7 @@ def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
-    third = each_if_needed(_gather_if_needed, name, Reads(x), [], [looked], x.dtype)
+    third = each_if_needed(_gather_if_needed, name, begun.reads or Reads(x), [], [looked], x.dtype)
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,

@@ -33,7 +33,7 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_dtype, is_cupy, namespace, to_host
+from dask_gpuselect.arrays import as_dtype, is_cupy, like, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_items
@@ -353,7 +353,12 @@ def _in_pieces(
 
 
 def _ordered(found: Dealt, values: Sequence[Any]) -> list[Any]:
-    return list(values) if found.order is None else [value[found.order] for value in values]
+    return list(values) if found.order is None else [_taken(v, found.order) for v in values]
+
+
+def _taken(rows: Any, order: Any) -> Any:
+    """Rows in an order, where they are: the keys may be on a device and the rows on the host."""
+    return rows[order if is_cupy(order) == is_cupy(rows) else like(to_host(order), rows)]
 
 
 def _keep(
@@ -489,7 +494,7 @@ def _merge_pieces(
         return (values[0][order],)
     if plan.has_places:
         del values[-1]
-    return ordering.elements_of(keys[order], dtype), *(value[order] for value in values)
+    return ordering.elements_of(keys[order], dtype), *(_taken(value, order) for value in values)
 
 
 def column(

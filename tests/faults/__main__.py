@@ -3,6 +3,7 @@
 python -m tests.faults --runs 1000 --seed 0 --log faults.log
 python -m tests.faults --runs 100 --only processes
 python -m tests.faults --runs 30 --only apart
+python -m tests.faults --gpu --seconds 300 --log faults-gpu.log
 python -m tests.faults --runs 30 --only processes --fault 'worker short of memory'
 python -m tests.faults --seed 0 --case 17
 python -m tests.faults --tell faults.log
@@ -15,6 +16,7 @@ import faulthandler
 import gc
 import json
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -23,20 +25,27 @@ from typing import Any, TextIO
 
 from tests.hostile.__main__ import watch
 
-LIMIT = 400  # seconds of a case, with a cluster to start on a busy machine
+LIMIT = 500  # seconds of a case, with a cluster to start on a busy machine
+GRACE = 60  # seconds to end in: the last case, and the clusters
 
 
-def work(seed: int, only: Sequence[str], faults: Sequence[str], first: int, last: int) -> None:
+def work(
+    seed: int, only: Sequence[str], faults: Sequence[str], seconds: float, first: int, last: int
+) -> None:
     """Run cases, and print a line of JSON for each."""
+    over = time.monotonic() + seconds
     from tests.faults.apart import prepare
     from tests.faults.cases import drawn
+    from tests.faults.faults import GPUS
     from tests.faults.judge import report
     from tests.faults.lab import lab
 
-    prepare()
+    prepare(has_gpus=not set(GPUS).isdisjoint(only))
     with lab() as made:
         for number in range(first, last):
-            faulthandler.dump_traceback_later(LIMIT - 5)
+            if (left := over - time.monotonic()) <= 0:
+                break
+            faulthandler.dump_traceback_later(min(LIMIT, left + GRACE) - 5)
             print(json.dumps(report(drawn(seed, number, only, faults), made)), flush=True)
             if number == first + 50:
                 gc.freeze()  # modules are imported, kernels compiled: collections need not see them
@@ -103,8 +112,8 @@ def tell(paths: Sequence[str]) -> int:
     """Print the table of some logs. How many cases failed."""
     lines = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
     print(table(lines))
-    for name in ("scheduler", "question"):
-        counts = Counter(told[name] for told in lines)
+    for name in ("scheduler", "kind", "question"):
+        counts = Counter(told.get(name, "read") for told in lines)
         print(f"\nby {name}: " + ", ".join(f"{key} {n:,}" for key, n in counts.most_common()))
     phases = {told["phase"] for told in lines if told["phase"] not in ("", "none")}
     print(f"\nkinds of tasks at which something happened: {len(phases)}")
@@ -115,34 +124,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, help="100, or as many as --seconds allow")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", default="faults.log")
-    parser.add_argument("--minutes", type=float, default=600)
+    parser.add_argument("--seconds", type=float, help="and a minute at most")
     parser.add_argument("--only", default="", help="schedulers, with commas between them")
+    parser.add_argument("--gpu", action="store_true", help="on dask-cuda, one worker a GPU")
     parser.add_argument("--fault", action="append", default=[], help="of these alone")
     parser.add_argument("--case", type=int, help="one case, of this number")
     parser.add_argument("--tell", nargs="+", metavar="LOG", help="the table of logs")
     parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     only = tuple(filter(None, given.only.split(",")))
+    if given.gpu:
+        from tests.faults.faults import GPUS
+
+        only = GPUS
     if given.tell:
         return int(tell(given.tell) > 0)
     if given.work:
-        work(given.seed, only, given.fault, *given.work)
+        work(given.seed, only, given.fault, given.seconds, *given.work)
         return 0
     if given.case is not None:
-        work(given.seed, only, given.fault, given.case, given.case + 1)
+        work(given.seed, only, given.fault, LIMIT, given.case, given.case + 1)
         return 0
-    last = given.first + given.runs
+    seconds = given.seconds or 36_000
+    last = given.first + (given.runs or (10**6 if given.seconds else 100))
+    over = time.monotonic() + seconds
     again = [sys.executable, "-m", "tests.faults", "--seed", str(given.seed)]
-    again += ["--only", given.only, *(f"--fault={name}" for name in given.fault), "--work"]
+    again += ["--only", ",".join(only), *(f"--fault={name}" for name in given.fault)]
     with open(given.log, "w") as file:
         log: Any = Log(file, given.seed, only, given.fault)
         watch(
-            lambda number: [*again, str(number), str(last)],
-            log, given.first, last, 60 * given.minutes, LIMIT,
+            lambda number: [
+                *again, f"--seconds={over - time.monotonic()}", "--work", str(number), str(last)
+            ],
+            log, given.first, last, seconds, LIMIT, GRACE,
         )  # fmt: skip
     return int(tell([given.log]) > 0)
 

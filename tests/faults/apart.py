@@ -24,9 +24,19 @@ PATIENCE = 60  # seconds for a process to end that has lost its scheduler
 FORKED = multiprocessing.get_context("forkserver")
 
 
-def prepare() -> None:
-    """Processes start in a tenth of a second, and not with the imports of each."""
-    FORKED.set_forkserver_preload(["distributed", "tests.faults.questions"])
+def prepare(*, has_gpus: bool) -> None:
+    """Processes start in a tenth of a second, and not with the imports of each.
+
+    On a busy machine a worker that imports all took more than two minutes to start. One that uses
+    a GPU starts as it does elsewhere.
+    """
+    from distributed.utils import get_mp_context
+
+    if not has_gpus:
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    get_mp_context()  # which chooses other modules, once
+    modules = ["distributed", "tests.faults.lab", "tests.faults.questions", "tests.faults.store"]
+    FORKED.set_forkserver_preload(modules)
 
 
 def free_port() -> int:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.faults.faults import FAULTS
+from tests.faults.places import CLUSTERS, Place
 from tests.faults.questions import QUESTIONS
 
-SCHEDULERS = {"sync": 0.42, "threads": 0.42, "here": 0.16, "processes": 0.0, "apart": 0.0}
+SCHEDULERS = {"sync": 0.42, "threads": 0.42, "here": 0.16, "apart": 0.0}
 """And how often they are drawn; real processes only on demand."""
 COSTLY = {
     "scheduler closes": 0.1,
@@ -42,6 +43,8 @@ class Case:
         Of dask, on a cluster.
     keep : str
         Where the first load keeps what the second would want: "memory", "disk" or "nothing".
+    kind : str
+        Of the chunks, in `places.KINDS`.
     """
 
     seed: int
@@ -58,6 +61,7 @@ class Case:
     is_again: bool
     retries: int
     keep: str
+    kind: str = "read"
 
 
 def drawn(seed: int, number: int, only: Sequence[str] = (), faults: Sequence[str] = ()) -> Case:
@@ -87,6 +91,7 @@ def drawn(seed: int, number: int, only: Sequence[str] = (), faults: Sequence[str
         chunk=d.randrange(10),
         load=d.choice([1, 1, 2, 2, 2, 3]),
         is_again=d.random() < 0.3,
-        retries=d.choice([0, 3]) if scheduler in ("here", "processes", "apart") else 0,
+        retries=d.choice([0, 3]) if scheduler in (*CLUSTERS, "apart") else 0,
         keep=keep,
+        kind=d.choice(CLUSTERS.get(scheduler, Place()).kinds),
     )

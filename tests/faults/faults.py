@@ -13,8 +13,10 @@ from dask_gpuselect import ChunksChangedError
 
 LOCAL = ("sync", "threads")
 HERE = (*LOCAL, "here")
-CLUSTERS = ("here", "processes")
-EVERYWHERE = (*HERE, "processes")
+GPUS = ("gpus", "gpu-threads")
+PROCESSES = ("processes", "process-threads", *GPUS)
+ON_CLUSTERS = ("here", *PROCESSES)
+EVERYWHERE = (*HERE, *PROCESSES)
 
 CANCELLED = (CancelledError, asyncio.CancelledError)
 TIMES_OUT = (TimeoutError, asyncio.TimeoutError)
@@ -90,19 +92,19 @@ FAULTS: dict[str, Fault] = {
     "vanishing folder": Fault(HERE, (OSError,), ON_DISK, is_struck_at="task"),
     # The client.
     "Ctrl-C": Fault(LOCAL, (KeyboardInterrupt,), is_struck_at="task"),
-    "cancelled": Fault(CLUSTERS, CANCELLED, is_struck_at="task"),
-    "timeout": Fault(CLUSTERS, TIMES_OUT, is_struck_at="task"),
-    "asyncio timeout": Fault(CLUSTERS, TIMES_OUT, is_struck_at="task"),
+    "cancelled": Fault(ON_CLUSTERS, CANCELLED, is_struck_at="task"),
+    "timeout": Fault(ON_CLUSTERS, TIMES_OUT, is_struck_at="task"),
+    "asyncio timeout": Fault(ON_CLUSTERS, TIMES_OUT, is_struck_at="task"),
     # Workers and scheduler.
     "worker closes": Fault(("here",), is_struck_at="task"),
     "connection is cut": Fault(("here",), is_struck_at="task"),
-    "worker pauses": Fault(("here",), is_struck_at="task"),
+    "worker pauses": Fault(ON_CLUSTERS, is_struck_at="task"),
     "scheduler closes": Fault(("here",), is_struck_at="task"),
-    "worker is killed": Fault(("processes",), is_struck_at="task"),
-    "worker is stopped": Fault(("processes",), is_struck_at="task"),
-    "worker restarts": Fault(("processes",), is_struck_at="task"),
-    "all restart": Fault(("processes",), CANCELLED, is_struck_at="task"),
-    "worker dies of a read": Fault(("processes",), way="dies"),
+    "worker is killed": Fault(PROCESSES, is_struck_at="task"),
+    "worker is stopped": Fault(PROCESSES, is_struck_at="task"),
+    "worker restarts": Fault(PROCESSES, is_struck_at="task"),
+    "all restart": Fault(PROCESSES, CANCELLED, is_struck_at="task"),
+    "worker dies of a read": Fault(PROCESSES, way="dies"),
     "worker out of memory": Fault(("processes",), way="hoards"),
     "worker short of memory": Fault(("processes",), way="fills"),
     "scheduler restarts": Fault(("apart",), is_struck_at="task"),

@@ -7,11 +7,12 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from typing import Any
 import dask
 from dask.callbacks import Callback
 from dask.utils import key_split
+from distributed import Client, WorkerPlugin
 
 from tests.faults.apart import Apart, answer
 from tests.faults.cases import Case
+from tests.faults.places import CLUSTERS, are_processes
 
 PATIENCE = 120  # seconds for an answer on a cluster
+START = 200  # for its workers to be there
 
 CONFIG = {
     "distributed.comm.timeouts.connect": "3s",
@@ -90,28 +94,19 @@ class Lab:
 
     def ready(self, case: Case) -> None:
         """Start the cluster of a case, before anything is counted."""
-        from distributed import LocalCluster
-
         scheduler, is_small = case.scheduler, case.fault in SMALL
-        if is_small != self.is_small:
-            self.renew("processes")
+        if scheduler == "processes" and is_small != self.is_small:
+            self.renew(scheduler)
             self.is_small = is_small
         if scheduler == "apart" and scheduler not in self.clusters:
             self.clusters[scheduler] = Apart(self.folder.name, CONFIG)
-        if scheduler not in (*self.clusters, "sync", "threads"):
-            is_here = scheduler == "here"
+        if scheduler in CLUSTERS and scheduler not in self.clusters:
             options: dict[str, Any] = {"memory_limit": "450MB"} if is_small else {}
+            options |= {"local_directory": self.folder.name, "silence_logs": 50}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                options["local_directory"] = self.folder.name
-                self.clusters[scheduler] = LocalCluster(
-                    n_workers=3 if is_here else 2,
-                    threads_per_worker=1,
-                    processes=not is_here,
-                    dashboard_address=None,
-                    silence_logs=50,
-                    **options,
-                )
+                self.clusters[scheduler] = CLUSTERS[scheduler].started(**options)
+        note_device()
 
     def renew(self, scheduler: str) -> None:
         """The next case there has another cluster."""
@@ -119,7 +114,7 @@ class Lab:
             with suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 cluster.close(timeout=10)
-            if scheduler == "here":
+            if scheduler in CLUSTERS and CLUSTERS[scheduler].is_here:
                 for worker in self.workers:  # what it held would be gone with its process
                     worker.data.clear()
                     worker.state.tasks.clear()
@@ -151,15 +146,15 @@ class Lab:
             raise
 
     def on_cluster(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
-        from distributed import Client
-
         cluster = self.clusters[case.scheduler]
-        if case.scheduler == "here":
+        if CLUSTERS[case.scheduler].is_here:
             self.workers = [*cluster.workers.values()]
         plugin = f"strike-{case.number}"
         client = Client(cluster, set_as_default=False, timeout=20)
         try:
-            client.wait_for_workers(3 if case.scheduler == "here" else 2, timeout=120)
+            client.wait_for_workers(len(cluster.worker_spec), timeout=START)
+            if are_processes(case.scheduler):
+                prepare_workers(client, dask.config.config)
             act = acts_on(case, cluster, client, folder)
             strike = Strike(case, tasks_of(asked), act.__call__)
             cluster.scheduler.plugins[plugin] = plugin_of(strike, case)
@@ -175,11 +170,19 @@ class Lab:
             if case.fault in BREAKS:
                 self.renew(case.scheduler)
 
+    def without_fault(self, case: Case, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What was asked, of workers that have been through a fault; if there are none, here."""
+        if not are_processes(case.scheduler) or case.scheduler not in self.clusters:
+            return dask.compute(*asked, scheduler="sync")
+        cluster = self.clusters[case.scheduler]
+        with Client(cluster, set_as_default=False, timeout=20) as client:
+            client.wait_for_workers(len(cluster.worker_spec), timeout=START)
+            futures = client.compute(list(asked), retries=case.retries)
+            return tuple(future.result(timeout=PATIENCE) for future in futures)
+
     def left_on_workers(self, scheduler: str) -> str:
         """What workers of other processes still keep."""
-        from distributed import Client
-
-        if scheduler not in ("processes", "apart") or scheduler not in self.clusters:
+        if scheduler not in self.clusters or not (scheduler == "apart" or are_processes(scheduler)):
             return ""
         address = self.clusters[scheduler].scheduler_address
         with Client(address, set_as_default=False) as client:
@@ -227,6 +230,31 @@ def locally(case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]
 
 
 # --- Clusters -------------------------------------------------------------------------------------
+
+
+def prepare_workers(client: Client, config: Mapping[str, Any]) -> None:
+    """Give worker processes the config of a case, and those that are started while it runs: else
+    these have that of the case in which their nanny was made, whose folder is gone."""
+    from distributed.comm import CommClosedError
+
+    for _ in range(10):
+        with suppress(OSError, CommClosedError):  # a worker of the last case ends just now
+            client.register_plugin(Prepared(config), name="prepared")
+            return
+        time.sleep(0.5)
+    raise AssertionError("hang: workers cannot be prepared")
+
+
+class Prepared(WorkerPlugin):
+    """What a worker does before a case."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        names = ("dask_gpuselect", "temporary-directory")
+        self.config = {name: config[name] for name in names if name in config}
+
+    def setup(self, worker: Any) -> None:
+        dask.config.set(self.config)
+        note_device()
 
 
 def plugin_of(strike: Strike, case: Case) -> Any:
@@ -286,13 +314,12 @@ class acts_on:  # noqa: N801
         from distributed.core import Status
 
         worker = self.worker
-
-        def become(status: Any) -> None:
-            worker.status = status
-
-        self.cluster.loop.add_callback(become, Status.paused)
-        time.sleep(0.15)
-        self.cluster.loop.add_callback(become, Status.running)
+        for status in (Status.paused, Status.running):
+            if are_processes(self.case.scheduler):
+                self.client.run(become, status, workers=[worker.worker_address])
+            else:
+                self.cluster.loop.add_callback(become, status, worker)
+            time.sleep(0.15)
 
     def signalled(self, number: int) -> None:
         if (pid := self.nanny.pid) is not None:
@@ -325,8 +352,6 @@ class acts_on:  # noqa: N801
             self.futures = []
 
     async def awaited(self, asked: tuple[Any, ...]) -> Any:
-        from distributed import Client
-
         address = self.cluster.scheduler_address
         async with Client(address, asynchronous=True, set_as_default=False) as client:
 
@@ -345,7 +370,36 @@ class acts_on:  # noqa: N801
             return await asyncio.wait_for(task, 0.0 if self.stopped.is_set() else 5)
 
 
+def become(status: Any, dask_worker: Any) -> None:
+    dask_worker.status = status
+
+
 # --- What is left ---------------------------------------------------------------------------------
+
+
+_on_device_before = 0
+UNIT = 512  # bytes, of which sizes in CuPy's pool are multiples
+
+
+def note_device() -> None:
+    """Note what this process has on its device before a case."""
+    global _on_device_before
+    _on_device_before = bytes_on_device()
+
+
+def bytes_on_device() -> int:
+    """How much of CuPy's pool is in use, without what the package keeps there on purpose: a room
+    for each thread to count in, and tables that are shared by calls of one size."""
+    if (cupy := sys.modules.get("cupy")) is None:
+        return 0
+    rooms: list[Any] = []
+    if (tables := sys.modules.get("dask_gpuselect.kernels.cuda.lane_stack")) is not None:
+        tables.tables_of.cache_clear()
+    if (module := sys.modules.get("dask_gpuselect.kernels.cuda.only_lane")) is not None:
+        rooms = [each for each in gc.get_objects() if isinstance(each, module._Room)]
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    return int(pool.used_bytes()) - sum(-(-room.zeros.nbytes // UNIT) * UNIT for room in rooms)
 
 
 def left_here() -> str:
@@ -357,6 +411,7 @@ def left_here() -> str:
         "bytes taken": boards.room.taken,
         "boards": len(boards._boards),
         "spill files": len(spill._files),
+        "bytes on the device": max(bytes_on_device() - _on_device_before, 0),
     }
     return ", ".join(f"{n} {what}" for what, n in told.items() if n)
 

@@ -21,6 +21,7 @@ from dask_gpuselect import (
     sort,
     sort_by,
 )
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.data import hashed
@@ -48,6 +49,11 @@ def data_of(name: str, shape: tuple[int, ...]) -> Values:
     return DATA[name](hashed(np.arange(np.prod(shape)))).reshape(shape)
 
 
+def on_host(value: Any) -> Values:
+    """A value as a NumPy array, wherever it is."""
+    return np.asarray(to_host(value))
+
+
 @dataclass(frozen=True)
 class Question:
     """What is asked.
@@ -72,9 +78,7 @@ class Question:
 
     ask: Callable[[da.Array], tuple[Any, ...]]
     expected: Callable[[Values], list[Values]]
-    found: Callable[[tuple[Any, ...]], list[Values]] = lambda computed: list(
-        map(np.asarray, computed)
-    )
+    found: Callable[[tuple[Any, ...]], list[Values]] = lambda computed: list(map(on_host, computed))
     is_grid: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
     on_disk: bool = False
@@ -115,7 +119,7 @@ def boxes_found(computed: tuple[Any, ...]) -> list[Values]:
 
 def parts(box: Any) -> list[Values]:
     numbers = [box.q1, box.med, box.q3, box.whislo, box.whishi, box.mean]
-    return [np.array(numbers, "f8"), np.sort(np.asarray(box.fliers, "f8"))]
+    return [np.array(numbers, "f8"), np.sort(np.asarray(on_host(box.fliers), "f8"))]
 
 
 def box_of(a: Values) -> list[Values]:
@@ -206,7 +210,7 @@ QUESTIONS: dict[str, Question] = {
     "median and boxes": Question(
         lambda x: (median(x), describe_boxplot(x, max_fliers=4000)),
         lambda a: [np.median(a), *box_of(a)],
-        lambda computed: [np.asarray(computed[0]), *boxes_found(computed[1:])],
+        lambda computed: [on_host(computed[0]), *boxes_found(computed[1:])],
         data=FLOATS,
         mixed=lambda a, b: [np.median(a), *box_of(b)],
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -19,11 +20,13 @@ from tests.faults import lab as places
 from tests.faults.__main__ import Log, table
 from tests.faults.cases import Case, drawn
 from tests.faults.disk import Disk
-from tests.faults.faults import FAULTS
+from tests.faults.faults import FAULTS, GPUS
 from tests.faults.judge import CLEAR, RIGHT, judge, report
 from tests.faults.lab import Lab, lab
+from tests.faults.places import CLUSTERS, KINDS, Place
 from tests.faults.questions import QUESTIONS
 from tests.faults.store import WAYS
+from tests.hostile.__main__ import watch
 
 pytestmark = [pytest.mark.faults, pytest.mark.legacy, pytest.mark.any_dask]
 
@@ -58,7 +61,17 @@ def test_some_cases_on_a_cluster(place: Lab) -> None:
 
 @pytest.mark.slow
 def test_some_cases_on_processes(place: Lab) -> None:
-    run([drawn(SEED, number, ("processes",)) for number in range(6)], place)
+    run([drawn(SEED, number, ("processes", "process-threads")) for number in range(6)], place)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_some_cases_of_cupy_chunks(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster of threads, which needs neither dask-cuda nor a GPU."""
+    monkeypatch.setitem(CLUSTERS, "gpus", Place(is_here=True, kinds=("made by cupy",)))
+    possible = [name for name, fault in FAULTS.items() if "here" in fault.places]
+    run([drawn(SEED, number, ("gpus",), possible) for number in range(12)], place)
+    place.renew("gpus")
 
 
 @pytest.mark.slow
@@ -84,7 +97,10 @@ def test_a_case_can_be_drawn_again_from_its_line() -> None:
 def test_every_fault_and_question_is_drawn() -> None:
     cases = [drawn(0, number) for number in range(3000)]
     cases += [drawn(0, number, ("processes", "apart")) for number in range(800)]
+    cases += [drawn(0, number, GPUS) for number in range(100)]
+    cases += [drawn(0, number, ("process-threads",)) for number in range(100)]
     assert {case.fault for case in cases} == FAULTS.keys()
+    assert {case.kind for case in cases} == KINDS.keys()
     assert {case.question for case in cases} == QUESTIONS.keys()
     assert {fault.way for fault in FAULTS.values()} - {""} == WAYS.keys()
     assert all(case.scheduler in FAULTS[case.fault].places for case in cases)
@@ -162,6 +178,24 @@ def leaks(what: str, case: Case) -> Callable[..., Any]:
 stop = threading.Event()
 
 
+@pytest.mark.gpu
+def test_what_is_left_on_a_device(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    kept: list[Any] = []
+
+    def outcome(*_: Any) -> judging.Verdict:
+        kept.append(cupy.zeros(1000))
+        return judging.Verdict(RIGHT, True)
+
+    monkeypatch.setattr(judging, "outcome", outcome)
+    monkeypatch.setattr(judging, "until_nothing", lambda look: places.until_nothing(look, 0.1))
+    told = judge(CALM, place)
+    assert (told.what, told.detail) == ("leak", "8192 bytes on the device")
+    monkeypatch.setattr(judging, "outcome", lambda *_: judging.Verdict(RIGHT, True))
+    assert judge(CALM, place).what == RIGHT  # what an earlier case has left is its own
+
+
 @pytest.mark.parametrize("what", ["bytes taken", "files", "threads"])
 def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     stop.clear()
@@ -188,6 +222,20 @@ def test_the_disk_fails_as_it_is_told(tmp_path: Path) -> None:
         file.write(memoryview(b"some"))
         file.seek(0)
         assert file.readinto(memoryview(bytearray(4))) == 0
+
+
+@pytest.mark.parametrize(("sleeps", "whats"), [(0.4, []), (60, ["hang"])])
+def test_a_campaign_ends_by_itself(sleeps: float, whats: list[str]) -> None:
+    """In time, or what runs then is said to hang."""
+    told: list[str] = []
+
+    class Summary:
+        def failed(self, what: str, *_: Any) -> None:
+            told.append(what)
+
+    program = [sys.executable, "-c", f"import time; time.sleep({sleeps})"]
+    watch(lambda _: program, Summary(), 0, 9, 0.3, grace=1)  # type: ignore[arg-type]
+    assert told == whats
 
 
 def test_hangs_and_ends_have_lines_in_the_log(tmp_path: Path, capsys: Any) -> None:

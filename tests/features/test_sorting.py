@@ -29,7 +29,7 @@ from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.maths.finish import counts_at
 from dask_gpuselect.maths.partition import Edges, SortedChunks, Table
 from dask_gpuselect.sorting.radix_sort import radix_sort
-from tests.backends import NUMPY, Backend, kind_of
+from tests.backends import CUPY, NUMPY, Backend, kind_of
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
 from tests.sources import Source, changing
 
@@ -232,6 +232,19 @@ def test_strings_and_objects_go_along(spill: bool) -> None:
         found = sort_by(x, y, spill=spill)[1].compute()
         assert found.tolist() == values[np.argsort(keys, kind="stable")].tolist()
         assert found.dtype == values.dtype
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("spill", [False, True])
+def test_keys_and_values_in_different_places(spill: bool) -> None:
+    """On a device and on the host: each stays where it is."""
+    keys, values = np.floor(uniform(N) * 50), np.arange(N)
+    order = np.argsort(keys, kind="stable")
+    for of_keys, of_values in ((CUPY, NUMPY), (NUMPY, CUPY)):
+        x, y = of_keys.lazy(keys, (UNEVEN,)), of_values.lazy(values, (UNEVEN,))
+        found = dask.compute(*sort_by(x, y, spill=spill, split_every=3))
+        np.testing.assert_array_equal(of_keys.to_numpy(found[0]), keys[order])
+        np.testing.assert_array_equal(of_values.to_numpy(found[1]), order)
 
 
 @pytest.mark.parametrize("spill", [False, True])

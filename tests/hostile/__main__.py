@@ -89,12 +89,17 @@ class Summary:
 
 def watch(
     program: Callable[[int], list[str]], summary: Summary, first: int, last: int, seconds: float,
-    limit: float = LIMIT,
+    limit: float = LIMIT, grace: float = 0,
 ) -> None:  # fmt: skip
-    """Have cases judged until the time is over, in a process that is replaced when it hangs."""
-    end = time.monotonic() + seconds
+    """Have cases judged until the time is over, in a process that is replaced when it hangs.
+
+    With seconds of grace, it is left to the process to end in time; what has not ended after them
+    hangs.
+    """
+    over = time.monotonic() + seconds
+    end = over + grace
     number = first
-    while number < last and time.monotonic() < end:
+    while number < last and time.monotonic() < over:
         worker = subprocess.Popen(
             program(number), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
@@ -102,12 +107,15 @@ def watch(
         rest, other, patience = b"", b"", limit
         try:
             while time.monotonic() < end:
-                if not select.select([worker.stdout], [], [], patience)[0]:
+                waits = min(patience, max(end - time.monotonic(), 0))
+                if not select.select([worker.stdout], [], [], waits)[0]:
+                    if waits < patience and not grace:
+                        break
                     summary.failed("hang", number, (other + rest).decode(errors="replace")[-9000:])
                     number += 1
                     break
                 if not (read := os.read(worker.stdout.fileno(), 1 << 16)):
-                    if worker.wait() or number < last:
+                    if worker.wait() or (number < last and time.monotonic() < over):
                         text = (other + rest).decode(errors="replace")[-9000:]
                         summary.failed(f"process ended: {worker.returncode}", number, text)
                         number += 1
