@@ -72,13 +72,14 @@ KINDS = (
 
 def kind_of(value: object) -> Kind | None:
     """The kind of an expression array; None for everything else."""
-    return _kind_of_type(type(value))
+    of: Any = type(value)
+    return _kind_of_type(of)
 
 
 # Every argument is asked this several times. A type that is none of them stays so: there is no type
 # of expressions before its module is imported.
 @lru_cache(maxsize=256)
-def _kind_of_type(of: type) -> Kind | None:
+def _kind_of_type(of: Any) -> Kind | None:
     known = ((kind, kind.array) for kind in KINDS)
     return next((kind for kind, array in known if array and issubclass(of, array)), None)
 
