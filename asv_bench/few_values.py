@@ -30,7 +30,7 @@ from benchmarks.common import THREADS
 from compare import machine, say, table
 
 from dask_gpuselect import describe_boxplot, quantile
-from dask_gpuselect.engine import loads, now, plans
+from dask_gpuselect.engine import held, loads, now, plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.sorting import sort
 
@@ -38,7 +38,8 @@ BANDS = 3
 LANES = (14, 18, 21, 23)  # base-2 logarithms of their lengths, on a device
 ZONES, FEW_ZONES = 18, 12  # as many of two bytes, with weights, fit `root-limit`
 COUNTING = [
-    (now, "is_counted", False),
+    (now, "is_best_counted", False),
+    (held, "is_best_counted", False),
     (loads, "takes_counts", False),
     (plans, "takes_counts", False),
     (plans, "_plan_counts", None),

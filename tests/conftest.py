@@ -158,7 +158,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needs_device = item.get_closest_marker("gpu") is not None
         is_possible = is_supported(item) and not (needs_device and backends.device_problem())
-        is_possible &= not (config.getoption("emulate") and needs_real_device(item))
+        if config.getoption("emulate"):
+            is_possible &= not needs_real_device(item)
+        else:
+            is_possible &= item.get_closest_marker("emulated") is None
         is_wanted = config.getoption("thorough") or item.get_closest_marker("thorough") is None
         (kept if is_possible and is_wanted else left_out).append(item)
     if left_out:

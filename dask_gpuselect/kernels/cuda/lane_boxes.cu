@@ -59,16 +59,18 @@ __device__ __forceinline__ int n_of_run(const Key* run, int n) {
 }
 
 // Make `mine` of all threads of a group one, by `merge(mask)`, which adds what the thread has whose number
-// differs in these bits: first within warps, then what these have found, by way of shared memory. The first
-// thread then has all.
+// differs in these bits: first within warps, then what these have found, by way of shared memory, where each
+// group has a part of its own for sums of any kind: groups do not wait for each other. The first thread then
+// has all.
 template <class T, class Merge>
-__device__ __forceinline__ void merge_all(Group& group, T& mine, T* of_warps, Merge merge) {
+__device__ __forceinline__ void merge_all(Group& group, T& mine, LaneSums* all_of_warps, Merge merge) {
+    static_assert(sizeof(T) <= sizeof(LaneSums), "warps have room");
+    T* of_warps = (T*)(all_of_warps + group.slot * (GROUP / 32));
 #pragma unroll 1
     for (int round = 0;; ++round) {
 #pragma unroll 1
         for (int mask = round ? GROUP / 64 : TEAM / 2; mask; mask /= 2) merge(mask);
         if (GROUP <= 32 || round) return;
-        of_warps += group.slot * (GROUP / 32);
         if (group.mate() == 0) of_warps[group.warp()] = mine;
         group.sync();
         mine = group.mate() < GROUP / 32 ? of_warps[group.mate()] : T();
@@ -118,7 +120,7 @@ __device__ __forceinline__ void add_plainly(
         plain.add(x, by, are_few);
     }
     __syncwarp();
-    merge_all(group, plain, (PlainSums*)of_warps, [&](int mask) {
+    merge_all(group, plain, of_warps, [&](int mask) {
         plain.merge([&](double part) { return group.other(part, mask); }, are_few);
     });
     sums.set(plain);

@@ -34,7 +34,6 @@ from ._kernels import ElementwiseKernel, RawModule, ReductionKernel
 from .cuda.memory import get_default_memory_pool, get_default_pinned_memory_pool
 
 __version__ = "14.0.0"
-is_emulated = True
 lib = SimpleNamespace(
     stride_tricks=SimpleNamespace(
         as_strided=_delegated(_np.lib.stride_tricks.as_strided),
