@@ -6,7 +6,7 @@
 Only about the square root of each chunk leaves its worker.
 """
 
-import sys
+import argparse
 
 import dask
 import dask.array as da
@@ -15,6 +15,9 @@ from distributed import Client, LocalCluster
 from dask_gpuselect import quantile
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("elements", nargs="?", type=float, default=2e7, help="how many; 2e7")
+    n = int(parser.parse_args().elements)
     try:
         import cupy
         from dask_cuda import LocalCUDACluster as Cluster
@@ -23,7 +26,6 @@ if __name__ == "__main__":
         kind = "cupy"
     except (ImportError, RuntimeError):  # no CuPy or dask-cuda, no driver, no device
         kind, Cluster = "numpy", LocalCluster
-    n = int(float(sys.argv[1])) if len(sys.argv) > 1 else 20_000_000
     with Cluster(dashboard_address=":0") as cluster, Client(cluster):
         print(f"{Cluster.__name__}: {kind} chunks on {len(cluster.workers)} workers")
         with dask.config.set({"array.backend": kind}):

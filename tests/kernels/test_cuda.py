@@ -297,8 +297,11 @@ def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: in
     assert lane_kernel(kind, 65_537, shared, side_by_side=side_by_side) is None
     for n_answers in range(1, MOST_ANSWERS + 1):
         long, room = long_lane_kernel(kind, n_answers, shared, side_by_side=side_by_side)
-        assert 2 * (long.shared + STATIC) <= shared
-        assert room > 100
+        assert long.shared + STATIC <= shared
+        assert room > 30
+        if shared > 1 << 17:  # two blocks
+            assert 2 * (long.shared + STATIC) <= shared
+            assert room > 128
         assert long.lanes * n_answers <= long.threads
 
 

@@ -45,7 +45,7 @@ SELECT_THREADS = 1024
 NEAR_THREADS = 256
 NEAR_ROOM = 2048  # for the nearest of a query that a block orders at once
 LONG_THREADS = 512  # for lanes too long for shared memory
-MOST_LEFT = 4096  # elements of these that are looked at in shared memory
+MOST_LEFT, FEWEST_LEFT = 4096, 128  # elements of these that are looked at in shared memory
 # Bytes of the keys of lanes side by side from which on these are read several times rather than
 # sorted: medians of 8,000 float32 take 3.2 reads sorted and 4.1 so, of 20,000 5.7 and 3.9.
 LONG_SIDE_BY_SIDE = 48_000
@@ -479,9 +479,11 @@ def long_lane_kernel(
     lanes = 8 if side_by_side else 1
     searches = lanes * n_answers
     own = searches * (32 + 257 * 4) + (lanes + 1) * 4
-    # Two blocks of a multiprocessor; more room than that saves no read.
-    room = min((shared // 2 - STATIC - own) // (searches * key_size(dtype)), MOST_LEFT)
-    own += searches * room * key_size(dtype)
+    each = searches * key_size(dtype)
+    # Two blocks of a multiprocessor, if there is some room left; more than that saves no read.
+    most = shared // 2 if own + FEWEST_LEFT * each + STATIC <= shared // 2 else shared
+    room = min((most - STATIC - own) // each, MOST_LEFT)
+    own += room * each
     return LaneKernel("long_lanes", LONG_THREADS, lanes, own), room
 
 
