@@ -28,7 +28,10 @@ pytestmark = pytest.mark.any_dask
 
 VALUES = np.arange(24.0).reshape(4, 6)
 X = xr.DataArray(
-    VALUES, dims=("time", "x"), coords={"time": pd.date_range("2024-01-30", periods=4)}, name="v"
+    VALUES,
+    dims=("time", "x"),
+    coords={"time": pd.date_range("2024-01-30", periods=4).to_numpy().astype("M8[ns]")},
+    name="v",
 ).chunk(time=2)
 DF = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]}), npartitions=2)
 PANDAS = pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]})
