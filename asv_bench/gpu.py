@@ -65,15 +65,22 @@ def kinds(n: int) -> dict[str, Callable[[], Any]]:
 
 def wall(function: Callable[[], Any], repeat: int) -> float:
     """Milliseconds, host work included."""
-    function()
-    times = []
+    return in_turn({"alone": function}, repeat)["alone"]
+
+
+def in_turn(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
+    """Milliseconds by the wall of calls that take turns: the clock of a device drifts."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
     for _ in range(repeat):
-        cp.cuda.Device().synchronize()
-        start = time.perf_counter()
-        function()
-        cp.cuda.Device().synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3
+        for name, call in calls.items():
+            cp.cuda.Device().synchronize()
+            start = time.perf_counter()
+            call()
+            cp.cuda.Device().synchronize()
+            times[name].append(time.perf_counter() - start)
+    return {name: 1e3 * statistics.median(each) for name, each in times.items()}
 
 
 @contextmanager
@@ -476,21 +483,6 @@ def beside_torch(shrink: int, repeat: int) -> None:
         del x, tensor
         torch.cuda.empty_cache()
         free()
-
-
-def in_turn(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
-    """Milliseconds by the wall of calls that take turns: the clock of a device drifts."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for _ in range(repeat):
-        for name, call in calls.items():
-            cp.cuda.Device().synchronize()
-            start = time.perf_counter()
-            call()
-            cp.cuda.Device().synchronize()
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * statistics.median(each) for name, each in times.items()}
 
 
 def small_arrays(shrink: int, repeat: int) -> None:
