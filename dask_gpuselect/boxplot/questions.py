@@ -16,8 +16,10 @@ from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels.reference.selection import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
+    BoxGuess,
     Found,
     Rule,
+    box_guess,
     bracket_fences,
     bracket_from_cuts,
     bracket_from_sample,
@@ -70,6 +72,9 @@ class BoxQuestion(Question):
 
     def guess(self, ordered: Any, rate: float) -> BoxBrackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
+
+    def guess_there(self, size: int) -> BoxGuess | None:
+        return box_guess(self.rule, size)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)

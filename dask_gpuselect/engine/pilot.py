@@ -156,11 +156,18 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
         return Guessed(*kernels.pilot(values, dtype, sampled, ranks))
-    guess = question.guess(*kernels.sorted_sample(values, dtype, PILOT_SIZE))
+    sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
     if question.wants_sums and question.sums_all and not question.weighs:
-        found = kernels.tally_and_sums(values, dtype, guess, room, question.first_ranks)
-        return Guessed(guess, *found)
+        there = question.guess_there(math.prod(sample.shape))
+        about = room, question.first_ranks
+        if there is not None:
+            found = kernels.guess_and_sums(values, dtype, sample, there, *about)
+            if found is not None:
+                return Guessed(*found)
+        guess = question.guess(sample, rate)
+        return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
+    guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
     return Guessed(*_narrowed(guess, tally, question))
 

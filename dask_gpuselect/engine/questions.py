@@ -20,6 +20,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.by_value import COUNTS, ByValue
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
@@ -149,6 +150,11 @@ class Question(ABC):
             The share of all elements that it has.
         """
         raise TypeError(f"{type(self).__name__} has no guess")
+
+    def guess_there(self, size: int) -> BoxGuess | None:
+        """How a device may find what `guess` gives, by a sorted sample of so many; None if only
+        the host can."""
+        return None
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         """`guess` for a sample of the candidates alone, which narrows brackets of data in memory;

@@ -46,7 +46,7 @@ from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.atoms import Atoms
-from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
@@ -306,6 +306,24 @@ def tally_and_sums(
     values, n_nat = elements_of(array, dtype)
     found, sums = backend_for(values).sampling.tally_and_sums(values, brackets, most, ranks)
     return _with_others(found, array, n_nat), sums
+
+
+def guess_and_sums(
+    array: Any,
+    dtype: np.dtype[Any],
+    sample: Any,
+    guess: BoxGuess,
+    most: int,
+    ranks: Callable[[int], IntArray],
+) -> tuple[Brackets, Tally | None, Moments] | None:
+    """Brackets that an array's device finds in a sorted sample by itself, and `tally_and_sums`
+    there; None if it does not, or if the sample is not of the usual kind."""
+    values, n_nat = elements_of(array, dtype)
+    found = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
+    if found is None:
+        return None
+    brackets, tally, sums = found
+    return brackets, _with_others(tally, array, n_nat), sums
 
 
 def is_best_whole(array: Any) -> bool:

@@ -17,7 +17,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.groups import WeighedWords
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.atoms import Atoms
-from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
@@ -116,6 +116,15 @@ class Sampling(Protocol):
     def tally_and_sums(
         self, values: Values, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
     ) -> tuple[Tally | None, Moments]: ...
+
+    def guess_and_sums(
+        self,
+        values: Values,
+        sample: Values,
+        guess: BoxGuess,
+        most: int,
+        ranks: Callable[[int], IntArray],
+    ) -> tuple[Brackets, Tally | None, Moments] | None: ...
 
     def is_best_whole(self, values: Values) -> bool: ...
 

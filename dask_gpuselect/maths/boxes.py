@@ -32,7 +32,7 @@ from dask_gpuselect.maths.envelope import (
 from dask_gpuselect.maths.finish import is_held, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
-from dask_gpuselect.maths.sizes import PILOT_SIGMA
+from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
 
 QUARTILES = (0.25, 0.5, 0.75)
 NOTCH = 1.57  # of iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
@@ -330,6 +330,52 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
     heavy = np.flatnonzero(times > max(size // HEAVY_SHARE, 1))
     few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
     return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+
+
+@dataclass(frozen=True, slots=True)
+class BoxGuess:
+    """Where the ends of a box's brackets are in a sorted sample: what `bracket_from_sample` does in
+    the usual case, told to a device so that nobody waits for the host.
+
+    The brackets are (-inf, a), three about the quartiles, and (b, inf): a and b are the first
+    elements of the sample inside the fences, wherever the quartiles are in their brackets.
+
+    Parameters
+    ----------
+    places : tuple of 6 ints
+        Of the ends of the quartiles' brackets.
+    whis : float
+    most_beyond : int
+        How many elements of the sample may be before a, or behind b.
+    most_tied : int
+        How many of them may equal each other inside a bracket.
+    """
+
+    places: tuple[int, ...]
+    whis: float
+    most_beyond: int
+    most_tied: int
+
+    @staticmethod
+    def brackets(ends: NDArray[Any]) -> BoxBrackets:
+        """The brackets, by their ends."""
+        none = ends[:0]
+        return BoxBrackets(ends, np.arange(len(ends) + 1) % 2 == 0, (none, none))
+
+
+@lru_cache(maxsize=16)  # for arrays of one size are asked the same again and again
+def box_guess(rule: Rule, size: int) -> BoxGuess | None:
+    """What to tell a device about a sample of so many; None if the case is not the usual one."""
+    if isinstance(rule.whis, tuple) or size == 0:
+        return None
+    wanted = rule.ranks(size)
+    lo, hi = pilot_bracket(wanted.lower, wanted.upper, size)
+    if lo[0] < 0 or hi[-1] >= size or (lo[1:] <= hi[:-1]).any():
+        return None
+    beyond = np.arange(1 + int(LITTLE * SAMPLED_ROOM * size))
+    is_little = beyond + _reach(beyond, size, PILOT_SIGMA) <= len(beyond) - 1
+    places = tuple(np.stack([lo, hi], axis=1).ravel().tolist())
+    return BoxGuess(places, rule.whis, int(is_little.sum()) - 1, max(size // HEAVY_SHARE, 1))
 
 
 def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:

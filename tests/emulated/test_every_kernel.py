@@ -107,7 +107,8 @@ STARTS = {
     "test_lanes[60000]": "long sum",
     "test_lanes_in_parts": "passes reports",
     "test_chunks_whose_sample_is_worth_it": "sample select survey gather",
-    "test_box_at_once": "gather locate",
+    "test_box_at_once[some nan]": "gather locate",
+    "test_box_at_once[normal]": "guess gather locate",
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
@@ -190,7 +191,8 @@ def test_chunks_whose_sample_is_worth_it() -> None:
     assert_as_numpy(lambda x: box_of(held(x, PILOT_WORTH)), values)
 
 
-def test_box_at_once() -> None:
+@pytest.mark.parametrize("kind", ["some nan", "normal"])
+def test_box_at_once(kind: str) -> None:
     def ask(x: Any) -> Any:
         box = describe_boxplot(x, max_fliers=50)[0]
         return [
@@ -205,7 +207,7 @@ def test_box_at_once() -> None:
             box.fliers,
         ]
 
-    assert_as_numpy(ask, make("some nan", "f4", PILOT_WORTH))
+    assert_as_numpy(ask, make(kind, "f4", PILOT_WORTH))
 
 
 def test_lanes_in_parts() -> None:

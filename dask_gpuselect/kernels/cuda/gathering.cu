@@ -21,14 +21,16 @@ struct Gather {
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, BLOCKS) gather_and_sum(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
-    const int* segments_of, const Value* ends, const unsigned char* wanted, int n_spans, int n_ends,
-    u64* totals, Value* candidates, u64 most, int top, u64* sums, u64* counts
+    const int* segments_of, const Value* ends, const unsigned char* wanted, const u64* is_in_vain,
+    int n_spans, int n_ends, u64* totals, Value* candidates, u64 most, const int* top, u64* sums,
+    u64* counts
 ) {
+    if (*is_in_vain) return;
     __shared__ u64 digits[TALLY_THREADS / 32][N_DIGITS];
     clear<TALLY_THREADS>(digits);
     Gather mine;
     mine.tally.start(spans, segments_of, ends, wanted, n_ends, totals, candidates, most);
-    mine.sums.start(top, digits[threadIdx.x / 32]);
+    mine.sums.start(*top, digits[threadIdx.x / 32]);
     visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
     mine.tally.finish(n_spans, totals);
     mine.sums.finish(counts);

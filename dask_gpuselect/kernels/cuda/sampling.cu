@@ -63,3 +63,95 @@ extern "C" __global__ void guess(const u64* keys, int n_ends, Value* spans) {
     int e = threadIdx.x;
     if (e < n_ends) spans[e] = value_of(word_of((Key)keys[e]));
 }
+
+// --- The brackets of a box --------------------------------------------------------------------------
+
+// One element of the sample in so many, as a power of two, may be summed by itself.
+constexpr int FEW_ALONE = 10;
+
+// How many elements of an ascending sample are below a fence, or up to it.
+__device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double fence, bool or_at) {
+    i64 first = 0, last = size;
+    while (first < last) {
+        i64 middle = (first + last) / 2;
+        double value = as_double(drawn[middle]);
+        if (value < fence || (or_at && value == fence)) first = middle + 1; else last = middle;
+    }
+    return first;
+}
+
+// Whether more than `most` elements from one place to another are tied, or nearly so many.
+__device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last, i64 most) {
+    i64 step = (most + 1) / 2;
+    bool found = false;
+    for (i64 i = first + threadIdx.x * step; i + step <= last; i += 32 * step) {
+        found |= !is_less_than(drawn[i], drawn[i + step]);
+    }
+    return found;
+}
+
+// At which power of two elements are cut that are summed, by the ends of the brackets: see `cut_for`.
+// False if too many of the sample are smaller than the pieces hold.
+__device__ __forceinline__ bool find_top(
+    const Value* drawn, i64 size, const Value* ends, int n_ends, int* top
+) {
+#if KIND == FLOATING && BITS > 16
+    constexpr int ROOM = PIECE * PIECES - 2 - (BITS == 64 ? 52 : 23);
+    int least = FARTHEST_TOP, most = -FARTHEST_TOP;
+    for (int e = 0; e < n_ends; ++e) {
+        u64 bits = (u64)__double_as_longlong(as_double(ends[e])) << 1;
+        if (bits == 0) continue;
+        int exponent = (int)(bits >> 53) - 1022;
+        least = min(least, exponent);
+        most = max(most, exponent);
+    }
+    if (least <= -FARTHEST_TOP || most >= FARTHEST_TOP) return false;
+    int found = most + min((ROOM - min(most - least, ROOM)) / 2, 2);
+    *top = BITS == 64 ? found : min(max(found, LEAST_TOP), MOST_TOP);
+    double held = __longlong_as_double((i64)(*top - ROOM - 1 + 1023) << 52);
+    i64 n_small = number_below(drawn, size, held, false) - number_below(drawn, size, -held, true);
+    return n_small <= size >> FEW_ALONE;
+#else
+    *top = KIND == FLOATING ? TOP_OF_HALF : 0;
+    return true;
+#endif
+}
+
+// The ends of a box's brackets from a sorted sample, and how to cut elements that are summed: see
+// `BoxGuess`. In vain if the sample is not of the usual kind. `bounds` are those of spans, of which the
+// first and the last are open. One warp.
+extern "C" __global__ void guess_box(
+    const Value* drawn, i64 size, const i64* places, i64 most_beyond, i64 most_tied, double whis,
+    Value* bounds, int* top, u64* is_in_vain
+) {
+    constexpr int N_QUARTILES = 3, N_ENDS = 2 * N_QUARTILES + 2;
+    double low = as_double(drawn[places[0]]), low_most = as_double(drawn[places[1]]);
+    double high_least = as_double(drawn[places[4]]), high = as_double(drawn[places[5]]);
+    // The box is at least so wide, and so the fences are at least so far from it.
+    double width = high_least > low_most ? whis * (high_least - low_most) : 0.0;
+    i64 first = number_below(drawn, size, low_most - width, false);
+    i64 last = number_below(drawn, size, high_least + width, true) - 1;
+    bool is_usual = first <= most_beyond && size - 1 - last <= most_beyond;
+    is_usual &= !is_missing(drawn[size - 1]) && high - low < __longlong_as_double(0x7ff0000000000000);
+    __shared__ Value ends[N_ENDS];
+    if (threadIdx.x < N_ENDS) {
+        int e = threadIdx.x;
+        i64 place = e == 0 ? first : e == N_ENDS - 1 ? last : places[e - 1];
+        ends[e] = drawn[min(max(place, (i64)0), size - 1)];
+    }
+    __syncwarp();
+    for (int e = 0; e + 1 < N_ENDS; ++e) is_usual &= is_less_than(ends[e], ends[e + 1]);
+    is_usual &= !has_ties(drawn, 0, min(first, size - 1), most_tied);
+    is_usual &= !has_ties(drawn, max(last, (i64)0), size - 1, most_tied);
+    for (int i = 0; i < N_QUARTILES; ++i) {
+        is_usual &= !has_ties(drawn, places[2 * i], places[2 * i + 1], most_tied);
+    }
+    int found = 0;
+    is_usual &= find_top(drawn, size, ends, N_ENDS, &found);
+    is_usual = __all_sync(ALL_LANES, is_usual);
+    if (threadIdx.x < N_ENDS) bounds[1 + threadIdx.x] = ends[threadIdx.x];
+    if (threadIdx.x == 0) {
+        *top = found;
+        if (!is_usual) *is_in_vain = 1;
+    }
+}

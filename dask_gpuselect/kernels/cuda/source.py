@@ -19,6 +19,10 @@ from dask_gpuselect.maths.keys import selection_dtype
 TALLY_THREADS = 256
 MOMENTS_THREADS = 256  # of which three blocks share a multiprocessor: of 512, one would have it
 PIECE = 23  # bits of a piece of an element that is summed
+TOP_OF_HALF = 16  # the power of two that float16 are cut at
+FARTHEST_TOP = 400  # the farthest power of two, or as a negative one, that wider floats are cut at
+# Of float32, so that what is added to an element to cut it is a float32, and its last bit too.
+LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
 MARK_THREADS = 256
 REPORT_THREADS = 256
@@ -302,27 +306,31 @@ def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
 
 # --- Moments --------------------------------------------------------------------------------------
 
-FARTHEST = 400  # power of two, or as a negative one, that elements are cut at
-# Of float32, so that what is added to an element to cut it is a float32, and its last bit too.
-LEAST_TOP, MOST_TOP = -81, 126
 ENOUGH = 0.99  # of the elements should fit into the pieces
+
+
+def pieces_of(dtype: np.dtype[Any]) -> int:
+    """Into how many pieces elements are cut at least: two hold all float16, and integers are not
+    cut."""
+    return {2: 2, 4: 2, 8: 3}[dtype.itemsize] if dtype.kind == "f" else 1
 
 
 def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
     """How many pieces to cut elements into, and at which power of two, from some that are like
     them.
 
-    However that is, the sums are exact; elements that the pieces do not hold take longer. Two
-    pieces hold all float16. Integers are not cut.
+    However that is, the sums are exact; elements that the pieces do not hold take longer.
+    `guess_box` of ``sampling.cu`` does the same of few elements.
     """
+    least = pieces_of(dtype)
     if dtype.kind != "f":
-        return 1, 0
+        return least, 0
     if dtype.itemsize == 2:
-        return 2, 16
-    last_bit, least = (52, 3) if dtype.itemsize == 8 else (23, 2)
+        return least, TOP_OF_HALF
+    last_bit = 52 if dtype.itemsize == 8 else 23
     values = np.asarray(near, np.float64)
     tops = np.sort(np.frexp(values[np.isfinite(values) & (values != 0)])[1])
-    tops = tops[np.abs(tops) < FARTHEST]
+    tops = tops[np.abs(tops) < FARTHEST_TOP]
     for pieces in (least, least + 1):
         # How much smaller than the largest an element may be.
         room = PIECE * pieces - 2 - last_bit

@@ -1,6 +1,6 @@
 // Load 2; see ``spans.cuh``.
 
-// Nothing if it is in vain: for the ends are of a sample with missing elements, and so misplaced.
+// Nothing if it is in vain: the ends are of a sample that is not of the usual kind.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS) tally(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
     const int* segments_of, const Value* ends, const unsigned char* wanted, const u64* is_in_vain,

@@ -32,6 +32,9 @@ from dask_gpuselect.maths.moments import Moments
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
 
+Span = tuple[int, int]
+"""The first and the last segment of a run that is counted; see `_spans`."""
+
 
 @advised
 def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
@@ -119,15 +122,27 @@ def tally_and_sums(
     wanted = ranks(n)
     n_ranks = len(wanted) if kinds == "cells" and len(wanted) <= most_selected() else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
+    pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
     told = on_device(sheet, 8 * N_SUMS)
-    size = layout.dtype.itemsize
-    near = cut_for(brackets.ends, np.dtype(values.dtype))
-    candidates = start_tally(values, layout, told, kinds, most, near)
+    candidates = start_tally(values, layout, told, kinds, most, pieces)
     if n_ranks:
         start_located(candidates, layout, told, n_ranks)
-    host = told.get()
-    sums = moments_of(host[size:].view(np.int64), n)
-    sheet = host[:size].view(layout.dtype)[0]
+    return summed_tally(told.get(), layout, spans, candidates, n, n_ranks)
+
+
+def summed_tally(
+    found: Any,
+    layout: Layout,
+    spans: list[Span],
+    candidates: Array,
+    n: int,
+    n_ranks: int,
+) -> tuple[Tally | None, Moments]:
+    """The tally of n elements, with the elements of so many ranks, and their sums, from what
+    kernels wrote on a sheet and behind it."""
+    size = layout.dtype.itemsize
+    sums = moments_of(found[size:].view(np.int64), n)
+    sheet = found[:size].view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     if tally is None:
         return None, sums
@@ -136,7 +151,7 @@ def tally_and_sums(
     return replace(tally, candidates=chosen), sums
 
 
-def _sheet_of(brackets: Brackets) -> tuple[list[tuple[int, int]], Layout, Any]:
+def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
     """The spans of brackets, and a sheet that tells a kernel of them."""
     ends = brackets.ends
     spans = _spans(brackets)
@@ -157,29 +172,26 @@ def start_tally(
     told: Array,
     kinds: str,
     most: int,
-    cut: tuple[int, int] | None = None,
+    pieces: int | None = None,
 ) -> Array:
-    """Start the kernel; returns the memory for candidates. It sums as well where it is told how to
-    cut elements, by `cut_for`: behind the sheet there is room for that."""
+    """Start the kernel; returns the memory for candidates. It sums as well where it is told into
+    how many pieces to cut elements, by `cut_for`: behind the sheet there is room for that."""
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
-    places = [at[name] for name in ("bounds", "segments", "ends", "wanted")]
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_in_vain")]
     numbers = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     found = (at["below"], candidates, np.uint64(most))
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
-    if cut is None:
-        name = "tally"
-        told_all: tuple[Any, ...] = (*places, at["has_missing"], *numbers, *found)
-    else:
-        name, (pieces, top) = "gather_and_sum", cut
-        sums = told.data.ptr + layout.dtype.itemsize
-        into = (np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
-        told_all = (*places, *numbers, *found, np.int32(top), *into)
+    name: str = "tally"
+    into: tuple[Any, ...] = ()
+    if pieces is not None:
+        name, sums = "gather_and_sum", told.data.ptr + layout.dtype.itemsize
+        into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         made = (("PIECES", pieces), *made)
     memory = source.tally_memory(dtype, layout.n_ends)
     for part in parts_of(values):  # which add to the same counts and sums
-        arguments = (*Chunk.of(part), *told_all)
+        arguments = (*Chunk.of(part), *places, *numbers, *found, *into)
         launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=made)
     return candidates
 
@@ -194,9 +206,7 @@ def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) 
     start_selection(candidates, at["selection"], n_ranks)
 
 
-def tally_of(
-    sheet: Any, spans: list[tuple[int, int]], candidates: Array, size: int
-) -> Tally | None:
+def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tally | None:
     """The tally of so many elements from what the kernel wrote on its sheet; None if the candidates
     found no room."""
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
@@ -212,7 +222,7 @@ def tally_of(
     return Tally(below, below + found[1::2], gathered, size - n_missing, n_missing)
 
 
-def _spans(brackets: Brackets) -> list[tuple[int, int]]:
+def _spans(brackets: Brackets) -> list[Span]:
     """Runs of segments that are counted each: wanted cells and ends. All of them if they are many.
 
     Segment 2j is cell j, and segment 2j + 1 is end j.
@@ -226,7 +236,7 @@ def _spans(brackets: Brackets) -> list[tuple[int, int]]:
     return spans if len(spans) <= source.SPANS[-1] else [(0, n_segments - 1)]
 
 
-def _kinds(brackets: Brackets, spans: list[tuple[int, int]]) -> str:
+def _kinds(brackets: Brackets, spans: list[Span]) -> str:
     """Which of the kernels can tell the segments of these spans apart."""
     if not brackets.wanted.any() and len(spans) == len(brackets.ends):
         return "ends"
@@ -256,10 +266,12 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         ("segments", "i4", (room, 2)),
         ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
-        # Of a pilot: the sample's elements at the ends, whether some are missing, and the answer.
+        # Of a pilot: the sample's elements at the ends, whether it is not of the usual kind, so
+        # that these are misplaced, and the answer.
         ("sample", SELECTION),
-        ("has_missing", "u8"),
+        ("is_in_vain", "u8"),
         ("n_drawn", "u8"),
+        ("top", "i4"),  # of sums: at which power of two elements are cut
         ("ranks", "i8", (source.MOST_SELECTED,)),
         ("selection", SELECTION),
         # `totals` of the kernel:
@@ -271,7 +283,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
     return Layout(np.dtype(fields, align=True), n_spans, room, n_ends)
 
 
-def blank_sheet(layout: Layout, spans: list[tuple[int, int]]) -> Any:
+def blank_sheet(layout: Layout, spans: list[Span]) -> Any:
     """A record of the layout, with all spans open."""
     sheet = np.zeros((), layout.dtype)
     dtype = sheet["bounds"].dtype

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.kernels.reference.moments import moments
 from dask_gpuselect.kernels.reference.selection import tally
+from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.moments import Moments
@@ -83,6 +84,14 @@ def tally_and_sums(
     """
     del ranks
     return tally(values, brackets, most), moments(values, brackets.ends)
+
+
+def guess_and_sums(
+    values: Array, sample: Array, guess: BoxGuess, most: int, ranks: Callable[[int], IntArray]
+) -> tuple[Brackets, Tally | None, Moments] | None:
+    """Brackets by a sorted sample, and `tally_and_sums` there, without waiting for the host; None
+    if they are to be found on the host, and always for arrays there."""
+    return None
 
 
 def is_best_whole(values: Array) -> bool:
