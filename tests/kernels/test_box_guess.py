@@ -35,7 +35,7 @@ USUAL: dict[str, Callable[[], NDArray[Any]]] = {
     "sorted": lambda: np.sort(normal(N)),
     "int32": lambda: (1e5 * normal(N)).astype("i4"),
     "uint64": lambda: (1e18 * (9 + normal(N))).astype("u8"),
-    "few fliers": lambda: np.where(hashed(np.arange(N)) < 0.003, 1e9 + uniform(N), normal(N)),
+    "few fliers": lambda: np.where(hashed(np.arange(N)) < 0.002, 1e9 + uniform(N), normal(N)),
     "few zeros": lambda: replaced(0.0, 0.0002),
 }
 UNUSUAL: dict[str, Callable[[], NDArray[Any]]] = {
