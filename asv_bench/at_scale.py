@@ -22,8 +22,8 @@ process of its own, with arguments from a file. No chunk is made: see `scale_sim
 task takes parts that others have made, one of them is made, and repeated.
 
 `client` builds, optimises and orders the graph of each question, and pickles it, in a process of
-its own. 1_000_000 chunks take about 10 GB and
-four minutes.
+its own. 1_000_000 chunks take 10 to 13 GB and
+four to seven minutes.
 """
 
 from __future__ import annotations
