@@ -1,5 +1,6 @@
 // Quantiles of lanes too long for shared memory: digit by digit, until so few elements have the
-// leading digits that these fit.
+// leading digits that these fit. A digit that is the same in all of a lane's keys is not counted: whole
+// numbers as floats have few others, and equal elements none.
 
 constexpr int DIGIT_BITS = 8;
 constexpr int N_BINS = 1 << DIGIT_BITS;
@@ -89,8 +90,8 @@ __device__ __forceinline__ bool wants_next(const Search& search, const Wanted& w
     return ranks.y > ranks.x && search.rank + 1 >= search.n_same;
 }
 
-// Shared memory: for each lane and answer a search, room for so many elements, and bins. Blocks of so
-// many lanes side by side, or of one.
+// Shared memory: for each lane and answer a search, room for so many elements, and bins; and two keys
+// for each lane. Blocks of so many lanes side by side, or of one.
 extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted, int n_side,
     int first_answer, int room, Answer* answers, Flags* flags
@@ -99,7 +100,9 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     int n_some = min(wanted.n_answers - first_answer, MOST_ANSWERS), n_searches = n_side * n_some;
     Search* searches = (Search*)memory;
     Key* left = (Key*)(searches + n_searches);
-    u32* bins = (u32*)(left + n_searches * room);
+    Key* with_bit = left + n_searches * room;  // of each lane: the bits that some key has,
+    Key* without_bit = with_bit + n_side;      // and those that some key lacks
+    u32* bins = (u32*)(without_bit + n_side);
     u32* n_missing = bins + n_searches * BINS_PITCH;
     u32* any_next = n_missing + n_side;
     i64 n_lanes = stack.n_lanes;
@@ -113,7 +116,10 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
 
     for (i64 tile = blockIdx.x; tile * n_side < n_lanes; tile += gridDim.x) {
         i64 lane = min(tile * n_side + side, n_lanes - 1);
-        if ((int)threadIdx.x < n_side) n_missing[threadIdx.x] = 0;
+        if ((int)threadIdx.x < n_side) {
+            n_missing[threadIdx.x] = 0;
+            with_bit[threadIdx.x] = without_bit[threadIdx.x] = 0;
+        }
         if (is_searcher) own.prefix = 0, own.next = LARGEST, own.n_left = 0;
         if (threadIdx.x == 0) *any_next = 0;
         bool is_left = false;
@@ -121,7 +127,9 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
         for (int shift = BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
             bool is_first = shift == BITS - DIGIT_BITS;
             for (int b = threadIdx.x; b < n_searches * BINS_PITCH; b += LONG_THREADS) bins[b] = 0;
-            __syncthreads();
+            // At first nothing is known to be the same.
+            Key varies = is_first ? LARGEST : with_bit[side] & without_bit[side];
+            bool is_counted = __syncthreads_or(u32(varies >> shift) & (N_BINS - 1));
             Key prefixes[MOST_ANSWERS];
 #pragma unroll
             for (int a = 0; a < MOST_ANSWERS; ++a) prefixes[a] = a < n_some ? mine[a].prefix : Key(0);
@@ -135,12 +143,14 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                         if (key >> DIGIT_BITS == prefixes[a]) atomicAdd(my_bins + a * BINS_PITCH + bin, 1u);
                     }
                 }
-            } else {
+            } else if (is_counted) {
                 u32 missing = 0;
+                Key with = 0, without = 0;
                 int n_counted = is_first ? 1 : n_some;  // the first digit for all answers at once
                 visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
                     u32 bin = u32(key >> shift) & (N_BINS - 1);
                     if (KIND == FLOATING) missing += is_present && is_absent(key);
+                    if (is_first && is_present) with |= key, without |= ~key;
                     Key prefix = key >> shift >> DIGIT_BITS;
 #pragma unroll
                     for (int a = 0; a < MOST_ANSWERS; ++a) {
@@ -153,6 +163,10 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                     }
                 });
                 if (is_first && KIND == FLOATING && missing) atomicAdd(n_missing + side, missing);
+                if (is_first) {
+                    atomicOr(with_bit + side, with);
+                    atomicOr(without_bit + side, without);
+                }
             }
             __syncthreads();
             if (is_first && is_searcher) {
@@ -163,7 +177,12 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                 own.n_same = 0;
             }
             __syncthreads();
-            take_bins(searches, bins, n_searches, is_first ? n_some : 1);
+            if (is_left || is_counted) {
+                take_bins(searches, bins, n_searches, is_first ? n_some : 1);
+            } else if (is_searcher) {
+                Key same = with_bit[threadIdx.x / n_some] >> shift & (N_BINS - 1);
+                own.prefix = own.prefix << DIGIT_BITS | same;
+            }
             __syncthreads();
             bool is_last = shift == 0, fits = true;
             for (int s = 0; s < n_searches; ++s) fits &= searches[s].n_same <= (u32)room;

@@ -486,7 +486,7 @@ def long_lane_kernel(
     can have so many bytes of it; and how many elements it has room for, of each lane and answer."""
     lanes = 8 if side_by_side else 1
     searches = lanes * n_answers
-    own = searches * (32 + 257 * 4) + (lanes + 1) * 4
+    own = searches * (32 + 257 * 4) + lanes * 2 * key_size(dtype) + (lanes + 1) * 4
     each = searches * key_size(dtype)
     # Two blocks of a multiprocessor, if there is some room left; more than that saves no read.
     most = shared // 2 if own + FEWEST_LEFT * each + STATIC <= shared // 2 else shared
