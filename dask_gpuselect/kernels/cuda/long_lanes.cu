@@ -16,6 +16,11 @@ struct Search {
     u32 wants_next;  // whether the upper key is not among them
 };
 
+// The bits that some key has, and those that some key lacks.
+struct KeyBits {
+    Key found, lacked;
+};
+
 // Count a thread's bin, at once for those of the warp that have the same one: data that is tied has
 // few bins, and additions to one place wait for each other.
 __device__ __forceinline__ void count_bin(u32* bins, u32 bin, bool counts) {
@@ -31,6 +36,13 @@ __device__ __forceinline__ void count_bin(u32* bins, u32 bin, bool counts) {
         left &= ~same;
     }
     if (counts) atomicAdd(bins + bin, 1u);
+}
+
+// Count the digit of a thread's key. Of lanes side by side few threads of a warp have the same one.
+__device__ __forceinline__ void count_key(u32* bins, Key key, bool counts, int n_side) {
+    u32 bin = u32(key) & (N_BINS - 1);
+    if (n_side == 1) count_bin(bins, bin, counts);
+    else if (counts) atomicAdd(bins + bin, 1u);
 }
 
 // Find the bin of each search's rank; a warp for a search.
@@ -100,9 +112,8 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     int n_some = min(wanted.n_answers - first_answer, MOST_ANSWERS), n_searches = n_side * n_some;
     Search* searches = (Search*)memory;
     Key* left = (Key*)(searches + n_searches);
-    Key* with_bit = left + n_searches * room;  // of each lane: the bits that some key has,
-    Key* without_bit = with_bit + n_side;      // and those that some key lacks
-    u32* bins = (u32*)(without_bit + n_side);
+    KeyBits* key_bits = (KeyBits*)(left + n_searches * room);  // of each lane
+    u32* bins = (u32*)(key_bits + n_side);
     u32* n_missing = bins + n_searches * BINS_PITCH;
     u32* any_next = n_missing + n_side;
     i64 n_lanes = stack.n_lanes;
@@ -118,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
         i64 lane = min(tile * n_side + side, n_lanes - 1);
         if ((int)threadIdx.x < n_side) {
             n_missing[threadIdx.x] = 0;
-            with_bit[threadIdx.x] = without_bit[threadIdx.x] = 0;
+            key_bits[threadIdx.x] = {0, 0};
         }
         if (is_searcher) own.prefix = 0, own.next = LARGEST, own.n_left = 0;
         if (threadIdx.x == 0) *any_next = 0;
@@ -128,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
             bool is_first = shift == BITS - DIGIT_BITS;
             for (int b = threadIdx.x; b < n_searches * BINS_PITCH; b += LONG_THREADS) bins[b] = 0;
             // At first nothing is known to be the same.
-            Key varies = is_first ? LARGEST : with_bit[side] & without_bit[side];
+            Key varies = is_first ? LARGEST : key_bits[side].found & key_bits[side].lacked;
             bool is_counted = __syncthreads_or(u32(varies >> shift) & (N_BINS - 1));
             Key prefixes[MOST_ANSWERS];
 #pragma unroll
@@ -143,30 +154,27 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                         if (key >> DIGIT_BITS == prefixes[a]) atomicAdd(my_bins + a * BINS_PITCH + bin, 1u);
                     }
                 }
-            } else if (is_counted) {
+            } else if (is_first) {  // the same for all answers
                 u32 missing = 0;
-                Key with = 0, without = 0;
-                int n_counted = is_first ? 1 : n_some;  // the first digit for all answers at once
+                KeyBits some = {0, 0};
                 visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
-                    u32 bin = u32(key >> shift) & (N_BINS - 1);
                     if (KIND == FLOATING) missing += is_present && is_absent(key);
-                    if (is_first && is_present) with |= key, without |= ~key;
+                    if (is_present) some.found |= key, some.lacked |= ~key;
+                    count_key(my_bins, key >> shift, is_present, n_side);
+                });
+                if (KIND == FLOATING && missing) atomicAdd(n_missing + side, missing);
+                atomicOr(&key_bits[side].found, some.found);
+                atomicOr(&key_bits[side].lacked, some.lacked);
+            } else if (is_counted) {
+                visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
                     Key prefix = key >> shift >> DIGIT_BITS;
 #pragma unroll
                     for (int a = 0; a < MOST_ANSWERS; ++a) {
-                        if (a >= n_counted) break;
+                        if (a >= n_some) break;
                         bool counts = is_present && prefix == prefixes[a];
-                        u32* some = my_bins + a * BINS_PITCH;
-                        // Of lanes side by side few threads of a warp have the same one.
-                        if (n_side == 1) count_bin(some, bin, counts);
-                        else if (counts) atomicAdd(some + bin, 1u);
+                        count_key(my_bins + a * BINS_PITCH, key >> shift, counts, n_side);
                     }
                 });
-                if (is_first && KIND == FLOATING && missing) atomicAdd(n_missing + side, missing);
-                if (is_first) {
-                    atomicOr(with_bit + side, with);
-                    atomicOr(without_bit + side, without);
-                }
             }
             __syncthreads();
             if (is_first && is_searcher) {
@@ -180,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
             if (is_left || is_counted) {
                 take_bins(searches, bins, n_searches, is_first ? n_some : 1);
             } else if (is_searcher) {
-                Key same = with_bit[threadIdx.x / n_some] >> shift & (N_BINS - 1);
+                Key same = key_bits[threadIdx.x / n_some].found >> shift & (N_BINS - 1);
                 own.prefix = own.prefix << DIGIT_BITS | same;
             }
             __syncthreads();
