@@ -34,7 +34,7 @@ from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArr
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
+from dask_gpuselect.maths.lane_cuts import check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
@@ -225,7 +225,7 @@ class LaneBoxQuestion(Quantiles):
         shape: AnswerAxes,
     ) -> Boxes:
         known = self.further.known(counts.found(self.lane_ranks))
-        bounds = Bounds(*self.rule.fences(known.q), selection_dtype(dtype))
+        bounds = bounds_of(self.rule, known.q, dtype)
         return self.boxes(known.q, counts.ends(bounds, self.rule.max_fliers), block, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
@@ -244,6 +244,11 @@ class LaneBoxQuestion(Quantiles):
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
+def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
+    """The fences of lanes of that dtype, by their quantiles `Rule.q`."""
+    return Bounds(*rule.fences(q), selection_dtype(dtype))
+
+
 @dataclass(frozen=True, eq=False)
 class LaneQuantiles(Arrays):
     """The quantiles `Rule.q` of each lane, ``(n_q, n_lanes)``, and how many elements it has."""
@@ -259,16 +264,17 @@ class LaneEndsLoad(FurtherLoad):
 
     Parameters
     ----------
-    question : LaneBoxQuestion
+    question : LaneBoxQuestion or WeightedLaneBoxQuestion
     """
 
-    question: LaneBoxQuestion
+    question: Any
 
     name: ClassVar[str] = "ends"
     # Sorting the fliers of more reports at once takes five times what they do.
     merge_every: ClassVar[int] = 2
+    report: ClassVar[type[Any]] = LaneEnds
 
-    def known(self, found: Lanes) -> LaneQuantiles:
+    def known(self, found: Any) -> Any:
         q = self.question.lane_answer(found).astype(np.float64)
         return LaneQuantiles(q, found.n_valid, found.n_missing)
 
@@ -277,29 +283,39 @@ class LaneEndsLoad(FurtherLoad):
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
-        known: LaneQuantiles,
-    ) -> LaneEnds:
+        known: Any,
+    ) -> Any:
         rule = self.question.rule
-        bounds = Bounds(*rule.fences(known.q), selection_dtype(dtype))
-        return kernels.lane_ends(chunks, dtype, axes, bounds, rule.max_fliers)
+        about = bounds_of(rule, known.q, dtype), rule.max_fliers
+        return self.ends_of(chunks, dtype, axes, *about)
 
-    def merge(self, reports: Sequence[LaneEnds]) -> LaneEnds:
-        return LaneEnds.merge(reports, self.question.rule.max_fliers)
+    def ends_of(self, *about: Any) -> Any:
+        """The report of some chunks, of what is beyond some bounds."""
+        return kernels.lane_ends(*about)
 
-    def join(self, reports: Sequence[LaneEnds]) -> LaneEnds:
-        return LaneEnds.joined(reports)
+    def merge(self, reports: Sequence[Any]) -> Any:
+        return self.report.merge(reports, self.question.rule.max_fliers)
 
-    def between(self, known: LaneQuantiles, start: int, stop: int) -> LaneQuantiles:
+    def join(self, reports: Sequence[Any]) -> Any:
+        return self.report.joined(reports)
+
+    def between(self, known: Any, start: int, stop: int) -> Any:
         lanes = slice(start, stop)
         return LaneQuantiles(known.q[:, lanes], known.n_valid[lanes], known.n_missing[lanes])
 
+    def check(self, ends: Any, known: Any) -> None:
+        """Raises `ChunksChangedError` if this load has seen other lanes than the ones before."""
+        check_lanes_unchanged([ends], known)
+
     def finish(
         self,
-        reports: Sequence[LaneEnds],
-        known: LaneQuantiles,
+        reports: Sequence[Any],
+        known: Any,
         block: tuple[int, ...],
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Boxes:
-        check_lanes_unchanged(reports, known)
-        return self.question.boxes(known.q, self.merge(reports), block, dtype, shape)
+        ends = self.merge(reports)
+        self.check(ends, known)
+        boxes: Boxes = self.question.boxes(known.q, ends, block, dtype, shape)
+        return boxes

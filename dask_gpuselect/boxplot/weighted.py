@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion, LaneEndsLoad, bounds_of
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
@@ -18,7 +18,6 @@ from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
-from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_ends import Bounds
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
@@ -164,10 +163,10 @@ class WeightedLaneBoxQuestion(WeightedLaneQuantiles):
         return WeightedEndsLoad(self)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        def bounds_of(found: WeighedLanes) -> Bounds:
-            return Bounds(*self.rule.fences(self.q_of(found)), selection_dtype(dtype))
+        def fences_of(found: WeighedLanes) -> Bounds:
+            return bounds_of(self.rule, self.q_of(found), dtype)
 
-        about = (self.wanted, bounds_of, self.rule.max_fliers)
+        about = (self.wanted, fences_of, self.rule.max_fliers)
         found, ends = kernels.weighed_lanes_and_ends(chunks, dtype, shape.axes, *about)
         return self.boxes(self.q_of(found), ends, chunks[0].shape, dtype, shape)
 
@@ -175,7 +174,7 @@ class WeightedLaneBoxQuestion(WeightedLaneQuantiles):
         self, report: ValueWeights, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Boxes:
         q = self.q_of(report.found(self.wanted))
-        bounds = Bounds(*self.rule.fences(q), selection_dtype(dtype))
+        bounds = bounds_of(self.rule, q, dtype)
         return self.boxes(q, report.ends(bounds, self.rule.max_fliers), block, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
@@ -207,47 +206,20 @@ class KnownLanes(Arrays):
 
 
 @dataclass(frozen=True)
-class WeightedEndsLoad(FurtherLoad):
-    """What lies at the ends of every lane, when its quantiles are known.
+class WeightedEndsLoad(LaneEndsLoad):
+    """The same of lanes whose elements weigh."""
 
-    Parameters
-    ----------
-    question : WeightedLaneBoxQuestion
-    """
+    report: ClassVar[type[Any]] = WeightedLaneEnds
 
-    question: WeightedLaneBoxQuestion
-
-    name: ClassVar[str] = "ends"
-    merge_every: ClassVar[int] = 2
-
-    def known(self, found: Any) -> KnownLanes:
+    def known(self, found: Any) -> Any:
         return KnownLanes(self.question.q_of(found), found.numbers)
 
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: KnownLanes
-    ) -> WeightedLaneEnds:
-        rule = self.question.rule
-        bounds = Bounds(*rule.fences(known.q), selection_dtype(dtype))
-        return kernels.lane_weight_ends(chunks, dtype, axes, bounds, rule.max_fliers)
-
-    def merge(self, reports: Sequence[WeightedLaneEnds]) -> WeightedLaneEnds:
-        return WeightedLaneEnds.merge(reports, self.question.rule.max_fliers)
-
-    def join(self, reports: Sequence[WeightedLaneEnds]) -> WeightedLaneEnds:
-        return WeightedLaneEnds.joined(reports)
+    def ends_of(self, *about: Any) -> WeightedLaneEnds:
+        return kernels.lane_weight_ends(*about)
 
     def between(self, known: KnownLanes, start: int, stop: int) -> KnownLanes:
         lanes = slice(start, stop)
         return KnownLanes(known.q[:, lanes], known.numbers[lanes])
 
-    def finish(
-        self,
-        reports: Sequence[WeightedLaneEnds],
-        known: KnownLanes,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        ends = self.merge(reports)
+    def check(self, ends: WeightedLaneEnds, known: KnownLanes) -> None:
         known.numbers.check_unchanged(ends.numbers)
-        return self.question.boxes(known.q, ends, block, dtype, shape)
