@@ -238,15 +238,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
 ) {
     extern __shared__ u64 memory[];
     Key* kept = (Key*)memory;
-    Key* all_few = kept + KEPT * PITCH;
-    u32* all_sums = (u32*)(all_few + (GROUP > 1 ? LANES * FEW : 0));
     LaneSums* of_warps = (LaneSums*)((char*)memory + OWN);
     u32* numbers = (u32*)(of_warps + (GROUP > 32 ? BLOCK / 32 : 0));
     u64* place = (u64*)(numbers + (LANES + 2) / 2 * 2);
 
-    int slot = IS_SPREAD ? threadIdx.x / 32 * STEP + threadIdx.x % STEP : threadIdx.x / GROUP;
-    int me = IS_SPREAD ? threadIdx.x % 32 / STEP : threadIdx.x % GROUP;
-    Group group = {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
+    Group group = own_group(kept);
+    int slot = group.slot, me = group.me;
     Key* mine = kept + slot * STRIDE + me;
     i64 n_lanes = stack.n_lanes;
     Rows rows = {(int)stack.n};

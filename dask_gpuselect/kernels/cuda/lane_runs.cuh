@@ -234,6 +234,15 @@ struct Group {
     }
 };
 
+// This thread's group. Behind all keys in shared memory each group has its few and its sums.
+__device__ __forceinline__ Group own_group(Key* kept) {
+    Key* all_few = kept + KEPT * PITCH;
+    u32* all_sums = (u32*)(all_few + (GROUP > 1 ? LANES * FEW : 0));
+    int slot = IS_SPREAD ? threadIdx.x / 32 * STEP + threadIdx.x % STEP : threadIdx.x / GROUP;
+    int me = IS_SPREAD ? threadIdx.x % 32 / STEP : threadIdx.x % GROUP;
+    return {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
+}
+
 // --- Fetching -------------------------------------------------------------------------------------
 
 // So many keys of each part are surely elements, if a thread has every GROUP-th row: a run is rounded up by

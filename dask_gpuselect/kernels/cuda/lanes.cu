@@ -21,12 +21,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
 ) {
     extern __shared__ u64 memory[];
     Key* kept = (Key*)memory;
-    Key* all_few = kept + KEPT * PITCH;
-    u32* all_sums = (u32*)(all_few + (GROUP > 1 ? LANES * FEW : 0));
-
-    int slot = IS_SPREAD ? threadIdx.x / 32 * STEP + threadIdx.x % STEP : threadIdx.x / GROUP;
-    int me = IS_SPREAD ? threadIdx.x % 32 / STEP : threadIdx.x % GROUP;
-    Group group = {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
+    Group group = own_group(kept);
+    int slot = group.slot, me = group.me;
     Key* mine = kept + slot * STRIDE + me;
     i64 n_lanes = stack.n_lanes;
     u32 tile = blockIdx.x;
