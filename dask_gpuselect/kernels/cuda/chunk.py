@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, parts_of, values_of
+from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.source import KEEPS, SELECT_THREADS, Defined
 from dask_gpuselect.maths.keys import selection_dtype
@@ -110,6 +110,8 @@ def as_selected(values: Array) -> Array:
 def on_host(chunk: Elements) -> NDArray[Any]:
     """The elements that take part on the host, flat, in any order, and in the dtype that kernels
     hand out."""
+    if isinstance(chunk, Several):
+        return np.concatenate([on_host(part) for part in chunk.parts])
     host = values_of(chunk).get()
     is_masked = isinstance(chunk, Accompanied)
     host = host[chunk.keeps.get()] if is_masked else host.ravel(order="K")

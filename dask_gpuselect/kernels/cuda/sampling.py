@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, parts_of
+from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
     SELECTION,
@@ -90,13 +90,8 @@ def whole(values: Elements, ranks: RanksOf) -> Tally:
     `reference.sampling.whole`. Reads the array once for each digit."""
     no_ends = np.empty(0, selection_dtype(values.dtype))
     everything = Brackets(no_ends, np.ones(1, np.bool_))
-    if isinstance(values, Accompanied):
-        tally = tally_in_place(values, everything, values.size)
-        assert tally is not None
-        return tally
     wanted = np.unique(ranks(values.size))
-    is_dense = values.flags.c_contiguous or values.flags.f_contiguous
-    if is_dense and values.dtype == no_ends.dtype and 0 < len(wanted) <= MOST_RANKS:
+    if _is_dense(values) and values.dtype == no_ends.dtype and 0 < len(wanted) <= MOST_RANKS:
         known, n_missing = select_few(values, wanted)
         if not n_missing:
             counts = np.empty(0, np.int64)
@@ -105,6 +100,12 @@ def whole(values: Elements, ranks: RanksOf) -> Tally:
     tally = tally_in_place(values, everything, values.size)
     assert tally is not None
     return tally
+
+
+def _is_dense(values: Elements) -> bool:
+    """Whether all elements of one array take part, and lie side by side."""
+    is_one = not isinstance(values, Accompanied | Several)
+    return is_one and bool(values.flags.c_contiguous or values.flags.f_contiguous)
 
 
 @advised
