@@ -401,10 +401,20 @@ class LowerSets(Protocol):
     def lower_sets(self, y: Any, weights: Any = None) -> Any: ...
 
 
+class BegunFingerprint(Protocol):
+    """A fingerprint that a device may not have found yet."""
+
+    words: Any  # an array of the device
+
+
 class Fingerprints(Protocol):
     """Bits that every element of a chunk has a part in."""
 
     def mixed_in(self, start: int, chunk: Chunk) -> int: ...
+
+    def begun(self, start: int, chunk: Chunk) -> int | BegunFingerprint: ...
+
+    def ended(self, all_begun: Sequence[Any]) -> list[int]: ...
 
 
 class Ordering(Protocol):

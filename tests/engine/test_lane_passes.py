@@ -284,8 +284,8 @@ def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatc
     def refused(*_: Any) -> Any:
         raise AssertionError("looked at")
 
-    monkeypatch.setattr(marks, "fingerprint", refused)
-    monkeypatch.setattr(kernels, "fingerprint", refused)
+    monkeypatch.setattr(marks, "begun_fingerprint", refused)
+    monkeypatch.setattr(kernels, "begun_fingerprint", refused)
     monkeypatch.setattr(lanes, "copied", refused)
     a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
     x = da.from_array(a, chunks=(100, 10_000))
