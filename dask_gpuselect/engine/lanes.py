@@ -400,7 +400,11 @@ def _answered(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = _found(tallies, brackets, steps)
+    report = steps.merge_tallies(tallies)
+    answers = steps.answers(report, brackets)
+    if answers is not None:
+        return in_kind(shape.restore(answers, block), kind)
+    found = steps.found(report, brackets)
     return in_kind(question.restored(found, block, shape), kind)
 
 

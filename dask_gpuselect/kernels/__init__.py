@@ -857,15 +857,21 @@ def narrowed_lane_brackets(
 ) -> LaneBrackets:
     """The brackets that the cuts of a pass prove, inside those of the pass before if there was one;
     see `lane_cuts.find_lane_brackets` and `lane_cuts.narrow`."""
-    find = backend_for(parts[0].low).lane_passes.bracketed
+    kernels = backend_for(parts[0].low).lane_passes
     if brackets is None:
-        return lane_cuts_.find_lane_brackets(parts, ranks, find)
-    return lane_cuts_.narrow(parts, brackets, find)
+        return kernels.find_lane_brackets(parts, ranks)
+    return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
 
 def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts of lanes together."""
     return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
+
+
+def answers_of_tally(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None:
+    """The answers ``(n_answers, n_lanes)`` that `LaneOrder.lane_answer` has, where the tally is;
+    None where they are found as fast by `order_statistics_of_lanes`."""
+    return backend_for(tally.candidates).lane_passes.answers(tally, brackets, order)
 
 
 def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:

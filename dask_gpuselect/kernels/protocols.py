@@ -344,8 +344,8 @@ class LaneWeighing(Protocol):
 
 
 class LanePasses(Protocol):
-    """Lanes that are taken in parts. Reports are where the chunks are, what is found is on the
-    host."""
+    """Lanes that are taken in parts. Reports and answers are where the chunks are, order statistics
+    on the host."""
 
     def cuts(self, parts: Sequence[Part], brackets: LaneBrackets | None, m: int) -> LaneCuts: ...
 
@@ -359,7 +359,13 @@ class LanePasses(Protocol):
         self, parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray
     ) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
+    def find_lane_brackets(
+        self, parts: Sequence[LaneCuts], ranks: RanksOfLanes
+    ) -> LaneBrackets: ...
+
     def merge_tallies(self, parts: Sequence[LaneTally]) -> LaneTally: ...
+
+    def answers(self, tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None: ...
 
     def order_statistics(self, tally: LaneTally, brackets: LaneBrackets) -> Lanes: ...
 

@@ -59,7 +59,8 @@ def ended(all_begun: Sequence[Begun]) -> list[int]:
     """The fingerprints, of which the host waits for all at once if one device has them."""
     words = [each.words for each in all_begun]
     if len({int(each.device.id) for each in words}) == 1:
-        found = cupy.concatenate(words).get()
+        with words[0].device:
+            found = (words[0] if len(words) == 1 else cupy.concatenate(words)).get()
     else:
         found = np.concatenate([each.get() for each in words])
     pairs = found.reshape(-1, 2).tolist()
