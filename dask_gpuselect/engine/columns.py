@@ -39,6 +39,7 @@ from dask_gpuselect.engine.source import (
     Graph,
     Key,
     extended,
+    in_one_task_each,
     in_place,
     merged,
     private_copy,
@@ -281,6 +282,8 @@ class Columns:
             self._add(ready, {(ready,): wait}, brackets.name)
             seed = f"load {load} after {brackets.name}"
             source = private_copy(self.x, seed, after=(ready,), after_layer=ready)
+        if not self.is_copy or brackets is not None:
+            source = in_one_task_each(source, self.x)
         self.graph = Graph.merge(self.graph, source.dask)
         return source
 
