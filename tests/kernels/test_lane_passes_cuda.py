@@ -341,11 +341,11 @@ def test_candidates_in_rows(dtype: str, method: str) -> None:
                 assert answers.dtype == host.dtype
                 np.testing.assert_array_equal(answers.get(), host)
             # Where a chunk has changed, whatever is read stays inside the rows.
-            other = replace(brackets, n_valid=brackets.n_valid + 1)
+            other = replace(tally, n_valid=tally.n_valid + 1)
             for ask in (kernels.order_statistics, partial(kernels.answers, order=question)):
                 if answers is not None or ask is kernels.order_statistics:
                     with pytest.raises(ChunksChangedError, match="a lane held"):
-                        ask(tally, other)
+                        ask(other, brackets)
             wide = replace(brackets, low=brackets.low * 0, high=brackets.high * 0 + 100)
             if name == "normal":
                 tally = kernels.merge_tallies([kernels.tally([cupy.asarray(rows)], wide)] * 2)
