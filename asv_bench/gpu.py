@@ -16,6 +16,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -268,17 +269,37 @@ def along_axes(shrink: int, repeat: int) -> None:
         )
         del x, one, lazy
         free()
-    x = lanes(STACKS[2], "normal")
+
+
+def columns(shrink: int, repeat: int) -> None:
+    """A column of five chunks of which a third may be held: chunks in the graph, and chunks that
+    tasks make."""
+    shape = (STACKS[2][0] >> shrink, *STACKS[2][1:])
+    x = lanes(shape, "normal")
+    expected = np.median(x[:, :9].get().astype("f8"), axis=0).astype("f4")
     read = wall(lambda: x.sum(), repeat)
+    print(f"\n## A column of 5 chunks, {shape}, of which a third may be held: wall\n")
+    print(f"A read of it takes {read:.3f} ms.\n")
+    print("| chunks | asked | plan | ms | reads | kernels, ms | kernels, reads |")
+    print("|---" * 7 + "|")
     held = chunked(x, 0, 5)
-    made = held.map_blocks(lambda chunk: chunk, dtype=x.dtype, meta=held._meta)  # by tasks
-    for column in (held, made):
-        with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
-            lazy = dask_gpuselect.median(column, axis=0)
-            plan = dask_gpuselect.explain(column, 0.5, axis=0)
-        ms = wall(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
-        print(f"\nA column of {x.nbytes} bytes where a third of it may be held: {plan}")
-        print(f"{ms:.1f} ms, {ms / read:.1f} reads")
+    made = held.map_blocks(lambda chunk: chunk, dtype=x.dtype, meta=held._meta)
+    asked = {"median": dask_gpuselect.median, "quartiles": partial(dask_gpuselect.quantile, q=Q)}
+    for chunks, column in {"in the graph": held, "made by tasks": made}.items():
+        for name, ask in asked.items():
+            with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
+                lazy = ask(column, axis=0)
+                plan = dask_gpuselect.explain(column, 0.5 if name == "median" else Q, axis=0)
+            found = lazy.compute(scheduler="sync")
+            assert name != "median" or np.array_equal(found[:9].get(), expected)
+            ms = wall(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
+            kernels = device(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
+            busy = sum(kernels.values())
+            print(
+                f"| {chunks} | {name} | {plan.name} | {ms:.2f} | {ms / read:.1f} "
+                f"| {busy:.2f} | {busy / read:.1f} |",
+                flush=True,
+            )
 
 
 def check_box(x: Any, box: dask_gpuselect.Box) -> None:
@@ -542,6 +563,7 @@ TABLES = {
     "plain": plain_arrays,
     "kinds": all_kinds,
     "axes": along_axes,
+    "columns": columns,
     "held": held_chunks,
     "boxplot": box_plots,
     "boxes": lane_boxes,

@@ -73,12 +73,16 @@ def like(host: NDArray[Any], array: Array) -> Array:
     return namespace(array).asarray(host, device=array.device)
 
 
-def in_kind(answer: NDArray[Any], kind: Any) -> Any:
-    """An answer found on the host, as an array of the kind of another.
+def in_kind(answer: Any, kind: Any) -> Any:
+    """An answer found on the host, or on a device already, as an array of the kind of another.
 
     The other may be a chunk, or the meta of a dask array. What is no array, such as a number or a
     list, counts as NumPy's, and an answer without dimensions in NumPy's kind is a scalar.
     """
+    if is_cupy(answer):
+        if is_cupy(kind):
+            return answer
+        answer = to_host(answer)
     if isinstance(kind, np.ma.MaskedArray):
         answer = np.ma.asarray(answer)
     if isinstance(kind, np.ndarray | np.generic) or not is_array(kind):

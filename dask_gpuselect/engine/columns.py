@@ -23,7 +23,15 @@ from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect.engine.graphs import merge_tree, nothing
-from dask_gpuselect.engine.marks import InColumn, Seen, check_same, joined, marks_of, pieces_of
+from dask_gpuselect.engine.marks import (
+    InColumn,
+    Seen,
+    begun_marks,
+    check_same,
+    ended,
+    joined,
+    pieces_of,
+)
 from dask_gpuselect.engine.reads import Reads, task_if_needed
 from dask_gpuselect.engine.source import (
     REDUCED,
@@ -31,6 +39,7 @@ from dask_gpuselect.engine.source import (
     Graph,
     Key,
     extended,
+    in_one_task_each,
     in_place,
     merged,
     private_copy,
@@ -273,6 +282,8 @@ class Columns:
             self._add(ready, {(ready,): wait}, brackets.name)
             seed = f"load {load} after {brackets.name}"
             source = private_copy(self.x, seed, after=(ready,), after_layer=ready)
+        if not self.is_copy or brackets is not None:
+            source = in_one_task_each(source, self.x)
         self.graph = Graph.merge(self.graph, source.dask)
         return source
 
@@ -304,10 +315,10 @@ def _measure_seen(
     measure: Callable[..., Any],
     **arguments: Any,
 ) -> Seen:
-    """A report about some chunks, with their marks."""
+    """A report about some chunks, with their marks, for which it does not wait."""
     brackets = None if known is None else known.value
     report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return Seen(report, marks_of(chunks))
+    return Seen(report, begun_marks(chunks))
 
 
 def _known_or_read(
@@ -351,7 +362,7 @@ def _settled(
     place_of: InColumn,
     seen: bool,
 ) -> Any:
-    marks = joined(part.marks for part in parts)
+    marks = ended(joined(part.marks for part in parts))
     if known is not None:
         check_same(known.marks, marks, place_of)
     brackets = None if known is None else known.value

@@ -185,7 +185,7 @@ def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int
 def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
     """A part of a chunk that is loaded for it alone."""
     piece = copied(_cut(chunk, axis, i, n))  # a view would keep the chunk
-    return Slab(piece, kernels.fingerprint(chunk))
+    return Slab(piece, kernels.begun_fingerprint(chunk))
 
 
 def _share(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
@@ -400,7 +400,11 @@ def _answered(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = _found(tallies, brackets, steps)
+    report = steps.merge_tallies(tallies)
+    answers = steps.answers(report, brackets)
+    if answers is not None:
+        return in_kind(shape.restore(answers, block), kind)
+    found = steps.found(report, brackets)
     return in_kind(question.restored(found, block, shape), kind)
 
 

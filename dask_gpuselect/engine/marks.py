@@ -7,6 +7,7 @@ of that load prove it. It is for answers that several loads have a part in.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,11 +15,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels import fingerprint
+from dask_gpuselect.kernels import begun_fingerprint, ended_fingerprints
+from dask_gpuselect.kernels.protocols import BegunFingerprint
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError
 
 Marks = NDArray[np.uint64]
 """The fingerprints of some chunks, in the order of these."""
+
+BegunMarks = tuple[int | BegunFingerprint, ...]
+"""Those that devices may still be at, for which a report need not wait."""
 
 NO_MARKS: Marks = np.empty(0, np.uint64)
 
@@ -31,11 +36,11 @@ class Seen(Arrays):
     ----------
     value : object
     marks : ndarray of uint64
-        Of the chunks; none where nobody asks.
+        Of the chunks; none where nobody asks. In reports of columns, `BegunMarks`.
     """
 
     value: Any
-    marks: Marks
+    marks: Any
 
     @classmethod
     def merge(cls, merge: Callable[[list[Any]], Any], parts: Sequence[Self]) -> Self:
@@ -45,16 +50,27 @@ class Seen(Arrays):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slab(Arrays):
-    """A part of a chunk, and the fingerprint of all of it."""
+    """A part of a chunk, and the fingerprint of all of it, which may only have begun."""
 
     piece: Any
-    mark: int
+    mark: int | BegunFingerprint
 
 
 def marks_of(chunks: Iterable[Any]) -> Marks:
     """The fingerprints of chunks, or of the whole chunks that slabs are of."""
-    found = [c.mark if isinstance(c, Slab) else fingerprint(c) for c in chunks]
-    return np.array(found, np.uint64)
+    return ended(begun_marks(chunks))
+
+
+def begun_marks(chunks: Iterable[Any]) -> BegunMarks:
+    """The same, without waiting for them."""
+    return tuple(c.mark if isinstance(c, Slab) else begun_fingerprint(c) for c in chunks)
+
+
+def ended(marks: Marks | BegunMarks) -> Marks:
+    """Marks for all of which the host waits at once, if it has to."""
+    if isinstance(marks, np.ndarray):
+        return marks
+    return np.array(ended_fingerprints(marks), np.uint64)
 
 
 def pieces_of(chunks: Iterable[Any]) -> list[Any]:
@@ -62,8 +78,13 @@ def pieces_of(chunks: Iterable[Any]) -> list[Any]:
     return [chunk.piece if isinstance(chunk, Slab) else chunk for chunk in chunks]
 
 
-def joined(parts: Iterable[Marks]) -> Marks:
-    return np.concatenate([NO_MARKS, *parts])
+def joined(parts: Iterable[Any]) -> Any:
+    """The marks of parts, one after the other; as long as they are only begun, still so."""
+    given = list(parts)
+    if all(isinstance(part, np.ndarray) for part in given):
+        return np.concatenate([NO_MARKS, *given])
+    each = (part.tolist() if isinstance(part, np.ndarray) else part for part in given)
+    return tuple(itertools.chain.from_iterable(each))
 
 
 def check_same(known: Marks, found: Marks, place_of: Callable[[int], Sequence[int]]) -> None:

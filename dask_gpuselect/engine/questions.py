@@ -281,6 +281,10 @@ class OneLoadQuestion(ABC):
         """What a caller gets for the answer before it is computed."""
 
 
+def no_answers(report: Any, brackets: Any) -> None:
+    """None: nothing is answered without what is found."""
+
+
 @dataclass(frozen=True)
 class Steps:
     """What is done in passes: on the chunks of a part of a column, and on the reports of parts.
@@ -303,6 +307,9 @@ class Steps:
         ``(reports)``: those of some lanes, of the next, and so on, as one.
     between : callable
         ``(brackets, start, stop)``: those of some lanes.
+    answers : callable, optional
+        ``(report, brackets)``: the answers, as of `LaneQuestion.finished`, where the reports are;
+        None where `found` leads to them.
     """
 
     cuts: Callable[..., Any]
@@ -313,6 +320,7 @@ class Steps:
     found: Callable[..., Any]
     join: Callable[..., Any] = join
     between: Callable[..., Any] = lanes_between
+    answers: Callable[..., Any | None] = no_answers
 
     @classmethod
     def by_counts(cls, order: LaneOrder) -> Steps:
@@ -324,6 +332,7 @@ class Steps:
             kernels.lane_tally,
             kernels.merge_lane_tallies,
             kernels.order_statistics_of_lanes,
+            answers=partial(kernels.answers_of_tally, order=order),
         )
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import mmap
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -158,6 +159,79 @@ def private_copy(
             new_dependencies[new_name].add(data_name)
     graph = HighLevelGraph(new_layers, new_dependencies)
     return DaskArray(graph, clone_key(x.name, seed), x.chunks, meta=x._meta)
+
+
+# Chunks whose tasks are put together: it takes 0.1 ms for each of them at the call. Of 1,000 chunks
+# of 73 x 10 float64 in passes, a median took 0.20 s to ask for and 0.52 to compute; left to dask,
+# 0.01 and 1.01 (processor time).
+MOST_IN_ONE = 1 << 10
+MOST_DEEP = 64  # tasks that are in each other: they run as calls do
+
+
+def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
+    """A private copy of `x` whose chunks are made by one task each, a task in a task, if each chunk
+    is made by tasks that make nothing else.
+
+    Dask would fuse these when the graph is computed, and order the tasks of each chunk anew when it
+    runs: 0.2 ms a chunk, and as much again for layers that it has fused. A device has looked at the
+    chunk by then. The copy stays as it is where slices are taken of what is read, for dask reads no
+    more than these; where tasks have annotations; and if there are very many chunks.
+    """
+    layers, dependencies = copy.dask.layers, copy.dask.dependencies
+    own = [name for name in layers if name not in x.dask.layers and not _is_in_memory(layers[name])]
+    wanted = list(flatten(copy.__dask_keys__()))
+    if copy.name not in own or len(wanted) > MOST_IN_ONE:
+        return copy
+    if any(layers[name].annotations for name in own):
+        return copy
+    tasks: dict[Key, GraphNode] = {}
+    for name in own:
+        made = as_tasks(layers[name], layers, dependencies[name] & layers.keys())
+        tasks |= {key: task for key, task in made.items() if task is not None}
+    needed = Counter(key for task in tasks.values() for key in task.dependencies)
+    needed.update(wanted)
+    if any(needed[key] > 1 for key in tasks) or not _is_shallow(wanted, tasks):
+        return copy
+    if any(_is_slice(task, tasks) for task in tasks.values()):
+        return copy
+    others = set().union(*(dependencies[name] for name in own)).difference(own)
+    kept = {name: layer for name, layer in layers.items() if name not in own}
+    graph = Graph(kept, {name: dependencies[name] for name in kept})
+    joined = {key: _in_one(key, tasks) for key in wanted}
+    graph = extended(graph, copy.name, joined, others)
+    return DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
+
+
+def _is_shallow(keys: Sequence[Key], tasks: Mapping[Key, GraphNode]) -> bool:
+    """Whether no task is far behind these keys."""
+    for _ in range(MOST_DEEP):
+        if not keys:
+            return True
+        keys = [each for key in keys for each in tasks[key].dependencies if each in tasks]
+    return False
+
+
+def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
+    """Whether a task takes a part of what another takes."""
+    return _takes_a_part(task) and any(
+        _takes_a_part(tasks[key]) for key in task.dependencies if key in tasks
+    )
+
+
+def _takes_a_part(task: Any) -> bool:
+    return getattr(getattr(task, "func", None), "__name__", "") in {*GETTERS, "getitem"}
+
+
+def _in_one(key: Key, tasks: Mapping[Key, GraphNode]) -> GraphNode:
+    """The task of a key, with those that it needs in it."""
+    task = tasks[key]
+    inner: dict[Key, Any] = {
+        each: _in_one(each, tasks) for each in task.dependencies if each in tasks
+    }
+    joined = task.substitute(inner, key=key)
+    if isinstance(joined, Task):
+        joined._data_producer = any(each.data_producer for each in (task, *inner.values()))
+    return joined
 
 
 def in_place(x: DaskArray) -> Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.protocols import (
+    BegunFingerprint,
     KeptLanes,
     LaneKernels,
     LanePasses,
@@ -250,15 +251,39 @@ def fingerprint(chunk: Any) -> int:
     return _fingerprint(0, chunk)
 
 
+def begun_fingerprint(chunk: Any) -> int | BegunFingerprint:
+    """`fingerprint`, of a chunk on a device perhaps not yet `ended`: nobody waits for it here."""
+    if isinstance(chunk, Accompanied):
+        return fingerprint(chunk)
+    return backend_for(chunk).fingerprints.begun(_mixed_form(0, chunk), chunk)
+
+
+def ended_fingerprints(begun: Sequence[int | BegunFingerprint]) -> list[int]:
+    """All of these fingerprints, for which the host waits once."""
+    waiting = [each for each in begun if not isinstance(each, int)]
+    if not waiting:
+        return [each for each in begun if isinstance(each, int)]
+    ended = iter(backend_for(waiting[0].words).fingerprints.ended(waiting))
+    return [each if isinstance(each, int) else next(ended) for each in begun]
+
+
 def _fingerprint(start: int, chunk: Any) -> int:
     if isinstance(chunk, Accompanied):
         for array in (chunk.values, *map(unstretched, chunk.companions.values())):
             start = _fingerprint(start, array)
         return start
-    about = repr((tuple(map(int, chunk.shape)), str(chunk.dtype))).encode()
-    head = np.frombuffer(about, np.uint8)
-    start = backend_for(head).fingerprints.mixed_in(start, head)
-    return backend_for(chunk).fingerprints.mixed_in(start, chunk)
+    return backend_for(chunk).fingerprints.mixed_in(_mixed_form(start, chunk), chunk)
+
+
+def _mixed_form(start: int, chunk: Any) -> int:
+    return _mixed_about(start, tuple(map(int, chunk.shape)), str(chunk.dtype))
+
+
+@lru_cache
+def _mixed_about(start: int, shape: tuple[int, ...], dtype: str) -> int:
+    """A number that a shape and a dtype have a part in: chunk after chunk has the same."""
+    head = np.frombuffer(repr((shape, dtype)).encode(), np.uint8)
+    return backend_for(head).fingerprints.mixed_in(start, head)
 
 
 # --- Arrays in memory -----------------------------------------------------------------------------
@@ -850,15 +875,21 @@ def narrowed_lane_brackets(
 ) -> LaneBrackets:
     """The brackets that the cuts of a pass prove, inside those of the pass before if there was one;
     see `lane_cuts.find_lane_brackets` and `lane_cuts.narrow`."""
-    find = backend_for(parts[0].low).lane_passes.bracketed
+    kernels = backend_for(parts[0].low).lane_passes
     if brackets is None:
-        return lane_cuts_.find_lane_brackets(parts, ranks, find)
-    return lane_cuts_.narrow(parts, brackets, find)
+        return kernels.find_lane_brackets(parts, ranks)
+    return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
 
 def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts of lanes together."""
     return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
+
+
+def answers_of_tally(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None:
+    """The answers ``(n_answers, n_lanes)`` that `LaneOrder.lane_answer` has, where the tally is;
+    None where they are found as fast by `order_statistics_of_lanes`."""
+    return backend_for(tally.candidates).lane_passes.answers(tally, brackets, order)
 
 
 def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:

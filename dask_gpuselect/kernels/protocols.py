@@ -353,8 +353,8 @@ class LaneWeighing(Protocol):
 
 
 class LanePasses(Protocol):
-    """Lanes that are taken in parts. Reports are where the chunks are, what is found is on the
-    host."""
+    """Lanes that are taken in parts. Reports and answers are where the chunks are, order statistics
+    on the host."""
 
     def cuts(self, parts: Sequence[Part], brackets: LaneBrackets | None, m: int) -> LaneCuts: ...
 
@@ -368,7 +368,13 @@ class LanePasses(Protocol):
         self, parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray
     ) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
+    def find_lane_brackets(
+        self, parts: Sequence[LaneCuts], ranks: RanksOfLanes
+    ) -> LaneBrackets: ...
+
     def merge_tallies(self, parts: Sequence[LaneTally]) -> LaneTally: ...
+
+    def answers(self, tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None: ...
 
     def order_statistics(self, tally: LaneTally, brackets: LaneBrackets) -> Lanes: ...
 
@@ -410,10 +416,20 @@ class LowerSets(Protocol):
     def lower_sets(self, y: Any, weights: Any = None) -> Any: ...
 
 
+class BegunFingerprint(Protocol):
+    """A fingerprint that a device may not have found yet."""
+
+    words: Any  # an array of the device
+
+
 class Fingerprints(Protocol):
     """Bits that every element of a chunk has a part in."""
 
     def mixed_in(self, start: int, chunk: Chunk) -> int: ...
+
+    def begun(self, start: int, chunk: Chunk) -> int | BegunFingerprint: ...
+
+    def ended(self, all_begun: Sequence[Any]) -> list[int]: ...
 
 
 class Ordering(Protocol):

@@ -18,7 +18,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -105,6 +105,24 @@ class LaneCuts(Arrays):
     n_missing: IntArray
 
 
+@dataclass(frozen=True)
+class LaneSizes:
+    """What the host knows of lanes whose tables are on a device, so that it need not wait for them.
+
+    Parameters
+    ----------
+    least, most : int
+        No lane has fewer, and none more, valid elements.
+    room : int or None
+        No bracket has more elements strictly inside, of all parts together, and a table of so many
+        for every bracket is small enough. None if that is not so.
+    """
+
+    least: int
+    most: int
+    room: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class LaneBrackets(Arrays):
     """Where the two order statistics of each question and lane are: both in ``[low, high]``.
@@ -117,6 +135,8 @@ class LaneBrackets(Arrays):
         Their ranks.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         Of all the data.
+    sizes : LaneSizes, optional
+        Where tables are on a device.
     """
 
     low: NDArray[Any]
@@ -125,6 +145,7 @@ class LaneBrackets(Arrays):
     upper: IntArray
     n_valid: IntArray
     n_missing: IntArray
+    sizes: LaneSizes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +156,9 @@ class LaneTally(Arrays):
     ----------
     below, n_before, n_inside, upto : ndarray, shape (n_lanes, n_questions)
         Elements below the lower end, up to it, inside, and up to the upper end.
-    candidates : ndarray, shape (n_inside.sum(),)
-        Those inside: one bracket after the other, in the order of `n_inside`.
+    candidates : ndarray, shape (n_inside.sum(),) or (n_inside.size, room)
+        Those inside: one bracket after the other, in the order of `n_inside`. On a device perhaps a
+        row for each bracket, of which `n_inside` count.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         As in `LaneCuts`.
     """
@@ -181,23 +203,28 @@ Table = TypeVar("Table", LaneCuts, LaneBrackets, LaneTally, Lanes)
 
 def join(pieces: Sequence[Table]) -> Table:
     """What is known of some lanes, and of the next, as one."""
-    columns = [tuple(getattr(piece, field.name) for piece in pieces) for field in fields(pieces[0])]
+    names = _columns_of(pieces[0])
+    columns = [tuple(getattr(piece, name) for piece in pieces) for name in names]
     # The ends of brackets may be one array: it stays one.
-    joined = {tuple(map(id, column)): np.concatenate(column) for column in columns}
+    joined: dict[Any, Any] = {tuple(map(id, each)): np.concatenate(each) for each in columns}
     return type(pieces[0])(*(joined[tuple(map(id, column))] for column in columns))
 
 
 def moved(table: Table, move: Callable[[Any], Any]) -> Table:
     """The same with every array moved: to the host, for instance."""
-    columns = [getattr(table, field.name) for field in fields(table)]
-    own = {id(column): move(column) for column in columns}  # one array stays one
-    return type(table)(*(own[id(column)] for column in columns))
+    columns = {name: getattr(table, name) for name in _columns_of(table)}
+    own = {id(column): move(column) for column in columns.values()}  # one array stays one
+    return replace(table, **{name: own[id(column)] for name, column in columns.items()})
 
 
 def lanes_between(table: Table, start: int, stop: int) -> Table:
     """What is known of some of the lanes, where there is a row for each."""
-    rows = (getattr(table, field.name)[start:stop] for field in fields(table))
-    return type(table)(*rows)
+    return replace(table, **{name: getattr(table, name)[start:stop] for name in _columns_of(table)})
+
+
+def _columns_of(table: Table) -> list[str]:
+    """The names of what has a row for each lane."""
+    return [field.name for field in fields(table) if field.name != "sizes"]
 
 
 def even_ranks(n: IntArray, m: int) -> IntArray:
@@ -369,7 +396,8 @@ def narrow(
         _or_end(place, n_inside, found[..., 0], brackets)
         for place, found in zip(places, (find or bracketed)(parts, lower, upper), strict=True)
     )
-    return LaneBrackets(low, high, brackets.lower, brackets.upper, n_valid, n_missing)
+    known = brackets.lower, brackets.upper, n_valid, n_missing, brackets.sizes
+    return LaneBrackets(low, high, *known)
 
 
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:

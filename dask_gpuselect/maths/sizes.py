@@ -485,6 +485,24 @@ def _tally_bytes(n_parts: int, n_questions: int, counts: int) -> int:
 TALLIES_EVERY = 4  # tallies that one task takes
 
 
+def most_inside(n: int, width: int, span: int) -> int:
+    """How many elements are strictly inside a bracket at most, by what `lane_cuts.merge` states: of
+    lanes of `n` elements at most, whose parts are cut at `width` ranks or more, for `span`
+    neighbouring ranks."""
+    return min(span + 2 * (n // max(width - 1, 1)), n)
+
+
+def tally_room(
+    n: int, n_parts: int, width: int, n_questions: int, span: int, itemsize: int
+) -> int | None:
+    """The same; None if tallies with a row of so many for each bracket would take more in one place
+    than the cuts did, which `Passes.gathered` counts."""
+    room = most_inside(n, width, span)
+    tally = n_questions * room * itemsize + (2 * n_questions + 1) * TWO_COUNTS
+    cuts = n_parts * (width * itemsize + 2 * TWO_COUNTS)
+    return room if waiting_reports(n_parts, TALLIES_EVERY) * tally <= cuts else None
+
+
 def _pass_widths(
     sizes: Sequence[int],
     n_questions: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile, sort, sort_by
 from dask_gpuselect.engine import door, source
-from dask_gpuselect.kernels import fingerprint
+from dask_gpuselect.kernels import begun_fingerprint, ended_fingerprints, fingerprint
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
 from tests.backends import Backend
@@ -237,6 +238,16 @@ def test_every_change_of_an_element_changes_the_fingerprint(backend: Backend, dt
         word[i] ^= word.dtype.type(1 if dtype == "?" else 1 << (8 * changed.itemsize - 1))
         seen.add(fingerprint(backend.asarray(changed)))
     assert len(seen) == len(values) + 1
+
+
+def test_fingerprints_that_have_begun(backend: Backend) -> None:
+    """They end as they would at once, here or in another process, in any order."""
+    chunks = [backend.asarray(hashed(np.arange(n)).astype("u1")) for n in (75, 0, 3, 16)]
+    wanted = [fingerprint(chunk) for chunk in chunks]
+    begun = [begun_fingerprint(chunk) for chunk in chunks]
+    assert ended_fingerprints([*begun, 7]) == [*wanted, 7]
+    assert pickle.loads(pickle.dumps(begun)) == wanted
+    assert ended_fingerprints([]) == []
 
 
 def test_two_changes_do_not_undo_each_other(backend: Backend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.sizes import plan_passes
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY, Backend
-from tests.data import FLOATS, INTEGERS, MISSING
+from tests.data import FLOATS, INTEGERS, MISSING, make
 from tests.features.test_lanes import call, scaled
 from tests.oracle import expected
 from tests.sources import Source
@@ -256,6 +257,82 @@ def test_columns_in_memory_are_cut_however_large() -> None:
     np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
 
 
+def made_on_a_device(a: NDArray[Any], n_chunks: int = 5) -> da.Array:
+    """Chunks along the first axis that tasks make."""
+    parts = [CUPY.asarray(part) for part in np.array_split(a, n_chunks)]
+    held = [da.from_array(part, chunks=-1, asarray=False) for part in parts]
+    meta = parts[0][:0, :0]
+    return da.concatenate(held).map_blocks(lambda chunk: chunk, dtype=a.dtype, meta=meta)
+
+
+@pytest.mark.gpu
+@pytest.mark.emulated
+def test_a_device_is_waited_for_four_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the fingerprints of each load, the numbers of elements, and the answers: by no task that
+    looks at a chunk, and the answers stay where they are."""
+    import cupy
+
+    waits: list[str] = []
+
+    def noting(name: str) -> Any:
+        before = getattr(cupy.ndarray, name)
+
+        def noted(array: Any, *args: Any, **how: Any) -> Any:
+            waits.append(f"{name} {array.shape}")
+            return before(array, *args, **how)
+
+        return noted
+
+    a = FLOATS["normal"](3650 * 6).astype("f4").reshape(3650, 6)
+    x = made_on_a_device(a)
+    with limited(a.nbytes // 3):
+        assert explain(x, axis=0).name == "passes"
+        lazy = median(x, axis=0)
+    for name in ("get", "item", "tolist", "__int__", "__bool__"):
+        monkeypatch.setattr(cupy.ndarray, name, noting(name))
+    found = lazy.compute(scheduler="sync")
+    assert len(waits) == 4
+    monkeypatch.undo()
+    np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
+
+
+@pytest.mark.gpu
+def test_a_chunk_that_changes_on_a_device_is_named() -> None:
+    """Though it has more elements in the brackets than their rows have room for."""
+    a = FLOATS["normal"](3650 * 6).astype("f4").reshape(3650, 6)
+    reads: Counter[tuple[int, ...]] = Counter()
+
+    def read(chunk: Any, block_id: tuple[int, ...] = ()) -> Any:
+        reads[block_id] += 1
+        return chunk * 0 if block_id == (2, 0) and reads[block_id] > 1 else chunk
+
+    x = made_on_a_device(a)
+    x = x.map_blocks(read, dtype=x.dtype, meta=x._meta)
+    with limited(a.nbytes // 3):
+        lazy = median(x, axis=0)
+    with pytest.raises(ChunksChangedError, match=r"chunk \(2, 0\) held other elements"):
+        lazy.compute(scheduler="sync")
+    assert set(reads.values()) == {2}
+
+
+@pytest.mark.any_dask
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_answers_of_passes_on_a_device(dtype: str) -> None:
+    """One quantile, whose candidates go to rows, and more, with NaN in some lanes or everywhere."""
+    names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
+    with_missing = np.stack([make(name, dtype, 3650) for name in names], axis=1)
+    for a in (with_missing, with_missing[:, : len(FLOATS)]):
+        x = made_on_a_device(a)
+        for q in (0.5, [0.1, 0.5, 0.77], np.linspace(0, 1, 9)):
+            for function in (quantile, nanquantile):
+                with limited(a.nbytes // 3), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = function(x, q, axis=0).compute(scheduler="sync")
+                    wanted = function(da.from_array(a, chunks=-1), q, axis=0).compute()
+                np.testing.assert_array_equal(CUPY.to_numpy(found), wanted, strict=True)
+
+
 @pytest.mark.any_dask
 @pytest.mark.gpu
 def test_columns_in_the_memory_of_a_device_take_one_load() -> None:
@@ -284,8 +361,8 @@ def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatc
     def refused(*_: Any) -> Any:
         raise AssertionError("looked at")
 
-    monkeypatch.setattr(marks, "fingerprint", refused)
-    monkeypatch.setattr(kernels, "fingerprint", refused)
+    monkeypatch.setattr(marks, "begun_fingerprint", refused)
+    monkeypatch.setattr(kernels, "begun_fingerprint", refused)
     monkeypatch.setattr(lanes, "copied", refused)
     a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
     x = da.from_array(a, chunks=(100, 10_000))

@@ -336,3 +336,60 @@ def test_views_of_a_device_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     middle, ordered = check_views(x, monkeypatch)
     assert float(middle) == np.median(values)
     np.testing.assert_array_equal(CUPY.to_numpy(ordered), np.sort(values))
+
+
+# --- Chunks that one task makes each --------------------------------------------------------------
+
+
+def in_one(x: da.Array) -> Any:
+    """A private copy, and whether each of its chunks is made by one task."""
+    x = as_source(x)
+    copy = source.private_copy(x, "a copy")
+    joined = source.in_one_task_each(copy, x)
+    np.testing.assert_array_equal(
+        joined.compute(scheduler="sync"), x.compute(scheduler="sync"), strict=True
+    )
+    assert joined.name == copy.name
+    return joined, joined is not copy
+
+
+@pytest.mark.legacy
+def test_chunks_are_made_by_one_task_each() -> None:
+    readers = [Source((n, 10)).lazy((5, 4)) for n in (12, 7)]
+    joined, is_joined = in_one((da.concatenate(readers) * 2).map_blocks(np.negative))
+    assert is_joined
+    layer = joined.dask.layers[joined.name]
+    assert len(layer) == joined.npartitions
+    others = {key for task in layer.values() for key in task.dependencies}
+    assert {key.partition("-")[0] for key in others} == {"original"}
+
+
+@pytest.mark.legacy
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x[2:, ::2],  # dask reads no more than that
+        lambda x: x.rechunk((3, 10)),
+        lambda x: x + x[::-1],  # made of the same chunks
+        lambda x: x.persist(scheduler="sync"),
+    ],
+    ids=["slices", "rechunked", "shared", "in memory"],
+)
+def test_other_chunks_are_left_to_dask(change: Callable[[da.Array], da.Array]) -> None:
+    assert not in_one(change(Source((12, 10)).lazy((5, 4))))[1]
+
+
+@pytest.mark.legacy
+def test_tasks_that_are_far_behind_or_have_annotations_are_left_to_dask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = Source((12, 10)).lazy((5, 4))
+    with dask.annotate(priority=1):
+        annotated = x + 1
+    assert not in_one(annotated)[1]
+    far = x
+    for _ in range(source.MOST_DEEP):
+        far = far + 1
+    assert not in_one(far)[1]
+    monkeypatch.setattr(source, "MOST_IN_ONE", 3)
+    assert not in_one(x + 1)[1]

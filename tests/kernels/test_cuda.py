@@ -129,7 +129,10 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 
 
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
-OTHERS = {"lanes.cu", "lane_boxes.cu", "lane_passes.cu", "residuals.cu", "lower_sets.cu"}
+OTHERS = {
+    *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
+    *("residuals.cu", "lower_sets.cu"),
+}
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
 )
@@ -259,7 +262,12 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             defined = (("ANSWER", answer), *more, *kernel.defined)
             text = source("lanes_select", kind, SIZES[0], defined)
             assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
-        for what in range(3):
+        # Passes and boxes take kernels whose threads have one run.
+        how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": n == 24}
+        kernel = lane_kernel(kind, n, shared, most_runs=1, **how)
+        if kernel is None:
+            continue
+        for what in range(4):
             defined = (("ANSWER", 0), ("PASS", what), *kernel.defined)
             text = source("passes_of_lanes", kind, SIZES[0], defined)
             assert b"passes_of_lanes" in Program(text, "c++", options).compile("cubin").code
@@ -268,8 +276,10 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             defined = (("IN_PARTS", in_parts), *boxes.defined)
             text = source("boxes_of_lanes", kind, SIZES[0], defined)
             assert b"boxes_of_lanes" in Program(text, "c++", options).compile("cubin").code
-    text = source("long_lanes", kind, SIZES[0], (("ANSWER", answer),))
-    assert b"long_lanes" in Program(text, "c++", options).compile("cubin").code
+    for name in ("long_lanes", "answers_of_tally"):
+        for of in (answer, 0) if name == "answers_of_tally" else (answer,):
+            text = source(name, kind, SIZES[0], (("ANSWER", of),))
+            assert name.encode() in Program(text, "c++", options).compile("cubin").code
 
 
 @pytest.mark.parametrize("shared", SHARED.values())

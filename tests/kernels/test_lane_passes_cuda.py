@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,18 @@ from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
+from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneBrackets, LaneCuts, Lanes, LaneTally, moved
+from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
+    Lanes,
+    LaneSizes,
+    LaneTally,
+    moved,
+)
+from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
 from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
@@ -27,7 +38,9 @@ DECLARED = (
     "Word* found"
 )
 CALL = "run_block([=] { passes_of_lanes(*stack, *brackets, *counts, starts, found); });"
-COUNTS = ("n_valid", "below", "before", "inside", "upto")
+COUNTS = ("n_valid", "n_missing", "below", "before", "inside", "upto")
+OF_LANES = ("n_valid", "n_missing")
+ROOM = 3  # less than some of the brackets have inside
 SOME = ("normal", "tied", "constant", "infinite", "denormal float32", "some nan", "all nan")
 
 
@@ -70,6 +83,18 @@ def assert_tally(found: LaneTally, wanted: LaneTally) -> None:
     np.testing.assert_array_equal(in_order(found), in_order(wanted))
 
 
+def assert_rows(found: dict[str, Any], wanted: LaneTally) -> None:
+    """The same counts, and in each row as many candidates as it has room for."""
+    for name, attribute in (("inside", "n_inside"), ("below", "below"), ("upto", "upto")):
+        np.testing.assert_array_equal(found[name], getattr(wanted, attribute), err_msg=name)
+    sizes, stops = wanted.n_inside.ravel(), np.cumsum(wanted.n_inside)
+    for row, size, stop in zip(found["found"].reshape(-1, ROOM), sizes, stops, strict=True):
+        its = wanted.candidates[stop - size : stop]
+        assert len(np.setdiff1d(row[:size], its)) == 0
+        if size <= ROOM:
+            np.testing.assert_array_equal(np.sort(row[:size]), np.sort(its))
+
+
 def on_host(
     folder: Path, rows: NDArray[Any], brackets: LaneBrackets | None, m: int
 ) -> list[dict[str, Any]]:
@@ -92,18 +117,21 @@ def on_host(
         told[name] = end.ctypes.data
     told["n_questions"], told["n_ranks"] = n_questions, m
     outcomes: list[dict[str, Any]] = []
-    for what in range(3):
+    for what in range(4):
         if what and brackets is None:
             break
         counts = {
-            name: np.zeros(n_lanes if name == "n_valid" else (n_lanes, n_questions), np.int64)
+            name: np.zeros(n_lanes if name in OF_LANES else (n_lanes, n_questions), np.int64)
             for name in COUNTS
         }
         where = np.zeros((), source.PASS_COUNTS)
         for name, count in counts.items():
             where[name] = count.ctypes.data
         inside = outcomes[1]["inside"].astype(np.int64).ravel() if what == 2 else np.zeros(1)
-        size = {0: n_lanes * n_questions * m, 1: 0, 2: int(inside.sum())}[what]
+        rows_of = n_lanes * n_questions
+        size = {0: rows_of * m, 1: 0, 2: int(inside.sum()), 3: rows_of * ROOM}[what]
+        if what == 3:
+            told["n_ranks"] = ROOM
         found, starts = np.zeros(size, kind), (np.cumsum(inside) - inside).astype(np.int64)
         run = _compiled(folder, str(kind.str[1:]), kernel, what)
         run(*map(pointer, (stack, told, where, starts, found)))
@@ -148,8 +176,11 @@ def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: 
             if brackets is not None:
                 told = {name: rest[0][name].astype(np.int64) for name in COUNTS}
                 columns = (told[name] for name in ("below", "before", "inside", "upto"))
-                found = LaneTally(*columns, rest[1]["found"], told["n_valid"], n_missing)
-                assert_tally(found, reference.tally([rows], brackets))
+                of_lanes = (told[name] for name in OF_LANES)
+                found = LaneTally(*columns, rest[1]["found"], *of_lanes)
+                tally = reference.tally([rows], brackets)
+                assert_tally(found, tally)
+                assert_rows(rest[2], tally)
 
 
 def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
@@ -225,7 +256,10 @@ def test_reports_together(dtype: str, n_parts: int) -> None:
             assert_cuts(moved(lane_cuts.merge(theirs, 5, kernels.bracketed), cupy.asnumpy), merged)
             if brackets is None:
                 brackets = lane_cuts.find_lane_brackets(cuts, ranks)
-                on_device = lane_cuts.find_lane_brackets(theirs, ranks, kernels.bracketed)
+                on_device = kernels.find_lane_brackets(theirs, ranks)
+                least, most = int(brackets.n_valid.min()), int(brackets.n_valid.max())
+                assert replace(on_device.sizes, room=None) == LaneSizes(least, most, None)
+                assert on_device.sizes.room is None or most < 4  # too many for so few cuts
             else:
                 assert on_device is not None
                 brackets = lane_cuts.narrow(cuts, brackets)
@@ -257,6 +291,63 @@ def test_reports_together(dtype: str, n_parts: int) -> None:
 
 def assert_brackets(found: LaneBrackets, wanted: LaneBrackets) -> None:
     is_some = wanted.n_valid > 0
-    for field in fields(LaneBrackets):
+    for field in fields(LaneBrackets)[:-1]:  # the last is for devices
         mine, theirs = (getattr(each, field.name) for each in (found, wanted))
         np.testing.assert_array_equal(mine[is_some], theirs[is_some], err_msg=field.name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["median", "linear", "lower", "averaged_inverted_cdf"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1", "i4", "i8"])
+def test_candidates_in_rows(dtype: str, method: str) -> None:
+    """Where few elements can be inside, they are gathered in rows: the same answers, bit for bit,
+    on the device and on the host, also with other parts that were gathered one after the other."""
+    import cupy
+
+    kernels = kernel_module("cuda", "lane_passes")
+    n_lanes, n, n_parts = 20, 2400, 4
+    kind, q = np.dtype(dtype), (0.5,) if method == "median" else (0.31,)
+    of = result_dtype(kind, METHODS.get(method, METHODS["linear"]), weak_q=False)
+    for skips_missing in (False, True):
+        question = Quantiles(q, method, skips_missing, kind, of)
+        for name in [*FLOATS, *MISSING] if dtype[0] == "f" else INTEGERS:
+            rows = make(name, dtype, n_lanes * n).reshape(n_lanes, n)
+            parts = np.array_split(rows, n_parts, axis=1)
+            cuts = [reference.cuts([part], None, 200) for part in parts]
+            wanted = lane_cuts.find_lane_brackets(cuts, question.lane_ranks)
+            theirs = [kernels.cuts([cupy.asarray(part)], None, 200) for part in parts]
+            brackets = kernels.find_lane_brackets(theirs, question.lane_ranks)
+            assert_brackets(moved(brackets, cupy.asnumpy), wanted)
+            told = [reference.tally([part], wanted) for part in parts]
+            both = lane_cuts.merge_tallies(told)
+            assert brackets.sizes.room is not None
+            assert both.n_inside.max() <= brackets.sizes.room
+            tallies = [kernels.tally([cupy.asarray(part)], brackets) for part in parts[:3]]
+            assert {tally.candidates.ndim for tally in tallies} == {2}
+            dense = replace(brackets, sizes=replace(brackets.sizes, room=None))
+            tallies.append(kernels.tally([cupy.asarray(parts[3])], dense))
+            tally = kernels.merge_tallies([kernels.merge_tallies(tallies[:2]), *tallies[2:]])
+            found = kernels.order_statistics(tally, brackets)
+            expected = lane_cuts.order_statistics(both, wanted)
+            is_some = both.n_valid > 0
+            for field in fields(Lanes):
+                mine, its = (getattr(each, field.name) for each in (found, expected))
+                np.testing.assert_array_equal(mine[is_some], its[is_some], err_msg=field.name)
+            answers = kernels.answers(tally, brackets, question)
+            if not is_some.all():
+                assert answers is None
+            elif answers is not None or dtype != "i8":
+                host = question.lane_answer(expected)
+                assert answers.dtype == host.dtype
+                np.testing.assert_array_equal(answers.get(), host)
+            # Where a chunk has changed, whatever is read stays inside the rows.
+            other = replace(tally, n_valid=tally.n_valid + 1)
+            for ask in (kernels.order_statistics, partial(kernels.answers, order=question)):
+                if answers is not None or ask is kernels.order_statistics:
+                    with pytest.raises(ChunksChangedError, match="a lane held"):
+                        ask(other, brackets)
+            wide = replace(brackets, low=brackets.low * 0, high=brackets.high * 0 + 100)
+            if name == "normal":
+                tally = kernels.merge_tallies([kernels.tally([cupy.asarray(rows)], wide)] * 2)
+                with pytest.raises(ChunksChangedError):
+                    kernels.order_statistics(tally, brackets)

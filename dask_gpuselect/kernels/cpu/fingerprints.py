@@ -37,6 +37,10 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     return found
 
 
+begun = mixed_in  # they are never on their way
+ended = list
+
+
 def mixed(word: int) -> int:
     """A word all of whose bits depend on all bits of another: SplitMix64's last step."""
     word = ((word ^ (word >> 30)) * FIRST) & MASK

@@ -24,12 +24,14 @@ from dask_gpuselect.kernels.cpu.draws import hashed
 from dask_gpuselect.kernels.cpu.lanes import sorted_lanes, tiles
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.kernels.reference import lane_passes as reference
+from dask_gpuselect.kernels.reference.lane_passes import answers
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
     LaneTally,
+    RanksOfLanes,
     as_rows,
     known_of_all,
     order_statistics,
@@ -38,7 +40,16 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 
-__all__ = ["bracketed", "cuts", "merge_tallies", "order_statistics", "tails", "tally"]
+__all__ = [
+    "answers",
+    "bracketed",
+    "cuts",
+    "find_lane_brackets",
+    "merge_tallies",
+    "order_statistics",
+    "tails",
+    "tally",
+]
 
 RUN = 512  # elements that are counted in 32 bits
 
@@ -141,6 +152,11 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
         place(part.candidates.view(plain), part.n_inside.reshape(-1), starts, out.view(plain))
     below, n_before, upto = (total(name, parts) for name in ("below", "n_before", "upto"))
     return LaneTally(below, n_before, n_inside, upto, out, *known_of_all(parts))
+
+
+def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
+    """The brackets of some ranks; see `lane_cuts.find_lane_brackets`."""
+    return lane_cuts.find_lane_brackets(parts, ranks, bracketed)
 
 
 @until_compiled(lane_cuts.bracketed)

@@ -14,6 +14,7 @@ and one for the host side:
     sampling                   arrays in memory: a sample, and the steps after it in one chain
     lanes                      along some of the axes: many lanes at once, by other kernels
     lane_passes, lane_reports  lanes that are taken in parts; what the reports of parts say together
+    lane_answers               what they answer
     groups, labels             elements that are in groups, and the labels that say in which
     source.py, launch.py       the kernels' text and sizes; compiling and starting them
 """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import cupy
 import numpy as np
 
@@ -12,22 +15,59 @@ from dask_gpuselect.kernels.cuda.source import MARK_THREADS
 WORD = np.dtype(np.uint64)
 
 
+class Begun:
+    """A fingerprint on its way: what the device has added up, which nobody has waited for yet.
+
+    It goes to other processes as the number that it is.
+    """
+
+    __slots__ = ("n_bytes", "start", "words")
+
+    def __init__(self, start: int, n_bytes: int, words: Array) -> None:
+        self.start, self.n_bytes, self.words = start, n_bytes, words
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.words.nbytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, tuple(ended([self]))
+
+    def of(self, of_words: int, rest: int) -> int:
+        """The fingerprint, by what the device has found."""
+        return mixed((self.start ^ of_words ^ rest ^ self.n_bytes << 32) & MASK)
+
+
 @advised
-def mixed_in(start: int, chunk: Array) -> int:
-    """64 bits that a number and every byte of a chunk, in C order, have a part in.
+def begun(start: int, chunk: Array) -> Begun:
+    """64 bits that a number and every byte of a chunk, in C order, have a part in, as soon as they
+    are `ended`.
 
     Reads the chunk once, and copies it only if it is not in C order or begins between two words.
     """
-    flat = cupy.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+    flat = cupy.ascontiguousarray(chunk)
     if flat.data.ptr % WORD.itemsize:
         flat = flat.copy()
-    n_words = flat.size // WORD.itemsize
-    found = cupy.zeros(1, np.uint64)
-    if n_words:
-        words = flat[: n_words * WORD.itemsize].view(np.uint64)
-        launch(WORD, "mark_words", MARK_THREADS, (words, np.int64(n_words), found))
-    rest = flat[n_words * WORD.itemsize :].get().tobytes() if flat.size % WORD.itemsize else b""
-    (sum_of_words,) = found.get().tolist()
-    n_bytes: int = flat.size
-    of_words = int(sum_of_words) ^ int.from_bytes(rest, "little") ^ n_bytes << 32
-    return mixed((start ^ of_words) & MASK)
+    found = cupy.zeros(2, np.uint64)
+    if flat.nbytes:
+        sizes = np.int64(flat.nbytes // WORD.itemsize), np.int64(flat.nbytes)
+        launch(WORD, "mark_words", MARK_THREADS, (flat, *sizes, found))
+    return Begun(start, flat.nbytes, found)
+
+
+def ended(all_begun: Sequence[Begun]) -> list[int]:
+    """The fingerprints, of which the host waits for all at once if one device has them."""
+    words = [each.words for each in all_begun]
+    if len({int(each.device.id) for each in words}) == 1:
+        with words[0].device:
+            found = (words[0] if len(words) == 1 else cupy.concatenate(words)).get()
+    else:
+        found = np.concatenate([each.get() for each in words])
+    pairs = found.reshape(-1, 2).tolist()
+    return [each.of(*pair) for each, pair in zip(all_begun, pairs, strict=True)]
+
+
+def mixed_in(start: int, chunk: Array) -> int:
+    """The fingerprint of a chunk, at once; see `begun`."""
+    (found,) = ended([begun(start, chunk)])
+    return found

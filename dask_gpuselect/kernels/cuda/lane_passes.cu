@@ -1,17 +1,19 @@
 // Lanes that are taken in parts: the cuts of a part, its counts at brackets, and its elements inside these.
+// These go where a count before has made room for them, or, if few can be inside, to a row for each bracket.
 // Needs lanes.cuh and lane_runs.cuh.
 //
 // Defined before this text, beside those of lanes.cuh and lane_runs.cuh: PASS (0: cuts, 1: counts, 2:
-// candidates).
+// candidates, 3: counts, and candidates in rows).
 
 // A row for each lane, an entry for each question. No low and high ends: all elements are inside.
 struct Brackets {
     const Word *low, *high;
-    int n_questions, n_ranks;
+    int n_questions;
+    int n_ranks;  // of cuts; or how many candidates a row has room for
 };
 
 struct Counts {
-    i64 *n_valid, *below, *before, *inside, *upto;
+    i64 *n_valid, *n_missing, *below, *before, *inside, *upto;
 };
 
 // Place p of a lane whose runs are put together is key p % RUN of thread p / RUN.
@@ -77,7 +79,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
         }
         __syncwarp();
         u32 n_valid = group.sum(n_own);
-        if (PASS < 2 && is_lane && me == 0) counts.n_valid[lane] = n_valid;
+        if (PASS != 2 && is_lane && me == 0) {
+            counts.n_valid[lane] = n_valid, counts.n_missing[lane] = stack.n - n_valid;
+        }
         if constexpr (PASS == 0 && GROUP > 1) {
             merge_runs(kept + slot * STRIDE, mine, group);
             n_own = min(max((int)n_valid - me * RUN, 0), RUN);
@@ -91,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
             int from = is_all ? 0 : n_upto(mine, 0, n_own, low);
             int to = is_all ? n_own : n_below(mine, 0, n_own, high);
             u32 below = 0, before = from, below_high = to, upto = 0;
-            if (PASS == 1) {
+            if (PASS & 1) {
                 below = n_below(mine, 0, from, low);
                 upto = n_upto(mine, to, n_own, high);
             }
@@ -103,10 +107,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 for (int i = from; i < to; ++i) its_found[place++] = word_of(mine[i * PITCH]);
                 continue;
             }
+            if constexpr (PASS == 3) {
+                // Elements that no bracket can have are of a chunk that has changed, and left out: the
+                // counts tell.
+                u32 n_all, place = group.sum_before(max(to - from, 0), n_all), room = brackets.n_ranks;
+                Word* its_found = found + entry * room;
+                for (int i = from; i < to && is_lane; ++i, ++place) {
+                    if (place < room) its_found[place] = word_of(mine[i * PITCH]);
+                }
+            }
             before = group.sum(before), below_high = group.sum(below_high);
             u32 n_inside = below_high > before ? below_high - before : 0;
             if (is_lane && me == 0) counts.before[entry] = before, counts.inside[entry] = n_inside;
-            if constexpr (PASS == 1) {
+            if constexpr (PASS & 1) {
                 below = group.sum(below), upto = group.sum(upto);
                 if (is_lane && me == 0) counts.below[entry] = below, counts.upto[entry] = upto;
             } else {

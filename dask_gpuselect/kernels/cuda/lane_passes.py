@@ -1,9 +1,11 @@
 """Lanes of CuPy chunks that are taken in parts. The host side of ``lane_passes.cu``, which measures
-parts, and of ``lane_reports.cu``, which puts their reports together. Reports are on the device."""
+parts, and of ``lane_reports.cu`` and ``lane_answers.cu``, which put their reports together. Reports
+are on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -18,26 +20,40 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
     kernel_for,
     parts_in_three,
     stack_of,
+    tables_of,
+    wanted_of,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, on_device
 from dask_gpuselect.kernels.cuda.source import REPORT_THREADS
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.kernels.reference.lane_passes import tails
 from dask_gpuselect.maths import lane_cuts
-from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, IntArray
 from dask_gpuselect.maths.lane_cuts import (
+    MOST_COUNTS,
     LaneBrackets,
     LaneCuts,
+    LaneOrder,
     Lanes,
+    LaneSizes,
     LaneTally,
-    known_of_all,
+    RanksOfLanes,
     moved,
-    total,
 )
+from dask_gpuselect.maths.sizes import tally_room
 
-__all__ = ["bracketed", "cuts", "merge_tallies", "order_statistics", "tails", "tally"]
+__all__ = [
+    "answers",
+    "bracketed",
+    "cuts",
+    "find_lane_brackets",
+    "merge_tallies",
+    "order_statistics",
+    "tails",
+    "tally",
+]
 
-CUTS, COUNTS, CANDIDATES = range(3)
+CUTS, COUNTS, CANDIDATES, ROWS = range(4)
 """What a launch finds; PASS of ``lane_passes.cu``."""
 
 
@@ -52,31 +68,35 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> LaneC
         known = brackets and moved(brackets, cupy.asnumpy)
         return moved(reference.cuts(parts, known, m), cupy.asarray)
     found = cupy.empty((part.n_lanes, part.n_questions, m), part.dtype)
-    counts = part.counts("n_valid", "before", "inside")
+    counts = part.counts("n_valid", "n_missing", "before", "inside")
     part.start(CUTS, m, counts, found)
-    n_valid = counts["n_valid"]
-    n_missing = part.n_elements - n_valid
-    return LaneCuts(found, found, counts["inside"], counts["before"], n_valid, n_missing)
+    n_valid, n_missing, n_before, n_inside = counts.values()
+    return LaneCuts(found, found, n_inside, n_before, n_valid, n_missing)
 
 
 @advised
 def tally(parts: Sequence[Array], brackets: LaneBrackets) -> LaneTally:
     """Counts of every lane at its brackets, and candidates; see `reference.lane_passes.tally`.
 
-    Reads device memory twice: once to count, and once to gather.
+    Reads device memory once where it is known how few elements a bracket can have. Otherwise twice,
+    to count and to gather, and the host waits in between to make room for them.
     """
     part = _Measured.of(parts, brackets)
     if part is None:
         on_host = reference.tally(parts, moved(brackets, cupy.asnumpy))
         return moved(on_host, cupy.asarray)
-    counts = part.counts("n_valid", "below", "before", "inside", "upto")
-    part.start(COUNTS, 0, counts, cupy.empty(0, part.dtype))
-    stops = cupy.cumsum(counts["inside"].ravel())
-    candidates = cupy.empty(int(stops[-1]), part.dtype)
-    if candidates.size:
-        part.start(CANDIDATES, 0, counts, candidates, stops - counts["inside"].ravel())
-    n_valid, below, n_before, n_inside, upto = counts.values()
-    n_missing = part.n_elements - n_valid
+    counts = part.counts("n_valid", "n_missing", "below", "before", "inside", "upto")
+    room = None if brackets.sizes is None else brackets.sizes.room
+    if room is not None:
+        candidates = cupy.empty((counts["inside"].size, room), part.dtype)
+        part.start(ROWS, room, counts, candidates)
+    else:
+        part.start(COUNTS, 0, counts, cupy.empty(0, part.dtype))
+        stops = cupy.cumsum(counts["inside"].ravel())
+        candidates = cupy.empty(int(stops[-1]), part.dtype)
+        if candidates.size:
+            part.start(CANDIDATES, 0, counts, candidates, stops - counts["inside"].ravel())
+    n_valid, n_missing, below, n_before, n_inside, upto = counts.values()
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
 
@@ -88,8 +108,8 @@ def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tu
     shape = (*parts[0].n_inside.shape, k)
     low, high = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
     if low.size:
-        columns = [(part.low, part.high, part.n_inside) for part in parts]
-        records, held = _records(columns, [part.low.shape[-1] for part in parts])
+        columns = [(part.low, part.high, part.n_inside, part.low.shape[-1]) for part in parts]
+        records, held = _records(columns)
         ranks = [cupy.ascontiguousarray(each) for each in (lower, upper)]
         sizes = (np.int64(low.size // k), np.int64(k))
         arguments = (records, np.int32(len(parts)), *ranks, *sizes, low, high)
@@ -99,25 +119,89 @@ def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tu
 
 
 @advised
+def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
+    """The brackets of some ranks after the first pass; see `lane_cuts.find_lane_brackets`. The host
+    waits once, for the numbers of valid elements, of which the ranks are made."""
+    told = on_device(_nothing_told())
+    n_valid, n_missing = _sums(parts, ("n_valid", "n_missing"), told)
+    _, _, least, most, *_ = _read(told)
+    if not 0 <= most - least < MOST_COUNTS:
+        return lane_cuts.find_lane_brackets(parts, ranks, bracketed)
+    pair = ranks(np.maximum(np.arange(least, most + 1), 1))
+    n_questions, span = len(pair[0]), int((pair[1] - pair[0]).max(initial=0)) + 1
+    lower, upper = (_of_lanes(each, n_valid, least) for each in pair)
+    low, high = bracketed(parts, lower[:, None], upper[:, None])
+    room = None
+    if all(part.low is part.high for part in parts):  # none is made of others
+        width = min(part.low.shape[-1] for part in parts)
+        itemsize = low.dtype.itemsize
+        room = tally_room(most, len(parts), width, n_questions, span, itemsize)
+    known = lower, upper, n_valid, n_missing, LaneSizes(least, most, room)
+    return LaneBrackets(low[:, 0], high[:, 0], *known)
+
+
+def _of_lanes(ranks: IntArray, n_valid: Array, least: int) -> Array:
+    """The ranks of each lane, by those of `least` valid elements, of one more, and so on."""
+    if ranks.size == 1:
+        return cupy.full((len(n_valid), 1), ranks.item(), np.int64)
+    return cupy.asarray(np.ascontiguousarray(ranks.T))[n_valid - least]
+
+
+@advised
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts together, on the device; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
         return parts[0]
-    below, n_before, n_inside, upto = (
-        total(name, parts) for name in ("below", "n_before", "n_inside", "upto")
-    )
+    names = "n_valid", "n_missing", "below", "n_before", "n_inside", "upto"
+    n_valid, n_missing, below, n_before, n_inside, upto = _sums(parts, names)
     dtype = np.dtype(parts[0].candidates.dtype)
-    candidates = cupy.empty(sum(part.candidates.size for part in parts), dtype)
+    rooms = [part.candidates.shape[1] for part in parts if part.candidates.ndim == 2]
+    if rooms:  # all bounds are of all parts together
+        starts, room = np.uint64(0), rooms[0]
+        candidates = cupy.empty((n_inside.size, room), dtype)
+    else:
+        starts, room = cupy.cumsum(n_inside.ravel()) - n_inside.ravel(), 0
+        candidates = cupy.empty(sum(part.candidates.size for part in parts), dtype)
     if candidates.size:
-        columns = [
-            (part.candidates, part.n_inside, cupy.cumsum(part.n_inside.ravel())) for part in parts
-        ]
-        records, held = _records(columns)
-        starts = cupy.cumsum(n_inside.ravel()) - n_inside.ravel()
-        arguments = (records, np.int32(len(parts)), starts, np.int64(starts.size), candidates)
-        _launch(dtype, "reports_merge", arguments, 8 * starts.size)
+        records, held = _records([(part.candidates, part.n_inside, *_ends(part)) for part in parts])
+        sizes = np.int64(room), np.int64(n_inside.size)
+        arguments = (records, np.int32(len(parts)), starts, *sizes, candidates)
+        _launch(dtype, "reports_merge", arguments, 8 * n_inside.size)
         del held
-    return LaneTally(below, n_before, n_inside, upto, candidates, *known_of_all(parts))
+    return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
+
+
+def _ends(tally: LaneTally) -> tuple[Any, int]:
+    """Where the candidates of each bracket end; or none, and how many each has room for."""
+    if tally.candidates.ndim == 2:
+        return None, tally.candidates.shape[1]
+    return cupy.cumsum(tally.n_inside.ravel()), 0
+
+
+@advised
+def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
+    """The answers, on the device; see `reference.lane_passes.answers`.
+
+    None where the host does not know that every lane has an element, and for integers beyond 2**53
+    that are to be mixed.
+    """
+    sizes = brackets.sizes
+    if sizes is None or not sizes.least or not tally.n_inside.size:
+        return None
+    n_lanes, dtype = len(tally.n_valid), np.dtype(tally.candidates.dtype)
+    tables = tables_of(order, sizes.least, sizes.most, cupy.cuda.Device().id)
+    wanted = as_bytes(wanted_of(order, sizes.least, tables))
+    known, held = _known(tally, brackets)
+    found = cupy.empty((order.n_answers, n_lanes), order.dtype)
+    told = on_device(_nothing_told())
+    answer = 8 * order.dtype.itemsize if order.mixes else 0
+    arguments = (known, wanted, np.int64(n_lanes), found, told)
+    _launch(dtype, "answers_of_tally", arguments, 32 * found.size, (("ANSWER", answer),))
+    has_changed, *_, too_wide = _read(told)
+    del held
+    if has_changed:
+        _on_host(tally, brackets)  # which raises
+    return None if too_wide else found
 
 
 @advised
@@ -126,24 +210,13 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     shape, dtype = tally.n_inside.shape, np.dtype(tally.candidates.dtype)
     if not tally.n_inside.size:
         return _on_host(tally, brackets)
-    columns = {
-        **{"below": tally.below, "before": tally.n_before, "inside": tally.n_inside},
-        **{"upto": tally.upto, "n_valid": tally.n_valid, "n_missing": tally.n_missing},
-        **{"stops": cupy.cumsum(tally.n_inside.ravel()), "candidates": tally.candidates},
-        **{"lower": brackets.lower, "upper": brackets.upper},
-        **{"known_valid": brackets.n_valid, "known_missing": brackets.n_missing},
-        **{"low": brackets.low, "high": brackets.high},
-    }
-    known, held = np.zeros((), source.REPORT_KNOWN), []
-    for name, column in columns.items():
-        held.append(cupy.ascontiguousarray(column))
-        known[name] = held[-1].data.ptr
+    known, held = _known(tally, brackets)
     lower, upper = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
-    told = cupy.asarray(np.array([0, 0, np.iinfo(np.uint64).max, 0], np.uint64))
+    told = on_device(_nothing_told())
     sizes = (np.int64(lower.size), np.int64(shape[1]))
-    arguments = (as_bytes(known), *sizes, lower, upper, told)
-    _launch(dtype, "reports_select", arguments, 32 * lower.size)
-    has_changed, any_missing, least, most = told.get().tolist()
+    _launch(dtype, "reports_select", (known, *sizes, lower, upper, told), 32 * lower.size)
+    has_changed, any_missing, least, most, *_ = _read(told)
+    del held
     if has_changed:
         return _on_host(tally, brackets)  # which raises
     found = lower.get(), upper.get()
@@ -154,26 +227,95 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     return Lanes(*found, *(column.get() for column in columns_of_lanes))
 
 
+def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
+    """What is known of each row, as a record for a kernel; and the arrays, which have to live until
+    it has started."""
+    stops, room = _ends(tally)
+    columns = {
+        **{"below": tally.below, "before": tally.n_before, "inside": tally.n_inside},
+        **{"upto": tally.upto, "n_valid": tally.n_valid, "n_missing": tally.n_missing},
+        **{"stops": stops, "candidates": tally.candidates},
+        **{"lower": brackets.lower, "upper": brackets.upper},
+        **{"known_valid": brackets.n_valid, "known_missing": brackets.n_missing},
+        **{"low": brackets.low, "high": brackets.high},
+    }
+    known, held = np.zeros((), source.REPORT_KNOWN), []
+    for name, column in columns.items():
+        if column is not None:
+            held.append(cupy.ascontiguousarray(column))
+            known[name] = held[-1].data.ptr
+    known["room"] = room
+    return as_bytes(known), held
+
+
+def _nothing_told() -> Any:
+    told = np.zeros((), source.REPORT_TOLD)
+    told["least"] = np.iinfo(np.uint64).max
+    return told
+
+
+def _read(told: Array) -> tuple[int, ...]:
+    """What a kernel has told, which the host waits for."""
+    found: tuple[int, ...] = told.get().view(source.REPORT_TOLD)[0].item()
+    return found
+
+
 def _on_host(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
-    on_host = moved(tally, cupy.asnumpy), moved(brackets, cupy.asnumpy)
-    return lane_cuts.order_statistics(*on_host)
+    tally, brackets = moved(tally, cupy.asnumpy), moved(brackets, cupy.asnumpy)
+    if tally.candidates.ndim == 2:
+        n_inside, room = tally.n_inside.reshape(-1, 1), tally.candidates.shape[1]
+        if (n_inside > room).any():
+            raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
+        tally = replace(tally, candidates=tally.candidates[np.arange(room) < n_inside])
+    return lane_cuts.order_statistics(tally, brackets)
 
 
-def _records(
-    columns: Sequence[tuple[Array, ...]], sizes: Sequence[int] = ()
-) -> tuple[Array, list[Array]]:
-    """The addresses of the arrays of each part, and its size if there is one, as the records of a
-    kernel on the device; and the arrays, which have to live until it has started."""
-    held = [cupy.ascontiguousarray(each) for column in columns for each in column]
-    addresses = np.array([each.data.ptr for each in held], np.uint64).reshape(len(columns), -1)
-    if sizes:
-        addresses = np.column_stack([addresses, np.array(sizes, np.uint64)])
-    return cupy.asarray(addresses), held
+def _sums(parts: Sequence[Any], names: Sequence[str], told: Array | None = None) -> list[Array]:
+    """The sums of some tables over all parts, all by one launch. If it tells, the first are
+    n_valid and n_missing."""
+    tables = [[cupy.ascontiguousarray(getattr(part, name)) for part in parts] for name in names]
+    sums = [cupy.empty(table[0].shape, np.int64) for table in tables]
+    addresses = [
+        (out.size, out.data.ptr, *(each.data.ptr for each in table))
+        for out, table in zip(sums, tables, strict=True)
+    ]
+    records, most = _as_record(addresses), max(out.size for out in sums)
+    if most:
+        sizes = np.int32(len(names)), np.int32(len(parts))
+        arguments = (records, *sizes, np.uint64(0) if told is None else told)
+        _launch(np.dtype(np.int64), "reports_sum", arguments, most)
+    return sums
 
 
-def _launch(dtype: np.dtype[Any], name: str, arguments: tuple[Any, ...], n_threads: int) -> None:
+def _records(columns: Sequence[tuple[Any, ...]]) -> tuple[Array, list[Array]]:
+    """The addresses of the arrays of each part, and its sizes, as the records of a kernel on the
+    device; and the arrays, which have to live until it has started. None has no address."""
+    held = [
+        [cupy.ascontiguousarray(each) if hasattr(each, "dtype") else each for each in column]
+        for column in columns
+    ]
+    addresses = [
+        [each.data.ptr if hasattr(each, "dtype") else each or 0 for each in column]
+        for column in held
+    ]
+    return _as_record(addresses), [each for column in held for each in column]
+
+
+def _as_record(words: Sequence[Sequence[int]]) -> Array:
+    """Rows of addresses and sizes, on the device."""
+    found = np.array(words, np.uint64)
+    return on_device(found.reshape(-1).view(f"V{found.nbytes}"))
+
+
+def _launch(
+    dtype: np.dtype[Any],
+    name: str,
+    arguments: tuple[Any, ...],
+    n_threads: int,
+    defined: source.Defined = (),
+) -> None:
     blocks = min(-(-n_threads // REPORT_THREADS), MOST_BLOCKS)
-    launch(dtype, name, REPORT_THREADS, arguments, blocks=blocks)
+    launch(dtype, name, REPORT_THREADS, arguments, blocks=blocks, defined=defined)
 
 
 class _Measured:
@@ -209,7 +351,7 @@ class _Measured:
         return measured
 
     def counts(self, *names: str) -> dict[str, Array]:
-        shapes = {"n_valid": (self.n_lanes,)}
+        shapes = dict.fromkeys(("n_valid", "n_missing"), (self.n_lanes,))
         table = (self.n_lanes, self.n_questions)
         return {name: cupy.empty(shapes.get(name, table), np.int64) for name in names}
 

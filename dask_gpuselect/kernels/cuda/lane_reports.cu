@@ -1,4 +1,5 @@
-// What reports of parts of lanes say together. They have a row for each lane and question.
+// What reports of parts of lanes say together. They have a row for each lane and question. Needs
+// lane_reports.cuh.
 
 // The cuts of a part: of each row, order statistics at m even ranks among n_inside elements, each
 // between `low` and `high`.
@@ -8,25 +9,18 @@ struct Cuts {
     i64 m;
 };
 
-// The candidates of a part: those of a row end before `stops`.
+// The candidates of a part. Those of a row end before `stops`; without, they are the first of a row of so
+// much `room`.
 struct Gathered {
     const Word* candidates;
     const i64 *n_inside, *stops;
+    i64 room;
 };
 
-// What is known of the elements of some ranks; an entry for each row, or, of n_valid and n_missing,
-// for each lane.
-struct Known {
-    const i64 *below, *before, *inside, *upto, *n_valid, *n_missing, *stops;
-    const Word* candidates;
-    const i64 *lower, *upper, *known_valid, *known_missing;
-    const Word *low, *high;
-};
-
-struct Told {
-    u64 has_changed;  // some lane has other elements than were known
-    u64 any_missing;
-    u64 least, most;  // valid elements of a lane
+// Tables that are added up: so many entries, and where the sums go. The tables follow, one of each part.
+struct Summed {
+    i64 n;
+    i64* sums;
 };
 
 constexpr int HELD = 64;  // parts for which a thread remembers where its pivot must be
@@ -79,38 +73,47 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
     }
 }
 
-// The candidates of all parts, row by row; `starts` says where those of a row begin.
-extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
-    const Gathered* parts, int n_parts, const i64* starts, i64 n_rows, Word* found
+// The sums of tables of all parts. If anything is told, the first are of n_valid and n_missing.
+extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
+    const u64* summed, int n_tables, int n_parts, Told* told
 ) {
-    i64 first = (i64)blockIdx.x * (REPORT_THREADS / TOGETHER) + threadIdx.x / TOGETHER;
-    i64 step = (i64)gridDim.x * (REPORT_THREADS / TOGETHER);
-    for (i64 row = first; row < n_rows; row += step) {
-        Word* its_found = found + starts[row];
-        for (int p = 0; p < n_parts; ++p) {
-            i64 n = parts[p].n_inside[row];
-            const Word* its = parts[p].candidates + (parts[p].stops[row] - n);
-            for (i64 i = threadIdx.x % TOGETHER; i < n; i += TOGETHER) its_found[i] = its[i];
-            its_found += n;
+    i64 first = (i64)blockIdx.x * REPORT_THREADS + threadIdx.x, step = (i64)gridDim.x * REPORT_THREADS;
+    for (int table = 0; table < n_tables; ++table, summed += 2 + n_parts) {
+        const Summed& to = *(const Summed*)summed;
+        const i64* const* parts = (const i64* const*)(summed + 2);
+        for (i64 i = first; i < to.n; i += step) {
+            i64 sum = 0;
+            for (int p = 0; p < n_parts; ++p) sum += parts[p][i];
+            to.sums[i] = sum;
+            if (told && table == 0) {
+                if ((u64)sum < told->least) atomicMin(&told->least, (u64)sum);
+                if ((u64)sum > told->most) atomicMax(&told->most, (u64)sum);
+            }
+            if (told && table == 1 && sum) told->any_missing = 1;
         }
     }
 }
 
-// The candidate of a rank, for a warp: the largest key that at most `place` others are below.
-__device__ Key key_at(const Word* candidates, i64 n, i64 place) {
-    int me = threadIdx.x % 32;
-    // Those of few stay in registers.
-    bool is_first = me < n, is_second = me + 32 < n;
-    Key first = is_first ? key_of(candidates[me]) : 0;
-    Key second = is_second ? key_of(candidates[me + 32]) : 0;
-    Key key = 0;
-    for (int bit = BITS - 1; bit >= 0; --bit) {
-        Key tried = key | Key(1) << bit;
-        u32 below = (is_first && first < tried) + (is_second && second < tried);
-        for (i64 i = me + 64; i < n; i += 32) below += key_of(candidates[i]) < tried;
-        if ((i64)warp_sum(below) <= place) key = tried;
+// The candidates of all parts, row by row. `starts` says where those of a row begin; without, each row has
+// so much `room`.
+extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
+    const Gathered* parts, int n_parts, const i64* starts, i64 room, i64 n_rows, Word* found
+) {
+    i64 first = ((i64)blockIdx.x * REPORT_THREADS + threadIdx.x) / TOGETHER;
+    i64 step = (i64)gridDim.x * REPORT_THREADS / TOGETHER;
+    for (i64 row = first; row < n_rows; row += step) {
+        Word* its_found = found + (starts ? starts[row] : row * room);
+        i64 left = room;
+        for (int p = 0; p < n_parts; ++p) {
+            const Gathered& part = parts[p];
+            i64 n = part.n_inside[row];
+            const Word* its = part.candidates + (part.stops ? part.stops[row] - n : row * part.room);
+            if (!part.stops) n = min(n, part.room);
+            if (!starts) n = min(n, left), left -= n;
+            for (i64 i = threadIdx.x % TOGETHER; i < n; i += TOGETHER) its_found[i] = its[i];
+            its_found += n;
+        }
     }
-    return key;
 }
 
 // The elements of the lower and the upper rank of each row, a warp for each.
@@ -121,28 +124,13 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_select(
     i64 first = (i64)blockIdx.x * (REPORT_THREADS / 32) + threadIdx.x / 32;
     i64 step = (i64)gridDim.x * (REPORT_THREADS / 32);
     for (i64 row = first; row < n_rows; row += step) {
-        i64 n = known.inside[row], places[2];
-        const Word* candidates = known.candidates + (known.stops[row] - n);
-        places[0] = known.lower[row] - known.before[row];
-        places[1] = known.upper[row] - known.before[row];
         Word words[2];
-        for (int j = 0; j < 2; ++j) {
-            if (j && places[1] == places[0]) {
-                words[1] = words[0];
-            } else if (places[j] < 0 || places[j] >= n) {
-                words[j] = places[j] < 0 ? known.low[row] : known.high[row];
-            } else {
-                words[j] = word_of(key_at(candidates, n, places[j]));
-            }
-        }
+        select_words(known, row, words);
         if (threadIdx.x % 32) continue;
         lower[row] = words[0], upper[row] = words[1];
         i64 lane = row / n_questions, n_valid = known.n_valid[lane];
-        i64 n_missing = known.n_missing[lane];
-        bool holds = known.below[row] <= known.lower[row] && known.upper[row] < known.upto[row];
-        bool is_same = n_valid == known.known_valid[lane] && n_missing == known.known_missing[lane];
-        if (!is_same || (n_valid && !holds)) told->has_changed = 1;
-        if (n_missing) told->any_missing = 1;
+        check_row(known, row, lane, told);
+        if (known.n_missing[lane]) told->any_missing = 1;
         if ((u64)n_valid < told->least) atomicMin(&told->least, (u64)n_valid);
         if ((u64)n_valid > told->most) atomicMax(&told->most, (u64)n_valid);
     }

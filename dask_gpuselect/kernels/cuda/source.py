@@ -111,6 +111,8 @@ INCLUDED = {
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
     "candidates.cu": ("digits.cuh",),
     "lane_passes.cu": ("lanes.cuh", "lane_runs.cuh"),
+    "lane_reports.cu": ("lane_reports.cuh",),
+    "lane_answers.cu": ("lanes.cuh", "lane_reports.cuh"),
     "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh", "lane_columns.cuh"),
     "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
 }
@@ -127,6 +129,7 @@ FILES = {
     "only": "only_lane.cu",
     "passes": "lane_passes.cu",
     "reports": "lane_reports.cu",
+    "answers": "lane_answers.cu",
     "boxes": "lane_boxes.cu",
     "finish": "lane_finish.cu",
     "moments": "moments.cu",
@@ -426,14 +429,22 @@ FLIERS = np.dtype([("elements", "u8"), ("room", "i8"), ("starts", "u8"), ("count
 TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
 
 PASS_BRACKETS = np.dtype([("low", "u8"), ("high", "u8"), ("n_questions", "i4"), ("n_ranks", "i4")])
-PASS_COUNTS = np.dtype([(name, "u8") for name in ("n_valid", "below", "before", "inside", "upto")])
+PASS_COUNTS = np.dtype(
+    [(name, "u8") for name in ("n_valid", "n_missing", "below", "before", "inside", "upto")]
+)
 REPORT_KNOWN = np.dtype(
     [
         (name, "u8")
         for name in (
             *("below", "before", "inside", "upto", "n_valid", "n_missing", "stops", "candidates"),
-            *("lower", "upper", "known_valid", "known_missing", "low", "high"),
+            *("lower", "upper", "known_valid", "known_missing", "low", "high", "room"),
         )
+    ]
+)
+REPORT_TOLD = np.dtype(
+    [
+        *((name, "u8") for name in ("has_changed", "any_missing", "least", "most")),
+        *((name, "u4") for name in ("all_missing", "too_wide")),
     ]
 )
 

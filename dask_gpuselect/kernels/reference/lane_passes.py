@@ -16,9 +16,11 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
+    LaneOrder,
     LaneTally,
     bracketed,
     cuts_of_sorted,
+    find_lane_brackets,
     join,
     lanes_between,
     merge_tallies,
@@ -28,8 +30,10 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
 
 __all__ = [
+    "answers",
     "bracketed",
     "cuts",
+    "find_lane_brackets",
     "in_turn",
     "merge_tallies",
     "order_statistics",
@@ -56,6 +60,12 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> LaneC
 def tally(parts: Sequence[Array], brackets: LaneBrackets) -> LaneTally:
     """Counts of every lane at its brackets, and candidates."""
     return in_turn(tally_of_sorted, sorted_lanes(parts), brackets)
+
+
+def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
+    """The answers ``(n_answers, n_lanes)``, where the tally is; None where `order_statistics` finds
+    them as fast on the host."""
+    return None
 
 
 def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:

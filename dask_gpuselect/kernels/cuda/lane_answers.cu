@@ -1,0 +1,23 @@
+// The answers of lanes by the tally of all their parts. Needs lanes.cuh and lane_reports.cuh.
+
+// An answer for each row, a warp for each. Every lane has a valid element.
+extern "C" __global__ void __launch_bounds__(REPORT_THREADS) answers_of_tally(
+    const __grid_constant__ Known known, const __grid_constant__ Wanted wanted, i64 n_lanes,
+    Answer* answers, Told* told
+) {
+    i64 first = (i64)blockIdx.x * (REPORT_THREADS / 32) + threadIdx.x / 32;
+    i64 step = (i64)gridDim.x * (REPORT_THREADS / 32);
+    for (i64 row = first; row < n_lanes * wanted.n_answers; row += step) {
+        Word words[2];
+        select_words(known, row, words);
+        if (threadIdx.x % 32) continue;
+        i64 lane = row / wanted.n_answers, answer = row - lane * wanted.n_answers;
+        check_row(known, row, lane, told);
+        // Weights of so many elements as were known: if these are others, nothing is answered.
+        double weight = wanted.weights[(known.known_valid[lane] - wanted.first_v) * wanted.n_answers + answer];
+        bool none = known.n_missing[lane] && !wanted.skips_missing;
+        answers[answer * n_lanes + lane] = none
+            ? no_answer()
+            : mixed(key_of(words[0]), key_of(words[1]), weight, wanted.mixes, (Flags*)&told->all_missing);
+    }
+}
