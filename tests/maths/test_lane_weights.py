@@ -171,6 +171,25 @@ def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
     assert (every == x.shape[1]).all()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u2", "M8[s]", "?"])
+def test_what_takes_no_part_is_behind_the_largest_elements(dtype: str) -> None:
+    """Sorted by the values alone, both would be mixed."""
+    x = rng.integers(0, 2, (LANES, 400))
+    values, w = x.astype("u1" if dtype == "?" else dtype), rng.integers(0, 3, x.shape)
+    if dtype[0] == "f":
+        values[x == 1], values[:, :9] = np.inf, np.nan
+        w[:, :9] = 0
+    elif dtype[0] in "iu":
+        values[x == 1] = np.iinfo(dtype).max
+    lanes = SortedLanes.of(values, w)
+    valid = np.arange(400) < np.count_nonzero(w, axis=1)[:, None]
+    np.testing.assert_array_equal(lanes.weights > 0, valid)
+    for found, own, own_w in zip(lanes.values, values, w, strict=True):
+        wanted = np.sort(own[own_w > 0])
+        np.testing.assert_array_equal(found[: len(wanted)], wanted.astype(found.dtype))
+    assert lanes.numbers.idle.tolist() == (400 - valid.sum(axis=1)).tolist()
+
+
 def test_all_weights_zero() -> None:
     w = np.ones((3, 4))
     w[1] = 0
