@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths import lane_weight_cuts
+from dask_gpuselect.maths import exact_sums, lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
 from dask_gpuselect.maths.interpolation import interpolate
@@ -81,9 +81,14 @@ def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     assert [fraction(at, i) for i in (0, 1)] == [sum(row[:n]) for row in wholes]
     weight = running.at(np.full(2, len(given)))
     reached, passed = needs(weight, q)
-    assert [fraction(Wholes.of(weights).squares(), i) for i in (0, 1)] == [
-        sum(w * w for w in row) for row in wholes
-    ]
+    for squares in (Wholes.of(weights).squares(), exact_sums._squares_apart(weights)):
+        assert [fraction(squares, i) for i in (0, 1)] == [sum(w * w for w in row) for row in wholes]
+    unit = exact_sums.LEAST // exact_sums.DIGIT
+    wide = [weight._wide_integers(unit)] if len(weight.digits) > 1 else []
+    for integers in (weight.integers(unit), *wide):
+        assert integers.tolist() == [sum(row) / Fraction(2) ** (16 * unit) for row in wholes]
+        again = Sums.of_integers(integers, unit)
+        assert [fraction(again, i) for i in (0, 1)] == [sum(row) for row in wholes]
     for i, row in enumerate(wholes):
         share = rounded(Fraction(q) * sum(row)) if q < 1 else sum(row)
         sums = [sum(row[: j + 1]) for j in range(len(row))]
@@ -120,6 +125,25 @@ def test_infinite_elements(method: str) -> None:
     x, w = drawn("tied", "uniform", 15)
     x[0, 2:4], x[1, 4], x[2, :8], x[3, 8:] = np.inf, -np.inf, np.inf, -np.inf
     check(pick(SortedLanes.of(x, w), Wanted(Q, method, FLOAT)), x, w, method)
+
+
+MAGNITUDES = {
+    "all": lambda shape: 2.0 ** rng.uniform(-1000, 1000, shape),
+    "many": lambda shape: 2.0 ** rng.uniform(-60, 60, shape),
+    "one heavy": lambda shape: np.where(np.arange(shape[1]) == 70, 1e12, 1.0) + np.zeros(shape),
+    "one of all": lambda shape: np.where(np.arange(shape[1]) == 70, 1e40, 1.0) + np.zeros(shape),
+}
+
+
+@pytest.mark.parametrize("values", ["normal", "huge", "integers", "tied", "infinite"])
+@pytest.mark.parametrize("magnitudes", MAGNITUDES)
+def test_windows_of_many_elements(magnitudes: str, values: str) -> None:
+    """Those inside are added up at once, infinite ones among them; the two at the ends are not."""
+    x = VALUES["normal" if values == "infinite" else values]((LANES, 150))
+    if values == "infinite":
+        x[:3, :60], x[3:6, 90:], x[6:9, 70], x[9, ::2] = -np.inf, np.inf, np.inf, -np.inf
+    w = MAGNITUDES[magnitudes](x.shape)
+    check(pick(SortedLanes.of(x, w), Wanted(Q, "linear", FLOAT)), x, w, "linear")
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
