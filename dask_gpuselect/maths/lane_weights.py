@@ -397,17 +397,16 @@ class Items:
 
     def _exact_window(self, q: float, rows: IntArray) -> tuple[IntArray, IntArray]:
         """The first and the last item that have a part in the window, of some rows of which all
-        items are here: all between them are inside as a whole."""
+        items are here: all between them are inside as a whole, and infinite only if one of these
+        is."""
         unit = min(self.running.exponent // DIGIT, self.weight.first, self.square.first // 2)
         weight, square = self.weight[rows].integers(unit), self.square[rows].integers(2 * unit)
         p, parts = q.as_integer_ratio()
         low = (weight * weight - square) * p
         running, scale = self.running.some(rows), weight * parts
-        # Sums are whole numbers of the unit, so that an end is reached where the next one is.
-        start, stop = (
-            running.reach(Need.reached(Sums.of_integers(-(-end // scale), unit)))
-            for end in (low, low + square * parts)
-        )
+        # Sums are whole numbers of the unit: those beyond an end are at least the next such number.
+        ends = low // scale + 1, -(-(low + square * parts) // scale)
+        start, stop = (running.reach(Need.reached(Sums.of_integers(end, unit))) for end in ends)
         last = self.n[rows] - 1
         return np.minimum(start, last), np.minimum(np.maximum(start, stop), last)
 
@@ -485,10 +484,6 @@ class Items:
         found = round_(numerator, square * parts).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)
-            for end in (inside[0], inside[1] - 1):  # where infinities are, if there are any
-                at_end = taken(self.values[rows], end[:, None])[:, 0]
-                is_infinite_there = np.isinf(at_end) & (inside[0] < inside[1])
-                found += np.where(is_infinite_there, at_end, 0)
             return np.asarray(found.astype(dtype))
 
     def _products(self, rows: IntArray, first: IntArray, behind: IntArray) -> NDArray[np.object_]:
