@@ -24,7 +24,7 @@ from dask_gpuselect.maths.lane_weight_cuts import (
     narrowed,
     tally_of_sorted,
 )
-from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes, pick
+from dask_gpuselect.maths.lane_weights import Items, SortedLanes, Wanted, WeighedLanes, pick
 from dask_gpuselect.maths.ranks import METHODS as METHODS_OF_NUMPY
 from tests.kernels.test_weighing import WEIGHTS
 from tests.oracle import rounded, weighted, weighted_lanes
@@ -144,6 +144,42 @@ def test_windows_of_many_elements(magnitudes: str, values: str) -> None:
         x[:3, :60], x[3:6, 90:], x[6:9, 70], x[9, ::2] = -np.inf, np.inf, np.inf, -np.inf
     w = MAGNITUDES[magnitudes](x.shape)
     check(pick(SortedLanes.of(x, w), Wanted(Q, "linear", FLOAT)), x, w, "linear")
+
+
+def test_elements_inside_windows_are_not_looked_at_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In Python's integers each took 10 us: box plots of lanes, 120 times as long as others."""
+    looked = []
+    averages = Items._some_averages
+
+    def noting(self: Items, q: float, rows: Any, place: Any, *args: Any) -> Any:
+        looked.append(place.size / len(rows))
+        return averages(self, q, rows, place, *args)
+
+    monkeypatch.setattr(Items, "_some_averages", noting)
+    x = VALUES["normal"]((LANES, 150))
+    for magnitudes in ("all", "one heavy", "one of all"):
+        w = MAGNITUDES[magnitudes](x.shape)
+        pick(SortedLanes.of(x, w), Wanted(Q, "linear", FLOAT))
+    assert looked
+    assert max(looked) <= 3
+
+
+def test_lanes_are_sorted_once_and_without_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorted_: list[Any] = []
+    argsort = np.argsort
+
+    def noting(table: Any, *args: Any, **how: Any) -> Any:
+        sorted_.append(table)
+        return argsort(table, *args, **how)
+
+    x, w = drawn("normal", "counts", 60)
+    x[:, ::7] = np.nan
+    monkeypatch.setattr(np, "argsort", noting)
+    SortedLanes.of(x, w)
+    assert len(sorted_) == 1
+    assert not np.isnan(sorted_[0]).any()
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
