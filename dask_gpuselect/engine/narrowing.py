@@ -106,8 +106,7 @@ def _grouped(grids: Sequence[DaskArray], most: int) -> DaskArray:
     as many groups as there are cuts."""
     alone = len(grids) == 1
     grid = grids[0] if alone else graphs.bundled(grids, LABEL)
-    every = graphs.split_every(None, graphs.MERGE_EVERY)
-    size = max(every, -(-grid.npartitions // most)) if most else 1
+    size = graphs.size_of_groups(grid.npartitions, most) if most else 1
     name = f"{LABEL}-groups-{tokenize(grid.name, size)}"
     return graphs.grouped(grid, size, _column if alone else _columns, name)
 
@@ -153,6 +152,21 @@ def _kept_of_each(group: list[Column], ranges: list[Ranges | None]) -> list[Colu
 
 def _merged(column: Column) -> Column:
     return [merge_cuts(column)] if column else []
+
+
+def tasks_of_brackets(n: int, narrowing: Narrowing | None, *, are_groups: bool) -> int:
+    """How many tasks find the brackets of one array by `n` reports: those of `narrowed`, and of a
+    tree or of `in_tree`."""
+    if narrowing is None:
+        return graphs.tree_tasks(n)
+    n_groups = n if are_groups else -(-n // graphs.size_of_groups(n, narrowing.groups))
+    # Dask fuses the tree of a single group with the task ahead of it, and the last two tasks after
+    # looks, unless second loads wait for the last alone.
+    tree = graphs.tree_tasks(n_groups) if n_groups > 1 else 0
+    if not narrowing.looks:
+        return 3 * n_groups + 2 * tree + 1
+    looks = narrowing.looks
+    return (1 + 2 * looks) * n_groups + (looks + 1) * tree + (not are_groups)
 
 
 # --- In a tree of merges that hand on few pivots --------------------------------------------------
@@ -283,8 +297,7 @@ def narrowed_candidates(
 ) -> tuple[DaskArray, DaskArray]:
     """What a second load has gathered, of groups of chunks, and the brackets: both narrowed where
     the candidates are, before these come to one place."""
-    every = graphs.split_every(None, graphs.MERGE_EVERY)
-    size = max(every, -(-load.npartitions // narrowing.groups))
+    size = graphs.size_of_groups(load.npartitions, narrowing.groups)
     if load.npartitions > narrowing.groups:
         name = f"{label}-candidates-groups-{tokenize(load.name, size)}"
         load = graphs.grouped(load, size, Gathered.merge, name)
@@ -309,6 +322,17 @@ def narrowed_candidates(
         )
         bracket = narrower
     return load, bracket
+
+
+def tasks_of_candidates(n: int, narrowing: Narrowing | None) -> int:
+    """How many tasks look at what `n` tasks have gathered: those of `narrowed_candidates`, and of a
+    tree."""
+    if narrowing is None or not narrowing.rounds:
+        return graphs.tree_tasks(n)
+    grouped = -(-n // graphs.size_of_groups(n, narrowing.groups)) if n > narrowing.groups else 0
+    n_groups = grouped or n
+    tree = graphs.tree_tasks(n_groups)
+    return grouped + narrowing.rounds * (2 * n_groups + tree) + tree
 
 
 def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:

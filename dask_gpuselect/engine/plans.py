@@ -44,8 +44,17 @@ from dask.utils import format_bytes
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
-from dask_gpuselect.engine.graphs import MERGE_EVERY
-from dask_gpuselect.engine.keeping import group_size, limits, why_groups_twice, why_twice
+from dask_gpuselect.engine.graphs import tree_tasks
+from dask_gpuselect.engine.group_narrowing import tasks_of_cuts, tasks_of_tallies
+from dask_gpuselect.engine.keeping import (
+    GROUPS,
+    group_size,
+    limits,
+    tasks_of_groups,
+    why_groups_twice,
+    why_twice,
+)
+from dask_gpuselect.engine.narrowing import tasks_of_brackets, tasks_of_candidates
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import (
@@ -117,6 +126,8 @@ class Plan:
         Among how many chunks of the answer those of the array are divided: 1 of all elements.
     is_in_memory : bool
         Whether `explain` has found all chunks there.
+    n_merging : int
+        How many tasks take what those of chunks report, of all elements.
     """
 
     name: str
@@ -130,6 +141,7 @@ class Plan:
     n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
     n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
+    n_merging: int = field(default=0, kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
         task, gathered = _shown_bytes(self.task_bytes), _shown_bytes(self.gathered_bytes)
@@ -153,22 +165,14 @@ class Plan:
 
         -1 if nobody has said how many chunks that has. There is a task for each load of each chunk,
         and there are those that merge what these report. The array's own tasks run once for each
-        load, those that dask does not fuse into ours.
+        load, those that dask does not fuse into ours. Which tasks of ours dask fuses depends on how
+        the array is made, so this is exact for some arrays only.
         """
         return -1 if self.n_chunks < 0 else self.n_chunks * self.loads + self._merging()
 
     def _merging(self) -> int:
         """How many tasks take what those of chunks report."""
-        if self.name == "guess":  # which was right: the tasks of two loads return at once
-            return 2 * self.n_chunks + 4 * tree_tasks(self.n_chunks)
-        if self.name == "held":
-            return 1
-        if not self.kept_bytes:
-            return self.loads * tree_tasks(self.n_chunks)
-        # See `keeping`: four tasks for each group of chunks, of which three are merged. About seven
-        # more narrow its cuts and its candidates.
-        n_groups = -(-self.n_chunks // group_size(self.n_chunks))
-        return (11 if self.waiting_bytes else 4) * n_groups + 3 * tree_tasks(n_groups)
+        return self.n_merging
 
     @property
     def rows(self) -> dict[str, str]:
@@ -204,15 +208,6 @@ class Plan:
         return f"<table>{''.join(rows)}</table>"
 
 
-def tree_tasks(n: int) -> int:
-    """How many tasks merge `n` reports, `MERGE_EVERY` at a time."""
-    found = 1
-    while n > MERGE_EVERY:
-        n = -(-n // MERGE_EVERY)
-        found += n
-    return found
-
-
 def _shown_bytes(n: int) -> str:
     return "an unknown number of bytes" if n < 0 else format_bytes(n)
 
@@ -227,15 +222,19 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
     if is_held(x, question):
-        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question))
+        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question), n_merging=1)
     if takes_counts(x, question):
         gathered = gathered_bytes(x, question, max(sizes, default=0))
-        return Plan("counts", 1, chunk_bytes, gathered, why=question.by_value.why)
+        why, n_merging = question.by_value.why, tree_tasks(x.npartitions)
+        return Plan("counts", 1, chunk_bytes, gathered, why=why, n_merging=n_merging)
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
-        return Plan("guess", 1, chunk_bytes, _guessed_bytes(x, question))
+        # If it is right, the tasks of two loads return at once.
+        n_merging = 2 * x.npartitions + 4 * tree_tasks(x.npartitions)
+        return Plan("guess", 1, chunk_bytes, _guessed_bytes(x, question), n_merging=n_merging)
     why = why_twice(Reads(x), [question])
     kept = 0 if why else limits().n_bytes
-    gathered, work, waiting = _at_root(x, question, sizes)
+    narrowing = narrowing_of(x, question)
+    gathered, work, waiting = _at_root(x, question, sizes, narrowing)
     return Plan(
         "bracket",
         2,
@@ -245,7 +244,18 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
         root_bytes=work,
         waiting_bytes=waiting,
         why=why,
+        n_merging=_tasks_of_merging(x.npartitions, narrowing, keeps=kept > 0),
     )
+
+
+def _tasks_of_merging(n_chunks: int, narrowing: Narrowing | None, *, keeps: bool) -> int:
+    """How many tasks take the reports of two loads of so many chunks."""
+    n, of_groups = n_chunks, 0
+    if keeps:
+        n = -(-n_chunks // group_size(n_chunks, max(GROUPS, narrowing.groups if narrowing else 0)))
+        of_groups = tasks_of_groups(n)
+    brackets = tasks_of_brackets(n, narrowing, are_groups=keeps)
+    return of_groups + brackets + tasks_of_candidates(n, narrowing)
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
@@ -259,12 +269,13 @@ def is_held(x: DaskArray, question: Question) -> bool:
     return not question.weighs and is_on_one_device(x) and narrowing_of(x, question) is None
 
 
-def _at_root(x: DaskArray, question: Question, sizes: Sequence[float]) -> tuple[int, int, int]:
+def _at_root(
+    x: DaskArray, question: Question, sizes: Sequence[float], narrowing: Narrowing | None
+) -> tuple[int, int, int]:
     """Bytes of the reports of two loads that come to one place, of what a task there holds, and of
     what waits on the workers; -1 and 0 if unknown."""
     if math.isnan(sum(sizes)):
         return -1, 0, 0
-    narrowing = narrowing_of(x, question)
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     if narrowing is not None:
         found = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
@@ -348,15 +359,13 @@ class LanePlan(Plan):
         return f"{super().__str__()}{_told(self.advice)}"
 
     def _merging(self) -> int:
-        if self.n_roots and self.kept_bytes:  # reports of a part, and what was kept of it
-            return len(self.parts) * (self.loads + 1) + 2 * tree_tasks(len(self.parts))
+        if self.n_roots:
+            return self.n_merging
         if self.name == "lanes":
             return 0
         each = 1  # for each column
         if self.parts:
             each = len(self.parts) * self.loads // self.slabs + 2 * tree_tasks(len(self.parts))
-        if self.n_roots:
-            return each * self.n_roots
         several = self.shares > 1 or self.slabs > 1  # and put together
         return self.n_columns * (self.slabs * self.shares * each + several)
 
@@ -516,6 +525,7 @@ def _plan_groups(
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
+    n_merging = _tasks_of_groups(len(chunks), len(parts), n_roots, narrowing, keeps=not why)
     return LanePlan(
         "groups",
         loads,
@@ -529,7 +539,22 @@ def _plan_groups(
         root_bytes=work // n_roots,
         waiting_bytes=waiting,
         why=why,
+        n_merging=n_merging,
     )
+
+
+def _tasks_of_groups(
+    n_chunks: int, n_parts: int, n_roots: int, narrowing: GroupNarrowing | None, *, keeps: bool
+) -> int:
+    """How many tasks take the parts of two loads of so many chunks, and their reports."""
+    reports = tasks_of_cuts(n_parts, n_roots, narrowing)
+    reports += tasks_of_tallies(n_parts, n_roots, narrowing)
+    together = 1 + (n_roots > 1)  # brackets, and answers: dask fuses the answer of a single root
+    if keeps:  # a report in two, and second loads are no tasks of their own
+        return 4 * n_parts - n_chunks + reports + together
+    is_fused = n_parts == n_chunks and (n_roots == 1 or narrowing is not None)
+    before = 1  # what second loads wait for
+    return 2 * n_parts - is_fused * n_chunks + reports + together + before
 
 
 # Counts of lanes take at most this share of what they are of.

@@ -82,10 +82,9 @@ def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
 def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
     """What is gathered of every chunk, as lists of those of some chunks, with candidates that
     ascend."""
-    every = graphs.split_every(None, graphs.MERGE_EVERY)
     if load.npartitions <= narrowing.groups:
         return graphs.each_chunk(_in_order, f"{LABEL}-waiting-{tokenize(load.name)}", [load])
-    size = max(every, -(-load.npartitions // narrowing.groups))
+    size = graphs.size_of_groups(load.npartitions, narrowing.groups)
     name = f"{LABEL}-waiting-{tokenize(load.name, size)}"
     return graphs.grouped(load, size, _all_in_order, name)
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.lane_moments import two_sum
+from dask_gpuselect.maths.lane_moments import Halves, add_products, two_sum
+from dask_gpuselect.maths.moments import SQUARE_DIGITS, SQUARE_POINT
 
 DIGIT = 16  # bits
 MASK = (1 << DIGIT) - 1
@@ -48,6 +49,13 @@ class Sums(Arrays):
             high += low >> DIGIT
             low &= MASK
         return cls(first, digits)
+
+    @classmethod
+    def of_integers(cls, numbers: NDArray[np.object_], unit: int) -> Self:
+        """Python's integers, none negative, in units of ``2**(16 * unit)``; shape ``(n,)``."""
+        size = max((int(each).bit_length() for each in numbers), default=0) // DIGIT + 1
+        text = b"".join(int(each).to_bytes(2 * size, "little") for each in numbers)
+        return cls(unit, np.frombuffer(text, "<u2").reshape(-1, size).T.astype(np.int64))
 
     @classmethod
     def sum(cls, parts: Sequence[Self]) -> Self:
@@ -168,6 +176,8 @@ class Sums(Arrays):
 
     def integers(self, unit: int) -> NDArray[np.object_]:
         """Python's integers, in units of ``2**(16 * unit)``, of which all are whole multiples."""
+        if len(self.digits) > WIDE:
+            return self._wide_integers(unit)
         total = np.zeros(self.digits.shape[1:], object)
         for i in range(0, len(self.digits), 3):  # 48 bits at once
             part = np.zeros(total.shape, np.int64)
@@ -175,6 +185,19 @@ class Sums(Arrays):
                 part += digit.astype(np.int64) << DIGIT * j
             total += part.astype(object) << DIGIT * (self.first + i - unit)
         return total
+
+    def _wide_integers(self, unit: int) -> NDArray[np.object_]:
+        """The same, read as bytes: of 135 digits in a twentieth of the time."""
+        *_, highest = self.digits.reshape(len(self.digits), -1)
+        words = np.ascontiguousarray(self.digits[:-1].reshape(len(self.digits) - 1, -1).T, "<u2")
+        text, size = words.tobytes(), 2 * words.shape[1]
+        found = np.empty(len(words), object)
+        found[:] = [
+            int.from_bytes(text[size * i : size * (i + 1)], "little") + (last << 8 * size)
+            for i, last in enumerate(highest.tolist())
+        ]
+        whole = np.left_shift(found, DIGIT * (self.first - unit))
+        return np.asarray(whole, object).reshape(self.digits.shape[1:])
 
     def pair(self, exponent: int) -> tuple[FloatArray, FloatArray]:
         """The numbers in units of ``2**exponent``, which leave them below 2**300, as two floats of
@@ -197,6 +220,9 @@ class Sums(Arrays):
             digit = np.take_along_axis(self.digits, np.maximum(top - i, 0)[None], axis=0)[0]
             found += np.where(top >= i, np.ldexp(digit.astype(np.float64), -DIGIT * i), 0)
         return found, top + self.first
+
+
+WIDE = 9  # digits: of more Python's integers are made of bytes
 
 
 def _span(parts: Sequence[Sums]) -> tuple[int, int]:
@@ -332,6 +358,8 @@ class Running:
                 found = taken(limb, middle[:, None])[:, 0]
                 is_less |= is_equal & (found < least)
                 is_equal &= found == least
+                if not is_equal.any():
+                    break
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
         return np.where(is_met, 0, low)
 
@@ -433,6 +461,33 @@ class Wholes:
                     for k in range(4):
                         digits[place + k] += (found >> DIGIT * k & MASK) << (shift + (i != j))
         return Sums.carried(0, digits).shifted(2 * self.exponent).trimmed()
+
+
+def squares_of(weights: NDArray[Any], wholes: Wholes) -> Sums:
+    """The sums of the squares of each row of a table of weights, which are these whole numbers."""
+    return wholes.squares() if len(wholes.limbs) <= NARROW else _squares_apart(weights)
+
+
+NARROW = 6
+"""Limbs whose pieces are multiplied by each other. Of more most pieces are zero: of 2.6e5 weights
+of all magnitudes 8,000 products took 2.4 s, and each weight by itself takes 0.06."""
+
+AT_ONCE = 1 << 16  # weights
+
+
+def _squares_apart(weights: NDArray[np.float64]) -> Sums:
+    """The same, by the square of each weight."""
+    n_rows, n = weights.shape
+    columns = np.zeros((n_rows, SQUARE_DIGITS), np.int64)
+    step = max(AT_ONCE // max(n_rows, 1), 1)
+    for start in range(0, n, step):
+        some = weights[:, start : start + step]
+        row, place = np.nonzero(some)
+        parts = Halves.of(some[row, place])
+        add_products(columns, row, parts, parts)
+    digits = np.zeros((2 * SQUARE_DIGITS + 2, n_rows), np.int64)
+    digits[:-2:2], digits[1:-2:2] = columns.T & MASK, columns.T >> DIGIT
+    return Sums.carried(-2 * SQUARE_POINT, digits).trimmed()
 
 
 def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:

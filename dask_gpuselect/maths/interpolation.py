@@ -226,11 +226,22 @@ def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
     if a.ndim == 2 and weight.shape == (len(a), 1):
         rows = zip(a, b, weight[:, 0].tolist(), strict=True)
         return np.stack([_lerp_by_one(*row) for row in rows]) if len(a) else a
-    inner = np.where(
-        np.isfinite(b - a), _numpy_lerp(a, b, weight), 2 * _numpy_lerp(a / 2, b / 2, weight)
-    )
-    mixed = np.where(np.isfinite(a) & np.isfinite(b), inner, a + b)
-    return np.where(weight == 0, a, np.where(weight == 1, b, mixed))
+    mixed = _numpy_lerp(a, b, weight)
+    is_far = ~np.isfinite(b - a)
+    if is_far.any():
+        # Few, as a rule: of all elements this takes as long as the rest.
+        is_far = np.broadcast_to(is_far, mixed.shape)
+        some = (np.broadcast_to(each, mixed.shape)[is_far] for each in (a, b, weight))
+        mixed[is_far] = _lerp_far(*some)
+    np.copyto(mixed, b, where=weight == 1)
+    np.copyto(mixed, a, where=weight == 0)
+    return mixed
+
+
+def _lerp_far(a: Reals, b: Reals, weight: Reals) -> Reals:
+    """The same of numbers so far from each other that their difference is infinite, or NaN."""
+    inner = 2 * _numpy_lerp(a / 2, b / 2, weight)
+    return np.where(np.isfinite(a) & np.isfinite(b), inner, a + b)
 
 
 def _lerp_by_one(a: Reals, b: Reals, weight: float) -> Reals:

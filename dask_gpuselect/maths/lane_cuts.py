@@ -291,7 +291,8 @@ def counts_of_sorted(rows: NDArray[Any], n_left_out: IntArray | None) -> tuple[I
     if rows.size and rows.dtype.kind in "fMm":
         touched = np.isnan(rows[:, -1])
         if touched.any():
-            n_missing[touched] = np.isnan(rows[touched]).sum(axis=1)
+            some = rows if touched.all() else rows[touched]
+            n_missing[touched] = np.count_nonzero(np.isnan(some), axis=1)
     if n_left_out is None:
         return n - n_missing, n_missing
     if rows.dtype.kind in "fMm":  # what is left out is NaN or NaT there
@@ -328,7 +329,7 @@ def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, Int
     """The ranks for every lane, shape ``(n_lanes, n_questions)``: of few numbers of elements."""
     counts, place = distinct(n_valid)
     lower, upper = (np.asarray(rank.T, like=place) for rank in ranks(np.maximum(counts, 1)))
-    return lower[place], upper[place]
+    return lower.take(place, axis=0), upper.take(place, axis=0)  # half the time of an index
 
 
 MOST_COUNTS = 1 << 12

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.exact_sums import LEAST, Sums, Wholes, integers_of, taken
+from dask_gpuselect.maths.exact_sums import LEAST, Sums, Wholes, integers_of, squares_of, taken
 from dask_gpuselect.maths.lane_cuts import even_ranks, last_of, table_tiles, total
 from dask_gpuselect.maths.lane_weights import (
     DOUBT,
@@ -445,7 +445,7 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
         running.at(end).minus(running.at(start)).packed(),
         product,
         running.at(lanes.numbers.valid).packed(),
-        wholes.squares().packed() if is_type_7 else Sums.zeros((len(first),)),
+        squares_of(lanes.weights, wholes).packed() if is_type_7 else Sums.zeros((len(first),)),
         lanes.numbers,
     )
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
+    AT_ONCE,
     DIGIT,
     LEAST,
     Need,
@@ -29,10 +30,13 @@ from dask_gpuselect.maths.exact_sums import (
     integers_of,
     needs,
     quotient,
+    squares_of,
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import total
+from dask_gpuselect.maths.lane_moments import Halves, add_products
 from dask_gpuselect.maths.lane_windows import window_means
+from dask_gpuselect.maths.moments import SQUARE_DIGITS, SQUARE_POINT, integers
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
 
@@ -117,25 +121,31 @@ class SortedLanes(Arrays):
             left_out = np.count_nonzero(~keeps, axis=1).astype(np.int64)
             weights = np.where(keeps, weights, 0)
         weighs = weights > 0
-        is_whole = bool(weighs.all())
         idle = np.zeros(shape[0], np.int64)
-        if not is_whole:
+        if not weighs.all():
             idle = shape[1] - np.count_nonzero(weighs, axis=1).astype(np.int64) - left_out
         missing = np.zeros(shape[0], np.int64)
         if values.dtype.kind in "fmM":
             is_missing = np.isnan(values)
             if is_missing.any():
                 missing = np.count_nonzero(is_missing & weighs, axis=1).astype(np.int64)
-                weights, is_whole = np.where(is_missing, 0, weights), False
+                weights = np.where(is_missing, 0, weights)
+                weighs &= ~is_missing
+        if values.dtype.kind in "mM":
+            values = values.view(np.int64)
+        n_behind = weighs.size - np.count_nonzero(weighs)
+        if n_behind:
+            # The largest value, for NumPy sorts NaN six times as slowly as other floats.
+            last = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
+            values = np.where(weighs, values, values.dtype.type(last))
+            n_behind -= np.count_nonzero(values == last)
         order = np.argsort(values, axis=1)
         values, weights = (np.take_along_axis(table, order, axis=1) for table in (values, weights))
-        if not is_whole:  # what weighs nothing goes behind the others, which stay in order
+        if n_behind:  # others have the largest value, too, and go before what weighs nothing
             behind = np.argsort(weights == 0, axis=1, kind="stable")
             values, weights = (
                 np.take_along_axis(table, behind, axis=1) for table in (values, weights)
             )
-        if values.dtype.kind in "mM":
-            values = values.view(np.int64)
         valid = shape[1] - missing - idle - left_out
         return cls(values, weights, Numbers(valid, missing, idle, left_out))
 
@@ -287,6 +297,8 @@ class Items:
     weight, square : Sums, shape (n_rows,)
         Of the lane: the sum of its weights, and of their squares.
     middle : Middle, optional
+    weights : ndarray, shape (n_rows, n), optional
+        Of the items, where all of the lane are here.
     """
 
     values: NDArray[Any]
@@ -296,6 +308,7 @@ class Items:
     weight: Sums
     square: Sums
     middle: Middle | None = None
+    weights: NDArray[Any] | None = None
 
     @classmethod
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
@@ -303,8 +316,9 @@ class Items:
         n = lanes.numbers.valid
         wholes, none = Wholes.of(lanes.weights), Sums.zeros(n.shape)
         running = wholes.running()
-        square = wholes.squares() if wanted.method == TYPE_7 else none
-        return cls(lanes.values, running, none, n, running.at(n), square)
+        square = squares_of(lanes.weights, wholes) if wanted.method == TYPE_7 else none
+        about = lanes.values, running, none, n, running.at(n), square
+        return cls(*about, weights=lanes.weights)
 
     def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two elements whose mean answers, of each row."""
@@ -355,13 +369,53 @@ class Items:
             if len(few):
                 found[few], is_sure = self._by_pairs(q, few, start[few], stop[few], dtype)
                 rows = np.setdiff1d(rows, few[is_sure], assume_unique=True)
+        if not len(rows):
+            return found
+        first_inside, behind_inside = stop + 1, stop + 1
+        if self.weights is not None:
+            start[rows], stop[rows] = self._exact_window(q, rows)
+            is_some = stop - start > 1
+            first_inside = np.where(is_some, start, stop) + 1
+            behind_inside = np.where(is_some, stop, stop + 1)
+        widths = 2 * np.maximum(first_inside - start, stop + 1 - behind_inside)
+        rows = rows[np.argsort(widths[rows])]  # so that those together are about as wide
         at = 0
         while at < len(rows):
-            width = int((stop - start)[rows[at:]].max()) + 1
-            some = rows[at : at + max(1, OBJECTS // width)]
-            found[some] = self._some_averages(q, some, start[some], width, dtype)
+            some = rows[at : at + max(1, OBJECTS // widths[rows[at]])]
+            some = some[: max(1, OBJECTS // widths[some[-1]])]
+            inside = first_inside[some], behind_inside[some]
+            place = np.concatenate(
+                [
+                    self._places(some, start[some], inside[0]),
+                    self._places(some, inside[1], stop[some] + 1),
+                ],
+                axis=1,
+            )
+            found[some] = self._some_averages(q, some, place, inside, dtype)
             at += len(some)
         return found
+
+    def _exact_window(self, q: float, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """The first and the last item that have a part in the window, of some rows of which all
+        items are here: all between them are inside as a whole, and infinite only if one of these
+        is."""
+        unit = min(self.running.exponent // DIGIT, self.weight.first, self.square.first // 2)
+        weight, square = self.weight[rows].integers(unit), self.square[rows].integers(2 * unit)
+        p, parts = q.as_integer_ratio()
+        low = (weight * weight - square) * p
+        running, scale = self.running.some(rows), weight * parts
+        # Sums are whole numbers of the unit: those beyond an end are at least the next such number.
+        ends = low // scale + 1, -(-(low + square * parts) // scale)
+        start, stop = (running.reach(Need.reached(Sums.of_integers(end, unit))) for end in ends)
+        last = self.n[rows] - 1
+        return np.minimum(start, last), np.minimum(np.maximum(start, stop), last)
+
+    def _places(self, rows: IntArray, start: IntArray, behind: IntArray) -> IntArray:
+        """The items from a place on of some rows, each row as long as the longest: there is nothing
+        at the places behind all items."""
+        n = behind - start
+        i = np.arange(n.max())
+        return np.where(i < n[:, None], start[:, None] + i, self.n[rows, None])
 
     def _by_pairs(
         self, q: float, rows: IntArray, start: IntArray, stop: IntArray, dtype: np.dtype[Any]
@@ -379,27 +433,34 @@ class Items:
         return window_means(exact, sums, running.pair(last + 1), square, q, dtype)
 
     def _some_averages(
-        self, q: float, rows: IntArray, start: IntArray, n: int, dtype: np.dtype[Any]
+        self,
+        q: float,
+        rows: IntArray,
+        place: IntArray,
+        inside: tuple[IntArray, IntArray],
+        dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """The averages of some rows over `n` items, from `start` on, in Python's integers."""
+        """The averages of some rows over the items at some places, and over those `inside` of the
+        window as a whole, in Python's integers."""
         some = [self.running.exponent // DIGIT]
         some += [self.base.first, self.weight.first, self.square.first // 2]
         unit = min(some if self.middle is None else [*some, self.middle.weight.first])
         weight, base = self.weight[rows].integers(unit), self.base[rows].integers(unit)
         square = self.square[rows].integers(2 * unit)
 
-        place = start[:, None] + np.arange(n + 1)
-        sums = self.running.some(rows).at(place).integers(unit) + base[:, None]
-        before, after = sums[:, :-1], sums[:, 1:]
-        product: Any = 0
+        running = self.running.some(rows)
+        before, after = (running.at(place + i).integers(unit) + base[:, None] for i in (0, 1))
+        product: Any = None
         if self.middle is not None:
-            is_behind = place[:, :-1] >= self.middle.place[rows, None]
+            is_behind = place >= self.middle.place[rows, None]
             between = is_behind * self.middle.weight[rows].integers(unit)[:, None]
             before, after = before + between, after + between
             product = self.middle.product[rows]
-        is_all = place >= self.n[rows, None]
-        before = np.where(is_all[:, :-1], weight[:, None], np.where(place[:, :-1], before, 0))
-        after = np.where(is_all[:, 1:], weight[:, None], after)
+        elif (inside[0] < inside[1]).any():
+            product = self._products(rows, *inside)
+        n = self.n[rows, None]
+        before = np.where(place >= n, weight[:, None], np.where(place, before, 0))
+        after = np.where(place + 1 >= n, weight[:, None], after)
 
         p, parts = q.as_integer_ratio()
         scale = weight * parts
@@ -408,11 +469,11 @@ class Items:
         ends = np.minimum(after * scale[:, None], high[:, None])
         overlap = np.maximum(ends - np.maximum(before * scale[:, None], low[:, None]), 0)
 
-        values = self.values[rows[:, None], np.minimum(place[:, :-1], self.n[rows, None] - 1)]
+        values = self.values[rows[:, None], np.minimum(place, n - 1)]
         is_infinite = np.isinf(values) if values.dtype.kind == "f" else np.zeros(1, np.bool_)
         exponent, whole = integers_of(np.where(is_infinite, values.dtype.type(0), values))
         numerator = (overlap * whole).sum(axis=1)
-        if self.middle is not None:
+        if product is not None:
             # No weight is finer than the unit, and no element than the smallest float.
             product = np.right_shift(product, DIGIT * unit - FINEST)
             numerator = (numerator << (exponent - LEAST)) + product * scale
@@ -424,6 +485,27 @@ class Items:
         with np.errstate(invalid="ignore", over="ignore"):
             found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)
             return np.asarray(found.astype(dtype))
+
+    def _products(self, rows: IntArray, first: IntArray, behind: IntArray) -> NDArray[np.object_]:
+        """The sums of weight times element of some items of each row, the first and those up to the
+        one behind: Python's integers, in units as of `Middle`."""
+        assert self.weights is not None
+        columns = np.zeros((len(rows), SQUARE_DIGITS), np.int64)
+        begin, end = int(first.min()), int(behind.max())
+        step = max(AT_ONCE // len(rows), 1)
+        for start in range(begin, end, step):
+            some = slice(start, min(start + step, end))
+            place = np.arange(some.start, some.stop)
+            values = self.values[rows, some]
+            takes = (place >= first[:, None]) & (place < behind[:, None])
+            if values.dtype.kind == "f":
+                takes &= np.isfinite(values)
+            row, at = np.nonzero(takes)
+            weights = self.weights[rows, some][row, at]
+            add_products(columns, row, Halves.of(weights), Halves.of(values[row, at]))
+        found = np.empty(len(rows), object)
+        found[:] = integers(columns)
+        return np.right_shift(found, LEAST + FINEST + 32 * SQUARE_POINT)
 
 
 FINEST = LEAST // DIGIT * DIGIT

@@ -25,6 +25,7 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     multiplied,
 )
+from dask_gpuselect.maths.exact_sums import integers_of
 from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products, digits_of
 from dask_gpuselect.maths.moments import (
     CUBE_DIGITS,
@@ -33,6 +34,7 @@ from dask_gpuselect.maths.moments import (
     TOTAL_DIGITS,
     TOTAL_POINT,
     integer,
+    integers,
 )
 
 ExactSums = NDArray[np.object_]
@@ -289,6 +291,9 @@ POINT = DIGIT * TOTAL_POINT  # bits behind the binary point of a sum of weights
 
 def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums:
     """The sums of the weights in each group, in units of ``2**-1088``."""
+    if n_groups == len(weights) and np.array_equal(group, np.arange(n_groups)):  # one in each
+        exponent, whole = integers_of(weights)
+        return np.asarray(whole << POINT + exponent, object)
     table = np.zeros((n_groups, TOTAL_DIGITS), np.int64)
     alike: ExactSums = np.zeros(n_groups, object)
     for begin in range(0, len(weights), AT_ONCE):
@@ -442,9 +447,17 @@ def square_in_units(tally: WeightedTally) -> float:
 
 def _integers(table: IntArray) -> ExactSums:
     found = np.zeros(len(table), object)
-    for place in np.flatnonzero(table.any(axis=0)).tolist():
+    places = np.flatnonzero(table.any(axis=0)).tolist()
+    if len(places) > WIDE:
+        found[:] = integers(table[:, places[0] : places[-1] + 1])
+        return np.asarray(found << DIGIT * places[0], object)
+    for place in places:
         found += table[:, place].astype(object) << (DIGIT * place)
     return found
+
+
+WIDE = 10
+"""Digits. More are read as bytes: 68 of 2.4e5 sums in a fifth of the time."""
 
 
 def rounded_sums(weights: Iterable[int]) -> NDArray[np.float64]:

@@ -108,16 +108,51 @@ def test_tasks_are_about_those_of_the_graph(name: str) -> None:
         else:
             axis = None if x.ndim == 1 else 0
             plan, answer = gs.explain(x, Q3, axis=axis), gs.quantile(x, Q3, axis=axis)
-        (answer,) = dask.optimize(answer)
-    tasks = dict(answer.__dask_graph__()).items()
-    given = {key_split(key) for key in (*dict(x.dask), *dict(EACH.dask))} | {"array"}
-    ours = [
-        key
-        for key, task in tasks
-        if key_split(key) not in given and not isinstance(task, Alias | DataNode)
-    ]
-    assert len(ours) / 1.1 < plan.tasks < len(ours) * 1.1 + 5
+        ours = n_ours(answer, x)
+    assert ours / 1.1 < plan.tasks < ours * 1.1 + 5
     assert plan.rows["tasks"] == f"about {plan.tasks:,}, and those of the array"
+
+
+def n_ours(answer: Any, *arrays: Any) -> int:
+    """How many tasks the optimized graph of an answer has beside those of the arrays."""
+    (answer,) = dask.optimize(answer)
+    tasks = dict(answer.__dask_graph__()).items()
+    given = {key_split(key) for array in (*arrays, EACH) for key in dict(array.dask)} | {"array"}
+    return sum(
+        key_split(key) not in given and not isinstance(task, Alias | DataNode)
+        for key, task in tasks
+    )
+
+
+@pytest.mark.legacy
+@pytest.mark.parametrize("keep", ["0 B", "1 GiB"])
+@pytest.mark.parametrize("root", ["0 B", "2 kiB", "20 kiB"])
+@pytest.mark.parametrize(("n", "q"), [(20, 0.5), (400, Q3), (1300, Q3)])
+def test_tasks_of_looks_trees_and_rounds(n: int, q: Any, root: str, keep: str) -> None:
+    """Where cuts are narrowed on their way to one place, and candidates where they wait."""
+    x = da.random.default_rng(0).random(200 * n, chunks=200)
+    with dask.config.set({"dask_gpuselect.root-limit": root, "dask_gpuselect.keep-limit": keep}):
+        plan, answer = gs.explain(x, q), gs.quantile(x, q)
+        assert plan.waiting_bytes > 0
+        assert plan.tasks == n_ours(answer, x)
+
+
+@pytest.mark.legacy
+@pytest.mark.parametrize("keep", ["0 B", "1 GiB"])
+@pytest.mark.parametrize("root", ["2 kiB", "20 kiB", "200 kiB", "1 GiB"])
+@pytest.mark.parametrize("column", ["1 kiB", "8 kiB"])
+@pytest.mark.parametrize("n_groups", [1, 5, 100])
+def test_tasks_of_groups_in_several_places(
+    n_groups: int, column: str, root: str, keep: str
+) -> None:
+    x = da.random.default_rng(0).random(60_000, chunks=200)
+    labels = da.from_array(np.arange(60_000) % n_groups, chunks=200)
+    limits = {"root-limit": root, "keep-limit": keep, "column-limit": column}
+    with dask.config.set({f"dask_gpuselect.{name}": value for name, value in limits.items()}):
+        groups = groupby(x, labels, groups=range(n_groups))
+        plan, answer = groups.explain(Q3), groups.quantile(Q3)
+        assert plan.name == "groups"
+        assert plan.tasks == n_ours(answer, x, labels)
 
 
 def test_advice_is_in_the_table() -> None:

@@ -65,6 +65,12 @@ LANES: Mapping[str, Callable[[Any, Any], Any]] = {
     "lane boxes": lambda x, _: describe_boxplot(x, axis=0),
     "lane mads": lambda x, _: mad(x, axis=0),
 }
+WEIGHTED_LANES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "weighted lanes": lambda x, w: nanquantile(
+        x, QUARTILES, axis=0, weights=w, method="inverted_cdf"
+    ),
+    "weighted lane boxes": lambda x, w: describe_boxplot(x, axis=0, weights=w),
+}
 QUESTIONS: dict[str, Asked] = {
     "median": Asked(lambda x, _: median(x)),
     "quartiles": Asked(lambda x, _: quantile(x, QUARTILES)),
@@ -82,11 +88,21 @@ QUESTIONS: dict[str, Asked] = {
         lambda x, w: nanquantile(x, QUARTILES, weights=w, method="linear"), needs="weights"
     ),
     "weighted box": Asked(lambda x, w: describe_boxplot(x, weights=w), needs="weights"),
-    "weighted lanes": Asked(
-        lambda x, w: nanquantile(x, QUARTILES, axis=0, weights=w, method="inverted_cdf"),
-        lanes=64,
+    "weighted groups": Asked(
+        lambda x, w: groupby(x, np.arange(x.size) % N_GROUPS).nanquantile(
+            QUARTILES, weights=w, method="inverted_cdf"
+        ),
         needs="weights",
     ),
+    **{
+        f"{size}{name}": Asked(ask, lanes=lanes, needs="weights")
+        for size, lanes in {"few ": 3, "": 64, "many ": 4000}.items()
+        for name, ask in WEIGHTED_LANES.items()
+    },
+    **{
+        f"{name} in passes": Asked(ask, lanes=64, passes=True, needs="weights")
+        for name, ask in WEIGHTED_LANES.items()
+    },
     "masked quartiles": Asked(lambda x, m: nanquantile(x, QUARTILES, where=m), needs="mask"),
     "masked box": Asked(lambda x, m: describe_boxplot(x, where=m), needs="mask"),
     "masked mad": Asked(lambda x, m: mad(x, where=m), needs="mask"),

@@ -122,7 +122,10 @@ class Search:
         made = recipe.made(self.n, N_CHUNKS)
         run, _ = prepared(self.asked, self.plan, made)
         with counted(self.n, made.values.itemsize) as work:
-            ((seconds,),) = seconds_in_turns([run], 1)
+            try:
+                ((seconds,),) = seconds_in_turns([run], 1)
+            except ValueError:  # all weights of a lane are 0, which is refused
+                return Tried(recipe, 0.0, 0.0, 0.0)
         return Tried(recipe, seconds, work.looks, work.handed)
 
 

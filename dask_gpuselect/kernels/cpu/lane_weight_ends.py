@@ -17,7 +17,7 @@ from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.lane_ends import Bounds
 from dask_gpuselect.maths.lane_weight_ends import HeavyEnds, WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import SortedLanes
-from dask_gpuselect.maths.moments import CUBE_DIGITS, DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, integer
+from dask_gpuselect.maths.moments import CUBE_DIGITS, DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, integers
 from dask_gpuselect.maths.weights import ExactSums, exact_sums
 
 
@@ -159,7 +159,8 @@ def _integers(table: NDArray[np.int64]) -> ExactSums:
     found = np.zeros(len(table), object)
     if len(some):
         first, stop = int(some[0]), int(some[-1]) + 1
-        found[:] = [integer(row) << DIGIT * first for row in table[:, first:stop]]
+        found[:] = integers(table[:, first:stop])
+        found <<= DIGIT * first
     return found
 
 
