@@ -157,6 +157,21 @@ def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
     return out
 
 
+def copied_ahead(array: Array) -> Callable[[], Any]:
+    """A copy on the host that has begun: what is started from now on does not hold it up. The
+    function waits for it."""
+    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
+    array.get(out=host, blocking=False)
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record()
+
+    def wait() -> Any:
+        event.synchronize()
+        return host
+
+    return wait
+
+
 @lru_cache
 def offsets(record: np.dtype[Any]) -> dict[str, int]:
     """Where the fields of a record begin."""

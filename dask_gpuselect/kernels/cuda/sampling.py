@@ -23,7 +23,14 @@ from dask_gpuselect.kernels.cuda.candidates import (
     start_selection,
 )
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_kept
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    advised,
+    copied_ahead,
+    launch,
+    offsets,
+    on_device,
+)
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
 from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS, digits
 from dask_gpuselect.kernels.cuda.spans import (
@@ -260,12 +267,14 @@ def guess_and_sums(
     into = (at["bounds"], at["top"], at["is_in_vain"])
     arguments = (sample, np.int64(sample.size), places, *numbers, *into)
     launch(dtype, "guess_box", 32, arguments, blocks=1, defined=(("PIECES", pieces),))
+    flag = offsets(layout.dtype)["is_in_vain"]
+    is_in_vain = copied_ahead(told[flag : flag + 8])
     candidates = start_tally(values, layout, told, "cells", most, pieces)
+    if is_in_vain().any():
+        return None
     start_located(candidates, layout, told, len(wanted))
     found = told.get()
     sheet = found[: layout.dtype.itemsize].view(layout.dtype)[0]
-    if sheet["is_in_vain"]:
-        return None
     brackets = guess.brackets(sheet["bounds"].ravel()[1:-1].copy())
     return brackets, *summed_tally(found, layout, spans, candidates, n, len(wanted))
 
