@@ -257,7 +257,8 @@ def guess_and_sums(
     wanted = ranks(n)
     if masked(values) or not 0 < len(wanted) <= most_selected():
         return None
-    layout, spans, sheet = _sheet_of_box(guess, sample.dtype)
+    layout, spans, sheet = _sheet_of_box(guess, np.dtype(sample.dtype))
+    sheet = sheet.copy()
     sheet["ranks"][: len(wanted)] = wanted
     told = on_device(sheet, 8 * N_SUMS)
     at = layout.places(told)
@@ -279,6 +280,7 @@ def guess_and_sums(
     return brackets, *summed_tally(found, layout, spans, candidates, n, len(wanted))
 
 
+@lru_cache
 def _sheet_of_box(guess: BoxGuess, dtype: np.dtype[Any]) -> tuple[Layout, list[Span], Any]:
     """A sheet for the spans of `BoxGuess`, whose ends a device finds."""
     n_ends = len(guess.places) + 2
