@@ -503,7 +503,7 @@ def merge_tree(
     parts: list[Any], every: int, merge: Callable[[list[Any]], Any], name: str, *place: int
 ) -> tuple[list[Any], dict[Any, Task]]:
     """The tasks that merge some parts, in their order, until at most `every` are left. One that is
-    alone in the end goes on as it is.
+    alone is merged, too: what merges give need not be of the kind that they take.
 
     Parameters
     ----------
@@ -525,12 +525,9 @@ def merge_tree(
     depth = 0
     while len(parts) > every:
         groups = [parts[i : i + every] for i in range(0, len(parts), every)]
-        parts = []
-        for i, group in enumerate(groups):
-            own = (name, depth, i, *place)
-            if len(group) > 1:
-                merges[own] = Task(own, quietly(merge), List(*map(TaskRef, group)))
-            parts.append(own if len(group) > 1 else group[0])
+        parts = [(name, depth, i, *place) for i in range(len(groups))]
+        for own, group in zip(parts, groups, strict=True):
+            merges[own] = Task(own, quietly(merge), List(*map(TaskRef, group)))
         depth += 1
     return parts, merges
 
