@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
@@ -35,6 +36,7 @@ from dask_gpuselect.maths.weight_finish import (
 )
 from dask_gpuselect.maths.weight_guess import WeightedSample, guess_share_brackets
 from dask_gpuselect.maths.weights import (
+    POINT,
     RunningSums,
     WeightedBrackets,
     WeightedCuts,
@@ -42,6 +44,7 @@ from dask_gpuselect.maths.weights import (
     exact_products,
     exact_sums,
     exact_sums_of_runs,
+    rounded_sums,
 )
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, make, normal, uniform
 from tests.kernels.test_weighing import UNIT, WEIGHTS, exactly
@@ -417,3 +420,26 @@ def test_quotients_are_rounded_once(numerator: int, denominator: int) -> None:
 def test_a_share_that_is_rounded_to_a_power_of_two() -> None:
     weight = 2**54 - 1  # of which half is 2**53, and the next float64 is 2**53 + 2
     assert reached_and_passed(0.5, weight) == (2**53, 2**53 + 2)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [],
+        [0, 0],
+        [1 << POINT, 3 << POINT - 60, 0],
+        [(1 << 53) + 1 << POINT, (1 << 53) + 3 << POINT, 1 << POINT],  # halfway, to even
+        [(1 << 80) + 1, 1 << 60],  # subnormal
+        [(2**54 - 1) << POINT + 970, 1 << POINT + 1030],  # rounded to the largest, or beyond
+        [1, 1 << 2 * POINT],
+        [int(x) << POINT - 40 for x in np.random.default_rng(0).integers(0, 2**62, 50)],
+    ],
+)
+def test_sums_of_weights_are_rounded_once(weights: list[int]) -> None:
+    expected = []
+    for weight in weights:
+        try:
+            expected.append(weight / (1 << POINT))
+        except OverflowError:
+            expected.append(math.inf)
+    np.testing.assert_array_equal(rounded_sums(weights), np.array(expected, np.float64))
