@@ -297,6 +297,18 @@ def test_a_device_is_waited_for_four_times(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.gpu
+def test_a_stream_of_a_thread_is_waited_for() -> None:
+    """What another stream has begun, a task of another thread would not wait for."""
+    import cupy
+
+    a = FLOATS["normal"](1_001)
+    chunk = CUPY.asarray(a)
+    assert not isinstance(kernels.begun_fingerprint(chunk), int)
+    with cupy.cuda.Stream(non_blocking=True):
+        assert kernels.begun_fingerprint(chunk) == kernels.fingerprint(chunk)
+
+
+@pytest.mark.gpu
 def test_a_chunk_that_changes_on_a_device_is_named() -> None:
     """Though it has more elements in the brackets than their rows have room for."""
     a = FLOATS["normal"](3650 * 6).astype("f4").reshape(3650, 6)

@@ -39,12 +39,27 @@ class Begun:
 
 
 @advised
-def begun(start: int, chunk: Array) -> Begun:
+def begun(start: int, chunk: Array) -> int | Begun:
     """64 bits that a number and every byte of a chunk, in C order, have a part in, as soon as they
     are `ended`.
 
+    They are ended here unless the stream is the one that all threads share: what another stream
+    has begun, with the report that goes with it, a task of another thread would not wait for.
+
     Reads the chunk once, and copies it only if it is not in C order or begins between two words.
     """
+    found = _begun(start, chunk)
+    is_shared = cupy.cuda.get_current_stream().ptr == cupy.cuda.Stream.null.ptr
+    return found if is_shared else ended([found])[0]
+
+
+@advised
+def mixed_in(start: int, chunk: Array) -> int:
+    """The fingerprint of a chunk, at once; see `begun`."""
+    return ended([_begun(start, chunk)])[0]
+
+
+def _begun(start: int, chunk: Array) -> Begun:
     flat = cupy.ascontiguousarray(chunk)
     if flat.data.ptr % WORD.itemsize:
         flat = flat.copy()
@@ -65,9 +80,3 @@ def ended(all_begun: Sequence[Begun]) -> list[int]:
         found = np.concatenate([each.get() for each in words])
     pairs = found.reshape(-1, 2).tolist()
     return [each.of(*pair) for each, pair in zip(all_begun, pairs, strict=True)]
-
-
-def mixed_in(start: int, chunk: Array) -> int:
-    """The fingerprint of a chunk, at once; see `begun`."""
-    (found,) = ended([begun(start, chunk)])
-    return found
