@@ -24,6 +24,7 @@ import mmap
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,12 +171,14 @@ MOST_DEEP = 64  # tasks that are in each other: they run as calls do
 
 def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
     """A private copy of `x` whose chunks are made by one task each, a task in a task, if each chunk
-    is made by tasks that make nothing else.
+    is made by a chain of tasks that make nothing else.
 
     Dask would fuse these when the graph is computed, and order the tasks of each chunk anew when it
     runs: 0.2 ms a chunk, and as much again for layers that it has fused. A device has looked at the
     chunk by then. The copy stays as it is where slices are taken of what is read, for dask reads no
-    more than these; where tasks have annotations; and if there are very many chunks.
+    more than these; where tasks have annotations; and if there are very many chunks. Also where a
+    task takes several others, such as a chunk and its labels: dask would put all of it into what
+    uses it, if that is one task, and so load the chunk again for every array of expressions.
     """
     layers, dependencies = copy.dask.layers, copy.dask.dependencies
     own = [name for name in layers if name not in x.dask.layers and not _is_in_memory(layers[name])]
@@ -190,7 +193,9 @@ def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
         tasks |= {key: task for key, task in made.items() if task is not None}
     needed = Counter(key for task in tasks.values() for key in task.dependencies)
     needed.update(wanted)
-    if any(needed[key] > 1 for key in tasks) or not _is_shallow(wanted, tasks):
+    if not all(map(partial(_is_chain, tasks), tasks)) or not _is_shallow(wanted, tasks):
+        return copy
+    if any(needed[key] > 1 for key in tasks):
         return copy
     if any(_is_slice(task, tasks) for task in tasks.values()):
         return copy
@@ -200,6 +205,11 @@ def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
     joined = {key: _in_one(key, tasks) for key in wanted}
     graph = extended(graph, copy.name, joined, others)
     return DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
+
+
+def _is_chain(tasks: Mapping[Key, GraphNode], key: Key) -> bool:
+    """Whether a task takes one of these tasks at most."""
+    return sum(each in tasks for each in tasks[key].dependencies) <= 1
 
 
 def _is_shallow(keys: Sequence[Key], tasks: Mapping[Key, GraphNode]) -> bool:

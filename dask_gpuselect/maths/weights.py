@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -39,6 +38,8 @@ from dask_gpuselect.maths.moments import (
     integer,
     integers,
 )
+
+FLOAT64 = np.finfo(np.float64)
 
 ExactSums = NDArray[np.object_]
 """Python's integers, in units of ``2**-1088`` as those of `maths.moments`: exact, whatever is
@@ -468,10 +469,7 @@ def rounded_sums(weights: Iterable[int]) -> NDArray[np.float64]:
     whole = list(weights)
     bits = functools.reduce(operator.or_, whole, 0)
     shift = max((bits & -bits).bit_length() - 1, 0)  # to the last bit that some have
-    if (
-        bits.bit_length() - shift < sys.float_info.max_exp
-        and shift - POINT >= sys.float_info.min_exp
-    ):
+    if bits.bit_length() - shift < FLOAT64.maxexp and shift - POINT >= FLOAT64.minexp:
         # No sum overflows before it is scaled, or loses bits then: 0.4 of the time.
         with np.errstate(over="ignore"):
             return np.ldexp(np.array([each >> shift for each in whole], np.float64), shift - POINT)

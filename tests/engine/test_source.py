@@ -371,9 +371,10 @@ def test_chunks_are_made_by_one_task_each() -> None:
         lambda x: x[2:, ::2],  # dask reads no more than that
         lambda x: x.rechunk((3, 10)),
         lambda x: x + x[::-1],  # made of the same chunks
+        lambda x: x + Source((12, 10)).lazy((5, 4)),  # of two
         lambda x: x.persist(scheduler="sync"),
     ],
-    ids=["slices", "rechunked", "shared", "in memory"],
+    ids=["slices", "rechunked", "shared", "two arrays", "in memory"],
 )
 def test_other_chunks_are_left_to_dask(change: Callable[[da.Array], da.Array]) -> None:
     assert not in_one(change(Source((12, 10)).lazy((5, 4))))[1]
