@@ -351,11 +351,13 @@ def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
     return pieces, top if dtype.itemsize == 8 else min(max(top, LEAST_TOP), MOST_TOP)
 
 
-Span = tuple[int, int]
+DigitRange = tuple[int, int]
 """A digit, and how many there are from it on."""
 
 
-def digits_for(dtype: np.dtype[Any], extent: tuple[float, float] | None) -> tuple[Span, Span]:
+def digits_for(
+    dtype: np.dtype[Any], extent: tuple[float, float] | None
+) -> tuple[DigitRange, DigitRange]:
     """The digits that the sums of elements, and of their squares, are made of.
 
     Parameters
