@@ -14,7 +14,7 @@ from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
-from dask_gpuselect.engine import loads
+from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_batches import GroupsOfAll
@@ -189,7 +189,11 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
 
 def plan(asking: Asking) -> Plan:
     """How a question about a dask array would be answered."""
-    given, asking = asking, by_group(asking)
+    asked = by_group(asking)
+    return replace(_plan(asking, asked), shuffle=shuffles.told(asked.array))
+
+
+def _plan(given: Asking, asking: Asking) -> Plan:
     if asking.is_whole:
         return plan_all(asking.array, asking.question)
     how = {"is_one_lane": asking.is_one_lane}

@@ -25,9 +25,11 @@ from dask_gpuselect.engine.expressions import LowLevel
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_tables import Keyed
 from dask_gpuselect.engine.key_classes import classes
+from dask_gpuselect.engine.shuffles import needed, shared_by_shuffles
 from dask_gpuselect.engine.source import (
     REDUCED,
     DaskArray,
+    DoneOnce,
     Graph,
     Key,
     extended,
@@ -355,32 +357,26 @@ def _at(partition: Any, place: int | None) -> Any:
 def _graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
     """The graph of a frame's tasks. Those of that name make the partitions.
 
-    A result that all partitions need, the mean in ``s - s.mean()``, has a name that says so: it is
-    computed once for all loads. What it is made of has its own, for partitions may be made of
-    the same, which each load then reads by itself.
+    A result that all partitions need, the mean in ``s - s.mean()``, is computed once for all loads,
+    and so is a shuffle. Partitions may be made of the same tasks as these: then each load does them
+    by itself.
     """
     futures = {key: value for key, value in given.items() if is_future(value)}
     tasks = {key: task for key, task in convert_legacy_graph(given).items() if key not in futures}
-    shared = _shared(tasks, len(keys))
+    shared = _shared(tasks, len(keys)) | shared_by_shuffles(tasks)
     graph, needs = Graph({}, {}), set[str]()
     if futures:
         graph, needs = extended(graph, f"{name}-futures", futures, set()), {f"{name}-futures"}
     if shared:
-        below = {need for key in shared for need in tasks[key].dependencies}
-        graph = extended(graph, f"{name}-below", _needed(tasks, below, set()), needs)
-        own = {key: tasks[key] for key in shared}
-        graph = extended(graph, f"{name}{REDUCED}", own, {f"{name}-below"})
-        number = {"shape": (1,), "dtype": np.dtype(np.float64)}  # it counts as small
-        graph.layers[f"{name}{REDUCED}"].collection_annotations = number
-        needs = needs | {f"{name}{REDUCED}"}
-    return extended(graph, name, _needed(tasks, keys, shared), needs)
+        once = DoneOnce(needed(tasks, shared))
+        graph, needs = extended(graph, f"{name}-once", once, needs), needs | {f"{name}-once"}
+    return extended(graph, name, needed(tasks, keys, shared), needs)
 
 
 def _shared(tasks: Tasks, n: int) -> set[Key]:
     """The results of reductions, dask's or ours, that at least half of n partitions need.
 
-    Nothing else, for a task may have an effect: what partitions of a shuffle wait for has written
-    to a file, which each load makes anew.
+    Nothing else, for partitions may be large, and a partition may be made of several.
     """
     users = Counter(need for task in tasks.values() for need in task.dependencies)
     often = (key for key, uses in users.items() if uses >= max(2, n / 2))
@@ -391,18 +387,6 @@ def _is_reduced(task: GraphNode) -> bool:
     """Whether a task makes the result of a reduction, or has another name for it."""
     name = get_name_from_key(task.target if isinstance(task, Alias) else task.key)
     return "-tree-" in name or is_reduction(name)
-
-
-def _needed(tasks: Tasks, keys: Sequence[Key] | set[Key], but: set[Key]) -> Tasks:
-    """The tasks that some keys need, but for some and what only these need."""
-    found: Tasks = {}
-    stack = [key for key in keys if key not in but]
-    while stack:
-        key = stack.pop()
-        if key in tasks and key not in found:
-            found[key] = tasks[key]
-            stack += tasks[key].dependencies - but
-    return found
 
 
 # --- Answers as frames ----------------------------------------------------------------------------

@@ -539,7 +539,10 @@ def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
-    third = each_if_needed(_gather_if_needed, name, begun.reads or Reads(x), [], [looked], x.dtype)
+    reads = begun.reads or Reads(x)
+    third = each_if_needed(
+        _gather_if_needed, name, reads, [], [looked], x.dtype, wants=_wants_third
+    )
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,
@@ -554,6 +557,10 @@ def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
         form=form,
     )
     return form.lazy(answer)
+
+
+def _wants_third(looked: Looked) -> bool:
+    return looked.more is not None
 
 
 def _gather_if_needed(
