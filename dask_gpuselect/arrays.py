@@ -56,9 +56,34 @@ def transposed(array: Array, axes: tuple[int, ...]) -> Array:
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """The arrays joined along an axis."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):  # NumPy's loses the masks
-        return np.ma.concatenate(list(arrays), axis)  # type: ignore[no-untyped-call]
+        return masked(np.ma.concatenate(list(arrays), axis))  # type: ignore[no-untyped-call]
     xp = namespace(arrays[0])
     return (xp.concatenate if is_cupy(arrays[0]) else xp.concat)(list(arrays), axis=axis)
+
+
+def masked(values: Any, mask: Any = np.ma.nomask) -> np.ma.MaskedArray[Any, Any]:
+    """A masked array, of values that may be masked already, with a fill value that its dtype has.
+
+    NumPy's own default does not fit integers of one or two bytes, float16, and dates without a
+    unit: distributed cannot send such arrays, and pickle cannot load them.
+    """
+    dtype = np.dtype(values.dtype)
+    return np.ma.MaskedArray(values, mask, fill_value=_fill_value(dtype))
+
+
+def fitted(array: Any) -> Any:
+    """An array as it is, but for the fill value of one that is masked; see `masked`."""
+    return masked(array) if isinstance(array, np.ma.MaskedArray) else array
+
+
+def _fill_value(dtype: np.dtype[Any]) -> Any:
+    """NumPy's default, or the largest value if that does not fit."""
+    if dtype.kind in "mM":
+        return np.array("NaT", dtype)[()]
+    found = np.ma.default_fill_value(dtype)
+    if dtype.kind == "f":
+        return min(found, float(np.finfo(dtype).max))
+    return min(found, np.iinfo(dtype).max) if dtype.kind in "iu" else found
 
 
 def like(host: NDArray[Any], array: Array) -> Array:
@@ -84,7 +109,7 @@ def in_kind(answer: Any, kind: Any) -> Any:
             return answer
         answer = to_host(answer)
     if isinstance(kind, np.ma.MaskedArray):
-        answer = np.ma.asarray(answer)
+        answer = masked(np.asanyarray(answer))
     if isinstance(kind, np.ndarray | np.generic) or not is_array(kind):
         return answer[()]
     return like(answer, kind)

@@ -20,6 +20,7 @@ from dask.core import flatten
 from dask.dataframe.dispatch import concat
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import masked
 from dask_gpuselect.engine.collection import tasks_of
 from dask_gpuselect.engine.expressions import LowLevel
 from dask_gpuselect.engine.graphs import objects
@@ -212,7 +213,7 @@ def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
         return column.to_numpy(dtype=dtype) if is_bool else _elements_of(column, dtype)
     is_gone = column.isna()
     present = column.fillna(False if column.dtype.kind == "b" else 0)
-    return np.ma.MaskedArray(present.to_numpy(dtype=dtype), is_gone.to_numpy(dtype=np.bool_))
+    return masked(present.to_numpy(dtype=dtype), is_gone.to_numpy(dtype=np.bool_))
 
 
 def present(column: Any) -> NDArray[np.bool_]:

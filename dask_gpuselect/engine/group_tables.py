@@ -29,6 +29,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.graphs import objects
@@ -380,8 +381,7 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
     known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)
     tallies = columns.report(question.tally, f"{label}-candidates", 2, known)
     found = _settled(columns, question.answered, f"{label}-groups", token, tallies, brackets)
-    together = partial(_together, join=np.ma.concatenate)
-    made = columns.gather(together, f"{label}-{token}", found, seen=False)
+    made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
 
@@ -393,8 +393,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
     counts = partial(_of_each_class, measure=_counted, among=_counts_among)
     reports = columns.report(counts, f"{label}-counts", 1, None, n=n)
     found = _settled(columns, _all_counted, f"{label}-groups", token, reports, [None] * n)
-    together = partial(_together, join=np.concatenate)
-    made = columns.gather(together, f"{label}-{token}", found, seen=False)
+    made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
 
@@ -448,7 +447,7 @@ def _counts_among(counts: IntArray, edges: Sequence[int]) -> list[IntArray]:
     return [counts[first:last] for first, last in itertools.pairwise(edges)]
 
 
-def _together(parts: Sequence[Class], *, join: Callable[..., Any]) -> Named:
+def _together(parts: Sequence[Class]) -> Named:
     """The groups of all classes in their order, and the answers about them."""
     if len(parts) == 1:
         return parts[0]
@@ -460,7 +459,7 @@ def _together(parts: Sequence[Class], *, join: Callable[..., Any]) -> Named:
     source = np.empty(len(order), np.int64)
     source[keyed.codes] = order
     columns = zip(*(part.value for part in parts), strict=True)
-    return Named(keyed.names, tuple(join(column, axis=-1)[..., source] for column in columns))
+    return Named(keyed.names, tuple(concatenate(column, -1)[..., source] for column in columns))
 
 
 def _counted(rows: Rows) -> tuple[IntArray, ...]:

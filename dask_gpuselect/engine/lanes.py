@@ -16,7 +16,7 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
@@ -111,7 +111,7 @@ def _ask(
     label = f"{label}-seen" if seen else label
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
-        meta = meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype)
+        meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if (in_parts := IN_PARTS.get(plan.name)) is not None:
         return in_parts(x, question, label, plan, shape, meta, seen=seen)
     result: DaskArray = blockwise(

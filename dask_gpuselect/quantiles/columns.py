@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import masked
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -48,7 +49,7 @@ class ColumnQuantiles(Quantiles):
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
         """Of every lane; masked where none of its elements takes part."""
         values = self.lane_values(found)
-        return np.ma.MaskedArray(values, np.broadcast_to(found.n_valid == 0, values.shape))
+        return masked(values, np.broadcast_to(found.n_valid == 0, values.shape))
 
     def lane_values(self, found: Lanes) -> NDArray[Any]:
         if self.dtype.kind not in "mM" or self._method.discrete:

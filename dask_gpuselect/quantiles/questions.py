@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.arrays import as_dtype, masked
 from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion, Tails
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
@@ -79,7 +79,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         if not self.q:
             return np.empty(0, self.dtype)
         if n_valid == n_missing == 0 and self.if_none == "masked":
-            return np.ma.array(self._none(), mask=True)
+            return masked(self._none(), True)
         return self._none() if self._is_missing(n_valid, n_missing) else None
 
     def _none(self) -> NDArray[Any]:
@@ -106,7 +106,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         is_empty = is_missing & (found.n_missing == 0)
         if self.if_none == "masked":
             answer = self.lane_values(found)
-            return np.ma.array(answer, mask=np.broadcast_to(is_empty, answer.shape))
+            return masked(answer, np.broadcast_to(is_empty, answer.shape))
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
             self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)

@@ -13,7 +13,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import namespace
+from dask_gpuselect.arrays import masked, namespace
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.graphs import places_of
@@ -316,7 +316,7 @@ def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any
 def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
     """What was found is divided, and NaN where the median is not finite."""
     if isinstance(found, np.ma.MaskedArray):
-        return np.ma.array(_finished(found.data, np.ma.getdata(median), question), mask=found.mask)
+        return masked(_finished(found.data, np.ma.getdata(median), question), found.mask)
     xp = namespace(found)
     nan = xp.full_like(found, float("nan"))
     return xp.where(xp.isfinite(median), question.scaled(found), nan)

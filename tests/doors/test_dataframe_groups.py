@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from distributed import Client
+from distributed.protocol import deserialize, serialize
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
@@ -421,3 +423,25 @@ def test_names_are_deterministic() -> None:
     names = [groups.quantile(Q)._name, groups.quantile(0.5)._name, groups.median()._name]
     names += [x.exact.groupby("c", sort=False)["a"].quantile(Q)._name, groups.count()._name]
     assert max(Counter(names).values()) == 1
+
+
+def small(kind: str) -> pd.Series:
+    """A column with missing elements, of a dtype that NumPy's fill value does not fit."""
+    numbers = PLACES % 2 if kind == "boolean" else PLACES
+    return pd.Series(numbers, dtype=kind).where(PLACES % 5 > 0)
+
+
+@pytest.mark.parametrize("kind", ["Int8", "UInt16", "int16[pyarrow]", "boolean"])
+def test_masked_columns_of_small_integers_can_be_sent(kind: str) -> None:
+    made = engine_frames.rows(np.dtype("u1" if kind == "boolean" else "i2"))(small(kind))
+    sent = deserialize(*serialize(made))
+    np.testing.assert_array_equal(sent.mask, made.mask)
+    np.testing.assert_array_equal(sent.filled(), made.filled())
+
+
+def test_masked_columns_of_small_integers_on_a_cluster(cluster: Client) -> None:
+    """Workers send each other elements that are masked, and answers."""
+    table = pd.DataFrame({"key": PLACES % 4, "x": small("Int8")})
+    answer = dd.from_pandas(table, npartitions=5).exact.groupby("key").median()
+    wanted = answer.compute(scheduler="sync")
+    assert_frame_equal(cluster.compute(answer).result(timeout=60), wanted)
