@@ -23,7 +23,9 @@ import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import distribution, neighbors, robust
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.groups import groupby
+from tests.backends import CUPY
 from tests.data import hashed
+from tests.engine.test_cluster import Place, started
 
 SHAPE = (48, 24)
 ROWS, COLUMNS = (6, 24), (48, 1)  # from one to the other dask rechunks by a peer-to-peer shuffle
@@ -273,16 +275,36 @@ def kinds(short: tuple[Callable[..., Any], ...], every: list[Any]) -> list[Any]:
     return [pytest.param(kind, marks=mark, id=kind.__name__) for kind, mark in pairs]
 
 
-@pytest.mark.parametrize("kind", kinds(IN_SHORT, KINDS))
-def test_every_question(kind: Kind, cluster: Any, tmp_path: Path) -> None:
-    x = given(kind, cluster, tmp_path)
-    values = dict(zip(x, dask.compute(*x.values()), strict=True))
+def check_all(x: Given) -> None:
+    """Ask everything on the cluster; answers about the same values in one chunk are the same."""
+    values = {name: to_host(each) for name, each in zip(x, dask.compute(*x.values()), strict=True)}
     answers = asked(x)
     found = dict(zip(answers, dask.compute(*answers.values()), strict=True))
     in_one_chunk = asked({name: da.from_array(each, chunks=-1) for name, each in values.items()})
     right = dask.compute(*in_one_chunk.values(), scheduler="sync")
     for name, expected in zip(answers, right, strict=True):
         check(name, as_arrays(found[name]), as_arrays(expected))
+
+
+@pytest.mark.parametrize("kind", kinds(IN_SHORT, KINDS))
+def test_every_question(kind: Kind, cluster: Any, tmp_path: Path) -> None:
+    check_all(given(kind, cluster, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def gpu_cluster() -> Iterator[Any]:
+    with started(Place(CUPY, 1)) as client:
+        yield client
+
+
+@pytest.mark.gpu
+@pytest.mark.device
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_question_about_chunks_on_a_device(
+    kind: Kind, gpu_cluster: Any, tmp_path: Path
+) -> None:
+    x = given(kind, gpu_cluster, tmp_path)
+    check_all({name: CUPY.mapped(array) for name, array in x.items()})
 
 
 # --- Tables ---------------------------------------------------------------------------------------
