@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.tables import Box, Boxes
@@ -37,16 +38,28 @@ class BoxSource:
         Of its boxes: its own, without the reduced axes.
     grid : tuple of int
         How many tables lie along each axis.
+    groups : tuple of str, optional
+        What the groups are called that the boxes are of.
+    group_axis : int
+        The axis of the boxes along which the groups are.
     """
 
     name: str | None
     method: str
     shape: tuple[float, ...] = ()
     grid: tuple[int, ...] = ()
+    groups: tuple[str, ...] | None = None
+    group_axis: int = 0
 
     @property
     def size(self) -> float:
         return math.prod(self.shape)
+
+    def label(self, place: int, shape: tuple[int, ...]) -> str | None:
+        """The label of a box, by its number among boxes of some shape."""
+        index = list(map(int, np.unravel_index(place, shape)))
+        name = self.name if self.groups is None else self.groups[index.pop(self.group_axis)]
+        return name if name is None or not index else f"{name}[{', '.join(map(str, index))}]"
 
 
 class Boxplot(LazyCollection):
@@ -87,6 +100,24 @@ class Boxplot(LazyCollection):
             boxplot.check_labels()
         return boxplot
 
+    def of_groups(self, names: Any, axis: int) -> Boxplot:
+        """The same boxes, of one array, with the names of the groups that they are of.
+
+        Parameters
+        ----------
+        names : sequence, or dask array
+        axis : int
+            Along which the groups are.
+        """
+        (source,) = self._sources
+        source = replace(source, group_axis=axis)
+        if isinstance(names, DaskArray):
+            graph, keys = tasks_of([names])
+            graph = HighLevelGraph.merge(self._graph, graph)
+            return Boxplot(graph, [*self._keys, *keys], (source,), self._given)
+        source = replace(source, groups=tuple(map(str, names)))
+        return Boxplot(self._graph, self._keys, (source,), self._given, self._tables)
+
     def check_labels(self) -> None:
         """Raise unless there is a label for each box, if there are any."""
         if self._given is not None and len(self._given) != len(self):
@@ -98,10 +129,14 @@ class Boxplot(LazyCollection):
     def _finish(
         results: list[Any], sources: tuple[BoxSource, ...], labels: tuple[str, ...] | None
     ) -> Boxplot:
+        results, names = results[: len(sources)], results[len(sources) :]
         tables = [
             Boxes.assembled(each, source.grid)
             for each, source in zip(results, sources, strict=True)
         ]
+        if names:  # of groups: those of one array
+            groups = tuple(str(name) for part in names[0] for name in part)
+            sources = (replace(sources[0], groups=groups),)
         boxplot = Boxplot(None, [], sources, labels, tuple(tables))
         boxplot.check_labels()
         return boxplot
@@ -179,8 +214,7 @@ class Boxplot(LazyCollection):
     def _label(self, i: int, place: tuple[int, int]) -> str | None:
         if self._given is not None:
             return self._given[i]
-        name, shape = self._sources[place[0]].name, self.tables[place[0]].shape
-        return name if name is None or shape == () else f"{name}[{_index(place[1], shape)}]"
+        return self._sources[place[0]].label(place[1], self.tables[place[0]].shape)
 
     def _shown(self, i: int, label: str | None) -> str:
         if label is not None:

@@ -18,6 +18,7 @@ from dask._task_spec import Alias, GraphNode, List, Task, TaskRef, convert_legac
 from dask.base import get_name_from_key, tokenize
 from dask.core import flatten
 from dask.dataframe.dispatch import concat
+from dask.dataframe.utils import has_known_categories
 from numpy.typing import NDArray
 
 from dask_gpuselect.engine.collection import tasks_of
@@ -222,6 +223,52 @@ def present(column: Any) -> NDArray[np.bool_]:
 def missing(column: Any) -> NDArray[np.uint8]:
     """A zero for each missing element of a column, to be counted in the same load."""
     return np.zeros(int(column.isna().sum()), np.uint8)
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+
+def labels_of(column: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The labels that a column or index holds, and what they stand for if they are numbers of
+    categories. Integers, bools and categories are masked where they are missing."""
+    column = pd.Series(column)
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        codes = column.cat.codes.to_numpy()
+        return np.ma.MaskedArray(codes, codes < 0), np.ma.getdata(labels_of(kind.categories)[0])
+    dtype = _elements(kind)
+    has_zone = getattr(getattr(kind, "pyarrow_dtype", kind), "tz", None) is not None
+    if dtype is None or has_zone:
+        return column.to_numpy(dtype=object), None
+    return _rows_of(column, dtype), None
+
+
+def labels_as_array(column: Any) -> tuple[DaskArray, NDArray[Any] | None]:
+    """The same of a lazy column or index. Categories that are not known are no numbers."""
+    meta = pd.Series(column._meta)
+    is_of_categories = isinstance(meta.dtype, pd.CategoricalDtype)
+    is_known = is_of_categories and has_known_categories(meta)
+    known = meta.dtype.categories if is_known else None
+    take = partial(_labels_in, categories=known, as_objects=is_of_categories and not is_known)
+    (found,) = columns_as_arrays(column, [(None, take)])
+    return found, labels_of(meta)[1] if is_known else None
+
+
+def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
+    """The labels in a partition, as numbers of some categories if these are known."""
+    column = pd.Series(column)
+    if categories is None:
+        return labels_of(column.astype(object) if as_objects else column)[0]
+    if isinstance(column.dtype, pd.CategoricalDtype) and column.cat.categories.equals(categories):
+        codes = column.cat.codes.to_numpy()
+    else:
+        codes = categories.get_indexer(column)
+    if (codes[column.notna()] < 0).any():
+        raise TypeError(
+            "a partition has other categories than its column says: "
+            "type by.cat.as_unknown(), or by.cat.as_known()"
+        )
+    return np.ma.MaskedArray(codes, codes < 0)
 
 
 # --- Keys of rows ---------------------------------------------------------------------------------
