@@ -432,6 +432,27 @@ def test_passes_count_every_group_as_a_lane() -> None:
     assert groupby(x, windows, 0).explain().name == "column"
 
 
+THIRDS = np.arange(2400)[:, None] % 3 > 0
+PASSES: dict[str, Callable[[GroupBy], Any]] = {
+    "quantile": lambda g: g.quantile([0.2, 0.5], method="lower"),
+    "count": lambda g: g.count(),
+    "masked": lambda g: g.nanquantile(0.5, where=THIRDS, method="lower"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[D]", "f8", "i8"])
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_where_a_part_lacks_a_group(name: str, dtype: str) -> None:
+    a = np.arange(2400 * 8)[::-1].reshape(2400, 8).astype(dtype)
+    years = np.repeat(np.arange(6), 400)
+    x = da.from_array(a, chunks=(200, 8)).map_blocks(lambda chunk: chunk, dtype=a.dtype)
+    wanted = PASSES[name](groupby(a, years, 0))
+    with dask.config.set({LIMIT: "48 KiB"}):
+        found = groupby(x, years, 0)
+        assert found.explain().name == "passes"
+        np.testing.assert_array_equal(PASSES[name](found).compute(), wanted)
+
+
 def test_labels_are_loaded_with_what_they_are_made_of() -> None:
     source = Source((3000,))
     x = source.lazy((400,))
