@@ -280,7 +280,7 @@ def _as_pandas(
 ) -> Any:
     """The Series or DataFrame that is answered, of the dtypes of its meta."""
     (named,) = found
-    index = named.names.index.set_names(keys if len(keys) > 1 else keys[0])
+    index = named.names.index.set_names(list(keys))
     answers, index = values(named.value, index)
     if meta.ndim == 1:
         return answers[0].astype(meta.dtype).set_axis(index).rename(meta.name)

@@ -376,8 +376,13 @@ def _dtypes(index: Any) -> tuple[Any, ...]:
 
 
 def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
+    """The keys of all parts, one part behind the other. Column by column, for dask's `concat`, which
+    knows categories that parts do not share, moves them behind other columns of a frame."""
     tables = [part.index.to_frame(index=False) for part in parts]
-    return concat(tables, ignore_index=True)  # dask's knows categories that parts do not share
+    columns = [
+        concat([table[[name]] for table in tables], ignore_index=True) for name in tables[0].columns
+    ]
+    return pd.concat(columns, axis=1)
 
 
 def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
@@ -386,9 +391,15 @@ def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
 
 
 def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
-    keys = partition.iloc[:, list(places)].set_axis(range(len(places)), axis=1)
+    keys = pd.DataFrame({i: _as_key(partition.iloc[:, at]) for i, at in enumerate(places)})
     found = replace(how, sort=False).numbered(keys)  # the order is that of all
     return Keyed(found.codes, KeyNames(found.names.index, how))
+
+
+def _as_key(column: Any) -> Any:
+    """A column as keys are compared: 0.0 equals -0.0, which PyArrow tells apart."""
+    is_of_floats = _is_arrow(column.dtype) and column.dtype.kind == "f"
+    return column.mask((column == 0).fillna(False), 0.0) if is_of_floats else column
 
 
 def _taken(partition: Any, place: int | None, take: Callable[[Any], Any]) -> Any:

@@ -543,3 +543,32 @@ def test_names_are_deterministic() -> None:
     once, again = (x.exact.quantile(Q, numeric_only=True) for _ in range(2))
     assert once._name == again._name
     assert once._name != x.exact.quantile([0.5], numeric_only=True)._name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pd.MultiIndex.from_tuples([("x", 0), ("x", 1), ("y", 0)], names=["word", "number"]),
+        ["a", "b", "a"],
+    ],
+)
+def test_names_of_columns_are_kept(names: Any) -> None:
+    """Names of several levels, and those that columns share."""
+    df = pd.DataFrame([[1.0, 2.0, 7.0], [3.0, 4.0, 5.0]]).set_axis(names, axis=1)
+    x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
+    assert_series_equal(x.exact.quantile(0.25).compute(), df.quantile(0.25))
+    assert_frame_equal(x.exact.quantile([0.25, 0.5]).compute(), df.quantile([0.25, 0.5]))
+    assert_series_equal(x.exact.median(skipna=False).compute(), df.median())
+    assert_frame_equal(x.exact.describe().compute(), df.describe())
+    boxes = x.exact.describe_boxplot().compute()
+    assert boxes.labels == tuple(map(str, df.columns))
+    assert [box.med for box in boxes] == [2, 3, 6]
+    assert len(x.exact.describe_boxplot(labels=["1", "2", "3"]).compute()["2"].fliers) == 0
+
+
+def test_columns_that_share_a_name_with_words() -> None:
+    df = pd.DataFrame([["a", 1, 2], ["b", 3, 5]]).set_axis(["k", "v", "v"], axis=1)
+    df = df.astype({"k": "str"})
+    x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
+    found = x.exact.quantile(0.5, numeric_only=True).compute()
+    assert_series_equal(found, df.quantile(0.5, numeric_only=True))

@@ -88,6 +88,45 @@ def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool) -> None:
     assert_frame_equal(x.exact.groupby(both, **how)[["v"]].median().compute(), expected)
 
 
+@pytest.mark.parametrize("limit", ["1 GiB", "20 MB"])
+@pytest.mark.parametrize(
+    "keys", [["b", "c", "k"], ["c", "b", "k"], ["b", "k", "c"], ["k", "c", "b", "d"]]
+)
+def test_categories_between_other_keys(keys: list[str], limit: str) -> None:
+    df = pd.DataFrame(
+        {
+            "k": KEYS["int"],
+            "c": KEYS["category"],
+            "b": KEYS["bool"],
+            "d": KEYS["ordered"],
+            "v": hashed(np.arange(N)),
+        }
+    )
+    x, df = frames(df)
+    expected = df.groupby(keys, observed=True)["v"].median()
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        assert_series_equal(x.exact.groupby(keys)["v"].median().compute(), expected)
+
+
+@pytest.mark.parametrize("kind", ["float64", "Float64", "double[pyarrow]", "float[pyarrow]"])
+def test_zeros_of_both_signs_are_one_key(kind: str) -> None:
+    keys = pd.Series([0.0, -0.0, 1.0, None, -0.0, 1.0]).astype(kind)
+    df = pd.DataFrame({"k": keys, "v": [1, 2, 4, 8, 16, 32]})
+    x = dd.from_pandas(df, npartitions=2)
+    found = x.exact.groupby("k")["v"].median().compute()
+    assert found.to_dict() == {0.0: 2, 1.0: 18}
+    assert found.index.dtype == keys.dtype
+
+
+def test_columns_of_several_levels() -> None:
+    df = pd.DataFrame({("k", 0): [1, 2, 1, 2], ("v", 0): [1, 2, 3, 4], ("v", 1): [1, 5, 7, 9]})
+    df.columns = df.columns.set_names(["word", "number"])
+    x, df = frames(df)
+    theirs, ours = df.groupby([("k", 0)]), x.exact.groupby([("k", 0)])
+    assert_frame_equal(ours.median().compute(), theirs.median())
+    assert_frame_equal(ours.quantile(Q).compute(), theirs.quantile(Q))
+
+
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_frames, "AT_ONCE", 8)
