@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.boxplot.tables import Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.optional import axes
+from dask_gpuselect.optional import axes, needs
 
 SHOWN = 40  # boxes that are printed; of more, the first and the last
 SHOWN_ENDS = 5
@@ -245,6 +245,24 @@ class Boxplot(LazyCollection):
         every = {"label": labels} | columns[0]
         return {name: column.reshape(found.shape) for name, column in every.items()}
 
+    def to_dataframe(self) -> Any:
+        """Return a pandas DataFrame with a row for each box, and a column for each statistic.
+
+        Its index has the labels of the boxes; without labels their numbers, in C order. Columns are
+        those of `to_dict`.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        with needs("pandas", "to_dataframe", but="; to_dict() needs nothing"):
+            import pandas
+        columns = {name: each.reshape(-1) for name, each in self.to_dict().items()}
+        labels = columns.pop("label")
+        index = None if all(label is None for label in labels) else labels
+        return pandas.DataFrame(columns, index=index)
+
     def to_bxp(self) -> list[dict[str, Any]]:
         """Return what `matplotlib.axes.Axes.bxp` draws: a dict for each box.
 
@@ -309,7 +327,7 @@ class Boxplot(LazyCollection):
 
     def __repr__(self) -> str:
         if self._tables is None:
-            return f"<Boxplot {self._outline()}, not computed>"
+            return f"<Boxplot {self._outline()}, not computed: compute() makes it a sequence>"
         rows = self._rows()
         lines = ["  ".join(row) for row in _aligned([row for row in rows if row])]
         if None in rows:
@@ -333,6 +351,11 @@ class Boxplot(LazyCollection):
         """Of which arrays, and how many boxes, as far as that is known."""
         if self._given is not None:
             return f"of {', '.join(self._given)}"
+        if len(self._sources) == 1 and self._sources[0].name is None:
+            shape = self._sources[0].shape
+            if any(map(math.isnan, shape)):
+                return "of an unknown number"
+            return f"of {' x '.join(str(int(size)) for size in shape) or 1}"
         parts = []
         for i, source in enumerate(self._sources):
             name = str(i) if source.name is None else source.name

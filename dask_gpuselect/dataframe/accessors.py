@@ -28,6 +28,7 @@ from dask_gpuselect.engine.frames import (
     float_kind,
     lazily,
     missing,
+    numbers_as_arrays,
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
@@ -357,15 +358,15 @@ class ExactDataFrame:
         frame, columns = self._numbers()
         return _describe_boxplot(frame, columns, how)
 
-    @public(instead="name a column, which df.assign(key=...) makes of it")
     def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.
 
         Parameters
         ----------
-        by : name of a column, or list of them
+        by : name of a column, lazy Series, or list of them
             Of any dtype that pandas groups by. Of categories only those that are there make groups,
-            as with ``observed=True``.
+            as with ``observed=True``. A Series that is no column of the frame needs a name of its
+            own, and the partitions of the frame.
         sort : bool, default True
             Whether groups ascend; otherwise they are in the order in which they appear.
         dropna : bool, default True
@@ -374,14 +375,14 @@ class ExactDataFrame:
         Returns
         -------
         ExactGroupBy
-            With the methods `quantile`, `median` and `count`.
+            With the methods `quantile`, `median`, `count`, `agg` and `describe_boxplot`.
 
         Raises
         ------
         KeyError, ValueError
-            For a key that is no column, or is there twice.
+            For a key that is no column, or is there twice; for a Series without a name of its own.
         TypeError
-            For a lazy key, such as another Series, and for frames of cuDF.
+            For a lazy key that is no Series, and for frames of cuDF.
 
         Notes
         -----
@@ -496,14 +497,7 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
     if "axis" in how:
         raise TypeError("a box is of all elements of a column, and takes no axis")
-    wanted = []
-    for column in columns:
-        if column.dtype.kind not in "iuf":
-            raise TypeError(f"a box plot needs numbers, not {column.kind}")
-        is_masked = column.leaves_out and column.dtype.kind in "iu"
-        dtype = np.dtype(np.float64) if is_masked else column.dtype
-        wanted.append((column.place, elements(dtype)))
-    arrays = columns_as_arrays(frame, wanted)
+    arrays = numbers_as_arrays(frame, columns)
     names = _names(frame, columns)
     given: Any = dict(zip(map(str, names), arrays, strict=True))
     if len(given) < len(arrays):

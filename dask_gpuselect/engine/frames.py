@@ -115,6 +115,8 @@ def _elements(kind: Any) -> np.dtype[Any] | None:
         return np.dtype(f"M8[{kind.unit}]")
     if _is_arrow(kind):
         found, types = kind.pyarrow_dtype, _arrow().types
+        if types.is_date32(found):  # objects of Python, as pandas has it
+            return np.dtype("M8[D]")
         is_known = (types.is_integer, types.is_floating, types.is_boolean)
         is_date = (types.is_timestamp, types.is_duration)
         dtype = kind.numpy_dtype if any(f(found) for f in (*is_known, *is_date)) else None
@@ -192,6 +194,9 @@ def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
         return column.to_numpy() if len(column) else np.empty(0, dtype)
     if dtype.kind in "biu":
         return column.dropna().to_numpy(dtype=dtype)
+    if dtype == np.dtype("M8[D]"):  # of date32, which pandas makes no dates of NumPy of
+        seconds = pd.ArrowDtype(_arrow().timestamp("s"))
+        return column.astype(seconds).to_numpy(dtype="M8[s]").astype(dtype)
     if dtype.kind in "mM":
         return column.to_numpy(dtype=dtype)
     return column.to_numpy(dtype=dtype, na_value=np.nan)
@@ -225,6 +230,25 @@ def missing(column: Any) -> NDArray[np.uint8]:
     return np.zeros(int(column.isna().sum()), np.uint8)
 
 
+def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
+    """An array of numbers for each of some columns, without what is missing: nullable integers as
+    float64.
+
+    Raises
+    ------
+    TypeError
+        For columns that are of no numbers.
+    """
+    wanted = []
+    for column in columns:
+        if column.dtype.kind not in "iuf":
+            raise TypeError(f"a box plot needs numbers, not {column.kind}")
+        is_masked = column.leaves_out and column.dtype.kind in "iu"
+        dtype = np.dtype(np.float64) if is_masked else column.dtype
+        wanted.append((column.place, elements(dtype)))
+    return columns_as_arrays(frame, wanted)
+
+
 # --- Labels ---------------------------------------------------------------------------------------
 
 
@@ -245,13 +269,20 @@ def labels_of(column: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 def labels_as_array(column: Any) -> tuple[DaskArray, NDArray[Any] | None]:
     """The same of a lazy column or index. Categories that are not known are no numbers."""
-    meta = pd.Series(column._meta)
+    take, categories = labels_taken(column._meta)
+    (found,) = columns_as_arrays(column, [(None, take)])
+    return found, categories
+
+
+def labels_taken(meta: Any) -> tuple[Callable[[Any], Any], NDArray[Any] | None]:
+    """What takes the labels of a partition's column, by an empty one, and its known categories."""
+    meta = pd.Series(meta)
     is_of_categories = isinstance(meta.dtype, pd.CategoricalDtype)
     is_known = is_of_categories and has_known_categories(meta)
     known = meta.dtype.categories if is_known else None
-    take = partial(_labels_in, categories=known, as_objects=is_of_categories and not is_known)
-    (found,) = columns_as_arrays(column, [(None, take)])
-    return found, labels_of(meta)[1] if is_known else None
+    as_objects = is_of_categories and not is_known
+    take = partial(_labels_in, categories=known, as_objects=as_objects)
+    return take, labels_of(meta)[1] if is_known else None
 
 
 def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
@@ -376,8 +407,8 @@ def _dtypes(index: Any) -> tuple[Any, ...]:
 
 
 def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
-    """The keys of all parts, one part behind the other. Column by column, for dask's `concat`, which
-    knows categories that parts do not share, moves them behind other columns of a frame."""
+    """The keys of all parts, one part behind the other. One key at a time, for dask's `concat`,
+    which knows categories that parts do not share, moves these keys behind the others."""
     tables = [part.index.to_frame(index=False) for part in parts]
     columns = [
         concat([table[[name]] for table in tables], ignore_index=True) for name in tables[0].columns

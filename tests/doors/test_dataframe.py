@@ -22,7 +22,7 @@ from dask.dataframe.utils import assert_eq
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect import disable, enable
+from dask_gpuselect import describe_boxplot, disable, enable
 from dask_gpuselect.maths.ranks import METHODS
 from tests.data import hashed
 
@@ -572,3 +572,14 @@ def test_columns_that_share_a_name_with_words() -> None:
     x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
     found = x.exact.quantile(0.5, numeric_only=True).compute()
     assert_series_equal(found, df.quantile(0.5, numeric_only=True))
+
+
+def test_boxes_of_a_column_by_the_public_function() -> None:
+    s = pd.Series([1.0, 2.0, None, 9.0], name="v")
+    lazy = dd.from_pandas(s, npartitions=2)
+    (box,) = describe_boxplot(lazy, whis=2).compute()
+    assert (box.label, box.n, box.med) == ("v", 3, 2)
+    (unnamed,) = describe_boxplot(lazy.rename(None).astype("Int64")).compute()
+    assert (unnamed.label, unnamed.n) == (None, 3)
+    with pytest.raises(TypeError, match="need a column of numbers"):
+        describe_boxplot(lazy.astype("str"))

@@ -15,6 +15,7 @@ import pytest
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
+from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine import frames as engine_frames
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.ranks import METHODS
@@ -415,7 +416,9 @@ def test_bad_arguments_are_told_at_the_call() -> None:
         with pytest.raises(ValueError, match="distinct columns"):
             x.exact.groupby(by)
     with pytest.raises(TypeError, match=r"by must be known .*name a column"):
-        x.exact.groupby(x["k"] % 3)
+        x.exact.groupby(x["k"].values)
+    with pytest.raises(ValueError, match=r"not 'k': by.rename\(\"key\"\) gives it one"):
+        x.exact.groupby(x["k"].isna())
     groups = x.exact.groupby("k")
     with pytest.raises(KeyError, match="nothing"):
         groups["nothing"]
@@ -460,3 +463,109 @@ def test_names_are_deterministic() -> None:
     names = [groups.quantile(Q)._name, groups.quantile(0.5)._name, groups.median()._name]
     names += [x.exact.groupby("c", sort=False)["a"].quantile(Q)._name, groups.count()._name]
     assert max(Counter(names).values()) == 1
+
+
+# --- As people type it ----------------------------------------------------------------------------
+
+
+def typed() -> tuple[Any, pd.DataFrame]:
+    df = pd.DataFrame({"k": KEYS["str"], "c": KEYS["category"], "b": PLACES // 7})
+    df["v"] = pd.Series(hashed(np.arange(N))).where(PLACES % 4 > 0)
+    df["i"] = pd.array(np.arange(N) % 50, dtype="Int64")
+    df.loc[::9, "i"] = pd.NA
+    return frames(df)
+
+
+def test_columns_are_attributes() -> None:
+    x, df = typed()
+    groups = x.exact.groupby("k")
+    assert_series_equal(groups.v.median().compute(), df.groupby("k").v.median())
+    assert "v" in dir(groups)
+    assert "v" not in dir(groups.v)
+    with pytest.raises(AttributeError, match="'mean', and the frame no such column"):
+        groups.mean()  # noqa: B018
+
+
+def test_keys_may_be_series() -> None:
+    x, df = typed()
+    for ours, theirs in (
+        (x.k, df.k),
+        ([x["b"], "k"], ["b", "k"]),
+        ([x.c, (x.b % 2).rename("odd")], [df.c, (df.b % 2).rename("odd")]),
+    ):
+        expected = df.groupby(theirs, observed=True)["v"].median()
+        assert_series_equal(x.exact.groupby(ours)["v"].median().compute(), expected)
+
+
+@pytest.mark.parametrize(
+    ("columns", "func"),
+    [
+        ("v", "median"),
+        ("v", ["median", "count"]),
+        (["v", "i"], ["count", "median"]),
+        (["v", "i"], {"v": "median", "i": ["count", "quantile"]}),
+        (["v", "i"], {"v": "median", "i": "count"}),
+        (["v", "i"], "quantile"),
+    ],
+)
+def test_aggregates_are_those_of_pandas(columns: Any, func: Any) -> None:
+    x, df = typed()
+    found = x.exact.groupby("k")[columns].agg(func)
+    expected = df.groupby("k")[columns].agg(func)
+    check: Any = assert_series_equal if expected.ndim == 1 else assert_frame_equal
+    check(found.compute(), expected)
+    check(found._meta, expected.iloc[:0])
+
+
+def test_aggregates_that_are_not_there() -> None:
+    x, _ = typed()
+    with pytest.raises(
+        TypeError, match="'median', 'quantile', 'count', and not 'mean': dask's own"
+    ):
+        x.exact.groupby("k")["v"].agg(["median", "mean"])
+    with pytest.raises(TypeError, match="a dict is by columns"):
+        x.exact.groupby("k")["v"].agg({"v": "median"})
+
+
+@pytest.mark.parametrize("keys", ["k", "c", ["c", "b"]])
+@pytest.mark.parametrize("columns", ["v", ["i", "v"], None])
+def test_descriptions_are_those_of_pandas(columns: Any, keys: Any) -> None:
+    x, df = typed()
+    ours, theirs = x.exact.groupby(keys), df.groupby(keys, observed=True)
+    own = [name for name in ("b", "v", "i") if name not in keys] if columns is None else columns
+    found = (ours if columns is None else ours[columns]).describe()
+    expected = theirs[own].describe()
+    assert_frame_equal(found.compute(), expected)
+    assert_frame_equal(found._meta, expected.iloc[:0])
+
+
+@pytest.mark.parametrize("column", ["v", "i"])
+@pytest.mark.parametrize("keys", ["k", "c", ["b", "k"]])
+def test_boxes_of_groups(keys: Any, column: str) -> None:
+    x, df = typed()
+    boxes = x.exact.groupby(keys)[column].describe_boxplot(whis=0.5).compute()
+    groups = df.groupby(keys, observed=True)[column]
+    assert boxes.labels == tuple(str(name) for name, _ in groups)
+    for box, (_, own) in zip(boxes, groups, strict=True):
+        alone = describe_boxplot(own.dropna().to_numpy(dtype="f8"), whis=0.5)[0]
+        for name in ("n", "q1", "med", "q3", "mean", "whislo", "whishi", "n_low", "fliers"):
+            np.testing.assert_array_equal(getattr(box, name), getattr(alone, name))
+    with pytest.raises(TypeError, match=r'name one column, as groups\["c"\], and not 4'):
+        x.exact.groupby("k").describe_boxplot()
+    with pytest.raises(TypeError, match="need a column of numbers .*category"):
+        x.exact.groupby("k")["c"].describe_boxplot()
+    with pytest.raises(ValueError, match="sorted groups, without missing keys"):
+        x.exact.groupby("k", sort=False)["v"].describe_boxplot()
+
+
+def test_days_of_pyarrow() -> None:
+    """pandas has no quantiles of groups of these, but medians."""
+    days = pd.Series(DAYS).dt.date.where(PLACES % 5 > 0).astype(pd.ArrowDtype(pa.date32()))
+    df = pd.DataFrame({"k": PLACES // 7, "d": days, "v": hashed(np.arange(N))})
+    x = dd.from_pandas(df, npartitions=3)
+    found = x["d"].exact.quantile(Q, "lower").compute()
+    assert_series_equal(found, days.quantile(Q, "lower").rename("d"))
+    assert_series_equal(x.exact.groupby("d")["v"].median().compute(), df.groupby("d")["v"].median())
+    medians = x.exact.groupby("k")["d"].median().compute()
+    assert medians.dtype == days.dtype
+    assert medians[1] in [pd.Timestamp(day).date() for day in np.unique(DAYS)]
