@@ -9,12 +9,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.tables import Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, merged
 from dask_gpuselect.optional import axes, needs
 
 SHOWN = 40  # boxes that are printed; of more, the first and the last
@@ -101,7 +100,7 @@ class Boxplot(LazyCollection):
         return boxplot
 
     def of_groups(self, names: Any, axis: int) -> Boxplot:
-        """The same boxes, of one array, with the names of the groups that they are of.
+        """Return the boxes of one array with the names of the groups that they are of.
 
         Parameters
         ----------
@@ -112,8 +111,7 @@ class Boxplot(LazyCollection):
         (source,) = self._sources
         source = replace(source, group_axis=axis)
         if isinstance(names, DaskArray):
-            graph, keys = tasks_of([names])
-            graph = HighLevelGraph.merge(self._graph, graph)
+            graph, keys = merged(names, graph=self._graph), tasks_of([names])[1]
             return Boxplot(graph, [*self._keys, *keys], (source,), self._given)
         source = replace(source, groups=tuple(map(str, names)))
         return Boxplot(self._graph, self._keys, (source,), self._given, self._tables)

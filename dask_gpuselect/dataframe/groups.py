@@ -9,7 +9,6 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from dask import delayed
 from dask.dataframe.utils import meta_nonempty
 from numpy.typing import ArrayLike
 
@@ -23,6 +22,7 @@ from dask_gpuselect.engine.frames import (
     keyed,
     labels_taken,
     lazily,
+    lazily_of,
     present,
     rows,
 )
@@ -274,8 +274,8 @@ class ExactGroupBy:
         alone = ExactGroupBy(self._frame, self._keys, self._order, chosen)
         meta = alone._by_pandas(lambda groups: groups.describe()).iloc[:0]
         boxes = [self._of(name).describe_boxplot(max_fliers=0) for name in names]
-        found = delayed(_described)(boxes, self._of(names[0]).count(), meta)
-        return dd.from_delayed([found], meta=meta, verify_meta=False)
+        counts = self._of(names[0]).count()
+        return lazily_of([counts, *boxes], partial(_described, meta=meta), meta)
 
     @public("where", "weights")
     def describe_boxplot(self, **how: Any) -> Boxplot:
@@ -392,8 +392,8 @@ AGGREGATED = ("median", "quantile", "count")
 """What `ExactGroupBy.agg` takes."""
 
 
-def _described(boxes: list[Boxplot], counts: Any, meta: Any) -> Any:
-    """What pandas describes of groups, by their boxes and a Series about them."""
+def _described(counts: Any, *boxes: Boxplot, meta: Any) -> Any:
+    """What pandas describes of groups, by a Series about them and their boxes."""
     columns = []
     for each in boxes:
         box = each.to_dict()

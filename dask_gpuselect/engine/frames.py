@@ -14,6 +14,7 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask import delayed
 from dask._task_spec import Alias, GraphNode, List, Task, TaskRef, convert_legacy_graph
 from dask.base import get_name_from_key, tokenize
 from dask.core import flatten
@@ -528,6 +529,11 @@ def lazily(
     meta = meta if to_kind is None else to_kind(meta)
     made = LowLevel(objects(graph, own, (1,)))
     return dd.from_graph(made, meta, (None, None), made.keys_of_blocks, name)
+
+
+def lazily_of(collections: Sequence[Any], finish: Callable[..., Any], meta: Any) -> Any:
+    """The lazy DataFrame that a function makes of what some collections compute to."""
+    return dd.from_delayed([delayed(finish)(*collections)], meta=meta, verify_meta=False)
 
 
 def _finished(

@@ -74,9 +74,10 @@ GETTERS = {"getter", "getter_inline", "getter_nofancy"}
 SMALL_RESULT = 1024
 
 
-def merged(*arrays: DaskArray) -> Graph:
-    """The graph of several arrays."""
-    return HighLevelGraph.merge(*(array.dask for array in arrays))
+def merged(*arrays: DaskArray, graph: Graph | None = None) -> Graph:
+    """The graph of several arrays, and perhaps of something else."""
+    others = [] if graph is None else [graph]
+    return HighLevelGraph.merge(*others, *(array.dask for array in arrays))
 
 
 def extended(

@@ -21,6 +21,7 @@ from dask_gpuselect.arguments import (
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.asking import Asking, ask
+from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouped, Grouping
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.groups.counts import LaneCounts
@@ -241,7 +242,8 @@ class GroupBy:
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """A box for each group, which is its label: see `dask_gpuselect.describe_boxplot`."""
         found: Boxplot = self._ask(describe_boxplot, **how)
-        return found.of_groups(self.groups, self._axes[0])
+        names = as_source(self.groups) if is_lazy_array(self.groups) else self.groups
+        return found.of_groups(names, self._axes[0])
 
 
 @public("a", "where")
