@@ -79,9 +79,10 @@ class DoneOnce(MaterializedLayer):
     """Tasks that no load copies: all loads, and the user's own work, share what they make."""
 
 
-def merged(*arrays: DaskArray) -> Graph:
-    """The graph of several arrays."""
-    return HighLevelGraph.merge(*(array.dask for array in arrays))
+def merged(*arrays: DaskArray, graph: Graph | None = None) -> Graph:
+    """The graph of several arrays, and perhaps of something else."""
+    others = [] if graph is None else [graph]
+    return HighLevelGraph.merge(*others, *(array.dask for array in arrays))
 
 
 def extended(

@@ -148,10 +148,18 @@ class Quantiles(ElementQuestion, LaneQuestion):
         return 0 if self._method.discrete else 1 if self._method.averages else 2
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        if is_empty:
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
+        if is_empty and self.q:
+            self._tell_empty()
         if is_all_missing and self.skips_missing:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+
+    def _tell_empty(self) -> None:
+        """Warn of an empty array or lane, or raise if the answer's type cannot say so."""
+        if self.dtype.kind in "biu":
+            raise IndexError(
+                f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
+            )
+        warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
 
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
         """For each number of elements, in columns. Mostly there is one, that of all lanes."""
@@ -172,11 +180,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return True
         if n_valid == n_missing == 0:
             check_not_empty(self._method, skips_missing=self.skips_missing)
-            if self.dtype.kind in "biu":
-                raise IndexError(
-                    f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
-                )
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
+            self._tell_empty()
             return True
         if n_valid == 0 and self.skips_missing:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)

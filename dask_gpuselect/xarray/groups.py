@@ -427,8 +427,8 @@ class ExactGroupBy:
         Returns
         -------
         Boxplot
-            The groups stand where the first reduced dimension stood. If no other dimension is
-            left, the boxes have the labels of their groups.
+            The groups stand where the first reduced dimension stood. The boxes have the labels of
+            their groups.
 
         Raises
         ------
@@ -438,11 +438,9 @@ class ExactGroupBy:
         if isinstance(self._obj, xr.Dataset):
             raise TypeError("groups of a Dataset have no box plots: describe its variables")
         dims = self._dims(dim)
-        if set(dims) >= {*self._obj.dims}:
-            how.setdefault("labels", [str(label) for label in self._groups.labels])
         array = self._groups.expanded(self._obj)
         found: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
-        return found
+        return found.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
     def _of(self, asked: _Asked, dim: Any) -> Any:
         return asked.of(self._obj, self._groups, self._dims(dim))

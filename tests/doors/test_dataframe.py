@@ -22,7 +22,7 @@ from dask.dataframe.utils import assert_eq
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect import disable, enable
+from dask_gpuselect import describe_boxplot, disable, enable
 from dask_gpuselect.maths.ranks import METHODS
 from tests.data import hashed
 
@@ -543,3 +543,43 @@ def test_names_are_deterministic() -> None:
     once, again = (x.exact.quantile(Q, numeric_only=True) for _ in range(2))
     assert once._name == again._name
     assert once._name != x.exact.quantile([0.5], numeric_only=True)._name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pd.MultiIndex.from_tuples([("x", 0), ("x", 1), ("y", 0)], names=["word", "number"]),
+        ["a", "b", "a"],
+    ],
+)
+def test_names_of_columns_are_kept(names: Any) -> None:
+    """Names of several levels, and those that columns share."""
+    df = pd.DataFrame([[1.0, 2.0, 7.0], [3.0, 4.0, 5.0]]).set_axis(names, axis=1)
+    x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
+    assert_series_equal(x.exact.quantile(0.25).compute(), df.quantile(0.25))
+    assert_frame_equal(x.exact.quantile([0.25, 0.5]).compute(), df.quantile([0.25, 0.5]))
+    assert_series_equal(x.exact.median(skipna=False).compute(), df.median())
+    assert_frame_equal(x.exact.describe().compute(), df.describe())
+    boxes = x.exact.describe_boxplot().compute()
+    assert boxes.labels == tuple(map(str, df.columns))
+    assert [box.med for box in boxes] == [2, 3, 6]
+    assert len(x.exact.describe_boxplot(labels=["1", "2", "3"]).compute()["2"].fliers) == 0
+
+
+def test_columns_that_share_a_name_with_words() -> None:
+    df = pd.DataFrame([["a", 1, 2], ["b", 3, 5]]).set_axis(["k", "v", "v"], axis=1)
+    df = df.astype({"k": "str"})
+    x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
+    found = x.exact.quantile(0.5, numeric_only=True).compute()
+    assert_series_equal(found, df.quantile(0.5, numeric_only=True))
+
+
+def test_boxes_of_a_column_by_the_public_function() -> None:
+    s = pd.Series([1.0, 2.0, None, 9.0], name="v")
+    lazy = dd.from_pandas(s, npartitions=2)
+    (box,) = describe_boxplot(lazy, whis=2).compute()
+    assert (box.label, box.n, box.med) == ("v", 3, 2)
+    (unnamed,) = describe_boxplot(lazy.rename(None).astype("Int64")).compute()
+    assert (unnamed.label, unnamed.n) == (None, 3)
+    with pytest.raises(TypeError, match="need a column of numbers"):
+        describe_boxplot(lazy.astype("str"))
