@@ -115,8 +115,9 @@ class ExactSeries:
         Two loads of every partition, for any number of q.
 
         pandas' dtypes depend on the data in places; here they do not. A whole quantile of an Int64
-        column stays a float, and a float32 column gives float64 with a NaN or without. Between two
-        dates the exact date is cut to a whole unit; pandas rounds it to 53 bits first.
+        column stays a float, and a float32 column gives float64 with a NaN or without. What
+        lies between two dates is rounded to the nearest unit; pandas rounds it to 53 bits, and cuts
+        it. The median of dates is cut to a whole unit, as pandas does.
         """
         return _quantile(self._series, [Column.of(self._series._meta)], q, method or interpolation)
 

@@ -175,6 +175,16 @@ def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
     assert found.value == -2
 
 
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[s]", "M8[ns]", "m8[ns]"])
+def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
+    s = pd.Series(np.array([0, 10], dtype))
+    x = dd.from_pandas(s, npartitions=2).exact
+    found = x.quantile([0.7, 0.36, 0.75, 0.25]).compute()
+    assert found.to_numpy().view("i8").tolist() == [7, 4, 8, 2]
+    assert x.quantile(0.7).compute() == s.quantile(0.7)
+    assert x.median().compute() == s.median()
+
+
 def test_whole_quantiles_of_nullable_integers_stay_floats() -> None:
     s = dd.from_pandas(pd.Series([1, 2, 3], dtype="Int64"), npartitions=2)
     same(s.exact.quantile(0.5).compute(), np.float64(2))
