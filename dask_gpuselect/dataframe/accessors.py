@@ -3,6 +3,7 @@ enabled."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from typing import Any
@@ -32,7 +33,7 @@ from dask_gpuselect.engine.frames import (
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
-from dask_gpuselect.methods import also_replace
+from dask_gpuselect.methods import also_replace, approximate_instead
 from dask_gpuselect.quantiles.columns import (
     HOW_MANY,
     ColumnQuantiles,
@@ -116,8 +117,9 @@ class ExactSeries:
         Two loads of every partition, for any number of q.
 
         pandas' dtypes depend on the data in places; here they do not. A whole quantile of an Int64
-        column stays a float, and a float32 column gives float64 with a NaN or without. Between two
-        dates the exact date is cut to a whole unit; pandas rounds it to 53 bits first.
+        column stays a float, and a float32 column gives float64 with a NaN or without. What
+        lies between two dates is rounded to the nearest unit; pandas rounds it to 53 bits, and cuts
+        it. The median of dates is cut to a whole unit, as pandas does.
         """
         return _quantile(self._series, [Column.of(self._series._meta)], q, method or interpolation)
 
@@ -591,7 +593,7 @@ def _empty(result: Any) -> Any:
 
 
 def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours, but for rows, for what is asked to be approximate, and for what has no quantiles."""
+    """Ours, but for rows, and for what is asked to be approximate."""
 
     @wraps(original)
     def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -605,8 +607,9 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
             asked["method"] = method
         try:
             return _exact(self).quantile(**asked)
-        except TypeError:
-            return original(self, *args, **kwargs)
+        except TypeError as error:
+            original(self, *args, **kwargs)  # which may have an error of its own
+            raise approximate_instead(error, 'method="dask"') from error
 
     return quantile
 
@@ -631,6 +634,42 @@ def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
     return median
 
 
+def _routed_describe(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours of numbers; dask's own for other columns, with a warning where it is approximate."""
+
+    @wraps(original)
+    def describe(
+        self: Any,
+        split_every: Any = False,
+        percentiles: Any = None,
+        percentiles_method: str = "default",
+        include: Any = None,
+        exclude: Any = None,
+    ) -> Any:
+        own = partial(
+            original, self, split_every, percentiles, percentiles_method, include, exclude
+        )
+        if percentiles_method != "default":
+            return own()
+        meta = self._meta.to_frame() if self.ndim == 1 else self._meta
+        numbers = meta.select_dtypes("number", exclude=["timedelta"])
+        dates = meta.select_dtypes(["datetime", "datetimetz", "timedelta"])
+        is_all = (
+            len(numbers.columns) == len(meta.columns) if self.ndim == 1 else not len(dates.columns)
+        )
+        if include is None is exclude and len(numbers.columns) and is_all:
+            return _exact(self).describe(percentiles)
+        if len(numbers.columns) or len(dates.columns):
+            warnings.warn(
+                "dask describes this, and its percentiles are approximate: x.exact.describe() has "
+                "those of columns of numbers",
+                stacklevel=2,
+            )
+        return own()
+
+    return describe
+
+
 def _exact(collection: Any) -> Any:
     return (ExactDataFrame if collection.ndim == 2 else ExactSeries)(collection)
 
@@ -640,3 +679,4 @@ register_dataframe_accessor("exact")(ExactDataFrame)
 for owner in (dd.Series, dd.DataFrame):
     also_replace(owner, "quantile", _routed_quantile)
     also_replace(owner, "median", _routed_median)
+    also_replace(owner, "describe", _routed_describe)

@@ -43,9 +43,9 @@ def median(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
-        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
-        once, in kind.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
+        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
+        array is answered at once, in kind.
         For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
         Answers about all elements share the loads of what the arrays have in common. `where` and
         `weights` may then be one for all, or a dict or list with one for each.
@@ -63,8 +63,8 @@ def median(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64, as ``numpy.median`` does.
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16, float32, datetime64 and
+        timedelta64 keep their type, all else gives float64, as ``numpy.median`` does.
         NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
         left out. Masked elements of a masked array are left out, and the answer is masked where all
         are masked.
@@ -72,9 +72,8 @@ def median(
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays, and for datetimes, which cannot be
-        averaged: take ``quantile(a, 0.5, method="lower")``; for a `where` that is not of bool, and
-        a `nodata` of another kind than the data.
+        At the call, for complex, object and string arrays; for a `where` that is not of bool, and a
+        `nodata` of another kind than the data.
     numpy.exceptions.AxisError, ValueError
         At the call, for an axis that does not exist; for a `where` that does not broadcast, or
         whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype cannot
@@ -124,7 +123,8 @@ def median(
 
     The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
-    infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once.
+    infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once. The mean of
+    two dates or time differences is cut to a whole unit towards the epoch or 0, as pandas does.
 
     Examples
     --------
@@ -152,8 +152,8 @@ def nanmedian(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64, as ``numpy.nanmedian`` does.
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16, float32, datetime64 and
+        timedelta64 keep their type, all else gives float64, as ``numpy.nanmedian`` does.
         NaN, with a RuntimeWarning, if every element is NaN or there is none.
 
     {Raises}
@@ -206,9 +206,9 @@ def quantile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
-        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
-        other array-API arrays. A plain array is answered at once, in kind.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
+        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
+        array is answered at once, in kind.
         For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
         Answers about all elements share the loads of what the arrays have in common. `where` and
         `weights` may then be one for all, or a dict or list with one for each.
@@ -237,19 +237,19 @@ def quantile(
     dask array, or an array or scalar like `a`
         Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
         The discrete methods (inverted_cdf, closest_observation, lower, higher, nearest) choose an
-        element and keep its type. The others, as ``numpy.quantile``, keep float16 and float32 if q
-        is a Python number, and give what NumPy promotes data and q to if q is an array or number of
-        NumPy's of less precision than float64; else float64.
+        element and keep its type. Dates stay dates. The others, as ``numpy.quantile``, keep float16
+        and float32 if q is a Python number, and give what NumPy promotes data and q to if q is an
+        array or number of NumPy's of less precision than float64; else float64.
         NaN (NaT) if any element is; with a RuntimeWarning, if all are left out. Of a masked array,
         which leaves out what it masks: masked where that is all.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays; for bool and datetimes with a method
-        that would interpolate; for a q that is complex, a string or lazy; for a `where` that is not
-        of bool, a `nodata` of another kind than the data, weights that are not real, and weights of
-        another shape without an axis.
+        At the call, for complex, object and string arrays; for bool with a method that would
+        interpolate, and for dates with weights and "linear"; for a q that is complex, a string or
+        lazy; for a `where` that is not of bool, a `nodata` of another kind than the data, weights
+        that are not real, and weights of another shape without an axis.
     ValueError
         At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method,
         or another than three with weights; for a `where` or weights of a shape that does not fit,
@@ -706,6 +706,11 @@ def _asked(
     shares, is_scalar = probabilities(q, scale)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
+    if is_weighted and chosen.name == "linear" and source_dtype.kind in "mM":
+        raise TypeError(
+            f"weighted quantiles by method linear are sums, and {source_dtype} elements are never "
+            'added up: use method="inverted_cdf" or "averaged_inverted_cdf"'
+        )
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
     if if_none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)

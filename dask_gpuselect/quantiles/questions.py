@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     if_none: str = field(default="empty", kw_only=True)
 
     by_value = COUNTS
+    nearest: ClassVar[bool] = False  # of dates: see `interpolate`
 
     @property
     def share(self) -> int:
@@ -72,7 +73,9 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return none
         wanted = ranks_of(self.q, self._method, n_valid)
         lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
-        return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
+        return interpolate(
+            lower, upper, wanted.weight, self._method, self.dtype, nearest=self.nearest
+        )
 
     def answer_if_none(self, n_valid: int, n_missing: int) -> NDArray[Any] | None:
         """What answers if no element does, with NumPy's warning or error where it gives one."""
@@ -132,7 +135,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         upper = lower
         if found.upper is not found.lower:
             upper = as_dtype(unsigned_zero(found.upper.T), self.source_dtype)
-        answer = interpolate(lower, upper, weight, self._method, self.dtype)
+        answer = interpolate(lower, upper, weight, self._method, self.dtype, nearest=self.nearest)
         if found.is_complete:
             return answer
         is_missing = found.n_valid == 0

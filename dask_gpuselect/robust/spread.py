@@ -363,6 +363,8 @@ def _mad(
     if_none = if_all_left_out(x, *left_out)
     x = as_accompanied(x, *left_out)
     source = numpy_dtype(x)
+    if source.kind in "mM":
+        raise TypeError(f"a median absolute deviation needs numbers, not {source}")
     dtype = result_dtype(source, MEDIAN, weak_q=True)
     factor = _factor(scale, NORMAL_MAD, dtype)
     question = DeviationQuestion.of(source, factor, if_none, skips_missing=skips_missing)

@@ -165,6 +165,8 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
         found = x.exact.groupby("k")["v"].quantile(q, interpolation=interpolation)
         if kind == "uint64" and interpolation in ("lower", "higher", "nearest"):
             expected = expected.astype("uint64")
+        if kind in ("dates", "time zone", "timestamp[ms][pyarrow]") and interpolation == "linear":
+            expected = expected.dt.round("s")  # pandas cuts what it has rounded: a unit too low
         assert found.dtype == expected.dtype
         assert found.name == expected.name
         assert_series_equal(found.compute(), expected)
@@ -245,6 +247,14 @@ def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
     x, _ = frames(pd.DataFrame({"k": [1, 1, 2, 2], "v": v}), 2)
     found = x.exact.groupby("k")["v"].quantile(0.5).compute()
     assert found.astype("i8").tolist() == [2**60 + 2, -2]
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
+    x, df = frames(pd.DataFrame({"k": [1, 1, 2], "v": np.array([0, 10, 3], dtype)}), 2)
+    found = x.exact.groupby("k")["v"].quantile([0.7, 0.36]).compute()
+    assert found.to_numpy().view("i8").tolist() == [7, 4, 3, 3]
+    assert_series_equal(x.exact.groupby("k")["v"].median().compute(), df.groupby("k")["v"].median())
 
 
 def test_no_quantiles_of_no_q() -> None:

@@ -13,6 +13,7 @@ import pytest
 from dask.base import DaskMethodsMixin
 
 import dask_gpuselect
+from dask_gpuselect.robust import spread
 from tests.backends import CUPY, NUMPY, Backend
 from tests.features.test_quantiles import untouchable
 from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
@@ -261,24 +262,23 @@ def test_bools_are_not_interpolated(backend: Backend, function: str, method: str
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-@pytest.mark.parametrize("method", MIXED)
-@functions_of_q
-def test_dates_are_not_interpolated(
-    backend: Backend, function: str, method: str, dtype: str
-) -> None:
+def test_weighted_dates_are_not_added_up(backend: Backend, dtype: str) -> None:
     for a in arrays(backend, dtype):
-        with pytest.raises(TypeError, match=f"^{method} would average .* are never averaged") as e:
-            call(function, a, method=method)
+        with pytest.raises(
+            TypeError, match='by method linear are sums.*method="inverted_cdf" or'
+        ) as e:
+            dask_gpuselect.quantile(a, 0.5, weights=np.ones(a.shape))
         assert str(np.dtype(dtype)) in str(e.value)
-        assert 'method="lower"' in str(e.value)
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-@pytest.mark.parametrize("function", ["median", "nanmedian"])
-def test_median_of_dates(backend: Backend, function: str, dtype: str) -> None:
+def test_deviations_of_dates(backend: Backend, dtype: str) -> None:
     for a in arrays(backend, dtype):
-        with pytest.raises(TypeError, match='median would average .* use quantile with method="lo'):
-            call(function, a)
+        for function in (spread.mad, spread.iqr):
+            with pytest.raises(
+                TypeError, match=f"needs numbers, not {np.dtype(dtype)}".replace("[", r"\[")
+            ):
+                function(a)
 
 
 MASKED: dict[str, Callable[[], Any]] = {

@@ -134,7 +134,7 @@ def test_other_dtypes(backend: Backend, dtype: str) -> None:
     if dtype[0] in "Mm":
         a[0, 1] = "NaT"
     for function in ("quantile", "nanquantile"):
-        for method in methods_for(function, a.dtype)[:2]:
+        for method in methods_for(function, a.dtype)[::5]:
             wanted = by_lanes(function, a, -1, [0.2, 0.9], method)
             found = call(function, backend.lazy(a, (4, 2, 3)), [0.2, 0.9], method, axis=-1)
             assert_same(backend, found.compute(scheduler="sync"), wanted)
