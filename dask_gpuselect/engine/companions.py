@@ -235,7 +235,9 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
                 "sizes that are not known cannot be matched; compute_chunk_sizes() finds them"
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
-    result: DaskArray = array.rechunk(known)
+    # A peer-to-peer shuffle takes NumPy chunks alone.
+    method = "tasks" if is_cupy(array._meta) else None
+    result: DaskArray = array.rechunk(known, method=method)
     return result
 
 

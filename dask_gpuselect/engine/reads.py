@@ -143,9 +143,9 @@ def each_if_needed(
     x, *_ = reads.arrays
     of_places = reads.of_places
     shuffled = _shuffled(reads, f"{name}-shuffled", singles, wants)
-    names: dict[Key, Key] = {key: task.key for key, task in shuffled.items()}
+    instead = {key: TaskRef(task.key) for key, task in shuffled.items()}
     needs = {
-        place: List(*(TaskRef(names[need] if need in names else need) for need in read.needs))
+        place: List(*(instead.get(need) or TaskRef(need) for need in read.needs))
         for place, read in of_places.items()
     }
     takes = [of_places, needs, {place: place for place in of_places}]

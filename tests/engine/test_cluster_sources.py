@@ -131,7 +131,7 @@ def taken(a: Values, client: Any, folder: Path) -> da.Array:
 
 def less_their_means(a: Values, client: Any, folder: Path) -> da.Array:
     x = rechunked(a, client, folder)
-    return x - x.mean(axis=0).astype(a.dtype) if a.dtype.kind == "f" else x
+    return abs(x - x.mean(axis=0)) if a.dtype.kind == "f" else x
 
 
 def rows_of_a_frame(a: Values, client: Any, folder: Path) -> da.Array:
@@ -178,8 +178,13 @@ Given = dict[str, da.Array]
 Q = [0.1, 0.5, 0.77]
 
 
+def in_rows(x: da.Array) -> da.Array:
+    """Rechunk an array, of any kind, so that no row is divided."""
+    return x.rechunk({1: -1}, method="tasks")
+
+
 def _groups(x: Given, axis: int | None = None) -> Any:
-    labels = x["labels"] if axis is None else x["labels"][:, 0].rechunk(-1)
+    labels = x["labels"] if axis is None else x["labels"][:, 0].rechunk(-1, method="tasks")
     return groupby(x["data"], labels, axis, groups=range(4))
 
 
@@ -229,7 +234,7 @@ QUESTIONS: dict[str, Callable[[Given], Any]] = {
     "sort": lambda x: dg.sort(x["data"].ravel()),
     "argsort": lambda x: dg.argsort(x["data"].ravel()),
     "sort_by": lambda x: dg.sort_by(x["data"].ravel(), x["weights"].ravel()),
-    "neighbors": lambda x: neighbors.kneighbors(x["data"].rechunk({1: -1}), DATA[:3], 2),
+    "neighbors": lambda x: neighbors.kneighbors(in_rows(x["data"]), DATA[:3], 2),
 }
 
 
