@@ -58,6 +58,8 @@ MOST_ROOTS = 64
 # Rows for each group from which on a chunk is looked at once for all classes.
 ROWS_OF_EACH = 64
 
+NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # the hash of rows that are in no group
+
 ADVICE = "give the key one dtype, by df.astype({key: ...})"
 
 
@@ -164,9 +166,10 @@ class Rows:
 
     @property
     def mark(self) -> int:
-        """That by which two loads are known to have read the same."""
-        whole = (self.keyed.codes, self.keyed.names.hashes(), *self.columns)
-        return kernels.fingerprint(np.array(list(map(kernels.fingerprint, whole)), np.uint64))
+        """That by which two loads are known to have read the same rows, in any order: names count,
+        and their numbers do not."""
+        hashes = np.append(self.keyed.names.hashes(), NO_NAME)
+        return kernels.fingerprint_of_rows([hashes[self.keyed.codes], *self.columns])
 
 
 def _dealt(class_of: NDArray[np.uint16], n: int) -> tuple[IntArray, list[int]]:
@@ -399,7 +402,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 
 def _columns(x: DaskArray) -> Columns:
     """The only column of chunks, each by itself."""
-    return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)])
+    return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
 
 
 def _settled(

@@ -271,7 +271,7 @@ def _report(
     if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
         return Report(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
-    marks = marks_of([chunk]) if is_marked else NO_MARKS
+    marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
     return Report(cuts, Kept(guess.brackets, *held, sums, marks), own)
 
 

@@ -574,7 +574,9 @@ def _gather_if_needed(
         return Gathered(None)
     chunk = read()
     tally = kernels.tally(chunk, dtype, looked.more, most=math.prod(chunk.shape))
-    return Gathered(tally, None, marks_of([chunk]))  # of which the last task makes sure
+    return Gathered(
+        tally, None, marks_of([chunk], ordered=False)
+    )  # of which the last task makes sure
 
 
 def _finish_third(

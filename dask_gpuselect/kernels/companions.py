@@ -12,6 +12,7 @@ import numpy as np
 from dask_gpuselect.arrays import Array, namespace
 
 T = TypeVar("T")
+WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,6 +182,20 @@ def without_repeats(array: Array) -> Array:
     return array
 
 
+def as_words(array: Array) -> list[Array]:
+    """The elements of a NumPy or CuPy array by their bits: as one array of unsigned integers, or
+    several where an element is wider than these."""
+    size = array.dtype.itemsize
+    if size in WORDS:
+        return [array.view(f"u{size}")]
+    own, xp = unstretched(array), namespace(array)
+    wide = xp.zeros((*own.shape, -(-size // 8) * 8), np.uint8)
+    flat = xp.ascontiguousarray(own).reshape(-1)
+    wide[..., :size] = flat.view(np.uint8).reshape(*own.shape, size)
+    words = wide.view(np.uint64)
+    return [stretched(words[..., i], array.shape) for i in range(words.shape[-1])]
+
+
 def _at(array: Array, axis: int, some: slice) -> Array:
     return array[(slice(None),) * axis + (some,)]
 
@@ -188,5 +203,5 @@ def _at(array: Array, axis: int, some: slice) -> Array:
 def _are_same(a: Array, b: Array) -> bool:
     """Whether all bits are the same, with broadcasting."""
     size = a.dtype.itemsize
-    word = f"u{size}" if size in (1, 2, 4, 8) else f"V{size}"  # as strings and records are
+    word = f"u{size}" if size in WORDS else f"V{size}"  # as strings and records are
     return bool((a.view(word) == b.view(word)).all())

@@ -282,7 +282,7 @@ def _distances_in_groups(
 ) -> Any:
     """The distances from the medians of the elements' groups, by the medians of this very chunk."""
     (median,) = medians
-    if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk])[0]:
+    if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk], ordered=False)[0]:
         raise changed(place)
     values = median.value
     if not len(values):
@@ -303,7 +303,7 @@ def _distances_of_same(
 ) -> Any:
     """The distances from the medians, if they are the medians of this chunk and no other."""
     number = InColumn(numblocks, axes, place).number()
-    if median.marks[number] != marks_of([chunk])[0]:
+    if median.marks[number] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
     return kernels.deviations(chunk, median.value, question.dtype)
 

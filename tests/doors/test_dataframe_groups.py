@@ -370,9 +370,36 @@ def test_shuffled_and_computed_keys() -> None:
     df = whole()
     x = dd.from_pandas(df, npartitions=4, sort=False)
     expected = df.assign(k=df["c"] % 7).groupby("k")["a"].median()
-    for made in (x.shuffle("c", shuffle_method="tasks"), x.persist()):
+    shuffled = (x.shuffle("c", shuffle_method=how) for how in ("tasks", "disk"))
+    for made in (*shuffled, x.persist()):
         found = made.assign(k=made["c"] % 7).exact.groupby("k")["a"].median()
         assert_series_equal(found.compute(), expected)
+
+
+class InAnyOrder(Counting):
+    """Has the rows of each partition in another order at each load."""
+
+    def __call__(self, i: int, columns: list[str] | None = None) -> pd.DataFrame:
+        frame = super().__call__(i, columns)
+        return frame.sample(frac=1, random_state=self.counts[i])
+
+
+@pytest.mark.parametrize("sort", [True, False])
+@pytest.mark.parametrize("by", ["c", "s", ["s", "c"]])
+def test_rows_in_another_order_are_the_same(by: str | list[str], *, sort: bool) -> None:
+    """Groups are numbered otherwise then, where they are in the order in which they appear."""
+    source, df = InAnyOrder(), Counting().lazy().compute()
+    found = source.lazy().exact.groupby(by, sort=sort)[["a", "b"]].median()
+    found, expected = found.compute(), df.groupby(by)[["a", "b"]].median()
+    assert source.loads == [2] * PARTITIONS
+    assert_frame_equal(found.sort_index(), expected)
+
+
+def test_rows_of_classes_in_another_order_are_the_same() -> None:
+    df = whole()
+    with dask.config.set({"dask_gpuselect.root-limit": "1 MB"}):
+        found = InAnyOrder().lazy().exact.groupby("c")["a"].median().compute()
+    assert_series_equal(found, df.groupby("c")["a"].median())
 
 
 class Changing(Counting):
@@ -392,6 +419,7 @@ CHANGES = {
     "numbers of keys": lambda frame: frame.assign(c=frame["c"].iloc[::-1].to_numpy()),
     "a new key": lambda frame: frame.assign(c=(frame["c"] + 1000).astype("i4")),
     "rows": lambda frame: frame.iloc[1:],
+    "partners": lambda frame: frame.assign(a=frame["a"].iloc[::-1].to_numpy()),
 }
 
 

@@ -304,7 +304,7 @@ def in_another_memory(array: Any) -> dict[str, Any]:
     }
 
 
-def assert_is_of_values(backend: Backend, name: str, axis: int | None) -> None:
+def assert_is_of_values(backend: Backend, name: str, axis: int | None, *, ordered: bool) -> None:
     """Companions of one value, and those with other values, are told apart; where they are in
     memory is not."""
     shape, companion = (4, 5, 6), name if name in {"keeps", "weights"} else "labels"
@@ -314,14 +314,15 @@ def assert_is_of_values(backend: Backend, name: str, axis: int | None) -> None:
     values = backend.asarray(np.arange(120.0).reshape(shape))
 
     def mark(array: Any) -> int:
-        return kernels.fingerprint(Accompanied(values, **{companion: array}))
+        chunk = Accompanied(values, **{companion: array})
+        return kernels.fingerprint(chunk, ordered=ordered)
 
     view = backend.xp.broadcast_to(backend.asarray(np.ascontiguousarray(own)), shape)
     known = mark(view)
     for how, other in in_another_memory(whole).items():
         assert mark(backend.asarray(other)) == known, how
     sent = pickle.loads(pickle.dumps(Accompanied(values, **{companion: view})))
-    assert kernels.fingerprint(sent) == known
+    assert kernels.fingerprint(sent, ordered=ordered) == known
     different = np.array(whole)
     different[1, 3, 3] = SMALL[name](np.arange(3) + 1)[2]
     assert mark(backend.asarray(different)) != known
@@ -330,28 +331,36 @@ def assert_is_of_values(backend: Backend, name: str, axis: int | None) -> None:
 
 @pytest.mark.parametrize("name", ["keeps", "weights", "labels"])
 @pytest.mark.parametrize("axis", [0, 1, 2, None])
+@pytest.mark.parametrize("ordered", [True, False])
 def test_fingerprints_are_of_values_and_never_of_memory(
-    backend: Backend, name: str, axis: int | None
+    backend: Backend, name: str, axis: int | None, *, ordered: bool
 ) -> None:
     """A worker that is sent a chunk has its companions elsewhere, and they may be no broadcast
     views any more."""
-    assert_is_of_values(backend, name, axis)
+    assert_is_of_values(backend, name, axis, ordered=ordered)
 
 
 @pytest.mark.parametrize("name", ["words", "records"])
 @pytest.mark.parametrize("axis", [0, 1, 2, None])
-def test_fingerprints_of_labels_that_are_no_numbers(name: str, axis: int | None) -> None:
-    assert_is_of_values(NUMPY, name, axis)
+@pytest.mark.parametrize("ordered", [True, False])
+def test_fingerprints_of_labels_that_are_no_numbers(
+    name: str, axis: int | None, *, ordered: bool
+) -> None:
+    assert_is_of_values(NUMPY, name, axis, ordered=ordered)
 
 
-def test_bytes_between_long_doubles_have_no_part_in_fingerprints() -> None:
+@pytest.mark.parametrize("ordered", [True, False])
+def test_bytes_between_long_doubles_have_no_part_in_fingerprints(*, ordered: bool) -> None:
     weights = np.arange(1.0, 9.0).astype("g")
     other = weights.copy()
     if weights.itemsize == 16:
         other.view(np.uint8).reshape(8, 16)[:, 10:] = 77
     assert (weights == other).all()
     x = np.arange(8.0)
-    a, b = (kernels.fingerprint(Accompanied(x, weights=each)) for each in (weights, other))
+    a, b = (
+        kernels.fingerprint(Accompanied(x, weights=each), ordered=ordered)
+        for each in (weights, other)
+    )
     assert a == b
 
 
