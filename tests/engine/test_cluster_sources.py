@@ -438,11 +438,9 @@ TABLES_IN_SHORT = (shuffled, merged, by_index)
 @pytest.mark.parametrize("kind", kinds(TABLES_IN_SHORT, TABLES))
 def test_every_question_about_a_table(kind: TableKind, cluster: Any, tmp_path: Path) -> None:
     answers = table_answers(kind(cluster, tmp_path))
-    found = dict(zip(answers, dask.compute(*answers.values()), strict=True))
-    in_one_part = table_answers(dd.from_pandas(TABLE, npartitions=1))
-    right = dask.compute(*in_one_part.values(), scheduler="sync")
-    for name, expected in zip(answers, right, strict=True):
-        check(name, as_values(found[name]), as_values(expected))
+    found = {name: answer.compute() for name, answer in answers.items()}
+    for name, right in table_answers(dd.from_pandas(TABLE, npartitions=1)).items():
+        check(name, as_values(found[name]), as_values(right.compute(scheduler="sync")))
     assert found["median"] == TABLE.v.median()
     pd.testing.assert_series_equal(
         found["median of groups"].sort_index(), TABLE.groupby("k").v.median()
