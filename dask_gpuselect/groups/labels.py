@@ -289,7 +289,9 @@ def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:
     """Names of groups as an array, if they can be labels of a dtype."""
     if dtype.kind == "O":
         return as_objects(groups)
-    found = _on_host(_listed_labels(groups))
+    found = _listed_labels(groups)
+    if found.dtype.kind == "O":  # of pandas, which has strings so
+        found = _listed_labels(found.tolist())
     if found.ndim != 1:
         raise ValueError(f"groups must be one-dimensional, not of shape {found.shape}")
     if not found.size:

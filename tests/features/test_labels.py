@@ -143,6 +143,31 @@ def test_categories_that_partitions_do_not_share() -> None:
     assert found.groups.compute().tolist() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pd.Index(["wet", "hot"]),
+        pd.Series(["wet", "hot"], dtype="string"),
+        pd.Categorical(["wet", "hot"]),
+        np.array(["wet", "hot"], object),
+    ],
+)
+def test_columns_of_groups(groups: Any) -> None:
+    for labels in (["dry", "wet", "hot", "wet"], pd.Categorical(["dry", "wet", "hot", "wet"])):
+        found = groupby(np.arange(4), labels, groups=groups)
+        assert list(found.groups) == ["wet", "hot"]
+        assert found.median().tolist() == [2, 2]
+
+
+def test_a_column_of_unknown_size() -> None:
+    lazy = dd.from_pandas(NUMBERS.astype("f8"), npartitions=3)
+    x = da.from_array(VALUES, chunks=3)
+    with pytest.raises(ValueError, match=r"to_dask_array\(lengths=True\) those of a column"):
+        groupby(x, lazy).median()
+    found = groupby(x, lazy.to_dask_array(lengths=True)).median()
+    np.testing.assert_array_equal(found.compute(), [*OF_NUMBERS.values()])
+
+
 def test_a_category_that_is_wanted_and_not_there() -> None:
     found = groupby(VALUES, COLUMNS["categories"][0](), groups=["other", "never", "hot"])
     with pytest.warns(RuntimeWarning, match="All-NaN"):
