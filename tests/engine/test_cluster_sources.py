@@ -383,12 +383,14 @@ def of_futures(client: Any, folder: Path) -> Any:
 
 
 def of_rows_nearby(client: Any, folder: Path) -> Any:
-    return frame().map_overlap(lambda part: part, 1, 1)
+    table = frame()
+    return table.assign(v=table.v.rolling(1).max())
 
 
 def of_files(client: Any, folder: Path) -> Any:
-    frame().to_parquet(str(folder / "table"))
-    return dd.read_parquet(str(folder / "table"))
+    for i in range(0, 400, 50):
+        TABLE.iloc[i : i + 50].to_parquet(folder / f"{i}.parquet")
+    return dd.read_parquet(f"{folder}/*.parquet")
 
 
 TABLES: list[TableKind] = [
