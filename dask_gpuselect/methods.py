@@ -196,7 +196,9 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         said = {key: value for key, value in asked.items() if key in known}
         more = {key: value for key, value in asked.items() if key not in known}
         is_all = all(key in NOTHING and _is(value, NOTHING[key]) for key, value in more.items())
-        is_ours = is_all and not holds_lazy(said.get("q")) and np.ndim(said.get("q", 0)) <= 1
+        is_ours = is_all and not holds_lazy(said.get("q"))
+        # Dask's percentiles of such a q would be approximate, its quantiles are not.
+        is_ours = is_ours and (np.ndim(said.get("q", 0)) <= 1 or "percentile" in name)
         leaves_out = is_masked(a) or any(said.get(key) is not None for key in LOST)
         if leaves_out and not is_ours:
             raise TypeError(f"{name}() of masked or weighted elements takes no {_told(more)}")
