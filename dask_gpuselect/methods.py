@@ -7,7 +7,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from types import ModuleType, TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -392,19 +392,21 @@ def enable() -> Enabled:
     np.float64(4.5)
     """
     enabled = Enabled(_state)
-    for package, door in DOORS.items():
-        after_import(package, partial(_open, door))
+    after_import("dask.dataframe", _open_dataframe)
+    after_import("xarray", _open_xarray)
     return enabled
 
 
-DOORS = {"dask.dataframe": "dask_gpuselect.dataframe", "xarray": "dask_gpuselect.xarray"}
-"""What replaces methods of other packages, above this module."""
-
-
-def _open(door: str) -> None:
-    """Import a door, unless nobody has ours enabled any more."""
+def _open_dataframe() -> None:
+    """Import the door of dask.dataframe, above this one, unless nobody is a user any more."""
     if _state.users:
-        importlib.import_module(door)
+        importlib.import_module("dask_gpuselect.dataframe")
+
+
+def _open_xarray() -> None:
+    """Import the door of xarray likewise."""
+    if _state.users:
+        importlib.import_module("dask_gpuselect.xarray")
 
 
 def disable() -> None:
