@@ -130,7 +130,13 @@ def as_float64(array: Array) -> Array:
     return as_type(array, "float64")
 
 
-NO_ARRAY = "neither NumPy nor CuPy, nor another array of the array API standard"
+def no_array(value: object) -> str:
+    """What an error says of something that is no array, and how sparse chunks become dense."""
+    dense = next((name for name in ("toarray", "todense") if hasattr(value, name)), None)
+    how = f"a.map_blocks(lambda b: b.{dense}(), dtype=a.dtype, meta=np.empty((0, 0)))"
+    advice = "" if dense is None else f"; {how} makes sparse chunks dense"
+    return f"neither NumPy nor CuPy, nor another array of the array API standard{advice}"
+
 
 FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is to leave them out"
 FILL_ROWS = "fill the masked elements first, or leave out their rows"
@@ -177,7 +183,7 @@ def check_kind(array: Any, called: str = "arrays") -> None:
     of `sparse` have that, and neither DLPack nor what selection needs.
     """
     if not isinstance(array, np.ndarray | np.generic) and not is_array(array):
-        raise TypeError(f"{called} of type {type_name(array)} are not supported: {NO_ARRAY}")
+        raise TypeError(f"{called} of type {type_name(array)} are not supported: {no_array(array)}")
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
@@ -212,7 +218,8 @@ def checked(
         raise TypeError(f"masked arrays are not supported, and {called} is one: {advice}")
     if not isinstance(chunk, np.ndarray) and not is_array(chunk):
         raise TypeError(
-            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: {NO_ARRAY}"
+            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: "
+            f"{no_array(chunk)}"
         )
     found = numpy_dtype(chunk)
     if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from types import ModuleType, TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -196,7 +196,9 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         said = {key: value for key, value in asked.items() if key in known}
         more = {key: value for key, value in asked.items() if key not in known}
         is_all = all(key in NOTHING and _is(value, NOTHING[key]) for key, value in more.items())
-        is_ours = is_all and not holds_lazy(said.get("q")) and np.ndim(said.get("q", 0)) <= 1
+        is_ours = is_all and not holds_lazy(said.get("q"))
+        # Dask's percentiles of such a q would be approximate, its quantiles are not.
+        is_ours = is_ours and (np.ndim(said.get("q", 0)) <= 1 or "percentile" in name)
         leaves_out = is_masked(a) or any(said.get(key) is not None for key in LOST)
         if leaves_out and not is_ours:
             raise TypeError(f"{name}() of masked or weighted elements takes no {_told(more)}")
@@ -390,19 +392,21 @@ def enable() -> Enabled:
     np.float64(4.5)
     """
     enabled = Enabled(_state)
-    for package, door in DOORS.items():
-        after_import(package, partial(_open, door))
+    after_import("dask.dataframe", _open_dataframe)
+    after_import("xarray", _open_xarray)
     return enabled
 
 
-DOORS = {"dask.dataframe": "dask_gpuselect.dataframe", "xarray": "dask_gpuselect.xarray"}
-"""What replaces methods of other packages, above this module."""
-
-
-def _open(door: str) -> None:
-    """Import a door, unless nobody has ours enabled any more."""
+def _open_dataframe() -> None:
+    """Import the door of dask.dataframe, above this one, unless nobody is a user any more."""
     if _state.users:
-        importlib.import_module(door)
+        importlib.import_module("dask_gpuselect.dataframe")
+
+
+def _open_xarray() -> None:
+    """Import the door of xarray likewise."""
+    if _state.users:
+        importlib.import_module("dask_gpuselect.xarray")
 
 
 def disable() -> None:
