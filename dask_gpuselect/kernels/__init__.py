@@ -248,7 +248,9 @@ def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
     signs differ, and so do NaN with other bits. A chunk whose elements have changed their places
     with each other, their companions with them, is another one only if `ordered`.
 
-    It reads the chunk once, and copies it only if it is `ordered` and not in C order.
+    It reads the chunk once, and copies it only if it is `ordered` and not in C order. 1e6 float64
+    take 0.9 ms if ordered and 1.0 if not, a thirtieth of what `cuts` takes; 1e6 uint8 take 0.2 and
+    0.7 ms, and 1e6 float64 with a mask 1.1 and 2.2 (medians of 41 runs in turn).
     """
     (found,) = ended_fingerprints([begun_fingerprint(chunk, ordered=ordered)])
     return found

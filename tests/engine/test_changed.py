@@ -26,6 +26,7 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths import boxes
 from dask_gpuselect.robust import deviations, mad
 from tests.backends import Backend
 from tests.data import hashed
@@ -219,6 +220,8 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little is kept, so that answers take all loads that they may take."""
     monkeypatch.setattr(deviations, "LEAST_ROOM", 0)
     monkeypatch.setattr(deviations, "ROOM", -1)
+    monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
+    monkeypatch.setattr(boxes, "ROOM", 0)
     names = ("dask_gpuselect.keep-limit", "dask_gpuselect.column-limit")
     with dask.config.set({**dict(zip(names, (0, 100_000), strict=True)), "scheduler": "sync"}):
         yield
@@ -232,7 +235,7 @@ ANY_ORDER: dict[str, tuple[Callable[[Any], Any], int]] = {
     "quantiles": (lambda x: quantile(x, [0.1, 0.5]), 2),
     "boxes": (describe_boxplot, 3),
     "boxes of some": (lambda x: describe_boxplot(x, where=x > 0.01), 3),
-    "boxes that weigh": (lambda x: describe_boxplot(x, weights=x // 1 + 1), 2),
+    "boxes that weigh": (lambda x: describe_boxplot(x, weights=1 + x / 1e6), 3),
     "mad": (mad, 3),
     "mad of some": (lambda x: mad(x, where=x > 0.2), 3),
     "a strategy": (lambda x: order_statistic(x, 40_000, strategy="kelley"), 3),
