@@ -270,7 +270,7 @@ def asked(x: Given, names: Any = QUESTIONS) -> dict[str, Any]:
     return {name: QUESTIONS[name](x) for name in names}
 
 
-IN_SHORT = (made_of_persisted, rechunked, rows_of_a_frame)
+IN_SHORT = (rechunked,)
 
 
 def kinds(short: tuple[Callable[..., Any], ...], every: list[Any]) -> list[Any]:
@@ -437,7 +437,7 @@ def as_values(found: Any) -> list[Any]:
     return as_arrays(found)
 
 
-TABLES_IN_SHORT = (shuffled, merged, by_index)
+TABLES_IN_SHORT = (merged,)
 
 
 @pytest.mark.parametrize("kind", kinds(TABLES_IN_SHORT, TABLES))
