@@ -13,7 +13,6 @@ from typing import Any
 
 from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.core import flatten
-from dask.highlevelgraph import MaterializedLayer
 
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
 from dask_gpuselect.engine.shuffles import readers_of_shuffles
@@ -24,6 +23,7 @@ from dask_gpuselect.engine.source import (
     as_tasks,
     divide,
     extended,
+    futures_of,
     in_place,
     is_future,
     optimize,
@@ -95,11 +95,9 @@ class Reads:
     def take_futures(self) -> bool:
         """Whether chunks are made of data in memory that each has for itself, as of a persisted
         array."""
-        shared = set(self.shared)
-        own = {key for read in self.of_places.values() for key in read.needs if key not in shared}
-        layers = (layer for x in self.arrays for layer in x.dask.layers.values())
-        held = (layer for layer in layers if isinstance(layer, MaterializedLayer))
-        return any(key in own and is_future(value) for each in held for key, value in each.items())
+        needs = {key for read in self.of_places.values() for key in read.needs}
+        own = needs.difference(self.shared)
+        return any(not own.isdisjoint(futures_of(x)) for x in self.arrays)
 
     @property
     def annotations(self) -> list[Mapping[str, Any]]:

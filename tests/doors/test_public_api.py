@@ -345,6 +345,7 @@ GRAPHS = (
     "engine.pilot",
     "engine.graphs",
     "engine.reads",
+    "engine.shuffles",
     "engine.source",
     "engine.stretches",
 )
