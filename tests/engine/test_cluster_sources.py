@@ -33,6 +33,8 @@ ROWS, COLUMNS = (6, 24), (48, 1)  # from one to the other dask rechunks by a pee
 Values = NDArray[Any]
 Kind = Callable[[Values, Any, Path], da.Array]
 
+pytestmark = pytest.mark.legacy  # dask chooses how to shuffle, and layers are looked at
+
 
 @pytest.fixture(autouse=True)
 def dasks_own_threshold() -> Iterator[None]:
