@@ -58,16 +58,22 @@ class Reads:
         """
         found: dict[Key, GraphNode] = {}
         for x in self.arrays:
-            found |= readers_of_shuffles(x, _tasks_of(x))
+            found |= readers_of_shuffles(x, self._tasks)
         return found
+
+    @cached_property
+    def _tasks(self) -> dict[Key, GraphNode]:
+        """The tasks of all arrays, but for those of what is computed or in memory anyway."""
+        tasks: dict[Key, GraphNode] = {}
+        for x in self.arrays:
+            tasks |= _tasks_of(x)
+        return tasks
 
     @cached_property
     def of_places(self) -> dict[Place, Read]:
         """For each place in the grid, how to read the chunk of every array there."""
-        tasks: dict[Key, GraphNode] = {}
-        for x in self.arrays:
-            tasks |= _tasks_of(x)
-        tasks = {key: task for key, task in tasks.items() if key not in self.of_shuffles}
+        shuffled = self.of_shuffles
+        tasks = {key: task for key, task in self._tasks.items() if key not in shuffled}
         columns = [list(flatten(x.__dask_keys__())) for x in self.arrays]
         if any(_is_slice(task, tasks) for task in tasks.values()):
             # So that no more is read than what is wanted of it, as dask does elsewhere.

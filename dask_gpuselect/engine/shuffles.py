@@ -87,6 +87,8 @@ def shared_by_shuffles(tasks: Mapping[Key, Any]) -> set[Key]:
 def readers_of_shuffles(x: DaskArray, tasks: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Find the tasks that read what a shuffle has written, among those that each load does."""
     barriers = {key for key, task in done_once(x).items() if is_barrier(task)}
+    if not barriers:
+        return {}
     return {key: task for key, task in tasks.items() if barriers & task.dependencies}
 
 
