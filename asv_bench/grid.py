@@ -1,0 +1,488 @@
+"""The grid: every question with every measure, mask, home, dtype and distribution; prints Markdown.
+
+    python asv_bench/grid.py [--elements 2097152] [--minutes 12]
+    python asv_bench/grid.py --gpu [--elements 67108864] [--minutes 6]
+    python asv_bench/grid.py --against CHECKOUT     this checkout and another one in turn
+    python asv_bench/grid.py --only "median,axis"   cells whose names have all these parts
+
+A cell takes one row of each table below. From the first row of every table one step is taken along
+each axis, and a second one from there where both steps matter together. The figure of a cell is its
+time in ns an element on a CPU, and in reads, the time of ``x.sum()`` of the same array, on a GPU;
+where NumPy or CuPy has a function for the same, the ratio to its time follows. The worst cells come
+first. Two cells are neighbours if they differ in one row; a cell that takes more than three times
+as long as a neighbour is a finding.
+
+Each checkout answers in a process of its own, after a first call that is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FINDING = 3.0
+LONG = 3.0  # seconds: a call that takes longer is timed once, with what it compiles
+
+# --- The tables -----------------------------------------------------------------------------------
+
+SLOTS: Mapping[str, tuple[int, ...] | None] = {
+    "all": None,
+    "axis of 8": (8, 1000),
+    "axis of 24": (24, 577),
+    "axis of 365": (365, 100),
+    "axis of 3650": (3650, 30),
+    "axis of 40000": (40000, 9),
+    "18 groups": None,
+    "18 groups along 365": (365, 100),
+}
+"""The elements of an answer; for answers along the first axis its size and that of the last one."""
+
+QUESTIONS = (
+    "median",
+    "3 quantiles",
+    "9 quantiles",
+    "99 quantiles",
+    "box",
+    "mad",
+    "iqr",
+    "order statistic",
+    "256 bins",
+    "sort",
+)
+MEASURES = ("count", "weights", 'weights, "linear"')
+MASKS = ("none", "where", "nodata")
+HOMES = ("held", "plain", "made by tasks", "staged")
+DTYPES = ("f4", "f8", "u1", "i2")
+DATA = ("normal", "lognormal", "sorted")
+
+STEPS = (("median", "3 quantiles", "9 quantiles", "99 quantiles"), ("median", "iqr"))
+"""Questions that are neighbours; all rows of the other tables are, but shapes."""
+
+WEIGHTED = ("median", "3 quantiles", "9 quantiles", "99 quantiles", "box")
+OF_ALL = ("order statistic", "sort", "256 bins")
+UNMASKED = ("sort",)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of each table, by name."""
+
+    question: str = QUESTIONS[0]
+    slots: str = "all"
+    measure: str = MEASURES[0]
+    mask: str = MASKS[0]
+    home: str = HOMES[0]
+    dtype: str = DTYPES[0]
+    data: str = DATA[0]
+
+    def __str__(self) -> str:
+        return ", ".join(str(getattr(self, each.name)) for each in fields(self))
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is such a question."""
+        if self.measure != "count" and self.question not in WEIGHTED:
+            return False
+        if self.slots != "all" and self.question in OF_ALL:
+            return False
+        return not (self.mask != "none" and self.question in UNMASKED)
+
+
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "measure": MEASURES,
+    "mask": MASKS,
+    "home": HOMES,
+    "dtype": DTYPES,
+    "data": DATA,
+}
+TYPICAL = ("median", "9 quantiles", "box", "sort")
+"""Questions that are asked about all dtypes and distributions."""
+PAIRS = (("measure", "mask"), ("mask", "home"))
+"""Axes along which two steps are taken together."""
+
+
+def cells(*, gpu: bool) -> list[Cell]:
+    """All cells that are timed, each once: those of no step first, then those of one."""
+    firsts = [Cell(*each) for each in itertools.product(QUESTIONS, SLOTS)]
+    found: dict[Cell, None] = dict.fromkeys(firsts)
+    for axis, rows in TABLES.items():
+        for row, first in itertools.product(rows[1:], firsts):
+            if axis in ("dtype", "data") and first.question not in TYPICAL:
+                continue
+            found[replace(first, **{axis: row})] = None
+    for first in firsts:
+        for one, other in PAIRS:
+            rows = {one: TABLES[one][1], other: TABLES[other][1]}
+            found[replace(first, **rows)] = None
+    return [cell for cell in found if cell.is_asked and (gpu or cell.home != "staged")]
+
+
+def neighbours(cell: Cell, known: Mapping[Cell, float]) -> Iterator[Cell]:
+    """The cells that were timed and differ from one in a single row."""
+    for axis, rows in TABLES.items():
+        for row in rows:
+            other = replace(cell, **{axis: row})
+            if other != cell and other in known:
+                yield other
+    for steps in STEPS:
+        if cell.question in steps:
+            at = steps.index(cell.question)
+            for question in steps[max(at - 1, 0) : at + 2]:
+                other = replace(cell, question=question)
+                if other != cell and other in known:
+                    yield other
+
+
+# --- Asking: in a process of each checkout --------------------------------------------------------
+
+
+class Bench:
+    """The arrays of cells, and the calls.
+
+    Parameters
+    ----------
+    elements : int
+        Of each array, about.
+    gpu : bool
+        Whether chunks are CuPy's.
+    """
+
+    def __init__(self, elements: int, *, gpu: bool) -> None:
+        self.elements, self.gpu = elements, gpu
+        self.xp = importlib.import_module("cupy" if gpu else "numpy")
+        self.values = lru_cache(maxsize=8)(self._values)
+        self.reads: dict[Any, float] = {}
+
+    def shape(self, slots: str) -> tuple[int, ...]:
+        ends = SLOTS[slots]
+        if ends is None:
+            return (self.elements,)
+        first, last = ends
+        last = max(1, min(last * (30 if self.gpu else 1), self.elements // first // 4))
+        return (first, max(1, self.elements // (first * last)), last)
+
+    def _values(self, slots: str, dtype: str, data: str) -> Any:
+        xp, shape = self.xp, self.shape(slots)
+        x = xp.random.default_rng(0).standard_normal(shape, dtype="f4")
+        if data == "lognormal":
+            x = xp.exp(3 * x)
+        elif data == "tied":
+            x = xp.floor(3 * x)
+        elif data == "sorted":
+            x = xp.sort(x, axis=0)
+        if dtype[0] in "iu":
+            info = xp.iinfo(dtype)
+            x = xp.clip(x * 20 + (100 if info.min == 0 else 0), info.min, min(info.max, 2**30))
+        return x.astype(dtype)
+
+    def chunks(self, shape: tuple[int, ...]) -> Any:
+        """Eight chunks: along the only axis, or across the lanes."""
+        if len(shape) == 1:
+            return -(-shape[0] // 8)
+        return (shape[0], -(-shape[1] // 8), shape[2])
+
+    def lazy(self, a: Any, home: str) -> Any:
+        import dask.array as da
+
+        chunks = self.chunks(a.shape)
+        if home == "held":
+            x = da.from_array(a, chunks=chunks, asarray=False)
+            return x.persist(scheduler="sync") if self.gpu else x
+        if home == "staged":
+            from dask_gpuselect import to_gpu
+
+            return to_gpu(da.from_array(self.xp.asnumpy(a), chunks=chunks))
+        held = da.from_array(a, chunks=chunks, asarray=False)
+        meta = a[(slice(0, 0),) * a.ndim]
+        return held.map_blocks(self.xp.copy, dtype=a.dtype, meta=meta)
+
+    def call(self, cell: Cell) -> Callable[[], Any]:
+        """What is timed: the call, and computing its answer."""
+        a = self.values(cell.slots, cell.dtype, cell.data)
+        x = a if cell.home == "plain" else self.lazy(a, cell.home)
+        how: dict[str, Any] = {}
+        if cell.measure != "count":
+            how["weights"] = self._beside(a, cell, lambda r, shape: r.random(shape, dtype="f4"))
+        if cell.mask == "where":
+            how["where"] = self._beside(a, cell, lambda r, shape: r.random(shape) < 0.9, whole=True)
+        elif cell.mask == "nodata":
+            how["nodata"] = a.dtype.type(3)
+        ask = self._asked(x, cell, how)
+
+        def run() -> Any:
+            found = ask()
+            found = found.compute() if hasattr(found, "compute") else found
+            if self.gpu:
+                self.xp.cuda.Device().synchronize()
+            return found
+
+        return run
+
+    def _beside(self, a: Any, cell: Cell, draw: Any, *, whole: bool = False) -> Any:
+        """A companion: of every element, or of the places along the first axis."""
+        shape = a.shape if whole or a.ndim == 1 else a.shape[:1]
+        found = draw(self.xp.random.default_rng(1), shape)
+        is_small = cell.home == "plain" or shape != a.shape
+        return found if is_small else self.lazy(found, cell.home)
+
+    def _asked(self, x: Any, cell: Cell, how: dict[str, Any]) -> Callable[[], Any]:
+        import numpy as np
+
+        import dask_gpuselect as ours
+        from dask_gpuselect import groups, robust
+
+        axis = None if x.ndim == 1 else 0
+        if cell.measure != "count":
+            is_linear = "linear" in cell.measure
+            how["method"] = "linear" if is_linear else "inverted_cdf"
+        target: Any = ours
+        if "groups" in cell.slots:
+            n = x.shape[0]
+            labels: Any = np.arange(n) * 7919 % 18
+            if axis is None and cell.home != "plain":
+                labels = self.lazy(self.xp.asarray(labels), "held")
+            elif axis is None:
+                labels = self.xp.asarray(labels)
+            target = groups.groupby(x, labels, axis, groups=range(18))
+            names = {"box": "describe_boxplot"}
+            given: tuple[Any, ...] = ()
+        else:
+            names = {"box": "describe_boxplot", "order statistic": "order_statistic"}
+            names |= {"256 bins": "quantile_bins", "sort": "sort"}
+            given = (x,)
+            if cell.question not in OF_ALL:
+                how["axis"] = axis
+            if cell.question in ("mad", "iqr"):
+                target = robust
+        name = names.get(cell.question, cell.question)
+        if cell.question == "order statistic":
+            given += (self.elements // 3,)
+        elif cell.question == "256 bins":
+            given += (256,)
+        elif "quantiles" in cell.question or (name == "median" and how.get("weights") is not None):
+            n_q = int(cell.question.split()[0]) if "quantiles" in cell.question else 1
+            given += ([(i + 1) / (n_q + 1) for i in range(n_q)],)
+            name = "quantile"
+        return lambda: getattr(target, name)(*given, **how)
+
+    def read_seconds(self, cell: Cell, repeat: int) -> float:
+        """What ``x.sum()`` of the same array takes."""
+        about = cell.slots, cell.home, cell.dtype
+        if about not in self.reads:
+            self.reads[about] = statistics.median(timed(self._read(cell), repeat))
+        return self.reads[about]
+
+    def _read(self, cell: Cell) -> Callable[[], Any]:
+        a = self.values(cell.slots, cell.dtype, cell.data)
+        x = a if cell.home == "plain" else self.lazy(a, cell.home)
+
+        def run() -> None:
+            found = x.sum()
+            if hasattr(found, "compute"):
+                found.compute()
+            if self.gpu:
+                self.xp.cuda.Device().synchronize()
+
+        return run
+
+    def peer(self, cell: Cell) -> Callable[[], Any] | None:
+        """The function of NumPy or CuPy for the same, of a plain array."""
+        is_plain = cell.home == "plain" and cell.measure == "count" and cell.mask == "none"
+        if not is_plain or "groups" in cell.slots:
+            return None
+        a, xp = self.values(cell.slots, cell.dtype, cell.data), self.xp
+        axis = None if a.ndim == 1 else 0
+        if cell.question == "median":
+            return lambda: self._ended(xp.median(a, axis=axis))
+        if cell.question == "sort":
+            return lambda: self._ended(xp.sort(a))
+        if "quantiles" in cell.question:
+            n_q = int(cell.question.split()[0])
+            q = xp.asarray([(i + 1) / (n_q + 1) for i in range(n_q)])
+            return lambda: self._ended(xp.quantile(a, q, axis=axis))
+        return None
+
+    def _ended(self, found: Any) -> Any:
+        if self.gpu:
+            self.xp.cuda.Device().synchronize()
+        return found
+
+
+def timed(run: Callable[[], Any], repeat: int) -> list[float]:
+    """The seconds of several calls after a first one, or of that if it is long."""
+    begin = time.perf_counter()
+    run()
+    first = time.perf_counter() - begin
+    if first > LONG:
+        return [first]
+    found = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def serve(elements: int, *, gpu: bool) -> None:
+    """Time the cells that come in, a line each, until there are no more."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    bench = Bench(elements, gpu=gpu)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        cell, told = Cell(**asked["cell"]), {}
+        try:
+            told["ours"] = statistics.median(timed(bench.call(cell), asked["repeat"]))
+            if asked["beside"]:
+                told["read"] = bench.read_seconds(cell, asked["repeat"])
+                peer = bench.peer(cell)
+                if peer is not None:
+                    told["peer"] = statistics.median(timed(peer, asked["repeat"]))
+        except Exception as error:  # noqa: BLE001 -- a cell that fails is told
+            told = {"error": f"{type(error).__name__}: {error}".split("\n")[0]}
+        print("told " + json.dumps(told), flush=True)
+
+
+class Server:
+    """A process that times cells with the package of one checkout."""
+
+    def __init__(self, checkout: Path, elements: int, *, gpu: bool) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve"]
+        command += ["--elements", str(elements), *(["--gpu"] if gpu else [])]
+        path = f"{checkout}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+
+    def ask(self, cell: Cell, repeat: int, *, beside: bool) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"cell": asdict(cell), "repeat": repeat, "beside": beside}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("told "):
+                found: dict[str, Any] = json.loads(line.removeprefix("told "))
+                return found
+        raise SystemExit("a process that times cells has ended")
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+# --- The table ------------------------------------------------------------------------------------
+
+
+def row(cells: list[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], unit: str) -> None:
+    """Print all cells, the worst first, and the findings."""
+    print(row(["cell", unit, "times of the peer"]))
+    print(row(["---"] * 3))
+    for cell in sorted(known, key=lambda each: -known[each]):
+        told = others[cell]
+        peer = f"{told['ours'] / told['peer']:.2f}" if "peer" in told else ""
+        print(row([cell, f"{known[cell]:.1f}", peer]))
+    print(f"\nFindings: cells of more than {FINDING:g} times a neighbour.\n")
+    print(row(["cell", "times", "neighbour"]))
+    print(row(["---"] * 3))
+    found = [
+        (known[cell] / known[other], cell, other)
+        for cell in known
+        for other in neighbours(cell, known)
+        if known[cell] > FINDING * known[other]
+    ]
+    worst: dict[Cell, tuple[float, Cell]] = {}
+    for times, cell, other in sorted(found, key=lambda each: -each[0]):
+        worst.setdefault(cell, (times, other))
+    for cell, (times, other) in worst.items():
+        print(row([cell, f"{times:.1f}", other]))
+    failed = {cell: told["error"] for cell, told in others.items() if "error" in told}
+    for cell, error in failed.items():
+        print(f"\nfailed: {cell}: {error}")
+
+
+def show_ratios(before: Mapping[Cell, float], after: Mapping[Cell, float]) -> None:
+    """Print the ratio of each cell in two checkouts, the worst first."""
+    ratios = {cell: after[cell] / before[cell] for cell in after if cell in before}
+    mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+    print(f"{len(ratios)} cells: geometric mean {mean:.3f}, worst {max(ratios.values()):.2f}\n")
+    print(row(["cell", "here", "there", "ratio"]))
+    print(row(["---"] * 4))
+    for cell in sorted(ratios, key=lambda each: -ratios[each]):
+        print(row([cell, f"{after[cell]:.4f} s", f"{before[cell]:.4f} s", f"{ratios[cell]:.2f}"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--elements", type=int)
+    parser.add_argument("--minutes", type=float, help="cells that come later are left out")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--only", default="", help="parts of the names of cells, with commas")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    elements = asked.elements or (1 << 26 if asked.gpu else 1 << 21)
+    if asked.serve:
+        return serve(elements, gpu=asked.gpu)
+    parts = [part.strip() for part in asked.only.split(",") if part.strip()]
+    some = [cell for cell in cells(gpu=asked.gpu) if all(part in str(cell) for part in parts)]
+    end = time.monotonic() + 60 * (asked.minutes or (6 if asked.gpu else 12))
+    here = Server(ROOT, elements, gpu=asked.gpu)
+    there = Server(asked.against, elements, gpu=asked.gpu) if asked.against else None
+    known: dict[Cell, float] = {}
+    before: dict[Cell, float] = {}
+    others: dict[Cell, dict[str, Any]] = {}
+    for cell in some:
+        if time.monotonic() > end:
+            print(f"{len(some) - len(others)} of {len(some)} cells are left out: no time is left\n")
+            break
+        told = here.ask(cell, asked.repeat, beside=there is None)
+        others[cell] = told
+        if there is not None:
+            other = there.ask(cell, asked.repeat, beside=False)
+            if "ours" in told and "ours" in other:
+                again = here.ask(cell, asked.repeat, beside=False)
+                known[cell] = min(told["ours"], again["ours"])
+                before[cell] = min(
+                    other["ours"], there.ask(cell, asked.repeat, beside=False)["ours"]
+                )
+        elif "ours" in told:
+            per = told["read"] if asked.gpu else elements * 1e-9
+            known[cell] = told["ours"] / per
+        print(f"{cell}: {told}", file=sys.stderr, flush=True)
+    if there is None:
+        show(known, others, "reads" if asked.gpu else "ns an element")
+    else:
+        show_ratios(before, known)
+        there.end()
+    here.end()
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The axes of the matrix: a table for each, so that a new feature is a new row.
+
+A case takes one row of every table. `cases.drawn` deals rows so that all come equally often, and
+leaves out the combinations that a question does not answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests import data as shared
+
+Array = NDArray[Any]
+Random = np.random.Generator
+
+# --- Elements -------------------------------------------------------------------------------------
+
+DTYPES = ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", "M8[s]", "m8[ns]")
+
+FEW = "few values"
+"""Ties everywhere: the data of one in two cases, because most mistakes are made at ties."""
+
+
+def elements(name: str, dtype: str, n: int, random: Random) -> Array:
+    """Elements of a distribution, in an order of their own for every case."""
+    if name == FEW:
+        found = random.integers(0, 6, n).astype(dtype)
+        if dtype[0] == "f":
+            found = np.where(random.random(n) < 0.1, np.nan, found).astype(dtype)
+        return found
+    found = shared.make(name, dtype, n)
+    return found if name in ("sorted", "reversed", "trended") else random.permutation(found)
+
+
+def distributions(dtype: str) -> tuple[str, ...]:
+    """The names of the distributions that there are in a dtype."""
+    return (FEW, *(("bools",) if dtype == "?" else shared.names_of(dtype)))
+
+
+# --- Shapes and chunks ----------------------------------------------------------------------------
+
+SHAPES: Mapping[str, Callable[[Random], tuple[int, ...]]] = {
+    "long": lambda r: (int(r.integers(200, 900)),),
+    "short": lambda r: (int(r.integers(1, 30)),),
+    "map": lambda r: (int(r.integers(2, 40)), int(r.integers(2, 12))),
+    "wide map": lambda r: (int(r.integers(2, 6)), int(r.integers(30, 90))),
+    "stack": lambda r: (int(r.integers(3, 30)), int(r.integers(1, 6)), int(r.integers(1, 6))),
+    "one element": lambda r: (1,) * int(r.integers(1, 3)),
+    "0-d": lambda r: (),
+    "no element": lambda r: (0,) if r.random() < 0.5 else (int(r.integers(1, 4)), 0),
+}
+
+
+def _parts(n: int, ends: Any) -> tuple[int, ...]:
+    """The sizes between the ends that lie within an axis."""
+    inner = sorted({int(end) for end in ends if 0 < end < n})
+    return tuple(np.diff([0, *inner, n]).tolist()) or (n,)
+
+
+CUTS: Mapping[str, Callable[[int, Random], tuple[int, ...]]] = {
+    "whole": lambda n, r: (n,),
+    "halves": lambda n, r: _parts(n, [n // 2]),
+    "even": lambda n, r: _parts(n, range(0, n, max(1, n // 5))),
+    "odd": lambda n, r: _parts(n, r.integers(0, n + 1, 4)),
+    "ones": lambda n, r: (1,) * n if 0 < n <= 12 else _parts(n, [1, 2, n - 1]),
+    "some empty": lambda n, r: (0, *_parts(n, [n // 3]), 0),
+}
+"""How an axis is divided: from its size to the sizes of the chunks along it."""
+
+
+def chunks_of(shape: tuple[int, ...], cuts: str, random: Random) -> tuple[tuple[int, ...], ...]:
+    """Chunks of a shape, in which every axis is divided by the same rule."""
+    return tuple(CUTS[cuts](n, random) for n in shape)
+
+
+# --- Slots ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Which elements make one answer.
+
+    Parameters
+    ----------
+    axis : callable
+        From the number of dimensions to the reduced axes; None for all of them.
+    groups : {"", "labels", "labels along", "lazy labels"}
+        Labels of every element, or of the places along the only reduced axis.
+    """
+
+    axis: Callable[[int], int | tuple[int, ...] | None]
+    groups: str = ""
+
+    def fits(self, ndim: int) -> bool:
+        """Tell whether data of some dimensions have such slots."""
+        if self.groups == "labels along":
+            return ndim >= 1
+        return ndim >= (1 if self.groups else 0) and (self.axis(ndim) is None or ndim >= 2)
+
+
+SLOTS: Mapping[str, Slots] = {
+    "all": Slots(lambda n: None),
+    "first axis": Slots(lambda n: 0),
+    "last axis": Slots(lambda n: -1),
+    "outer axes": Slots(lambda n: (0, n - 1)),
+    "groups": Slots(lambda n: None, "labels"),
+    "groups, lazy labels": Slots(lambda n: None, "lazy labels"),
+    "groups along the first axis": Slots(lambda n: 0, "labels along"),
+    "groups along the last axis": Slots(lambda n: n - 1, "labels along"),
+    "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),
+}
+
+# --- Measures and masks ---------------------------------------------------------------------------
+
+WEIGHTS: Mapping[str, Callable[[int, Random], Array]] = {
+    "any weights": lambda n, r: r.random(n),
+    "counts": lambda n, r: r.integers(0, 4, n),
+    "mostly 0": lambda n, r: np.where(r.random(n) < 0.7, 0.0, r.random(n)),
+    "tenths": lambda n, r: r.integers(1, 4, n) / 10,
+    "one heavy": lambda n, r: np.where(np.arange(n) == n // 3, 1e9, 1.0),
+    "magnitudes": lambda n, r: np.exp2(r.integers(-60, 60, n)),
+}
+MEASURES = ("count", "count", *WEIGHTS)
+WEIGHTS_OF = ("elements", "axes")
+"""Whether weights have the shape of the data, or that of the reduced axes."""
+
+MISSING = ("nothing", "nothing", "where", "where broadcast", "masked", "nodata", "where and nodata")
+
+MASKS: Mapping[str, Callable[[int, Random], Array]] = {
+    "most": lambda n, r: r.random(n) < 0.8,
+    "half": lambda n, r: r.random(n) < 0.5,
+    "few": lambda n, r: r.random(n) < 0.1,
+    "none": lambda n, r: np.zeros(n, bool),
+    "all": lambda n, r: np.ones(n, bool),
+}
+
+# --- Surroundings ---------------------------------------------------------------------------------
+
+HOMES = ("plain", "memory", "tasks", "tasks", "shared", "persisted", "unknown sizes", "expression")
+"""Where chunks are: a NumPy array, one that dask divides, chunks that tasks make, chunks that share
+their tasks with the array beside them, chunks in memory, of unknown sizes, and of an expression."""
+
+SCHEDULERS = ("sync", "threads")
+
+LIMITS: Mapping[str, Mapping[str, Any]] = {
+    "defaults": {},
+    "nothing kept": {"keep-limit": 0},
+    "little kept": {"keep-limit": 600},
+    "kept on disk": {"keep-limit": 100, "keep-spill": True},
+    "small root": {"root-limit": 4000},
+    "small columns": {"column-limit": 6000},
+    "small columns, nothing kept": {"column-limit": 6000, "keep-limit": 0},
+}
+
+
+def decks(tables: Mapping[str, tuple[str, ...]], seed: int) -> Iterator[dict[str, str]]:
+    """Deal rows of all tables for ever: each table is shuffled anew once all its rows are dealt."""
+    randoms = {name: np.random.default_rng([seed, i]) for i, name in enumerate(tables)}
+
+    def dealt(name: str) -> Iterator[str]:
+        while True:
+            for i in randoms[name].permutation(len(tables[name])):
+                yield tables[name][i]
+
+    every = {name: dealt(name) for name in tables}
+    for _ in itertools.count():
+        yield {name: next(deck) for name, deck in every.items()}

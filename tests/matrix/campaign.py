@@ -1,0 +1,85 @@
+"""Draw cases, check laws, and tell each failure as a script."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.matrix.cases import Case, drawn, script, smaller
+from tests.matrix.laws import LAWS, checked, problem_of
+
+LIMIT_TOO_SMALL = "column-limit is"
+"""A part of the error that says that no plan fits a limit, as is documented."""
+
+
+class Failure(NamedTuple):
+    """A law that a case breaks: its kind, and a script that fails by itself."""
+
+    kind: str
+    script: str
+
+
+def campaign(
+    seed: int,
+    *,
+    most: int | None = None,
+    end: float = float("inf"),
+    part: int = 0,
+    of: int = 1,
+    seen: Counter[str] | None = None,
+) -> Iterator[Failure]:
+    """Check one part of the cases of a seed: all that have `right`, and two more laws of each.
+
+    Parameters
+    ----------
+    most : int, optional
+        Cases of this part.
+    end : float
+        When to stop, by `time.monotonic`.
+    part, of : int
+        Every `of`-th case, from the number `part` on.
+    seen : Counter, optional
+        Counts how often each law was checked.
+    """
+    seen = Counter() if seen is None else seen
+    others = [law for law in LAWS if law != "right"]
+    turns = itertools.cycle(range(len(others)))
+    for case in itertools.islice(drawn(seed, part, of), most):
+        if time.monotonic() > end:
+            return
+        first = next(turns)
+        chosen = (others[(first + i) % len(others)] for i in range(len(others)))
+        n_more = 0
+        for law in itertools.chain(["right"], chosen):
+            try:
+                is_checked = checked(case, law)
+            except Exception as error:
+                if LIMIT_TOO_SMALL in str(error):
+                    seen["limits that are too small"] += 1
+                else:
+                    yield _failure(case, law, error)
+                break
+            seen[law] += is_checked
+            n_more += is_checked and law != "right"
+            if n_more == 2:
+                break
+
+
+def _failure(case: Case, law: str, error: Exception) -> Failure:
+    kind = _kind(error)
+    small = smaller(case, lambda other: _kind(problem_of(other, law)) == kind)
+    problem = problem_of(small, law) or error
+    text = f"{law}: {type(problem).__name__}: {problem}"
+    return Failure(f"{law}, {case.question.name}: {kind}", script(small, text))
+
+
+def _kind(error: BaseException | None) -> str:
+    """What failures of one cause have in common."""
+    if error is None:
+        return ""
+    text = re.sub(r"-?\d[\d.e+-]*|nan|inf|\(.*?\)|np\.\w+", "#", str(error).split("\n")[0])[:60]
+    return f"{type(error).__name__}: {text}"

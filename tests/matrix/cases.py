@@ -1,0 +1,519 @@
+"""A case: drawn from the tables, asked lazily and at once, made smaller, and told as a script."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.callbacks import Callback
+from numpy.typing import NDArray
+
+from dask_gpuselect.groups import groupby
+from tests.matrix import axes, definitions
+from tests.matrix.questions import QUESTIONS, Question, pick
+
+Array = NDArray[Any]
+Chunks = tuple[tuple[int, ...], ...]
+COMPANIONS = ("weights", "where", "labels")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Everything that a question is asked about, and how.
+
+    Parameters
+    ----------
+    row : dict of str
+        The row of each table, by the name of the table.
+    values : ndarray or masked array
+    chunks : tuple of tuple of int
+        Of the values; companions are divided by `companion_cuts`.
+    asked : dict
+        Arguments of the question.
+    beside : dict of ndarray
+        "weights", "where" and "labels", each of a shape that the question takes.
+    nodata : scalar, optional
+    groups : list, optional
+        The labels that are asked for; None for all that are there.
+    """
+
+    row: Mapping[str, str]
+    values: Array
+    chunks: Chunks
+    asked: Mapping[str, Any]
+    beside: Mapping[str, Array]
+    nodata: Any = None
+    groups: list[int] | None = None
+    keepdims: bool = False
+    seed: tuple[int, int] = (0, 0)
+
+    @property
+    def question(self) -> Question:
+        return QUESTIONS[self.row["question"]]
+
+    @property
+    def slots(self) -> axes.Slots:
+        return axes.SLOTS[self.row["slots"]]
+
+    @property
+    def axis(self) -> Any:
+        return self.slots.axis(self.values.ndim)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The reduced axes, ascending, none negative."""
+        every = range(self.values.ndim)
+        if self.axis is None:
+            return tuple(every)
+        return tuple(sorted({every[i] for i in np.atleast_1d(self.axis).tolist()}))
+
+    def full(self, name: str) -> Array | None:
+        """A companion in the shape of the values."""
+        found = self.beside.get(name)
+        if found is None:
+            return None
+        if found.ndim < self.values.ndim and name != "where":  # of the reduced axes, in order
+            shape = [n if i in self.axes else 1 for i, n in enumerate(self.values.shape)]
+            found = found.reshape(shape)
+        return np.broadcast_to(found, self.values.shape)
+
+    @property
+    def elements(self) -> definitions.Elements:
+        """What the definitions look at."""
+        takes_part = self.full("where")
+        is_left_out = np.ma.getmaskarray(self.values)
+        values = np.ma.getdata(self.values)
+        if self.nodata is not None:
+            is_nodata = values == self.nodata
+            if self.nodata != self.nodata:
+                is_nodata = values != values
+            is_left_out = is_left_out | is_nodata
+        if is_left_out.any():
+            takes_part = ~is_left_out & (True if takes_part is None else takes_part)
+        labels = self.full("labels")
+        groups = None
+        if labels is not None:
+            groups = tuple(np.unique(labels).tolist() if self.groups is None else self.groups)
+        return definitions.Elements(
+            values, self.axes, self.full("weights"), takes_part, labels, groups
+        )
+
+    def expected(self) -> Any:
+        """The answer, or `Refused`."""
+        about = self.elements
+        if not about.values.size:  # NumPy has no quantile of nothing either
+            raise definitions.Refused(IndexError, ValueError)
+        question = self.question
+        found = definitions.answer(question.definition, question.name, about, **self.asked)
+        if self.keepdims:
+            lead = np.ndim(found) - (self.values.ndim - len(self.axes))
+            found = np.expand_dims(found, tuple(lead + i for i in self.axes))
+        return found
+
+
+# --- Drawing --------------------------------------------------------------------------------------
+
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "question": tuple(QUESTIONS),
+    "slots": tuple(axes.SLOTS),
+    "measure": axes.MEASURES,
+    "weights of": axes.WEIGHTS_OF,
+    "missing": axes.MISSING,
+    "mask": tuple(axes.MASKS),
+    "dtype": axes.DTYPES,
+    "shape": tuple(axes.SHAPES),
+    "cuts": tuple(axes.CUTS),
+    "companion cuts": ("alike", *axes.CUTS),
+    "home": axes.HOMES,
+    "scheduler": axes.SCHEDULERS,
+    "limits": tuple(axes.LIMITS),
+}
+
+
+def drawn(seed: int, start: int = 0, step: int = 1) -> Iterator[Case]:
+    """Draw cases for ever: numbers start, start + step, ... of a seed."""
+    number = -1
+    for row in axes.decks(TABLES, seed):
+        number += 1
+        if number % step == start:
+            yield made(row, seed, number)
+
+
+def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
+    """Replace the rows that do not go with the question, or with each other."""
+    row = dict(row)
+    question = QUESTIONS[row["question"]]
+    kinds = [d for d in axes.DTYPES if np.dtype(d).kind in question.kinds]
+
+    def keep(table: str, options: Any) -> None:
+        if row[table] not in options:
+            row[table] = pick(random, options)
+
+    keep("dtype", kinds)
+    keep("slots", question.slots)
+    keep("measure", question.measures)
+    if row["measure"] != "count":
+        keep("dtype", [d for d in kinds if np.dtype(d).kind in "iuf"])
+    keep("missing", question.missing)
+    if row["dtype"] == "?" and "nodata" in row["missing"]:
+        row["missing"] = "where"
+    slots = axes.SLOTS[row["slots"]]
+    least = next(n for n in range(5) if slots.fits(n))
+    ndims = {"0-d": 0, "long": 1, "short": 1, "map": 2, "wide map": 2, "stack": 3}
+    if least and ndims.get(row["shape"], 0) < least:
+        row["shape"] = pick(random, [name for name, n in ndims.items() if n >= least])
+    if row["slots"] == "groups, lazy labels" and row["measure"] != "count":
+        # Documented: one task holds all data, which must fit the limit.
+        keep("limits", [name for name in axes.LIMITS if "columns" not in name])
+    if row["home"] == "unknown sizes":
+        # A companion must be of the same unknown chunks.
+        row["companion cuts"], row["weights of"] = "alike", "elements"
+        if row["missing"] == "where broadcast":
+            row["missing"] = "where"
+        if slots.groups or row["shape"] == "0-d":
+            row["home"] = "tasks"
+    return row
+
+
+def made(row: Mapping[str, str], seed: int, number: int) -> Case:
+    """Make the case of a row."""
+    random = np.random.default_rng([seed, number, 99])
+    row = fitting(row, random)
+    question = QUESTIONS[row["question"]]
+    shape = axes.SHAPES[row["shape"]](random)
+    n = int(np.prod(shape))
+    row["data"] = pick(random, axes.distributions(row["dtype"]))
+    if random.random() < 0.5:
+        row["data"] = axes.FEW
+    with np.errstate(all="ignore"):
+        values = axes.elements(row["data"], row["dtype"], n, random).reshape(shape)
+    weighs = row["measure"] != "count"
+    case = Case(
+        row,
+        values,
+        axes.chunks_of(shape, row["cuts"], random),
+        question.draw(random, values.dtype.kind, weighs),
+        {},
+        keepdims=question.function is not None
+        and not question.is_box
+        and question.name != "order_statistic"
+        and not axes.SLOTS[row["slots"]].groups
+        and random.random() < 0.3,
+        seed=(seed, number),
+    )
+    return _with_companions(case, random)
+
+
+def _with_companions(case: Case, random: axes.Random) -> Case:
+    beside: dict[str, Array] = {}
+    row, shape = case.row, case.values.shape
+    along = tuple(shape[i] for i in case.axes)
+    if case.slots.groups:
+        of = along if case.slots.groups == "labels along" else shape
+        labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
+        beside["labels"] = labels
+        if case.slots.groups != "lazy labels" and random.random() < 0.3:
+            case = replace(case, groups=[2, 0, 7])
+    if row["measure"] != "count":
+        of = along if row["weights of"] == "axes" and case.axis is not None else shape
+        beside["weights"] = axes.WEIGHTS[row["measure"]](int(np.prod(of)), random).reshape(of)
+    draw_mask = axes.MASKS[row["mask"]]
+    if "where" in row["missing"]:
+        of = shape
+        if row["missing"] == "where broadcast" and shape:
+            of = shape[1:]
+        beside["where"] = draw_mask(int(np.prod(of)), random).reshape(of)
+    if row["missing"] == "masked":
+        mask = ~draw_mask(case.values.size, random).reshape(shape)
+        case = replace(case, values=np.ma.masked_array(case.values, mask))
+    if "nodata" in row["missing"] and case.values.size:
+        case = replace(case, nodata=pick(random, case.values.ravel()))
+    return replace(case, beside=beside)
+
+
+# --- Asking ---------------------------------------------------------------------------------------
+
+
+class Counted:
+    """An array that is read by chunks, and counts how often.
+
+    Parameters
+    ----------
+    values : ndarray
+    changed : callable, optional
+        ``(values of a chunk, number of its load) -> values``.
+    """
+
+    def __init__(self, values: Array, changed: Callable[[Array, Any, int], Array] | None = None):
+        self.values, self.changed = values, changed
+        self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
+        self.counts: Counter[Any] = Counter()
+        self.lock = threading.Lock()
+        self.token = uuid.uuid4().hex
+
+    def __getitem__(self, index: Any) -> Array:
+        index = index if isinstance(index, tuple) else (index,)
+        place = tuple((i.start, i.stop) if isinstance(i, slice) else i for i in index)
+        with self.lock:
+            self.counts[place] += 1
+            n = self.counts[place]
+        found = self.values[index].copy()
+        return found if self.changed is None else self.changed(found, place, n)
+
+    def __dask_tokenize__(self) -> Any:
+        return self.token
+
+    @property
+    def most(self) -> int:
+        """How often the chunk was read that was read most often."""
+        return max(self.counts.values(), default=0)
+
+
+def _identity(block: Array) -> Array:
+    return block
+
+
+def _second(block: Array, other: Array) -> Array:
+    return other
+
+
+@dataclass
+class Lazy:
+    """The lazy arrays of a case, and the sources that count their loads."""
+
+    values: Any
+    beside: dict[str, Any]
+    sources: dict[str, Counted]
+
+
+def lazily(case: Case, changed: Any = None) -> Lazy:
+    """Make the lazy arrays of a case."""
+    home = case.row["home"]
+    sources: dict[str, Counted] = {}
+
+    def source(name: str, a: Array, chunks: Chunks) -> Any:
+        if home in ("memory", "persisted"):
+            return da.from_array(a, chunks=chunks)
+        sources[name] = Counted(a, changed if name == "values" else None)
+        meta = a[(slice(0, 0),) * a.ndim] if a.ndim else a.dtype.type()
+        return da.from_array(sources[name], chunks=chunks, meta=meta, asarray=False)
+
+    if home == "expression":
+        import dask_array
+
+        x = dask_array.from_array(case.values, chunks=case.chunks)
+        made = dask_array.from_array
+    else:
+        x, made = source("values", case.values, case.chunks), da.from_array
+    beside: dict[str, Any] = {}
+    random = np.random.default_rng(case.seed)
+    for name, a in case.beside.items():
+        is_alike = case.row["companion cuts"] == "alike" and a.shape == case.values.shape
+        cuts = case.row["cuts" if case.row["companion cuts"] == "alike" else "companion cuts"]
+        chunks = case.chunks if is_alike else axes.chunks_of(a.shape, cuts, random)
+        if name == "labels" and case.slots.groups != "lazy labels":
+            beside[name] = a
+        elif home == "expression":
+            beside[name] = made(a, chunks=chunks)
+        else:
+            lazy = source(name, a, chunks)
+            if home == "shared" and is_alike and a.ndim:
+                lazy = da.map_blocks(_second, x, lazy, dtype=a.dtype, meta=np.empty(0, a.dtype))
+            beside[name] = lazy
+    if home == "persisted":
+        x = x.persist(scheduler="sync")
+    if home == "unknown sizes":
+        hide = partial(_hidden, n=case.values.ndim)
+        x, beside = hide(x), {name: hide(a) for name, a in beside.items()}
+    return Lazy(x, beside, sources)
+
+
+def _hidden(x: Any, n: int) -> Any:
+    """An array of the same chunks, whose sizes along the first axis dask does not know."""
+    chunks = ((np.nan,) * len(x.chunks[0]), *x.chunks[1:])
+    return x.map_blocks(_identity, chunks=chunks, dtype=x.dtype, meta=x._meta)
+
+
+def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
+    """Call the function of a question."""
+    how: dict[str, Any] = dict(case.asked)
+    how |= {name: beside[name] for name in ("weights", "where") if name in beside}
+    if case.nodata is not None:
+        how["nodata"] = case.nodata
+    if case.keepdims:
+        how["keepdims"] = True
+    if "labels" in beside:
+        grouped = groupby(values, beside["labels"], case.axis, groups=case.groups)
+        return getattr(grouped, case.question.name)(**how)
+    assert case.question.function is not None
+    if case.question.name != "order_statistic":
+        how["axis"] = case.axis
+    return case.question.function(values, **how)
+
+
+@contextmanager
+def surroundings(case: Case) -> Iterator[None]:
+    """Set the limits and the scheduler of a case; warnings of what is missing say nothing new."""
+    limits = axes.LIMITS[case.row["limits"]]
+    config = {f"dask_gpuselect.{name}": value for name, value in limits.items()}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
+            yield
+
+
+class ComputedError(AssertionError):
+    """A call computed something."""
+
+
+def _refuse(graph: Any) -> None:
+    raise ComputedError("the call computes")
+
+
+def computed(case: Case, lazy: Lazy | None = None) -> Any:
+    """The answer to a case, computed."""
+    with surroundings(case):
+        if case.row["home"] == "plain":
+            return ask(case, case.values, case.beside)
+        lazy = lazy or lazily(case)
+        with Callback(start=_refuse):
+            answer = ask(case, lazy.values, lazy.beside)
+        (found,) = dask.compute(answer)
+        _as_declared(answer, found)
+        return found
+
+
+def _as_declared(answer: Any, found: Any) -> None:
+    """Compare what an answer said of itself with what it is."""
+    if not hasattr(answer, "_meta") or not hasattr(answer, "chunks"):
+        return
+    assert answer.dtype == found.dtype == answer._meta.dtype, (answer.dtype, found.dtype)
+    pairs = zip(answer.shape, np.shape(found), strict=True)
+    assert all(n == m or n != n for n, m in pairs), (answer.shape, np.shape(found))
+
+
+# --- Smaller cases --------------------------------------------------------------------------------
+
+
+def smaller(case: Case, fails: Callable[[Case], bool], most: int = 120) -> Case:
+    """Make a failing case as simple as it can be, and still fail."""
+    tried = 0
+    progress = True
+    while progress:
+        progress = False
+        for attempt in _simpler(case):
+            tried += 1
+            if tried > most:
+                return case
+            if fails(attempt):
+                case, progress = attempt, True
+                break
+    return case
+
+
+def _simpler(case: Case) -> Iterator[Case]:
+    simple = {"home": "memory", "scheduler": "sync", "limits": "defaults"}
+    for table, value in simple.items():
+        if case.row[table] != value:
+            yield replace(case, row={**case.row, table: value})
+    for name in ("where", "weights"):
+        if name in case.beside:
+            yield replace(case, beside={k: v for k, v in case.beside.items() if k != name})
+    if case.nodata is not None:
+        yield replace(case, nodata=None)
+    if case.keepdims:
+        yield replace(case, keepdims=False)
+    if np.ndim(case.asked.get("q", 0)) and case.question.definition is definitions.quantiles:
+        for q in np.ravel(case.asked["q"]).tolist():
+            yield replace(case, asked={**case.asked, "q": q})
+    for axis, n in enumerate(case.values.shape):
+        for part in (slice(n // 2), slice(n // 2, n), slice(n - 1), slice(1, n)) if n > 1 else ():
+            yield _cut(case, axis, part)
+        sizes = case.chunks[axis]
+        if len(sizes) > 1:
+            joined = (sizes[0] + sizes[1], *sizes[2:])
+            yield replace(case, chunks=(*case.chunks[:axis], joined, *case.chunks[axis + 1 :]))
+
+
+def _cut(case: Case, axis: int, part: slice) -> Case:
+    """Leave a part of an axis."""
+    n = case.values.shape[axis]
+    index = (slice(None),) * axis + (part,)
+
+    def cut(name: str, a: Array) -> Array:
+        if a.shape == case.values.shape:
+            return a[index]
+        missing = case.values.ndim - a.ndim
+        if name == "where":  # it broadcasts from the last axis on
+            return a[(slice(None),) * (axis - missing) + (part,)] if axis >= missing else a
+        of = case.axes.index(axis) if axis in case.axes else None
+        return a if of is None else a[(slice(None),) * of + (part,)]
+
+    ends = np.clip(np.cumsum([0, *case.chunks[axis]]) - part.indices(n)[0], 0, None)
+    size = len(range(*part.indices(n)))
+    sizes = tuple(np.diff(np.minimum(ends, size)).tolist())
+    chunks = (*case.chunks[:axis], sizes, *case.chunks[axis + 1 :])
+    beside = {name: cut(name, a) for name, a in case.beside.items()}
+    return replace(case, values=case.values[index], chunks=chunks, beside=beside)
+
+
+# --- Scripts --------------------------------------------------------------------------------------
+
+
+def _code(a: Any) -> str:
+    """Python text that makes an array."""
+    if isinstance(a, np.ma.MaskedArray):
+        return f"np.ma.masked_array({_code(a.data)}, {_code(np.ma.getmaskarray(a))})"
+    if a.dtype.kind in "mM":
+        return f"np.array({a.view('i8').tolist()}).view('{a.dtype.str}')"
+    return f"np.array({a.tolist()}, '{a.dtype.str}')".replace("nan", "np.nan").replace(
+        "inf", "np.inf"
+    )
+
+
+def script(case: Case, problem: str) -> str:
+    """Tell a case as a script that fails by itself, and needs nothing but the package."""
+    limits = {f"dask_gpuselect.{k}": v for k, v in axes.LIMITS[case.row["limits"]].items()}
+    shapes = {"a": case.values, **{k: np.asarray(v) for k, v in case.beside.items()}}
+    lines = [
+        f"# {case.question.name}: " + ", ".join(f"{k}: {v}" for k, v in case.row.items()),
+        f"# seed {case.seed[0]}, number {case.seed[1]}: {problem.splitlines()[0]}",
+        "import dask, dask.array as da, numpy as np, dask_gpuselect",
+        "from dask_gpuselect import groups, robust",
+    ]
+    for name, a in shapes.items():
+        lines.append(f"{name} = {_code(a)}.reshape({a.shape})")
+    lines.append(f"x = da.from_array(a, chunks={case.chunks}).map_blocks(lambda block: block)")
+    how = [f"{k}={_literal(v)}" for k, v in case.asked.items()]
+    how += [f"{k}={k}" for k in ("weights", "where") if k in case.beside]
+    how += [f"nodata=a.dtype.type({case.nodata!r})"] if case.nodata is not None else []
+    how += ["keepdims=True"] if case.keepdims else []
+    name = case.question.name
+    if "labels" in case.beside:
+        grouped = f"groups.groupby(x, labels, {case.axis}, groups={case.groups})"
+        call = f"{grouped}.{name}({', '.join(how)})"
+    else:
+        home = "robust" if name in ("mad", "nanmad", "iqr", "naniqr") else "dask_gpuselect"
+        axis = [] if name == "order_statistic" else [f"axis={case.axis}"]
+        call = f"{home}.{name}(x, {', '.join(axis + how)})"
+    lines.append(f"with dask.config.set({ {'scheduler': case.row['scheduler'], **limits} }):")
+    lines.append(f"    print({call}.compute())")
+    try:
+        lines.append(f"print('expected', {str(case.expected()).splitlines()!r})")
+    except definitions.Refused as refused:
+        lines.append(f"print('expected', '{' or '.join(kind.__name__ for kind in refused.kinds)}')")
+    return "\n".join(lines)
+
+
+def _literal(value: Any) -> str:
+    return f"np.array({value.tolist()})" if isinstance(value, np.ndarray) else repr(value)

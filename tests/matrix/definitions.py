@@ -1,0 +1,283 @@
+"""Right answers from definitions: which elements make a slot, and what is true of them.
+
+Nothing of the package is used. `tests.oracle` has the quantiles of one set of elements, by NumPy
+where NumPy is exact and by fractions elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests import oracle
+
+Array = NDArray[Any]
+
+NORMAL_MAD = 1 / NormalDist().inv_cdf(0.75)
+NORMAL_IQR = 1 / (2 * NormalDist().inv_cdf(0.75))
+
+
+class Refused(Exception):  # noqa: N818 -- it is the right answer
+    """There is no answer but an error of some kinds."""
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        super().__init__(*kinds)
+        self.kinds = kinds
+
+
+# --- Slots ----------------------------------------------------------------------------------------
+
+
+class Slot(NamedTuple):
+    """The elements of one answer that take part: values, weights if there are any, how many a mask
+    or a weight of 0 leaves out, and how many of these a weight of 0."""
+
+    values: Array
+    weights: Array | None
+    n_left_out: int
+    n_weightless: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Elements:
+    """All that an answer depends on, whatever the chunks.
+
+    Parameters
+    ----------
+    values : ndarray
+    axes : tuple of int
+        The reduced axes, ascending.
+    weights, takes_part, labels : ndarray or None
+        Of the shape of the values.
+    groups : tuple or None
+        The labels that are asked for.
+    """
+
+    values: Array
+    axes: tuple[int, ...]
+    weights: Array | None = None
+    takes_part: Array | None = None
+    labels: Array | None = None
+    groups: tuple[Any, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an answer: an axis of groups stands where the first reduced axis stood."""
+        kept = [n for i, n in enumerate(self.values.shape) if i not in self.axes]
+        if self.groups is not None:
+            kept.insert(self.axes[0] if self.axes else 0, len(self.groups))
+        return tuple(kept)
+
+    def slots(self) -> Iterator[Slot]:
+        """Every slot, in the order of the elements of an answer."""
+        kept = [i for i in range(self.values.ndim) if i not in self.axes]
+        ranges: list[Any] = [range(self.values.shape[i]) for i in kept]
+        at = self.axes[0] if self.axes else 0
+        if self.groups is not None:
+            ranges.insert(at, self.groups)
+        for place in itertools.product(*ranges):
+            index: list[Any] = [slice(None)] * self.values.ndim
+            lane = [*place[:at], *place[at + 1 :]] if self.groups is not None else place
+            for axis, i in zip(kept, lane, strict=True):
+                index[axis] = i
+            values = np.asarray(self.values[tuple(index)]).ravel()
+            every = np.ones(len(values), bool)
+            if self.labels is not None:
+                every &= np.asarray(self.labels[tuple(index)]).ravel() == place[at]
+            takes_part, weights, n_weightless = every, None, 0
+            if self.takes_part is not None:
+                takes_part = takes_part & np.asarray(self.takes_part[tuple(index)]).ravel()
+            if self.weights is not None:
+                weights = np.asarray(self.weights[tuple(index)]).ravel()
+                n_weightless = int((takes_part & (weights == 0)).sum())
+                takes_part = takes_part & (weights > 0)
+            n_left_out = int(every.sum() - takes_part.sum())
+            weights = None if weights is None else weights[takes_part]
+            yield Slot(values[takes_part], weights, n_left_out, n_weightless)
+
+
+# --- Quantiles ------------------------------------------------------------------------------------
+
+
+def _dtype_of_quantiles(name: str, dtype: Any, how: Mapping[str, Any]) -> np.dtype[Any]:
+    method = how["method"] if oracle.takes_q(name) else "median"
+    return oracle.expected_dtype(name, dtype, how.get("q", 0.5), method)
+
+
+def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
+    """Define a quantile function of `numpy` for the elements of a slot."""
+    answer_dtype = _dtype_of_quantiles(name, dtype, how)
+    method = how.get("method", "median")
+    share = np.asarray(how.get("q", 0.5), np.float64) / (100 if "percentile" in name else 1)
+    values = slot.values
+    is_missing = values != values
+    is_lost = is_missing.any() and not oracle.skips_missing(name)
+    if len(values) == 0 or is_lost or is_missing.all():
+        if answer_dtype.kind not in "fmM":
+            raise Refused(IndexError)
+        return np.full(share.shape, "NaT" if answer_dtype.kind in "mM" else np.nan, answer_dtype)
+    if slot.weights is None:
+        return oracle.expected(name, values, how.get("q", 0.5), method)
+    valid, weights = values[~is_missing], slot.weights[~is_missing]
+    found = [oracle.weighted(valid, weights, q, method, answer_dtype) for q in share.ravel()]
+    return np.array(found, answer_dtype).reshape(share.shape)
+
+
+def _spread_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype.kind == "f" else np.dtype("f8")
+
+
+def mad(name: str, slot: Slot, dtype: Any, *, scale: Any) -> Any:
+    """Define the median absolute deviation: the median of all |x - median|, times a constant."""
+    function = "nanmedian" if name.startswith("nan") else "median"
+    center = quantiles(function, slot, dtype)
+    with np.errstate(all="ignore"):
+        distances = np.abs(slot.values - center)
+        found = quantiles(function, slot._replace(values=distances), distances.dtype)
+        return found / found.dtype.type(1 / NORMAL_MAD if scale == "normal" else scale)
+
+
+def iqr(name: str, slot: Slot, dtype: Any, *, q: Any, method: str, scale: Any) -> Any:
+    """Define the interquartile range: the difference of two quantiles of float64, rounded once."""
+    function = "nanquantile" if name.startswith("nan") else "quantile"
+    wide = slot.values if dtype.kind in "iu" else slot.values.astype("f8")
+    low, high = np.asarray(
+        quantiles(function, slot._replace(values=wide), np.dtype("f8"), q=[*q], method=method)
+        if len(wide)
+        else [np.nan, np.nan],
+        "f8",
+    ).tolist()
+    with np.errstate(all="ignore"):
+        found = np.float64(high - low) / (1 / NORMAL_IQR if scale == "normal" else float(scale))
+    return np.asarray(found).astype(_spread_dtype(dtype))[()]
+
+
+def count(name: str, slot: Slot, dtype: Any) -> Any:
+    """Define the number of elements that are neither missing nor left out."""
+    return np.int64((slot.values == slot.values).sum())
+
+
+def order_statistic(name: str, slot: Slot, dtype: Any, *, k: Any) -> Any:
+    """Define the element of rank k; NaN are the largest, as `numpy.sort` has them."""
+    ranks = np.asarray(k)
+    if ranks.size and (not len(slot.values) or (ranks >= len(slot.values)).any()):
+        raise Refused(IndexError)
+    return np.sort(slot.values)[ranks]
+
+
+# --- Box plots ------------------------------------------------------------------------------------
+
+
+def root(x: Fraction) -> float:
+    """Find the float64 nearest to a square root, the even one of two, by comparing squares."""
+    if x == 0:
+        return 0.0
+    scale = 2**1200
+    near = float(Fraction(math.isqrt(x.numerator * scale**2 // x.denominator), scale))
+    below, above = math.nextafter(near, 0), math.nextafter(near, math.inf)
+    low, high = ((Fraction(near) + Fraction(other)) / 2 for other in (below, above))
+    if x in (low * low, high * high):
+        other = below if x == low * low else above
+        return min(near, other, key=lambda y: int(y / math.ulp(y)) % 2)
+    return below if x < low * low else above if x > high * high else near
+
+
+def box(
+    name: str,
+    slot: Slot,
+    dtype: Any,
+    *,
+    whis: Any,
+    method: str,
+    nan_policy: str,
+    autorange: bool,
+    max_fliers: int,
+) -> dict[str, Any]:
+    """Define a box by fractions, and by the rules of matplotlib."""
+    is_missing = slot.values != slot.values
+    v = slot.values[~is_missing]
+    weights = None if slot.weights is None else slot.weights[~is_missing]
+    n_nan = int(is_missing.sum())
+    found: dict[str, Any] = {"n_nan": n_nan, "n_left_out": slot.n_left_out}
+    if not len(v) or (nan_policy == "propagate" and n_nan):
+        lost = ("min", "q1", "med", "q3", "max", "mean", "std", "whislo", "whishi")
+        return found | dict.fromkeys(lost, np.nan)
+    wide = v if v.dtype.kind in "iu" else v.astype("f8")
+
+    def at(shares: list[float]) -> list[float]:
+        if weights is None:
+            some = oracle.expected("quantile", wide, shares, method)
+            return [float(x) for x in some.tolist()]
+        return [float(oracle.weighted(v, weights, q, method, np.dtype("f8"))) for q in shares]
+
+    q1, med, q3 = at([0.25, 0.5, 0.75])
+    with np.errstate(all="ignore"):
+        spread = float(np.float64(q3) - np.float64(q1))
+        if spread == 0 and autorange:
+            low, high = -np.inf, np.inf
+        elif np.ndim(whis):
+            low, high = at([x / 100 for x in whis])
+        else:
+            low, high = (float(x) for x in (np.float64(q1) - whis * np.float64(spread),
+                         np.float64(q3) + whis * np.float64(spread)))  # fmt: skip
+    floats = v.astype("f8")
+    whislo = min((x for x in floats.tolist() if x >= low), default=q1)
+    whishi = max((x for x in floats.tolist() if x <= high), default=q3)
+    whislo, whishi = min(whislo, q1), max(whishi, q3)
+    is_low, is_high = floats < whislo, floats > whishi
+    w = [Fraction(1)] * len(v) if weights is None else [*map(Fraction, weights.tolist())]
+
+    def heavy(which: Array) -> Any:
+        total = sum(itertools.compress(w, which.tolist()), Fraction(0))
+        return int(total) if weights is None else float(total)
+
+    below, above = np.sort(v[is_low])[:max_fliers], np.sort(v[is_high])[::-1][:max_fliers]
+    if weights is not None:
+        below, above = np.unique(below), np.unique(above)[::-1]
+    found |= {
+        "n": heavy(np.ones(len(v), bool)), "n_low": heavy(is_low), "n_high": heavy(is_high),
+        "min": float(v.min()), "q1": q1, "med": med, "q3": q3, "max": float(v.max()),
+        "whislo": whislo, "whishi": whishi, "fliers": np.concatenate([below, above]),
+    }  # fmt: skip
+    with np.errstate(all="ignore"):
+        notch = 1.57 * np.float64(spread) / np.sqrt(np.float64(found["n"]))
+        found |= {"iqr": spread, "cilo": float(med - notch), "cihi": float(med + notch)}
+    if np.isfinite(floats).all():
+        exact, total = [*map(Fraction, v.tolist())], sum(w, Fraction(0))
+        mean = sum(map(Fraction.__mul__, exact, w), Fraction(0)) / total
+        square = sum((x * x * y for x, y in zip(exact, w, strict=True)), Fraction(0)) / total
+        found |= {"mean": float(mean), "std": root(square - mean * mean)}
+    return found
+
+
+Definition = Callable[..., Any]
+
+
+def answer(definition: Definition, name: str, about: Elements, **how: Any) -> Any:
+    """Put the definitions of all slots together, in the shape of an answer.
+
+    Raises
+    ------
+    Refused
+        If there is no answer to one of the slots.
+    """
+    dtype = about.values.dtype
+    if any(slot.n_weightless and not len(slot.values) for slot in about.slots()):
+        raise Refused(ValueError)  # as NumPy refuses weights that are all 0
+    found = [definition(name, slot, dtype, **how) for slot in about.slots()]
+    if definition is box:
+        return found
+    if not found:
+        (empty,) = [definition(name, Slot(np.ones(1, dtype), None, 0), dtype, **how)]
+        found_shape = np.shape(empty)
+        return np.empty((*found_shape, *about.shape), np.asarray(empty).dtype)
+    table = np.stack([np.asarray(each) for each in found], axis=-1)
+    return table.reshape((*table.shape[:-1], *about.shape))[()]

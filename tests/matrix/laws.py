@@ -1,0 +1,450 @@
+"""The laws of the matrix: each raises `Broken` for a case that breaks it.
+
+A law about a transformation (other chunks, permuted elements, ...) asks the package twice. The law
+`right` asks it once, and compares with the definitions.
+"""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask
+import numpy as np
+from dask.callbacks import Callback
+from numpy.typing import NDArray
+
+import dask_gpuselect
+from dask_gpuselect import ChunksChangedError
+from dask_gpuselect.groups import groupby
+from tests.matrix import axes, definitions
+from tests.matrix.cases import Case, Lazy, ask, computed, lazily, surroundings
+
+Array = NDArray[Any]
+
+
+class Broken(AssertionError):  # noqa: N818 -- it is what a law is
+    """A law does not hold."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law, and which cases it is about."""
+
+    check: Callable[[Case], None]
+    applies: Callable[[Case], bool] = lambda case: True
+
+
+# --- Comparing ------------------------------------------------------------------------------------
+
+
+def same(found: Any, wanted: Any, what: str) -> None:
+    """Compare bits: dtype, shape, every element; all NaN are equal, and so are the two zeros."""
+    if type(found).__name__ == "Boxplot":
+        return same_boxes(found, wanted, what)
+    is_masked = isinstance(found, np.ma.MaskedArray) or found is np.ma.masked
+    found, wanted = _plain(found), _plain(wanted)
+    if not is_masked and found.dtype != wanted.dtype:
+        raise Broken(f"{what}: {found.dtype}, not {wanted.dtype}")
+    if found.shape != wanted.shape:
+        raise Broken(f"{what}: shape {found.shape}, not {wanted.shape}")
+    with np.errstate(all="ignore"):
+        is_same = (found == wanted) | ((found != found) & (wanted != wanted))
+    if not np.all(is_same):
+        i = tuple(np.argwhere(~is_same)[0].tolist())
+        raise Broken(f"{what}: {found[i]!r}, not {wanted[i]!r}, at {i}")
+    return None
+
+
+def _plain(found: Any) -> Array:
+    """An answer as an array, in which NaN stands for what is masked."""
+    if isinstance(found, np.ma.MaskedArray):
+        lost = "NaT" if found.dtype.kind in "mM" else np.nan
+        if found.dtype.kind in "fmM":
+            return np.asarray(found.filled(lost))
+        return np.asarray(found.filled(0))
+    return np.asarray(found)
+
+
+def same_boxes(found: Any, wanted: Any, what: str) -> None:
+    """Compare boxes with others, or with the dicts of the definitions."""
+    if len(found) != len(wanted):
+        raise Broken(f"{what}: {len(found)} boxes, not {len(wanted)}")
+    for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        expected = other if isinstance(other, dict) else other.to_dict()
+        for name, value in expected.items():
+            if name == "label":
+                continue
+            value_found = np.asarray(getattr(one, name))
+            same_dtype = value_found.astype(np.asarray(value).dtype)
+            same(same_dtype, value, f"{what}, box {i}, {name}")
+
+
+# --- Laws of one answer ---------------------------------------------------------------------------
+
+
+def right(case: Case) -> None:
+    """Compare with the definitions: values, dtype, shape, what was declared, and refusals."""
+    try:
+        wanted = case.expected()
+    except definitions.Refused as refused:
+        try:
+            found = computed(case)
+        except refused.kinds:
+            return
+        if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
+            return  # what is masked can say so, and an empty array may be NaN
+        raise Broken(f"not refused: {found!r}") from None
+    same(computed(case), wanted, "by definition")
+
+
+def loads(case: Case) -> None:
+    """Count the loads: as stated where all elements are asked about, else as `explain` says;
+    companions as often."""
+    lazy = lazily(case)
+    most = case.question.loads
+    if case.axis is not None:
+        most = case.question.loads_along * _stated_loads(case, lazy)
+    if "labels" in case.beside:
+        # Deviations and boxes of groups read everything once or twice more.
+        most += {"mad": 1, "nanmad": 1, "describe_boxplot": 1}.get(case.question.name, 0)
+    computed(case, lazy)
+    for name, source in lazy.sources.items():
+        # Labels alone are read for their names, and once more for those of boxes.
+        if source.most > most + 2 * (name == "labels"):
+            raise Broken(f"{source.most} loads of {name}, and {most} are stated")
+
+
+def _stated_loads(case: Case, lazy: Lazy) -> int:
+    how = {name: lazy.beside[name] for name in ("weights", "where") if name in lazy.beside}
+    q = np.full(np.shape(case.asked.get("q", 0.5)), 0.5)
+    with surroundings(case):
+        if "labels" in lazy.beside:
+            grouped = groupby(lazy.values, lazy.beside["labels"], case.axis, groups=case.groups)
+            return int(grouped.explain(q, **how).loads)
+        return int(dask_gpuselect.explain(lazy.values, q, axis=case.axis, **how).loads)
+
+
+def ascends(case: Case) -> None:
+    """Ask for ascending q, and look whether the answers ascend."""
+    q = np.sort(np.ravel([*np.ravel(case.asked["q"]), 0.0, 0.3, 1.0]))
+    if "percentile" in case.question.name:
+        q = np.sort(np.append(q, 100.0))
+    found = np.asarray(_plain(computed(replace(case, asked={**case.asked, "q": q}))))
+    with np.errstate(all="ignore"):
+        if (found[1:] < found[:-1]).any():
+            raise Broken(f"quantiles descend: {found}")
+
+
+# --- Laws of two answers --------------------------------------------------------------------------
+
+
+def any_chunks(case: Case) -> None:
+    """Ask with other chunks and limits."""
+    random = np.random.default_rng([*case.seed, 5])
+    chunks = axes.chunks_of(case.values.shape, "odd", random)
+    row = {**case.row, "home": "tasks", "limits": "defaults", "companion cuts": "odd"}
+    same(computed(replace(case, chunks=chunks, row=row)), computed(case), "other chunks")
+
+
+def any_order(case: Case) -> None:
+    """Permute the elements of every slot, with their companions."""
+    random = np.random.default_rng([*case.seed, 6])
+    if case.axis is None and all(a.shape == case.values.shape for a in case.beside.values()):
+        order = random.permutation(case.values.size)
+        mixed = {k: a.ravel()[order].reshape(a.shape) for k, a in case.beside.items()}
+        values = case.values.ravel()[order].reshape(case.values.shape)
+    else:
+        values, mixed = case.values, dict(case.beside)
+        for axis in case.axes:
+            order = random.permutation(values.shape[axis])
+            values = (
+                np.ma.take(values, order, axis) if np.ma.isMA(values) else values.take(order, axis)
+            )
+            mixed = {k: _permuted(case, k, a, axis, order) for k, a in mixed.items()}
+    same(computed(replace(case, values=values, beside=mixed)), computed(case), "another order")
+
+
+def _permuted(case: Case, name: str, a: Array, axis: int, order: Array) -> Array:
+    if a.shape == case.values.shape:
+        return a.take(order, axis)
+    if name == "where":
+        at = axis - (case.values.ndim - a.ndim)
+        return a.take(order, at) if at >= 0 and a.shape[at] > 1 else a
+    return a.take(order, case.axes.index(axis))
+
+
+def counts_repeat(case: Case) -> None:
+    """Weigh by whole numbers, and repeat every element as often without weights."""
+    counts = case.beside["weights"].ravel()
+    row = {**case.row, "measure": "count"}
+    beside = {k: np.repeat(a.ravel(), counts) for k, a in case.beside.items() if k != "weights"}
+    values = np.repeat(case.values.ravel(), counts)
+    n = (len(values) // 2, len(values) - len(values) // 2)
+    other = replace(case, row=row, values=values, beside=beside, chunks=(n,), keepdims=False)
+    wanted = replace(case, keepdims=False)
+    same(_or_error(wanted), _or_error(other), "weights that are counts, repeated")
+
+
+def _or_error(case: Case) -> Any:
+    """The answer, or 0 where it is refused: elements that all weigh 0, or none."""
+    try:
+        return computed(case)
+    except (IndexError, ValueError):
+        return np.zeros(())
+
+
+def groups_alone(case: Case) -> None:
+    """Ask about each group by itself, of the elements that have its label."""
+    about = case.elements
+    assert about.groups is not None
+    found = computed(case)
+    for i, group in enumerate(about.groups):
+        keep = case.beside["labels"].ravel() == group
+        alone = {k: a.ravel()[keep] for k, a in case.beside.items() if k != "labels"}
+        values = case.values.ravel()[keep]
+        if not len(values):
+            continue
+        row = {**case.row, "slots": "all", "home": "memory", "limits": "defaults"}
+        one = replace(
+            case, row=row, values=values, beside=alone, chunks=((len(values),),), groups=None
+        )
+        wanted = computed(one)
+        if case.question.is_box:
+            same_boxes([found[i]], wanted, f"group {group}")
+        else:
+            same(found[..., i], wanted, f"group {group} alone")
+
+
+def masks_compress(case: Case) -> None:
+    """Leave out what a mask leaves out before asking."""
+    takes_part = case.full("where")
+    assert takes_part is not None
+    keep = takes_part.ravel()
+    if not keep.any():
+        return
+    beside = {k: a.ravel()[keep] for k, a in case.beside.items() if k != "where"}
+    values = case.values.ravel()[keep]
+    row = {**case.row, "home": "memory", "limits": "defaults"}
+    chunks = ((len(values),),)
+    other = replace(case, values=values, beside=beside, chunks=chunks, row=row, keepdims=False)
+    found, wanted = _or_error(replace(case, keepdims=False)), _or_error(other)
+    if case.question.is_box:
+        for box in (*found, *wanted):
+            object.__setattr__(box, "n_left_out", 0)
+    same(found, wanted, "compressed")
+
+
+def changes_named(case: Case) -> None:
+    """Change one chunk from its second load on, in several ways: the answer is that of one version
+    of the chunk, or an error that names it."""
+    before = computed(case)
+    at = _place_of(case)
+    for way in CHANGES.values():
+
+        def changed(values: Array, place: Any, n: int, way: Any = way) -> Array:
+            return way(values) if place == at and n > 1 else values
+
+        whole = case.values.copy()
+        index = tuple(slice(*ends) for ends in at)
+        whole[index] = way(whole[index])
+        try:
+            found = computed(case, lazily(case, changed))
+        except ChunksChangedError as error:
+            if not re.search(r"chunk \(?\d", str(error)):
+                raise Broken(f"no chunk is named: {error}") from None
+            continue
+        try:
+            same(found, before, "a changed chunk")
+        except Broken:
+            same(found, _or_error(replace(case, values=whole)), "a changed chunk, and no error")
+
+
+def _larger(values: Array) -> Array:
+    """Values of which the smallest are the largest."""
+    middle = np.partition(values, values.size // 2, axis=None)[values.size // 2]
+    return np.where(values <= middle, values + values.dtype.type(50), values)
+
+
+def _one_missing(values: Array) -> Array:
+    """Values of which one is missing, where the dtype has a NaN, and else the largest."""
+    found = values.copy()
+    is_float = values.dtype.kind == "f"
+    found.flat[values.size // 2] = np.nan if is_float else np.iinfo(values.dtype).max
+    return found
+
+
+def _mirrored(values: Array) -> Array:
+    """The same values at other places."""
+    return np.flip(values)
+
+
+CHANGES: Mapping[str, Callable[[Array], Array]] = {
+    "larger": _larger,
+    "one missing": _one_missing,
+    "mirrored": _mirrored,
+}
+
+
+def _place_of(case: Case) -> tuple[tuple[int, int], ...]:
+    """The largest chunk."""
+    place = []
+    for sizes in case.chunks:
+        i = int(np.argmax(sizes))
+        place.append((sum(sizes[:i]), sum(sizes[: i + 1])))
+    return tuple(place)
+
+
+SCRATCH = 400_000
+"""Bytes that a task may take beside chunks: reports, Python's objects, NumPy's buffers."""
+
+
+def memory_stated(case: Case) -> None:
+    """Watch what every task allocates: a chunk and its companions, and scratch of at most two."""
+    reps = -(-100_000 // max(1, case.values.size))
+    values = np.tile(case.values.ravel(), reps)
+    beside = {k: np.tile(a.ravel(), reps) for k, a in case.beside.items()}
+    n = len(values)
+    row = {**case.row, "home": "tasks", "scheduler": "sync", "limits": "nothing kept"}
+    larger = replace(
+        case, row=row, values=values, beside=beside, chunks=((n // 4,) * 3 + (n - n // 4 * 3,),)
+    )
+    chunk = sum(a[: n // 4].nbytes for a in (values, *beside.values()))
+    most = [0]
+
+    def begin(key: Any, graph: Any, state: Any) -> None:
+        tracemalloc.reset_peak()
+        begin.at = tracemalloc.get_traced_memory()[0]  # type: ignore[attr-defined]
+
+    def end(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
+        most[0] = max(most[0], tracemalloc.get_traced_memory()[1] - begin.at)  # type: ignore[attr-defined]
+
+    computed(larger)  # what is made once in a process is made
+    lazy = lazily(larger)
+    with surroundings(larger):
+        answer = ask(larger, lazy.values, lazy.beside)
+        tracemalloc.start()
+        try:
+            with Callback(pretask=begin, posttask=end):
+                dask.compute(answer)
+        finally:
+            tracemalloc.stop()
+    if most[0] > 3 * chunk + SCRATCH:
+        raise Broken(f"a task takes {most[0]} bytes, of chunks of {chunk}")
+
+
+# --- The list -------------------------------------------------------------------------------------
+
+
+def _is_lazy(case: Case) -> bool:
+    return case.row["home"] != "plain"
+
+
+def _is_answered(case: Case) -> bool:
+    try:
+        case.expected()
+    except definitions.Refused:
+        return False
+    return True
+
+
+def _is_flat(case: Case) -> bool:
+    """Tell whether all elements are one stretch: companions have the shape of the values."""
+    shapes = {a.shape for a in case.beside.values()}
+    return case.axis is None and shapes <= {case.values.shape} and case.values.ndim > 0
+
+
+def _keeps_order(case: Case) -> bool:
+    return _is_answered(case) and _is_lazy(case)
+
+
+LAWS: Mapping[str, Law] = {
+    "right": Law(right),
+    "loads": Law(
+        loads,
+        lambda c: c.row["home"] in ("tasks", "shared") and c.values.size > 0 and _is_answered(c),
+    ),
+    "any chunks": Law(any_chunks, _keeps_order),
+    "any order": Law(any_order, lambda c: _keeps_order(c) and c.row["home"] != "expression"),
+    "q ascends": Law(
+        ascends,
+        lambda c: (
+            "q" in c.asked and c.question.definition is definitions.quantiles and _is_answered(c)
+        ),
+    ),
+    "counts repeat": Law(
+        counts_repeat,
+        lambda c: (
+            c.row["measure"] == "counts"
+            and _is_flat(c)
+            and not c.question.is_box
+            and c.asked.get("method") != "linear"
+            and _is_answered(c)
+        ),
+    ),
+    "groups alone": Law(
+        groups_alone,
+        lambda c: (
+            "labels" in c.beside
+            and _is_flat(c)
+            and c.question.function is not None
+            and _is_answered(c)
+        ),
+    ),
+    "masks compress": Law(
+        masks_compress,
+        lambda c: (
+            c.row["missing"] == "where"
+            and _is_flat(c)
+            and not c.slots.groups
+            and "where" in c.beside
+            and c.values.size > 0
+        ),
+    ),
+    "changes named": Law(
+        changes_named,
+        lambda c: (
+            c.row["home"] == "tasks"
+            and c.row["dtype"] in ("f8", "f4", "i4", "i8")
+            and c.row["missing"] == "nothing"
+            and c.values.size > 20
+            and not np.ma.isMA(c.values)
+            and _is_answered(c)
+        ),
+    ),
+    "memory": Law(
+        memory_stated,
+        lambda c: (
+            _is_flat(c)
+            and not c.slots.groups
+            and not np.ma.isMA(c.values)
+            and c.values.size > 0
+            and c.values.dtype.itemsize == 8
+            and not c.question.is_box
+            and _is_answered(c)
+        ),
+    ),
+}
+
+
+def checked(case: Case, law: str) -> bool:
+    """Check a law of a case, if it is about it; tell whether it is."""
+    if not LAWS[law].applies(case):
+        return False
+    LAWS[law].check(case)
+    return True
+
+
+def problem_of(case: Case, law: str) -> BaseException | None:
+    """The error of a case that breaks a law."""
+    try:
+        checked(case, law)
+    except Exception as error:
+        return error
+    return None
+
+
+__all__ = ["LAWS", "Broken", "Law", "checked", "problem_of"]

@@ -1,0 +1,263 @@
+"""Mistakes that the matrix must catch: ``python -m tests.matrix.planted``.
+
+Each is planted by itself in a copy of the package, and the short campaign is run on it. The tables
+of the matrix are extended until it catches all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "dask_gpuselect"
+
+
+class Mistake(NamedTuple):
+    """A mistake: what goes wrong, in which file, and the text that is replaced there, which is
+    there once."""
+
+    name: str
+    path: str
+    right: str
+    wrong: str
+
+
+MISTAKES = (
+    Mistake(
+        "elements that equal the end of a bracket are not counted up to it",
+        "kernels/reference/selection.py",
+        'for side in ("left", "right"))\n    return to_host(below)',
+        'for side in ("left", "left"))\n    return to_host(below)',
+    ),
+    Mistake(
+        "the last cell of a bracket is not gathered",
+        "maths/cuts.py",
+        'side="left") + 1, -1)',
+        'side="left"), -1)',
+    ),
+    Mistake(
+        "the NaN of the first chunk are not counted",
+        "maths/cuts.py",
+        "n_missing=sum(part.n_missing for part in parts)",
+        "n_missing=sum(part.n_missing for part in parts[1:])",
+    ),
+    Mistake(
+        "ties that the first load has counted are not candidates",
+        "maths/kept.py",
+        "return np.concatenate([elements, np.repeat(kept.ends, times)]) if times.any() else",
+        "return elements if times.any() else",
+    ),
+    Mistake(
+        "where= is ignored beside nodata=",
+        "engine/companions.py",
+        "        every = every & each\n    more",
+        "        every = each\n    more",
+    ),
+    Mistake(
+        "nodata=NaN leaves nothing out",
+        "engine/companions.py",
+        "is_other = values == values if value != value else values != value",
+        "is_other = values != value",
+    ),
+    Mistake(
+        "a group of neighbouring elements loses the last one",
+        "engine/groups.py",
+        "slice(int(places[0]), int(places[-1]) + 1)",
+        "slice(int(places[0]), int(places[-1]))",
+    ),
+    Mistake(
+        "groups that differ between lanes ignore masks",
+        "engine/groups.py",
+        "keeps = keeps if chunk.keeps is None else keeps & chunk.keeps",
+        "keeps = keeps",
+    ),
+    Mistake(
+        "the group cuts of the last chunk are lost",
+        "maths/group_cuts.py",
+        "columns = ([getattr(part, name) for part in parts] for name in cls.column_names())",
+        "columns = ([getattr(part, name) for part in parts[:-1]] for name in cls.column_names())",
+    ),
+    Mistake(
+        "NaT durations are counted",
+        "groups/counts.py",
+        'elif dtype.kind in "mM":',
+        'elif dtype.kind in "M":',
+    ),
+    Mistake(
+        "counts along an axis are those of the first chunk",
+        "groups/counts.py",
+        "return np.asarray(sum(found[1:], found[0]), np.int64)",
+        "return np.asarray(found[0], np.int64)",
+    ),
+    Mistake(
+        "keepdims is dropped",
+        "engine/answers.py",
+        "elif self.keepdims or self._group_label ==",
+        "elif self._group_label ==",
+    ),
+    Mistake(
+        "the axis of groups comes first",
+        "engine/answers.py",
+        "before = self.axes[0]  # axes before it are not reduced",
+        "before = 0",
+    ),
+    Mistake(
+        "a chunk that changes between two passes is not named",
+        "engine/marks.py",
+        "    if len(differs):\n",
+        "    if len(differs) > 1:\n",
+    ),
+    Mistake(
+        "fingerprints ignore the order of elements",
+        "engine/marks.py",
+        "else begun_fingerprint(c, ordered=ordered) for c",
+        "else begun_fingerprint(c, ordered=False) for c",
+    ),
+    Mistake(
+        "a second load with fewer NaN is taken",
+        "maths/expected.py",
+        "            if first != second:\n",
+        "            if first > second:\n",
+    ),
+    Mistake(
+        "a second load with more elements below an end is taken",
+        "maths/expected.py",
+        "differs = (found < at_least) | (found > at_most)",
+        "differs = found < at_least",
+    ),
+    Mistake(
+        "interpolation is from the lower neighbour alone, in other last bits",
+        "maths/interpolation.py",
+        "return a + width * weight if weight < 0.5 else b - width * (1 - weight)",
+        "return a + width * weight",
+    ),
+    Mistake(
+        "large integers are interpolated as floats",
+        "maths/interpolation.py",
+        'if lower.dtype.kind in "iu" and lower.dtype.itemsize == 8:',
+        'if lower.dtype.kind in "i" and lower.dtype.itemsize == 8:',
+    ),
+    Mistake(
+        "one NaN in a lane is overlooked",
+        "quantiles/questions.py",
+        "is_missing |= found.n_missing > 0",
+        "is_missing |= found.n_missing > 1",
+    ),
+    Mistake(
+        "one NaN of all elements is overlooked",
+        "quantiles/questions.py",
+        "return n_missing > 0 and not self.skips_missing",
+        "return n_missing > 1 and not self.skips_missing",
+    ),
+    Mistake("notches are too wide", "maths/boxes.py", "NOTCH = 1.57", "NOTCH = 1.58"),
+    Mistake(
+        "the deviation of boxes has n - 1 degrees of freedom",
+        "maths/moments.py",
+        "rounded_root(variance, n * n << DIGIT * SQUARE_POINT),",
+        "rounded_root(variance, n * max(n - 1, 1) << DIGIT * SQUARE_POINT),",
+    ),
+    Mistake(
+        "the moments of the last chunk are lost",
+        "maths/moments.py",
+        "sum(getattr(part, field.name) for part in parts)",
+        "sum(getattr(part, field.name) for part in [*parts][: max(1, len(parts) - 1)])",
+    ),
+    Mistake(
+        "brackets of lanes in parts end one rank too early",
+        "maths/lane_cuts.py",
+        '_search(upto, wanted + 1, "left")',
+        '_search(upto, wanted, "left")',
+    ),
+    Mistake(
+        "sums of weights are compared before they are rounded",
+        "maths/weight_finish.py",
+        "leading += rest > half or (rest == half and leading % 2)",
+        "leading += 0",
+    ),
+    Mistake(
+        "masked elements weigh",
+        "kernels/reference/weighing.py",
+        "        values, weights = values[keeps], weights[keeps]\n    weights = as_weights",
+        "        values, weights = values, weights\n    weights = as_weights",
+    ),
+    Mistake(
+        "NaN that weigh nothing are missing",
+        "kernels/reference/weighing.py",
+        "n_missing = int(xp.count_nonzero(is_missing & takes))",
+        "n_missing = int(xp.count_nonzero(is_missing))",
+    ),
+    Mistake(
+        "a call computes its array",
+        "engine/asking.py",
+        "    askings = [by_group(each) for each in askings]\n",
+        "    askings = [by_group(each) for each in askings]\n"
+        "    [each.array.compute() for each in askings if hasattr(each.array, 'compute')]\n",
+    ),
+    Mistake(
+        "a chunk is copied four times",
+        "kernels/__init__.py",
+        "    chunk = checked(chunk, dtype)\n    return backend_for(chunk).selection.elements_of",
+        "    chunk = checked(chunk, dtype)\n"
+        "    copies = [chunk.copy() for _ in range(6)]\n"
+        "    chunk = copies[2]\n"
+        "    return backend_for(chunk).selection.elements_of",
+    ),
+    Mistake(
+        "the compiled tally takes an element above a bar for one below",
+        "kernels/cpu/spans.py",
+        "            n_marked += sizes[j]\n                for k in range(run.size):\n"
+        "                    marks[k] |= cell[k] == np.uint8(j)",
+        "            n_marked += sizes[j]\n                for k in range(run.size - 1):\n"
+        "                    marks[k] |= cell[k] == np.uint8(j)",
+    ),
+)
+
+
+def planted(mistake: Mistake, copy: Path) -> bool:
+    """Plant a mistake in a copy of the package, and tell whether the short campaign catches it."""
+    path = copy / PACKAGE / mistake.path
+    text, times = path.read_text(), path.stat()
+    if text.count(mistake.right) != 1:
+        raise SystemExit(f"{mistake.path} has the text of {mistake.name!r} not once")
+    path.write_text(text.replace(mistake.right, mistake.wrong))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += ["-n", "2", "tests/matrix"]
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    try:
+        run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+    finally:
+        path.write_text(text)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if run.returncode not in (0, 1):
+        raise SystemExit(run.stdout + run.stderr)
+    return run.returncode == 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of the names of mistakes; all by default")
+    asked = parser.parse_args().names
+    some = [each for each in MISTAKES if not asked or any(name in each.name for name in asked)]
+    missed = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in (PACKAGE, "tests"):
+            shutil.copytree(ROOT / name, copy / name)
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        for mistake in some:
+            is_caught = planted(mistake, copy)
+            print("caught" if is_caught else "MISSED", mistake.name, flush=True)
+            missed += [] if is_caught else [mistake.name]
+    print(f"{len(some) - len(missed)} of {len(some)} mistakes are caught")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""A minute of the matrix: drawn cases, judged by definitions and by laws."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.matrix.campaign import campaign
+
+SEED = 20
+PARTS, CASES = 12, 40
+
+
+@pytest.mark.any_dask  # the graphs are those of other tests
+@pytest.mark.parametrize("part", range(PARTS))
+def test_laws_hold(part: int) -> None:
+    """A failure shows a script that fails by itself."""
+    failures = list(campaign(SEED, most=CASES, part=part, of=PARTS))
+    assert not failures, "\n\n".join(failure.script for failure in failures)
