@@ -300,9 +300,7 @@ dask_gpuselect.quantile(x, [0.25, 0.5]), x - dask_gpuselect.nanmedian(abs(x), ke
     assert not {"numba", "cupy", "distributed"} & modules_after(code)
     compute = "dask_gpuselect.median(x).compute(scheduler='sync')"
     assert "numba" not in modules_after(code + compute), "NumPy is fast enough for few elements"
-    at_once = (
-        "from dask_gpuselect.kernels import compiling\nnow = compiling.at_once()\nnow.__enter__()\n"
-    )
+    at_once = "from dask_gpuselect.kernels import compiling\ncompiling.LARGE = 0\n"
     assert "numba" in modules_after(code + at_once + compute)
 
 
@@ -432,8 +430,7 @@ def test_only_few_modules_know_how_a_graph_is_written(module: str) -> None:
         assert not name.startswith(GRAPH_MACHINERY), name
 
 
-# `warm` makes arrays and asks about them, as a user does.
-@pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS, "warm"}))
+@pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS}))
 def test_fewer_know_that_there_are_layers(module: str) -> None:
     for name in imports(modules()[module]):
         assert not name.startswith(HIGH_LEVEL), name

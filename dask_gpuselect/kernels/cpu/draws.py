@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import (
     Types,
     called_by_kernels,
-    compiled,
+    compiles,
     types,
     until_compiled,
 )
@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.reference import sampling as reference
 @until_compiled(reference.sample)
 def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     """Valid elements at `size` hashed places; see `reference.sampling.sample`."""
-    drawn: NDArray[Any] = compiled(_sample, values.dtype, _signatures)(values, size)
+    drawn: NDArray[Any] = _compiled(_sample, values.dtype)(values, size)
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
@@ -53,6 +53,7 @@ def hashed(i: Any) -> Any:
     return i ^ (i >> np.uint64(31))
 
 
-def _signatures(values: types.Array, values_out: types.Array) -> Types:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     del values_out
     return {_sample: (values, types.int64)}

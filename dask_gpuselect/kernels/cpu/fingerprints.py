@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import jit, ready, types, until_compiled
+from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 
 MASK = (1 << 64) - 1
 STATES = 1024  # each takes every so many words: enough for NumPy to mix them in one call
@@ -78,12 +78,12 @@ def _mix_by_numpy(words: Words, states: Words) -> None:
 @until_compiled(_mix_by_numpy)
 def _mix(words: Words, states: Words) -> None:
     """Mix words into states, in place: each takes every so many of them, in turn."""
-    ready(_mix_words, _compile)(words, states)
+    _compiled(_mix_words, words.dtype)(words, states)
 
 
-def _compile() -> Any:
-    words = types.Array(types.uint64, 1, "C", readonly=True)
-    return jit(_mix_words, (words, types.Array(types.uint64, 1, "C")))
+@compiles
+def _compiled(words: types.Array, states: types.Array) -> Types:
+    return {_mix_words: (words, states)} if words.dtype == types.uint64 else {}
 
 
 def _mix_words(words: Any, states: Any) -> None:
