@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial, wraps
@@ -54,6 +54,7 @@ __all__ = [
     "intrinsic",
     "jit",
     "jit_when_called",
+    "kernels_for",
     "numba",
     "one_way",
     "ready",
@@ -186,14 +187,16 @@ def compiles(signatures: Signatures) -> Callable[[Kernel, np.dtype[Any]], Kernel
     return partial(compiled, signatures=signatures)
 
 
-def kernels_for(dtype: np.dtype[Any]) -> list[tuple[Kernel, Callable[[], Kernel]]]:
-    """All kernels of the modules that have been imported for elements of a dtype, each with what
-    compiles it."""
+def kernels_for(
+    dtype: np.dtype[Any], modules: Collection[str]
+) -> list[tuple[Kernel, Callable[[], Kernel]]]:
+    """The kernels of some modules for elements of a dtype, each with what compiles it."""
     scalar = numba().from_dtype(dtype)
     values, out = types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
     return [
         (kernel, partial(compiled, kernel, dtype, signatures))
         for signatures in _tables
+        if signatures.__module__.rpartition(".")[2] in modules
         for kernel in signatures(values, out)
     ]
 

@@ -104,15 +104,18 @@ def _kernels(
     found = {}
     for dtype in dtypes:
         for of, some in _compared(dtype):
-            for kernel, build in compiling.kernels_for(of):
-                module = kernel.__module__.rpartition(".")[2]
-                if module in modules and (some is None or module in some):
-                    found[f"{module}.{kernel.__name__} of {of}"] = build
+            chosen = modules if some is None else modules & some
+            for kernel, build in compiling.kernels_for(of, chosen):
+                name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__} of {of}"
+                found[name] = build
     return found
 
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection", "value_weights"})
 _SORTING = frozenset({"ordering"})
+_OF_DEVIATIONS = frozenset(
+    {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
+)
 
 
 def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[str] | None]]:
@@ -123,11 +126,14 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
     size = selected.itemsize
     if size <= 2:
         yield np.dtype(f"u{size}"), _WORDS
+        yield np.dtype(np.int32), frozenset({"lane_passes"})
     else:
         yield np.dtype(f"u{size}"), _SORTING
         yield np.dtype(f"i{size}"), _SORTING
-    if selected.kind != "f":
-        yield np.dtype(np.float64), None  # deviations, and distances of rows
+    if selected != np.float64:
+        yield np.dtype(np.float64), _OF_DEVIATIONS
+    if dtype.kind == "b":
+        yield dtype, frozenset({"distances"})
     yield np.dtype(np.int64), frozenset({"groups"})  # places
     yield np.dtype(np.uint32), _SORTING
     yield np.dtype(np.uint64), frozenset({"ordering", "fingerprints"})

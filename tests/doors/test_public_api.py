@@ -49,6 +49,7 @@ def test_all_is_complete_and_sorted() -> None:
             "sort",
             "sort_by",
             "to_gpu",
+            "warm",
         ]
     )
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
