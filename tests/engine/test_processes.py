@@ -189,19 +189,18 @@ def test_kernels_of_a_read_only_installation_are_kept_where_numba_is_told(tmp_pa
     def kept() -> dict[str, float]:
         return {path.name: path.stat().st_mtime for path in cache.rglob("*.nb[ci]")}
 
-    warm = "import runpy; sys.argv = ['warm', 'float64', '--subjects', 'quantiles', 'boxes']; "
+    warm = "import runpy; sys.argv = ['warm', 'float64', '--subjects', 'neighbors']; "
     run(f"{there}{warm}runpy.run_module('dask_gpuselect.warm', run_name='__main__')", **own)
     before = kept()
-    assert any("_tally_few" in name for name in before)
+    assert any("_search" in name for name in before)
     script = f"""
-import numpy as np, dask.array as da, dask_gpuselect
-from dask_gpuselect.kernels import compiling
+import numpy as np, dask_gpuselect
+from dask_gpuselect.neighbors import kneighbors
 assert dask_gpuselect.__file__.startswith({str(tmp_path)!r})
-x = da.from_array(np.random.default_rng(1).normal(size=60_000), chunks=20_000)
-compiling.LARGE = 0
-print(dask_gpuselect.median(x).compute().shape, len(dask_gpuselect.describe_boxplot(x).boxes))
+rows = np.random.default_rng(1).normal(size=(600, 3))
+print(kneighbors(rows, rows[:5], 1)[1].ravel())
 """
-    assert run(f"{there}{script}", **own) == "() 1\n"
+    assert run(f"{there}{script}", **own) == "[0 1 2 3 4]\n"
     assert kept() == before, "everything was there"
     assert not list(package.rglob("__pycache__"))
 
