@@ -216,9 +216,10 @@ def _tell(dtype: Any) -> None:
     """Tell once what a call has waited for."""
     seconds, folder = _compiled_here.seconds, _compiled_here.folder
     if seconds:
-        message = "compiled %d kernels for %s in %.1f s; %s. See dask_gpuselect.warm"
+        message = "compiled %s for %s in %.1f s; %s. See dask_gpuselect.warm"
+        number = "1 kernel" if len(seconds) == 1 else f"{len(seconds)} kernels"
         kept = f"later processes find them in {folder}" if folder else "no folder could keep them"
-        _logger.info(message, len(seconds), dtype, sum(seconds), kept)
+        _logger.info(message, number, dtype, sum(seconds), kept)
         seconds.clear()
 
 
@@ -290,7 +291,7 @@ def _call_of(function: Kernel, arguments: Any) -> _Call:
             continue
         n = getattr(each, "size", None)
         if isinstance(n, int) and hasattr(each, "dtype"):
-            dtype, size = dtype or each.dtype, size + n
+            dtype, size = each.dtype if dtype is None else dtype, size + n
     return _Call(function, dtype, size)
 
 

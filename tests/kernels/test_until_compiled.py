@@ -184,7 +184,7 @@ def test_what_a_call_has_waited_for_is_told_once(
         function(np.zeros(3))
         function(np.zeros(3))
     (message,) = caplog.messages
-    assert message.startswith("compiled 1 kernels for float64 in ")
+    assert message.startswith("compiled 1 kernel for float64 in ")
     assert "dask_gpuselect.warm" in message
 
 
