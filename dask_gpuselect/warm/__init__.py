@@ -73,7 +73,7 @@ def warm(
     Examples
     --------
     >>> import dask_gpuselect
-    >>> dask_gpuselect.warm(["uint8"], ["sorting"])
+    >>> dask_gpuselect.warm(["float64"], ["neighbors"])
     """
     chosen = list(subjects)
     unknown = [subject for subject in chosen if subject not in SUBJECTS]
