@@ -56,9 +56,34 @@ def transposed(array: Array, axes: tuple[int, ...]) -> Array:
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """The arrays joined along an axis."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):  # NumPy's loses the masks
-        return np.ma.concatenate(list(arrays), axis)  # type: ignore[no-untyped-call]
+        return masked(np.ma.concatenate(list(arrays), axis))  # type: ignore[no-untyped-call]
     xp = namespace(arrays[0])
     return (xp.concatenate if is_cupy(arrays[0]) else xp.concat)(list(arrays), axis=axis)
+
+
+def masked(values: Any, mask: Any = np.ma.nomask) -> np.ma.MaskedArray[Any, Any]:
+    """A masked array, of values that may be masked already, with a fill value that its dtype has.
+
+    NumPy's own default does not fit integers of one or two bytes, float16, and dates without a
+    unit: distributed cannot send such arrays, and pickle cannot load them.
+    """
+    dtype = np.dtype(values.dtype)
+    return np.ma.MaskedArray(values, mask, fill_value=_fill_value(dtype))
+
+
+def fitted(array: Any) -> Any:
+    """An array as it is, but for the fill value of one that is masked; see `masked`."""
+    return masked(array) if isinstance(array, np.ma.MaskedArray) else array
+
+
+def _fill_value(dtype: np.dtype[Any]) -> Any:
+    """NumPy's default, or the largest value if that does not fit."""
+    if dtype.kind in "mM":
+        return np.array("NaT", dtype)[()]
+    found = np.ma.default_fill_value(dtype)
+    if dtype.kind == "f":
+        return min(found, float(np.finfo(dtype).max))
+    return min(found, np.iinfo(dtype).max) if dtype.kind in "iu" else found
 
 
 def like(host: NDArray[Any], array: Array) -> Array:
@@ -84,7 +109,7 @@ def in_kind(answer: Any, kind: Any) -> Any:
             return answer
         answer = to_host(answer)
     if isinstance(kind, np.ma.MaskedArray):
-        answer = np.ma.asarray(answer)
+        answer = masked(np.asanyarray(answer))
     if isinstance(kind, np.ndarray | np.generic) or not is_array(kind):
         return answer[()]
     return like(answer, kind)
@@ -105,7 +130,13 @@ def as_float64(array: Array) -> Array:
     return as_type(array, "float64")
 
 
-NO_ARRAY = "neither NumPy nor CuPy, nor another array of the array API standard"
+def no_array(value: object) -> str:
+    """What an error says of something that is no array, and how sparse chunks become dense."""
+    dense = next((name for name in ("toarray", "todense") if hasattr(value, name)), None)
+    how = f"a.map_blocks(lambda b: b.{dense}(), dtype=a.dtype, meta=np.empty((0, 0)))"
+    advice = "" if dense is None else f"; {how} makes sparse chunks dense"
+    return f"neither NumPy nor CuPy, nor another array of the array API standard{advice}"
+
 
 FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is to leave them out"
 FILL_ROWS = "fill the masked elements first, or leave out their rows"
@@ -152,7 +183,7 @@ def check_kind(array: Any, called: str = "arrays") -> None:
     of `sparse` have that, and neither DLPack nor what selection needs.
     """
     if not isinstance(array, np.ndarray | np.generic) and not is_array(array):
-        raise TypeError(f"{called} of type {type_name(array)} are not supported: {NO_ARRAY}")
+        raise TypeError(f"{called} of type {type_name(array)} are not supported: {no_array(array)}")
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
@@ -187,7 +218,8 @@ def checked(
         raise TypeError(f"masked arrays are not supported, and {called} is one: {advice}")
     if not isinstance(chunk, np.ndarray) and not is_array(chunk):
         raise TypeError(
-            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: {NO_ARRAY}"
+            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: "
+            f"{no_array(chunk)}"
         )
     found = numpy_dtype(chunk)
     if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -19,6 +18,7 @@ from dask_gpuselect.arguments import holds_lazy, is_masked
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.engine.expressions import homes, is_lazy_array
 from dask_gpuselect.groups import functions as groups
+from dask_gpuselect.optional import after_import
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
 from dask_gpuselect.sorting import binning
@@ -196,7 +196,9 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         said = {key: value for key, value in asked.items() if key in known}
         more = {key: value for key, value in asked.items() if key not in known}
         is_all = all(key in NOTHING and _is(value, NOTHING[key]) for key, value in more.items())
-        is_ours = is_all and not holds_lazy(said.get("q")) and np.ndim(said.get("q", 0)) <= 1
+        is_ours = is_all and not holds_lazy(said.get("q"))
+        # Dask's percentiles of such a q would be approximate, its quantiles are not.
+        is_ours = is_ours and (np.ndim(said.get("q", 0)) <= 1 or "percentile" in name)
         leaves_out = is_masked(a) or any(said.get(key) is not None for key in LOST)
         if leaves_out and not is_ours:
             raise TypeError(f"{name}() of masked or weighted elements takes no {_told(more)}")
@@ -204,12 +206,19 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(a, *positional, **named)
         try:
             return ours(a, **said)
-        except TypeError:  # of objects and complex numbers: dask has an answer to some
+        except TypeError as error:  # of objects and complex numbers: dask has an answer to some
             if leaves_out:
                 raise
+            if name == "percentile" and a.dtype.kind not in "SU":  # strings are dask's alone
+                raise approximate_instead(error, 'internal_method="dask"') from error
             return original(a, *positional, **named)
 
     return function
+
+
+def approximate_instead(error: TypeError, how: str) -> TypeError:
+    """The error of a call that dask would answer by an approximation, and how to ask for that."""
+    return TypeError(f"{error}; {how} asks for dask's own answer, which is approximate")
 
 
 def _is(value: Any, nothing: Any) -> bool:
@@ -354,16 +363,17 @@ def enable() -> Enabled:
 
     Notes
     -----
-    If `dask.dataframe` is imported already, `quantile` and `median` of Series and DataFrames are
-    replaced too: see `dask_gpuselect.dataframe`. If you import it after this call, import
-    `dask_gpuselect.dataframe` as well. In the same way, weighted quantiles, and medians and
-    quantiles of groups, are replaced if xarray is imported, or `dask_gpuselect.xarray` later.
+    `quantile`, `median` and `describe` of dask's Series and DataFrames are replaced too, and
+    xarray's weighted quantiles, and medians and quantiles of groups. `dask.dataframe` and xarray
+    may be imported before this call or after it.
 
     Calls that this package does not support still go to dask's own function: arrays that are not
     dask's; the arguments ``out``, ``overwrite_input``, ``interpolation`` and ``internal_method``; a
-    q that is lazy or two-dimensional; and dtypes without quantiles. Masked arrays and calls with
-    ``weights``, ``where`` or ``nodata`` never go to dask, because dask's functions ignore masks,
-    and some of them ignore weights. This package answers them or raises.
+    q that is lazy or two-dimensional; and dtypes without quantiles. Where dask's answer would be an
+    approximation that was not asked for, as that of `percentile`, a TypeError says so; percentiles
+    of strings stay dask's. Masked arrays and calls with ``weights``, ``where`` or ``nodata`` never
+    go to dask, because dask's functions ignore masks, and some of them ignore weights. This package
+    answers them or raises.
 
     Contexts may be nested, and contexts of several threads may overlap. Dask gets its own functions
     back when the last context ends. A call that is not used as a context manager stays in force
@@ -381,11 +391,22 @@ def enable() -> Enabled:
     ...     np.median(da.arange(10, chunks=3)).compute()
     np.float64(4.5)
     """
-    if "dask.dataframe" in sys.modules:
-        importlib.import_module("dask_gpuselect.dataframe")  # a door above this one
-    if "xarray" in sys.modules:
+    enabled = Enabled(_state)
+    after_import("dask.dataframe", _open_dataframe)
+    after_import("xarray", _open_xarray)
+    return enabled
+
+
+def _open_dataframe() -> None:
+    """Import the door of dask.dataframe, above this one, unless nobody is a user any more."""
+    if _state.users:
+        importlib.import_module("dask_gpuselect.dataframe")
+
+
+def _open_xarray() -> None:
+    """Import the door of xarray likewise."""
+    if _state.users:
         importlib.import_module("dask_gpuselect.xarray")
-    return Enabled(_state)
 
 
 def disable() -> None:

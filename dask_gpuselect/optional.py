@@ -3,6 +3,8 @@ of their objects that are no arrays."""
 
 from __future__ import annotations
 
+import importlib.abc
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +49,46 @@ def listed(names: Sequence[str]) -> Callable[[], list[str]]:
     """The ``__dir__`` of a module, so that `<Tab>` lists what it offers, and no more."""
     dunder = ("__all__", "__doc__", "__file__", "__name__")
     return lambda: sorted([*names, *dunder])
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls functions as soon as the modules are imported that these wait for."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Callable[[], None]] = {}
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname not in self.waiting:
+            return None
+        others = (each for each in sys.meta_path if each is not self)
+        specs = (each.find_spec(fullname, path, target) for each in others)
+        spec = next(filter(None, specs), None)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, run = spec.loader, spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            delattr(loader, "exec_module")  # of this instance: that of its class is there again
+            run(module)
+            then = self.waiting.pop(fullname, None)
+            if then is not None:
+                then()
+
+        setattr(loader, "exec_module", exec_module)  # noqa: B010 -- mypy refuses to assign it
+        return spec
+
+
+_after_import = _AfterImport()
+
+
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Call a function right after a module is imported, or at once if it is already."""
+    if name in sys.modules:
+        then()
+        return
+    _after_import.waiting[name] = then
+    if _after_import not in sys.meta_path:
+        sys.meta_path.insert(0, _after_import)
 
 
 @contextmanager

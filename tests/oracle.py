@@ -1,9 +1,9 @@
 """The right answers, from NumPy and exact fractions; nothing of the package is used.
 
-A discrete method's answer is NumPy's own. A mixed one is NumPy's for the valid elements as float64,
-rounded once to the type that NumPy's answer has. Where NumPy's arithmetic loses an answer that
-exists (infinite neighbours, overflow, integers from 2**53 on;
-`dask_gpuselect.maths.interpolation` lists them), the two neighbours are mixed here in exact
+A discrete method's answer is NumPy's own, and so is a mixture of dates. Another mixed one is
+NumPy's for the valid elements as float64, rounded once to the type that NumPy's answer has. Where
+NumPy's arithmetic loses an answer that exists (infinite neighbours, overflow, integers from 2**53
+on; `dask_gpuselect.maths.interpolation` lists them), the two neighbours are mixed here in exact
 arithmetic. Even then their ranks and weight are NumPy's, read off its answers for data of zeros and
 ones.
 """
@@ -52,8 +52,8 @@ def skips_missing(function: str) -> bool:
 def methods_for(function: str, dtype: np.dtype[Any]) -> tuple[str, ...]:
     """The methods by which the function answers data of this type; "median" for a median."""
     if not takes_q(function):
-        return () if dtype.kind in "mM" else ("median",)
-    return DISCRETE if dtype.kind in "bmM" else METHODS
+        return ("median",)
+    return DISCRETE if dtype.kind == "b" else METHODS
 
 
 def expected(function: str, a: Any, q: Any = 0.5, method: str = "median") -> Any:
@@ -82,11 +82,15 @@ def expected(function: str, a: Any, q: Any = 0.5, method: str = "median") -> Any
         return np.full(share.shape, np.nan if dtype.kind == "f" else "NaT", dtype)[()]
     if method in DISCRETE:
         return np.asarray(_quantile(valid, share, method=method), dtype)[()]
+    if dtype.kind in "mM":
+        return _between_dates(valid, share, method)[()]
     return _mixed(valid, share, method).astype(dtype)[()]
 
 
 def expected_dtype(function: str, dtype: np.dtype[Any], q: Any, method: str) -> np.dtype[Any]:
     """What NumPy itself gives: in native order, and for a q that is no float float64."""
+    if dtype.kind in "mM":  # NumPy has no median of dates
+        return dtype.newbyteorder("=")
     call = getattr(np, function)
     few = np.zeros(3, dtype.newbyteorder("="))
     if not takes_q(function):
@@ -114,6 +118,22 @@ def _mixed(valid: NDArray[Any], share: NDArray[np.float64], method: str) -> NDAr
             # Neighbours that overflow only at full scale: NumPy's bits, if they are right.
             assert abs(halved[*i] - answer[*i] / 2) <= 2 * np.spacing(max(-a, b) / 2)
             answer[*i] = 2 * halved[*i]
+    return answer
+
+
+def _between_dates(valid: NDArray[Any], share: NDArray[np.float64], method: str) -> NDArray[Any]:
+    """NumPy's own answer, or the exact one where neighbours are too far apart for it."""
+    if method == "median":
+        a, b = (int(valid.view("i8")[k]) for k in ((len(valid) - 1) // 2, len(valid) // 2))
+        return np.full(share.shape, int(Fraction(a + b, 2))).view(valid.dtype)
+    answer = np.array(_quantile(valid, share, method=method))
+    for i in np.ndindex(share.shape):
+        where = neighbours(len(valid), float(share[i]), method)
+        a, b = (int(valid.view("i8")[min(where.lower + k, len(valid) - 1)]) for k in (0, 1))
+        if b - a >= WIDE:
+            up = where.weight >= 0.5
+            step = round((b - a) * Fraction(1 - where.weight if up else where.weight))
+            answer[i] = np.int64(b - step if up else a + step).view(valid.dtype)
     return answer
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,23 @@ from dask_gpuselect.maths.ranks import METHODS, check_method
 from dask_gpuselect.quantiles.weighted import check_weighted_method
 
 
+def _takes_columns(function: Callable[..., Boxplot]) -> Callable[..., Boxplot]:
+    """A decorator of a function of arrays, which takes a lazy column of a table, too."""
+
+    @wraps(function)
+    def entered(a: Any, *args: Any, **how: Any) -> Boxplot:
+        lazy = sys.modules.get("dask.dataframe")
+        if lazy is None or not isinstance(a, lazy.Series):
+            return function(a, *args, **how)
+        from dask_gpuselect.engine import frames  # which imports pandas
+
+        (array,) = frames.numbers_as_arrays(a, [frames.Column.of(a._meta)])
+        return function(array if a.name is None else {str(a.name): array}, *args, **how)
+
+    return entered
+
+
+@_takes_columns
 @public(many=("a", "where", "weights"))
 def describe_boxplot(
     a: Any,
@@ -49,7 +68,7 @@ def describe_boxplot(
     a : array, or list or dict of arrays
         Of any shape, of integers or floats of up to 64 bits, NumPy or CuPy; a box for each. If one
         of them is a dask array, all are described lazily, else at once. Labels are the keys of a
-        dict.
+        dict. A lazy Series of dask, too: its name is the label.
     axis : None, int or tuple of ints, optional
         Axes to reduce: one box for every lane along them. By default all elements of an array are
         one box.

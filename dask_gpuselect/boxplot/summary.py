@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.tables import Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
-from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.optional import axes
+from dask_gpuselect.engine.source import DaskArray, merged
+from dask_gpuselect.optional import axes, needs
 
 SHOWN = 40  # boxes that are printed; of more, the first and the last
 SHOWN_ENDS = 5
@@ -37,16 +37,28 @@ class BoxSource:
         Of its boxes: its own, without the reduced axes.
     grid : tuple of int
         How many tables lie along each axis.
+    groups : tuple of str, optional
+        What the groups are called that the boxes are of.
+    group_axis : int
+        The axis of the boxes along which the groups are.
     """
 
     name: str | None
     method: str
     shape: tuple[float, ...] = ()
     grid: tuple[int, ...] = ()
+    groups: tuple[str, ...] | None = None
+    group_axis: int = 0
 
     @property
     def size(self) -> float:
         return math.prod(self.shape)
+
+    def label(self, place: int, shape: tuple[int, ...]) -> str | None:
+        """The label of a box, by its number among boxes of some shape."""
+        index = list(map(int, np.unravel_index(place, shape)))
+        name = self.name if self.groups is None else self.groups[index.pop(self.group_axis)]
+        return name if name is None or not index else f"{name}[{', '.join(map(str, index))}]"
 
 
 class Boxplot(LazyCollection):
@@ -87,6 +99,23 @@ class Boxplot(LazyCollection):
             boxplot.check_labels()
         return boxplot
 
+    def of_groups(self, names: Any, axis: int) -> Boxplot:
+        """Return the boxes of one array with the names of the groups that they are of.
+
+        Parameters
+        ----------
+        names : sequence, or dask array
+        axis : int
+            Along which the groups are.
+        """
+        (source,) = self._sources
+        source = replace(source, group_axis=axis)
+        if isinstance(names, DaskArray):
+            graph, keys = merged(names, graph=self._graph), tasks_of([names])[1]
+            return Boxplot(graph, [*self._keys, *keys], (source,), self._given)
+        source = replace(source, groups=tuple(map(str, names)))
+        return Boxplot(self._graph, self._keys, (source,), self._given, self._tables)
+
     def check_labels(self) -> None:
         """Raise unless there is a label for each box, if there are any."""
         if self._given is not None and len(self._given) != len(self):
@@ -98,10 +127,14 @@ class Boxplot(LazyCollection):
     def _finish(
         results: list[Any], sources: tuple[BoxSource, ...], labels: tuple[str, ...] | None
     ) -> Boxplot:
+        results, names = results[: len(sources)], results[len(sources) :]
         tables = [
             Boxes.assembled(each, source.grid)
             for each, source in zip(results, sources, strict=True)
         ]
+        if names:  # of groups: those of one array
+            groups = tuple(str(name) for part in names[0] for name in part)
+            sources = (replace(sources[0], groups=groups),)
         boxplot = Boxplot(None, [], sources, labels, tuple(tables))
         boxplot.check_labels()
         return boxplot
@@ -179,8 +212,7 @@ class Boxplot(LazyCollection):
     def _label(self, i: int, place: tuple[int, int]) -> str | None:
         if self._given is not None:
             return self._given[i]
-        name, shape = self._sources[place[0]].name, self.tables[place[0]].shape
-        return name if name is None or shape == () else f"{name}[{_index(place[1], shape)}]"
+        return self._sources[place[0]].label(place[1], self.tables[place[0]].shape)
 
     def _shown(self, i: int, label: str | None) -> str:
         if label is not None:
@@ -210,6 +242,24 @@ class Boxplot(LazyCollection):
             ]
         every = {"label": labels} | columns[0]
         return {name: column.reshape(found.shape) for name, column in every.items()}
+
+    def to_dataframe(self) -> Any:
+        """Return a pandas DataFrame with a row for each box, and a column for each statistic.
+
+        Its index has the labels of the boxes; without labels their numbers, in C order. Columns are
+        those of `to_dict`.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        with needs("pandas", "to_dataframe", but="; to_dict() needs nothing"):
+            import pandas
+        columns = {name: each.reshape(-1) for name, each in self.to_dict().items()}
+        labels = columns.pop("label")
+        index = None if all(label is None for label in labels) else labels
+        return pandas.DataFrame(columns, index=index)
 
     def to_bxp(self) -> list[dict[str, Any]]:
         """Return what `matplotlib.axes.Axes.bxp` draws: a dict for each box.
@@ -275,7 +325,7 @@ class Boxplot(LazyCollection):
 
     def __repr__(self) -> str:
         if self._tables is None:
-            return f"<Boxplot {self._outline()}, not computed>"
+            return f"<Boxplot {self._outline()}, not computed: compute() makes it a sequence>"
         rows = self._rows()
         lines = ["  ".join(row) for row in _aligned([row for row in rows if row])]
         if None in rows:
@@ -299,6 +349,11 @@ class Boxplot(LazyCollection):
         """Of which arrays, and how many boxes, as far as that is known."""
         if self._given is not None:
             return f"of {', '.join(self._given)}"
+        if len(self._sources) == 1 and self._sources[0].name is None:
+            shape = self._sources[0].shape
+            if any(map(math.isnan, shape)):
+                return "of an unknown number"
+            return f"of {' x '.join(str(int(size)) for size in shape) or 1}"
         parts = []
         for i, source in enumerate(self._sources):
             name = str(i) if source.name is None else source.name

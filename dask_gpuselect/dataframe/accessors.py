@@ -3,6 +3,7 @@ enabled."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from typing import Any
@@ -28,10 +29,11 @@ from dask_gpuselect.engine.frames import (
     float_kind,
     lazily,
     missing,
+    numbers_as_arrays,
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
-from dask_gpuselect.methods import also_replace
+from dask_gpuselect.methods import also_replace, approximate_instead
 from dask_gpuselect.quantiles.columns import (
     HOW_MANY,
     ColumnQuantiles,
@@ -115,8 +117,9 @@ class ExactSeries:
         Two loads of every partition, for any number of q.
 
         pandas' dtypes depend on the data in places; here they do not. A whole quantile of an Int64
-        column stays a float, and a float32 column gives float64 with a NaN or without. Between two
-        dates the exact date is cut to a whole unit; pandas rounds it to 53 bits first.
+        column stays a float, and a float32 column gives float64 with a NaN or without. What
+        lies between two dates is rounded to the nearest unit; pandas rounds it to 53 bits, and cuts
+        it. The median of dates is cut to a whole unit, as pandas does.
         """
         return _quantile(self._series, [Column.of(self._series._meta)], q, method or interpolation)
 
@@ -357,15 +360,15 @@ class ExactDataFrame:
         frame, columns = self._numbers()
         return _describe_boxplot(frame, columns, how)
 
-    @public(instead="name a column, which df.assign(key=...) makes of it")
     def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.
 
         Parameters
         ----------
-        by : name of a column, or list of them
+        by : name of a column, lazy Series, or list of them
             Of any dtype that pandas groups by. Of categories only those that are there make groups,
-            as with ``observed=True``.
+            as with ``observed=True``. A Series that is no column of the frame needs a name of its
+            own, and the partitions of the frame.
         sort : bool, default True
             Whether groups ascend; otherwise they are in the order in which they appear.
         dropna : bool, default True
@@ -374,14 +377,14 @@ class ExactDataFrame:
         Returns
         -------
         ExactGroupBy
-            With the methods `quantile`, `median` and `count`.
+            With the methods `quantile`, `median`, `count`, `agg` and `describe_boxplot`.
 
         Raises
         ------
         KeyError, ValueError
-            For a key that is no column, or is there twice.
+            For a key that is no column, or is there twice; for a Series without a name of its own.
         TypeError
-            For a lazy key, such as another Series, and for frames of cuDF.
+            For a lazy key that is no Series, and for frames of cuDF.
 
         Notes
         -----
@@ -404,22 +407,32 @@ class ExactDataFrame:
         return grouped(self._frame, by, sort, dropna)
 
     def _columns(self, *, numeric_only: bool) -> tuple[Any, list[Column]]:
-        meta = self._frame._meta
+        meta = _by_place(self._frame)
         if numeric_only:
-            kept = meta.select_dtypes(["number", "bool"], exclude=["timedelta"])
-            return self._only(kept)
+            meta = meta.select_dtypes(["number", "bool"], exclude=["timedelta"])
         return self._only(meta)
 
     def _numbers(self) -> tuple[Any, list[Column]]:
-        meta = self._frame._meta.select_dtypes("number", exclude=["timedelta"])
+        meta = _by_place(self._frame).select_dtypes("number", exclude=["timedelta"])
         if not len(meta.columns):
             raise TypeError("the frame has no column of numbers to describe")
         return self._only(meta)
 
     def _only(self, meta: Any) -> tuple[Any, list[Column]]:
-        """The frame of some columns, and these."""
-        columns = [Column.of(meta.iloc[:, place], place) for place in range(len(meta.columns))]
-        return self._frame[list(meta.columns)], columns
+        """The frame of some columns, told by their places, and these. Columns that share a name
+        cannot be told apart by dask: then all are read."""
+        names, places = self._frame._meta.columns, list(meta.columns)
+        frame = self._frame
+        if names.is_unique:
+            frame, places = frame[list(names[places])], list(range(len(places)))
+        found = [frame._meta.iloc[:, place] for place in places]
+        return frame, [Column.of(own, place) for own, place in zip(found, places, strict=True)]
+
+
+def _by_place(frame: Any) -> Any:
+    """The meta of a frame with the places of its columns for names."""
+    meta = frame._meta
+    return meta.set_axis(range(len(meta.columns)), axis=1)
 
 
 def _check_axis(axis: int | str) -> None:
@@ -454,7 +467,7 @@ def _asked(
         _as_quantiles,
         columns=columns,
         counted=[columns.index(column) for column in counted],
-        names=_names(frame),
+        names=_names(frame, columns),
         q=wanted,
         is_scalar=is_scalar,
         name=name,
@@ -478,7 +491,7 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
     linear = check_method("linear")
     questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
     answers = _ask(frame, columns, questions, [], "describe")
-    finish = partial(_as_description, columns=columns, names=_names(frame), index=index)
+    finish = partial(_as_description, columns=columns, names=_names(frame, columns), index=index)
     meta = finish([Described(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
     return lazily(answers, finish, _empty(meta), frame, "describe")
 
@@ -486,19 +499,14 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
     if "axis" in how:
         raise TypeError("a box is of all elements of a column, and takes no axis")
-    wanted = []
-    for column in columns:
-        if column.dtype.kind not in "iuf":
-            raise TypeError(f"a box plot needs numbers, not {column.kind}")
-        is_masked = column.leaves_out and column.dtype.kind in "iu"
-        dtype = np.dtype(np.float64) if is_masked else column.dtype
-        wanted.append((column.place, elements(dtype)))
-    arrays = columns_as_arrays(frame, wanted)
-    names = _names(frame)
-    is_named = frame.ndim == 2 or frame.name is not None
-    return boxplot.describe_boxplot(
-        dict(zip(map(str, names), arrays, strict=True)) if is_named else arrays, **how
-    )
+    arrays = numbers_as_arrays(frame, columns)
+    names = _names(frame, columns)
+    given: Any = dict(zip(map(str, names), arrays, strict=True))
+    if len(given) < len(arrays):
+        given, how = arrays, {"labels": list(map(str, names))} | how
+    elif frame.ndim == 1 and frame.name is None:
+        given = arrays
+    return boxplot.describe_boxplot(given, **how)
 
 
 def _ask(
@@ -528,9 +536,11 @@ def _ask(
 # --- As pandas has it -----------------------------------------------------------------------------
 
 
-def _names(frame: Any) -> Any:
-    """An index of the columns' names; of a Series its own."""
-    return pd.Index(frame.columns if frame.ndim == 2 else [frame.name])
+def _names(frame: Any, columns: Sequence[Column]) -> Any:
+    """An index of the names of some columns; of a Series its own."""
+    if frame.ndim == 1:
+        return pd.Index([frame.name])
+    return frame._meta.columns[[column.place for column in columns]]
 
 
 def _as_quantiles(
@@ -583,7 +593,7 @@ def _empty(result: Any) -> Any:
 
 
 def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours, but for rows, for what is asked to be approximate, and for what has no quantiles."""
+    """Ours, but for rows, and for what is asked to be approximate."""
 
     @wraps(original)
     def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -597,8 +607,9 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
             asked["method"] = method
         try:
             return _exact(self).quantile(**asked)
-        except TypeError:
-            return original(self, *args, **kwargs)
+        except TypeError as error:
+            original(self, *args, **kwargs)  # which may have an error of its own
+            raise approximate_instead(error, 'method="dask"') from error
 
     return quantile
 
@@ -623,6 +634,42 @@ def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
     return median
 
 
+def _routed_describe(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours of numbers; dask's own for other columns, with a warning where it is approximate."""
+
+    @wraps(original)
+    def describe(
+        self: Any,
+        split_every: Any = False,
+        percentiles: Any = None,
+        percentiles_method: str = "default",
+        include: Any = None,
+        exclude: Any = None,
+    ) -> Any:
+        own = partial(
+            original, self, split_every, percentiles, percentiles_method, include, exclude
+        )
+        if percentiles_method != "default":
+            return own()
+        meta = self._meta.to_frame() if self.ndim == 1 else self._meta
+        numbers = meta.select_dtypes("number", exclude=["timedelta"])
+        dates = meta.select_dtypes(["datetime", "datetimetz", "timedelta"])
+        is_all = (
+            len(numbers.columns) == len(meta.columns) if self.ndim == 1 else not len(dates.columns)
+        )
+        if include is None is exclude and len(numbers.columns) and is_all:
+            return _exact(self).describe(percentiles)
+        if len(numbers.columns) or len(dates.columns):
+            warnings.warn(
+                "dask describes this, and its percentiles are approximate: x.exact.describe() has "
+                "those of columns of numbers",
+                stacklevel=2,
+            )
+        return own()
+
+    return describe
+
+
 def _exact(collection: Any) -> Any:
     return (ExactDataFrame if collection.ndim == 2 else ExactSeries)(collection)
 
@@ -632,3 +679,4 @@ register_dataframe_accessor("exact")(ExactDataFrame)
 for owner in (dd.Series, dd.DataFrame):
     also_replace(owner, "quantile", _routed_quantile)
     also_replace(owner, "median", _routed_median)
+    also_replace(owner, "describe", _routed_describe)

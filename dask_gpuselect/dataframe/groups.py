@@ -6,25 +6,31 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.dataframe.utils import meta_nonempty
 from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import as_accompanied, public
+from dask_gpuselect.arguments import as_accompanied, check_known, public
+from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.frames import (
     Column,
     KeyOrder,
     columns_as_arrays,
     is_cudf,
     keyed,
+    labels_taken,
     lazily,
+    lazily_of,
     present,
     rows,
 )
 from dask_gpuselect.engine.group_tables import GroupedColumns, ask_counts, ask_table, table
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.groups.functions import GroupBy
+from dask_gpuselect.groups.labels import Kind, grouping_by_labels
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.columns import ColumnQuantiles
 from dask_gpuselect.quantiles.functions import probabilities
@@ -60,6 +66,20 @@ class ExactGroupBy:
 
     def __repr__(self) -> str:
         return f"<groups by {list(self._keys)} of {self._frame!r}>"
+
+    def __getattr__(self, name: str) -> ExactGroupBy:
+        if not name.startswith("_") and self._columns is None and name in self._frame.columns:
+            found: ExactGroupBy = self[name]
+            return found
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}, and the frame no such "
+            "column to choose"
+        )
+
+    def __dir__(self) -> list[str]:
+        columns = [] if self._columns is not None else self._frame.columns
+        names = (name for name in columns if isinstance(name, str) and name.isidentifier())
+        return sorted({*super().__dir__(), *names})
 
     @public()
     def __getitem__(self, columns: Any) -> ExactGroupBy:
@@ -176,6 +196,133 @@ class ExactGroupBy:
         rows_of = self._table(frame, [(place, present) for place in places])
         return self._lazily(ask_counts(rows_of, "group-count"), _counts, expected, frame, "count")
 
+    @public()
+    def agg(self, func: Any) -> Any:
+        """Several of these statistics of every group, as pandas' ``groupby(...).agg`` gives them.
+
+        Parameters
+        ----------
+        func : str, list of str, or dict of them by column
+            "median", "quantile" (the median by pandas' other name) and "count".
+
+        Returns
+        -------
+        dask Series or DataFrame
+            As pandas has it: for a list a column for each, of a DataFrame a level more of columns.
+
+        Raises
+        ------
+        TypeError
+            For another statistic: ``df.groupby(keys).agg`` of dask has exact means and sums.
+
+        Notes
+        -----
+        Loads: those of each statistic, one after the other.
+        """
+        is_one = self._columns is not None and not isinstance(self._columns, list)
+        if not isinstance(func, dict):
+            if isinstance(func, str):
+                _check_aggregated([func])
+                return getattr(self, func)()
+            func = {name: func for name in self._chosen}
+        elif is_one:
+            raise TypeError("a dict is by columns, and one is chosen already: pass a list")
+        several = {name: [each] if isinstance(each, str) else each for name, each in func.items()}
+        pairs = [(name, word) for name, words in several.items() for word in words]
+        _check_aggregated([word for _, word in pairs])
+        if is_one:
+            columns = pd.Index([word for _, word in pairs])
+        elif all(isinstance(each, str) for each in func.values()):
+            columns = pd.Index(list(func), name=self._frame.columns.name)
+        else:
+            columns = pd.MultiIndex.from_tuples(pairs, names=[self._frame.columns.name, None])
+        found = [getattr(self._of(name), word)() for name, word in pairs]
+        meta = _side_by_side(*(each._meta for each in found), columns=columns)
+        how = {"columns": columns, "meta": meta, "align_dataframes": False}
+        return dd.map_partitions(_side_by_side, *found, **how)
+
+    def _of(self, column: Hashable) -> ExactGroupBy:
+        """The same groups, of one column whether others are chosen or not."""
+        return ExactGroupBy(self._frame, self._keys, self._order, column)
+
+    @public()
+    def describe(self) -> Any:
+        """Count, mean, standard deviation, extremes and quartiles of every group.
+
+        Returns
+        -------
+        dask DataFrame
+            As pandas' ``groupby(...).describe`` of columns of numbers: others are left out unless
+            they are chosen. The mean is that of exact arithmetic, rounded once.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `describe_boxplot`, of which these numbers are.
+
+        Notes
+        -----
+        Loads: those of `describe_boxplot` for each column, and one.
+        """
+        names = self._chosen
+        if self._columns is None:
+            numbers = set(self._frame._meta.select_dtypes("number", exclude=["timedelta"]).columns)
+            names = [name for name in names if name in numbers]
+        if not names:
+            raise TypeError("there is no column of numbers to describe")
+        chosen = self._columns if self._columns is not None else names
+        alone = ExactGroupBy(self._frame, self._keys, self._order, chosen)
+        meta = alone._by_pandas(lambda groups: groups.describe()).iloc[:0]
+        boxes = [self._of(name).describe_boxplot(max_fliers=0) for name in names]
+        counts = self._of(names[0]).count()
+        return lazily_of([counts, *boxes], partial(_described, meta=meta), meta)
+
+    @public("where", "weights")
+    def describe_boxplot(self, **how: Any) -> Boxplot:
+        """A box for each group of one column, which the group labels.
+
+        Parameters
+        ----------
+        **how
+            For `dask_gpuselect.describe_boxplot`, but no `axis`.
+
+        Returns
+        -------
+        Boxplot
+            In the order of the groups.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `dask_gpuselect.describe_boxplot` does; for several columns; for groups in the order
+            in which they appear, and of missing keys. While computing, for keys that are floats
+            with fractions.
+
+        Notes
+        -----
+        Two loads of every partition; one before of the keys alone, and one more of them if they are
+        strings, categories or nullable; one after if many elements lie about a fence.
+        """
+        names = self._chosen
+        if len(names) != 1:
+            raise TypeError(f'name one column, as groups["{names[0]}"], and not {len(names)}')
+        if not (self._order.sort and self._order.dropna):
+            raise ValueError("boxes are of sorted groups, without missing keys")
+        needed = list(dict.fromkeys([*self._keys, *names]))
+        frame = self._frame[needed]
+        metas = [frame._meta[name] for name in self._keys]
+        taken = [labels_taken(meta) for meta in metas]
+        place = needed.index(names[0])
+        column = Column.of(frame._meta[names[0]], place)
+        if column.dtype.kind not in "iuf":
+            raise TypeError(f"a box plot needs numbers, not {column.kind}")
+        wanted = [
+            (needed.index(key), take) for key, (take, _) in zip(self._keys, taken, strict=True)
+        ]
+        values, *labels = columns_as_arrays(frame, [(place, rows(column.dtype)), *wanted])
+        kinds = [Kind(each, own) for each, (_, own) in zip(labels, taken, strict=True)]
+        return GroupBy(values, (0,), *grouping_by_labels(kinds, None)).describe_boxplot(**how)
+
     def _asked(
         self,
         q: tuple[float, ...],
@@ -219,8 +366,8 @@ class ExactGroupBy:
         groups = groups if self._columns is None else groups[self._columns]
         try:
             return ask(groups)
-        except TypeError as error:
-            raise TypeError(f"pandas does not answer this of these groups: {error}") from error
+        except (TypeError, NotImplementedError) as error:
+            raise TypeError(f"pandas does not answer this of these groups: {error!r}") from error
 
     def _answered(self, expected: Any) -> tuple[list[int], Any]:
         """The places of the columns of an answer in the frame of these and the keys; the frame."""
@@ -241,20 +388,73 @@ class ExactGroupBy:
         return lazily([answer], made, expected.iloc[:0], frame, f"group-{label}")
 
 
+AGGREGATED = ("median", "quantile", "count")
+"""What `ExactGroupBy.agg` takes."""
+
+
+def _described(counts: Any, *boxes: Boxplot, meta: Any) -> Any:
+    """What pandas describes of groups, by a Series about them and their boxes."""
+    columns = []
+    for each in boxes:
+        box = each.to_dict()
+        n = box["n"].astype(np.float64)
+        with np.errstate(all="ignore"):  # one element has no deviation
+            std = np.where(n > 1, box["std"] * np.sqrt(n / (n - 1)), np.nan)
+        rest = (box[name] for name in ("min", "q1", "med", "q3", "max"))
+        columns += [n, box["mean"], std, *rest]
+    found = pd.DataFrame(dict(enumerate(columns))).set_axis(counts.index)
+    dtypes = dict(enumerate(meta.dtypes))
+    return found.astype(dtypes).set_axis(meta.columns, axis=1)
+
+
+def _check_aggregated(words: Sequence[Any]) -> None:
+    for word in words:
+        if word not in AGGREGATED:
+            raise TypeError(
+                f"agg takes {', '.join(map(repr, AGGREGATED))}, and not {word!r}: dask's own "
+                "df.groupby(keys).agg is exact for sums, means and extremes"
+            )
+
+
+def _side_by_side(*found: Any, columns: Any) -> Any:
+    """Answers about the same groups as columns of one frame."""
+    return pd.concat(found, axis=1).set_axis(columns, axis=1)
+
+
 def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactGroupBy:
     """The groups of a frame's rows, all arguments checked."""
+    check_known(sort, "sort")
+    check_known(dropna, "dropna")
+    keys = list(by) if isinstance(by, list) else [by]
+    for i, key in enumerate(keys):
+        if isinstance(key, dd.Series):
+            frame, keys[i] = _with_key(frame, key)
+        else:
+            check_known(key, "by", "name a column, or pass a lazy Series of the frame")
     names = list(frame.columns)
     if len(set(names)) < len(names):
         raise ValueError("the names of the columns must be distinct")
     if is_cudf(frame._meta):
         raise TypeError("groups of cuDF's frames are not supported")
-    keys = by if isinstance(by, list) else [by]
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
             raise KeyError(f"no column is called {key!r}: groups are told by the names of columns")
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"keys must be distinct columns, at least one, and not {keys}")
     return ExactGroupBy(frame, keys, KeyOrder(bool(sort), bool(dropna)))
+
+
+def _with_key(frame: Any, key: Any) -> tuple[Any, Hashable]:
+    """A frame that has a lazy Series as a column, and what this is called there."""
+    name = key.name
+    if name in frame.columns and frame[name]._name == key._name:
+        return frame, name
+    if not isinstance(name, str) or name in frame.columns:
+        raise ValueError(
+            f"a key that is no column needs a name of its own, and not {name!r}: "
+            'by.rename("key") gives it one'
+        )
+    return frame.assign(**{name: key}), name
 
 
 def _as_numbers(column: Column) -> np.dtype[Any]:
@@ -280,7 +480,7 @@ def _as_pandas(
 ) -> Any:
     """The Series or DataFrame that is answered, of the dtypes of its meta."""
     (named,) = found
-    index = named.names.index.set_names(keys if len(keys) > 1 else keys[0])
+    index = named.names.index.set_names(list(keys))
     answers, index = values(named.value, index)
     if meta.ndim == 1:
         return answers[0].astype(meta.dtype).set_axis(index).rename(meta.name)

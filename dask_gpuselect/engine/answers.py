@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arrays import in_kind, namespace, transposed
+from dask_gpuselect.arrays import fitted, in_kind, namespace, transposed
 from dask_gpuselect.engine.source import DaskArray
 
 
@@ -43,7 +43,7 @@ class Form:
         """The array of one chunk that the task at this place of an array of objects makes."""
         if self.dtype is None:
             return made
-        meta = meta_from_array(self.kind, ndim=len(self.shape), dtype=self.dtype)
+        meta = fitted(meta_from_array(self.kind, ndim=len(self.shape), dtype=self.dtype))
         chunks = tuple((size,) for size in self.shape)
         return DaskArray(made.dask, made.name, chunks, meta=meta)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind, numpy_dtype
-from dask_gpuselect.engine import loads
+from dask_gpuselect.arrays import in_kind, namespace, numpy_dtype
+from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_batches import GroupsOfAll
@@ -189,7 +190,11 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
 
 def plan(asking: Asking) -> Plan:
     """How a question about a dask array would be answered."""
-    given, asking = asking, by_group(asking)
+    asked = by_group(asking)
+    return replace(_plan(asking, asked), shuffle=shuffles.told(asked.array))
+
+
+def _plan(given: Asking, asking: Asking) -> Plan:
     if asking.is_whole:
         return plan_all(asking.array, asking.question)
     how = {"is_one_lane": asking.is_one_lane}
@@ -235,6 +240,30 @@ def mapped(
         meta=meta_from_array(answer._meta, ndim=ndim, dtype=dtype),
     )
     return result
+
+
+def unfolded(answer: Any, shape: tuple[int, ...], name: str) -> Any:
+    """An answer whose first axis, of one chunk, has become axes of a shape."""
+    function = partial(_unfolded, shape=shape)
+    if not isinstance(answer, DaskArray):
+        return function(answer)
+    result: DaskArray = map_blocks(
+        function,
+        answer,
+        drop_axis=0,
+        new_axis=list(range(len(shape))),
+        chunks=(*((size,) for size in shape), *answer.chunks[1:]),
+        name=f"{name}-unfolded-{tokenize(answer.name, shape)}",
+        dtype=answer.dtype,
+        meta=meta_from_array(answer._meta, ndim=len(shape) + answer.ndim - 1),
+    )
+    return result
+
+
+def _unfolded(block: Any, shape: tuple[int, ...]) -> Any:
+    sizes = (*shape, *block.shape[1:])
+    is_masked = isinstance(block, np.ma.MaskedArray)
+    return block.reshape(sizes) if is_masked else namespace(block).reshape(block, sizes)
 
 
 def _as_lazy(asking: Asking) -> Asking:

@@ -74,6 +74,8 @@ class Columns:
         Whether `x` is made of a `first_load` already, so that this takes no copy of it.
     about : object
         What reports depend on beside chunks and arguments. Deterministically tokenizable.
+    ordered : bool
+        Whether the places of elements in a chunk count; see `marks_of`.
     """
 
     def __init__(
@@ -84,9 +86,10 @@ class Columns:
         *,
         is_copy: bool = False,
         about: Any = None,
+        ordered: bool = True,
     ) -> None:
         self.x, self.axes, self.parts, self.is_copy = x, axes, parts, is_copy
-        self.about = about
+        self.about, self.ordered = about, ordered
         self.graph = Graph({}, {})
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
@@ -106,10 +109,12 @@ class Columns:
         of the part as well."""
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
-        token = tokenize(source.name, self.axes, self.parts, self.about, above, arguments)
+        token = tokenize(
+            source.name, self.axes, self.parts, self.about, self.ordered, above, arguments
+        )
         name = f"{name}-{token}"
         tasks, keys = {}, {}
-        measure = partial(_measure_seen, measure=measure)
+        measure = partial(_measure_seen, measure=measure, ordered=self.ordered)
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
@@ -134,7 +139,13 @@ class Columns:
         of it; or ``measure(chunks, dtype, axes, brackets)`` where that is None: a load."""
         reads = Reads(self.x)
         tasks, keys = {}, {}
-        read = partial(_measure_seen, dtype=self.x.dtype, axes=self.axes, measure=measure)
+        read = partial(
+            _measure_seen,
+            dtype=self.x.dtype,
+            axes=self.axes,
+            measure=measure,
+            ordered=self.ordered,
+        )
         told = f"{name}: one of {len(self.places) * len(self.parts)} parts is loaded twice"
         function = partial(_known_or_read, known_by=known_by, measure=read, told=told)
         name = f"{name}-{tokenize(kept.name, brackets.name)}"
@@ -318,12 +329,13 @@ def _measure_seen(
     known: Seen | None,
     *,
     measure: Callable[..., Any],
+    ordered: bool,
     **arguments: Any,
 ) -> Seen:
     """A report about some chunks, with their marks, for which it does not wait."""
     brackets = None if known is None else known.value
     report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return Seen(report, begun_marks(chunks))
+    return Seen(report, begun_marks(chunks, ordered=ordered))
 
 
 def _known_or_read(

@@ -232,10 +232,13 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
         if any(is_unknown) and not (all(is_unknown) and len(own) == len(others)):
             raise ValueError(
                 f"along axis {axis} the data have {_told(others)} and {name} has {_told(own)}: "
-                "sizes that are not known cannot be matched; compute_chunk_sizes() finds them"
+                "sizes that are not known cannot be matched; compute_chunk_sizes() finds them, "
+                "and to_dask_array(lengths=True) those of a column"
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
-    result: DaskArray = array.rechunk(known)
+    # A peer-to-peer shuffle takes NumPy chunks alone.
+    method = "tasks" if is_cupy(array._meta) else None
+    result: DaskArray = array.rechunk(known, method=method)
     return result
 
 

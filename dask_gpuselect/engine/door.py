@@ -18,6 +18,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
 from dask_gpuselect.engine.graphs import checked_by
+from dask_gpuselect.engine.shuffles import shuffles_apart
 from dask_gpuselect.engine.source import DOOR, DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
 
@@ -61,7 +62,8 @@ def entered(
     check_kind(x._meta)
     own = f"{DOOR}{tokenize(x.name, x.dtype, x.chunks, name, advice, is_masked)}"
     check: Callable[..., Any] = partial(_enter, dtype=x.dtype, name=name, advice=advice)
-    return checked_by(partial(_enter_masked, check=check) if is_masked else check, x, own)
+    check = partial(_enter_masked, check=check) if is_masked else check
+    return checked_by(check, shuffles_apart(x), own)
 
 
 def _enter_masked(chunk: Any, declared: tuple[Place, tuple[float, ...]], *, check: Any) -> Any:

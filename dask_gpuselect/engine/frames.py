@@ -14,20 +14,25 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask import delayed
 from dask._task_spec import Alias, GraphNode, List, Task, TaskRef, convert_legacy_graph
 from dask.base import get_name_from_key, tokenize
 from dask.core import flatten
 from dask.dataframe.dispatch import concat
+from dask.dataframe.utils import has_known_categories
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import masked
 from dask_gpuselect.engine.collection import tasks_of
 from dask_gpuselect.engine.expressions import LowLevel
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_tables import Keyed
 from dask_gpuselect.engine.key_classes import classes
+from dask_gpuselect.engine.shuffles import needed, shared_by_shuffles
 from dask_gpuselect.engine.source import (
     REDUCED,
     DaskArray,
+    DoneOnce,
     Graph,
     Key,
     extended,
@@ -114,6 +119,8 @@ def _elements(kind: Any) -> np.dtype[Any] | None:
         return np.dtype(f"M8[{kind.unit}]")
     if _is_arrow(kind):
         found, types = kind.pyarrow_dtype, _arrow().types
+        if types.is_date32(found):  # objects of Python, as pandas has it
+            return np.dtype("M8[D]")
         is_known = (types.is_integer, types.is_floating, types.is_boolean)
         is_date = (types.is_timestamp, types.is_duration)
         dtype = kind.numpy_dtype if any(f(found) for f in (*is_known, *is_date)) else None
@@ -191,6 +198,9 @@ def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
         return column.to_numpy() if len(column) else np.empty(0, dtype)
     if dtype.kind in "biu":
         return column.dropna().to_numpy(dtype=dtype)
+    if dtype == np.dtype("M8[D]"):  # of date32, which pandas makes no dates of NumPy of
+        seconds = pd.ArrowDtype(_arrow().timestamp("s"))
+        return column.astype(seconds).to_numpy(dtype="M8[s]").astype(dtype)
     if dtype.kind in "mM":
         return column.to_numpy(dtype=dtype)
     return column.to_numpy(dtype=dtype, na_value=np.nan)
@@ -210,7 +220,7 @@ def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
         return column.to_numpy(dtype=dtype) if is_bool else _elements_of(column, dtype)
     is_gone = column.isna()
     present = column.fillna(False if column.dtype.kind == "b" else 0)
-    return np.ma.MaskedArray(present.to_numpy(dtype=dtype), is_gone.to_numpy(dtype=np.bool_))
+    return masked(present.to_numpy(dtype=dtype), is_gone.to_numpy(dtype=np.bool_))
 
 
 def present(column: Any) -> NDArray[np.bool_]:
@@ -222,6 +232,78 @@ def present(column: Any) -> NDArray[np.bool_]:
 def missing(column: Any) -> NDArray[np.uint8]:
     """A zero for each missing element of a column, to be counted in the same load."""
     return np.zeros(int(column.isna().sum()), np.uint8)
+
+
+def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
+    """An array of numbers for each of some columns, without what is missing: nullable integers as
+    float64.
+
+    Raises
+    ------
+    TypeError
+        For columns that are of no numbers.
+    """
+    wanted = []
+    for column in columns:
+        if column.dtype.kind not in "iuf":
+            raise TypeError(f"a box plot needs numbers, not {column.kind}")
+        is_masked = column.leaves_out and column.dtype.kind in "iu"
+        dtype = np.dtype(np.float64) if is_masked else column.dtype
+        wanted.append((column.place, elements(dtype)))
+    return columns_as_arrays(frame, wanted)
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+
+def labels_of(column: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The labels that a column or index holds, and what they stand for if they are numbers of
+    categories. Integers, bools and categories are masked where they are missing."""
+    column = pd.Series(column)
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        codes = column.cat.codes.to_numpy()
+        return np.ma.MaskedArray(codes, codes < 0), np.ma.getdata(labels_of(kind.categories)[0])
+    dtype = _elements(kind)
+    has_zone = getattr(getattr(kind, "pyarrow_dtype", kind), "tz", None) is not None
+    if dtype is None or has_zone:
+        return column.to_numpy(dtype=object), None
+    return _rows_of(column, dtype), None
+
+
+def labels_as_array(column: Any) -> tuple[DaskArray, NDArray[Any] | None]:
+    """The same of a lazy column or index. Categories that are not known are no numbers."""
+    take, categories = labels_taken(column._meta)
+    (found,) = columns_as_arrays(column, [(None, take)])
+    return found, categories
+
+
+def labels_taken(meta: Any) -> tuple[Callable[[Any], Any], NDArray[Any] | None]:
+    """What takes the labels of a partition's column, by an empty one, and its known categories."""
+    meta = pd.Series(meta)
+    is_of_categories = isinstance(meta.dtype, pd.CategoricalDtype)
+    is_known = is_of_categories and has_known_categories(meta)
+    known = meta.dtype.categories if is_known else None
+    as_objects = is_of_categories and not is_known
+    take = partial(_labels_in, categories=known, as_objects=as_objects)
+    return take, labels_of(meta)[1] if is_known else None
+
+
+def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
+    """The labels in a partition, as numbers of some categories if these are known."""
+    column = pd.Series(column)
+    if categories is None:
+        return labels_of(column.astype(object) if as_objects else column)[0]
+    if isinstance(column.dtype, pd.CategoricalDtype) and column.cat.categories.equals(categories):
+        codes = column.cat.codes.to_numpy()
+    else:
+        codes = categories.get_indexer(column)
+    if (codes[column.notna()] < 0).any():
+        raise TypeError(
+            "a partition has other categories than its column says: "
+            "type by.cat.as_unknown(), or by.cat.as_known()"
+        )
+    return np.ma.MaskedArray(codes, codes < 0)
 
 
 # --- Keys of rows ---------------------------------------------------------------------------------
@@ -329,8 +411,13 @@ def _dtypes(index: Any) -> tuple[Any, ...]:
 
 
 def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
+    """The keys of all parts, one part behind the other. One key at a time, for dask's `concat`,
+    which knows categories that parts do not share, moves these keys behind the others."""
     tables = [part.index.to_frame(index=False) for part in parts]
-    return concat(tables, ignore_index=True)  # dask's knows categories that parts do not share
+    columns = [
+        concat([table[[name]] for table in tables], ignore_index=True) for name in tables[0].columns
+    ]
+    return pd.concat(columns, axis=1)
 
 
 def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
@@ -339,9 +426,15 @@ def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
 
 
 def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
-    keys = partition.iloc[:, list(places)].set_axis(range(len(places)), axis=1)
+    keys = pd.DataFrame({i: _as_key(partition.iloc[:, at]) for i, at in enumerate(places)})
     found = replace(how, sort=False).numbered(keys)  # the order is that of all
     return Keyed(found.codes, KeyNames(found.names.index, how))
+
+
+def _as_key(column: Any) -> Any:
+    """A column as keys are compared: 0.0 equals -0.0, which PyArrow tells apart."""
+    is_of_floats = _is_arrow(column.dtype) and column.dtype.kind == "f"
+    return column.mask((column == 0).fillna(False), 0.0) if is_of_floats else column
 
 
 def _taken(partition: Any, place: int | None, take: Callable[[Any], Any]) -> Any:
@@ -355,32 +448,26 @@ def _at(partition: Any, place: int | None) -> Any:
 def _graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
     """The graph of a frame's tasks. Those of that name make the partitions.
 
-    A result that all partitions need, the mean in ``s - s.mean()``, has a name that says so: it is
-    computed once for all loads. What it is made of has its own, for partitions may be made of
-    the same, which each load then reads by itself.
+    A result that all partitions need, the mean in ``s - s.mean()``, is computed once for all loads,
+    and so is a shuffle. Partitions may be made of the same tasks as these: then each load does them
+    by itself.
     """
     futures = {key: value for key, value in given.items() if is_future(value)}
     tasks = {key: task for key, task in convert_legacy_graph(given).items() if key not in futures}
-    shared = _shared(tasks, len(keys))
+    shared = _shared(tasks, len(keys)) | shared_by_shuffles(tasks)
     graph, needs = Graph({}, {}), set[str]()
     if futures:
         graph, needs = extended(graph, f"{name}-futures", futures, set()), {f"{name}-futures"}
     if shared:
-        below = {need for key in shared for need in tasks[key].dependencies}
-        graph = extended(graph, f"{name}-below", _needed(tasks, below, set()), needs)
-        own = {key: tasks[key] for key in shared}
-        graph = extended(graph, f"{name}{REDUCED}", own, {f"{name}-below"})
-        number = {"shape": (1,), "dtype": np.dtype(np.float64)}  # it counts as small
-        graph.layers[f"{name}{REDUCED}"].collection_annotations = number
-        needs = needs | {f"{name}{REDUCED}"}
-    return extended(graph, name, _needed(tasks, keys, shared), needs)
+        once = DoneOnce(needed(tasks, shared))
+        graph, needs = extended(graph, f"{name}-once", once, needs), needs | {f"{name}-once"}
+    return extended(graph, name, needed(tasks, keys, shared), needs)
 
 
 def _shared(tasks: Tasks, n: int) -> set[Key]:
     """The results of reductions, dask's or ours, that at least half of n partitions need.
 
-    Nothing else, for a task may have an effect: what partitions of a shuffle wait for has written
-    to a file, which each load makes anew.
+    Nothing else, for partitions may be large, and a partition may be made of several.
     """
     users = Counter(need for task in tasks.values() for need in task.dependencies)
     often = (key for key, uses in users.items() if uses >= max(2, n / 2))
@@ -391,18 +478,6 @@ def _is_reduced(task: GraphNode) -> bool:
     """Whether a task makes the result of a reduction, or has another name for it."""
     name = get_name_from_key(task.target if isinstance(task, Alias) else task.key)
     return "-tree-" in name or is_reduction(name)
-
-
-def _needed(tasks: Tasks, keys: Sequence[Key] | set[Key], but: set[Key]) -> Tasks:
-    """The tasks that some keys need, but for some and what only these need."""
-    found: Tasks = {}
-    stack = [key for key in keys if key not in but]
-    while stack:
-        key = stack.pop()
-        if key in tasks and key not in found:
-            found[key] = tasks[key]
-            stack += tasks[key].dependencies - but
-    return found
 
 
 # --- Answers as frames ----------------------------------------------------------------------------
@@ -439,6 +514,11 @@ def lazily(
     meta = meta if to_kind is None else to_kind(meta)
     made = LowLevel(objects(graph, own, (1,)))
     return dd.from_graph(made, meta, (None, None), made.keys_of_blocks, name)
+
+
+def lazily_of(collections: Sequence[Any], finish: Callable[..., Any], meta: Any) -> Any:
+    """The lazy DataFrame that a function makes of what some collections compute to."""
+    return dd.from_delayed([delayed(finish)(*collections)], meta=meta, verify_meta=False)
 
 
 def _finished(

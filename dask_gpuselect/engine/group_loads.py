@@ -49,7 +49,7 @@ def in_two_loads(
 ) -> DaskArray:
     """The lazy answer, by two loads of the only column; and a further one if the question has
     it."""
-    columns = Columns(x, shape.axes, plan.parts)
+    columns = Columns(x, shape.axes, plan.parts, ordered=question.by_place)
     edges = question.edges(plan.n_roots)
     token = tokenize(x.name, question, plan, shape)
     name = f"{label}-{token}"

@@ -29,6 +29,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.graphs import objects
@@ -56,6 +57,8 @@ MOST_REPORTS = 1 << 14
 MOST_ROOTS = 64
 # Rows for each group from which on a chunk is looked at once for all classes.
 ROWS_OF_EACH = 64
+
+NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # the hash of rows that are in no group
 
 ADVICE = "give the key one dtype, by df.astype({key: ...})"
 
@@ -163,9 +166,10 @@ class Rows:
 
     @property
     def mark(self) -> int:
-        """That by which two loads are known to have read the same."""
-        whole = (self.keyed.codes, self.keyed.names.hashes(), *self.columns)
-        return kernels.fingerprint(np.array(list(map(kernels.fingerprint, whole)), np.uint64))
+        """That by which two loads are known to have read the same rows, in any order: names count,
+        and their numbers do not."""
+        hashes = np.append(self.keyed.names.hashes(), NO_NAME)
+        return kernels.fingerprint_of_rows([hashes[self.keyed.codes], *self.columns])
 
 
 def _dealt(class_of: NDArray[np.uint16], n: int) -> tuple[IntArray, list[int]]:
@@ -380,8 +384,7 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
     known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)
     tallies = columns.report(question.tally, f"{label}-candidates", 2, known)
     found = _settled(columns, question.answered, f"{label}-groups", token, tallies, brackets)
-    together = partial(_together, join=np.ma.concatenate)
-    made = columns.gather(together, f"{label}-{token}", found, seen=False)
+    made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
 
@@ -393,14 +396,13 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
     counts = partial(_of_each_class, measure=_counted, among=_counts_among)
     reports = columns.report(counts, f"{label}-counts", 1, None, n=n)
     found = _settled(columns, _all_counted, f"{label}-groups", token, reports, [None] * n)
-    together = partial(_together, join=np.concatenate)
-    made = columns.gather(together, f"{label}-{token}", found, seen=False)
+    made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
 
 def _columns(x: DaskArray) -> Columns:
     """The only column of chunks, each by itself."""
-    return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)])
+    return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
 
 
 def _settled(
@@ -448,7 +450,7 @@ def _counts_among(counts: IntArray, edges: Sequence[int]) -> list[IntArray]:
     return [counts[first:last] for first, last in itertools.pairwise(edges)]
 
 
-def _together(parts: Sequence[Class], *, join: Callable[..., Any]) -> Named:
+def _together(parts: Sequence[Class]) -> Named:
     """The groups of all classes in their order, and the answers about them."""
     if len(parts) == 1:
         return parts[0]
@@ -460,7 +462,7 @@ def _together(parts: Sequence[Class], *, join: Callable[..., Any]) -> Named:
     source = np.empty(len(order), np.int64)
     source[keyed.codes] = order
     columns = zip(*(part.value for part in parts), strict=True)
-    return Named(keyed.names, tuple(join(column, axis=-1)[..., source] for column in columns))
+    return Named(keyed.names, tuple(concatenate(column, -1)[..., source] for column in columns))
 
 
 def _counted(rows: Rows) -> tuple[IntArray, ...]:

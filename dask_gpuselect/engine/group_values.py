@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class Named(Arrays):
 
 class CountedGroups(GroupedLanes):
     """What is asked of every group of all elements, of which counts of all values may answer."""
+
+    by_place: ClassVar[bool] = False
 
     def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, kernels.CodesOf]:
         """The labels in some chunks, if they are not known before, and what gives the number of

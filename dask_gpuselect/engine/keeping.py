@@ -180,6 +180,11 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
         **own,
         "chunks are in memory": lambda: any(map(is_in_memory, reads.arrays)),
         "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
+        # A task that answers for a group may have to read its chunks: from several workers' disks.
+        "chunks come from a shuffle": lambda: bool(reads.of_shuffles),
+        # If a worker is lost, a task that answers may have to read a chunk. It would need what is
+        # persisted of all chunks of its group for that.
+        "chunks are made of persisted data": lambda: reads.take_futures,
         # What several chunks are made of would be made for each of them.
         "chunks share work": lambda: not reads.are_apart,
         "tasks that load have different annotations": lambda: len(reads.annotations) > 1,
@@ -266,7 +271,7 @@ def _report(
     if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
         return Report(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
-    marks = marks_of([chunk]) if is_marked else NO_MARKS
+    marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
     return Report(cuts, Kept(guess.brackets, *held, sums, marks), own)
 
 
@@ -369,6 +374,7 @@ def second_loads(
         [],
         [decided, *brackets],
         measures,
+        keeping.reads.shared,
         annotations=keeping.annotations,
     )
     name = f"{label}-answered-{token}"
@@ -433,11 +439,11 @@ def _second(
     *told: Any,
 ) -> list[Second]:
     """Of each array what its chunk at a place says, if the first load has not kept that."""
-    *proven, measures = told
+    *proven, measures, shared = told
     found: list[Second] = []
     for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
         chunk = int(np.ravel_multi_index(place, each.numblocks))
-        found.append(read.unread(i) if decided[i][chunk] else measure(read(i), each, place))
+        found.append(read.unread(i, shared) if decided[i][chunk] else measure(read(i), each, place))
     return found
 
 

@@ -16,7 +16,7 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
@@ -111,7 +111,7 @@ def _ask(
     label = f"{label}-seen" if seen else label
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
-        meta = meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype)
+        meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if (in_parts := IN_PARTS.get(plan.name)) is not None:
         return in_parts(x, question, label, plan, shape, meta, seen=seen)
     result: DaskArray = blockwise(
@@ -232,7 +232,7 @@ def _answer_column(
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
     found = question.block(pieces_of(given), dtype, shape)
-    return Seen(found, marks_of(given)) if seen else found
+    return Seen(found, marks_of(given, ordered=question.by_place)) if seen else found
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -258,7 +258,7 @@ def _by_counts(
 ) -> DaskArray:
     """One load of a part at a time, which counts or weighs all values. Questions about the same
     lanes, or the same groups, share the reports."""
-    columns = Columns(x, shape.axes, plan.parts, about=question.windows)
+    columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
     assert question.by_value is not None  # as when it was planned
     about = f"{question.by_value.name}-{question.lanes_counted:.0f}"
@@ -297,7 +297,9 @@ def _by_tails(
     seen: bool,
 ) -> DaskArray:
     """One load of parts of each column: of each the tails of lanes are kept, and put together."""
-    columns = Columns(x, shape.axes, plan.parts, is_copy=True, about=question)
+    columns = Columns(
+        x, shape.axes, plan.parts, is_copy=True, about=question, ordered=question.by_place
+    )
     tails = question.tails(sum(lane_sizes(x, shape.axes)))
     assert tails is not None  # as when it was planned
     token = tokenize(x.name, question, plan, shape)
@@ -338,7 +340,7 @@ def _in_passes(
 ) -> DaskArray:
     """Load by load: a report of each part, those of a column together, its brackets narrowed. Then
     a further load, if the question has one."""
-    columns = Columns(x, shape.axes, plan.parts, about=question.windows)
+    columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     token = tokenize(x.name, question, plan, shape)
     further = question.further
     steps = question.steps

@@ -539,7 +539,10 @@ def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
-    third = each_if_needed(_gather_if_needed, name, begun.reads or Reads(x), [], [looked], x.dtype)
+    reads = begun.reads or Reads(x)
+    third = each_if_needed(
+        _gather_if_needed, name, reads, [], [looked], x.dtype, wants=_wants_third
+    )
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,
@@ -556,6 +559,10 @@ def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
     return form.lazy(answer)
 
 
+def _wants_third(looked: Looked) -> bool:
+    return looked.more is not None
+
+
 def _gather_if_needed(
     read: Callable[[], Any],
     place: tuple[int, ...],
@@ -567,7 +574,9 @@ def _gather_if_needed(
         return Gathered(None)
     chunk = read()
     tally = kernels.tally(chunk, dtype, looked.more, most=math.prod(chunk.shape))
-    return Gathered(tally, None, marks_of([chunk]))  # of which the last task makes sure
+    return Gathered(
+        tally, None, marks_of([chunk], ordered=False)
+    )  # of which the last task makes sure
 
 
 def _finish_third(

@@ -56,14 +56,21 @@ class Slab(Arrays):
     mark: int | BegunFingerprint
 
 
-def marks_of(chunks: Iterable[Any]) -> Marks:
-    """The fingerprints of chunks, or of the whole chunks that slabs are of."""
-    return ended(begun_marks(chunks))
+def marks_of(chunks: Iterable[Any], *, ordered: bool) -> Marks:
+    """The fingerprints of chunks, or of the whole chunks that slabs are of.
+
+    They are `ordered` where the answer depends on the places of elements in a chunk, as it does
+    along an axis. Where it does not, a source may give the elements of a chunk in another order at
+    each load, as partitions come that dask shuffles on disk.
+    """
+    return ended(begun_marks(chunks, ordered=ordered))
 
 
-def begun_marks(chunks: Iterable[Any]) -> BegunMarks:
+def begun_marks(chunks: Iterable[Any], *, ordered: bool) -> BegunMarks:
     """The same, without waiting for them."""
-    return tuple(c.mark if isinstance(c, Slab) else begun_fingerprint(c) for c in chunks)
+    return tuple(
+        c.mark if isinstance(c, Slab) else begun_fingerprint(c, ordered=ordered) for c in chunks
+    )
 
 
 def ended(marks: Marks | BegunMarks) -> Marks:

@@ -128,6 +128,9 @@ class Plan:
         Whether `explain` has found all chunks there.
     n_merging : int
         How many tasks take what those of chunks report, of all elements.
+    shuffle : str
+        How often a shuffle of dask's runs that makes the chunks, and where it keeps what it moves;
+        nothing without one.
     """
 
     name: str
@@ -142,6 +145,7 @@ class Plan:
     n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
     n_merging: int = field(default=0, kw_only=True, repr=False, compare=False)
+    shuffle: str = field(default="", kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
         task, gathered = _shown_bytes(self.task_bytes), _shown_bytes(self.gathered_bytes)
@@ -151,7 +155,8 @@ class Plan:
         if self.waiting_bytes:
             waiting = f", of {format_bytes(self.waiting_bytes)} that wait on all workers"
         loads = self._told_loads()
-        return f"{self.name}: {loads}; {told}{waiting}{kept if self.kept_bytes else ''}"
+        shuffle = f"; the shuffle runs {self.shuffle}" if self.shuffle else ""
+        return f"{self.name}: {loads}; {told}{waiting}{kept if self.kept_bytes else ''}{shuffle}"
 
     def _told_loads(self) -> str:
         if self.kept_bytes:
@@ -183,6 +188,8 @@ class Plan:
             "chunks in one task": _shown_bytes(self.task_bytes),
             "reports in one place": _shown_bytes(self.gathered_bytes),
         }
+        if self.shuffle:
+            rows["shuffle runs"] = self.shuffle
         if self.kept_bytes:
             rows["kept in a process"] = f"{format_bytes(self.kept_bytes)} at most"
         if self.n_chunks >= 0:

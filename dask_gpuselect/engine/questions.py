@@ -443,6 +443,9 @@ class LaneQuestion(ABC):
         """In how many places these can be looked at."""
         return 1
 
+    by_place: ClassVar[bool] = True
+    """Whether the answer depends on the places of elements in a chunk."""
+
     by_order: ClassVar[bool] = True
     """Whether the elements at the ranks of `order`, or these and a further load, answer it."""
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.core import flatten
+from dask.highlevelgraph import MaterializedLayer
 
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
+from dask_gpuselect.engine.shuffles import readers_of_shuffles
 from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
@@ -47,11 +49,25 @@ class Reads:
         object.__setattr__(self, "arrays", arrays)
 
     @cached_property
+    def of_shuffles(self) -> dict[Key, GraphNode]:
+        """The tasks that read what a shuffle has written.
+
+        A worker reads only what is on its own disk: else it tells the scheduler to run the task on
+        another one. So a task that reads the chunks of several shuffles would never end, and these
+        tasks stay in the graph.
+        """
+        found: dict[Key, GraphNode] = {}
+        for x in self.arrays:
+            found |= readers_of_shuffles(x, _tasks_of(x))
+        return found
+
+    @cached_property
     def of_places(self) -> dict[Place, Read]:
         """For each place in the grid, how to read the chunk of every array there."""
         tasks: dict[Key, GraphNode] = {}
         for x in self.arrays:
             tasks |= _tasks_of(x)
+        tasks = {key: task for key, task in tasks.items() if key not in self.of_shuffles}
         columns = [list(flatten(x.__dask_keys__())) for x in self.arrays]
         if any(_is_slice(task, tasks) for task in tasks.values()):
             # So that no more is read than what is wanted of it, as dask does elsewhere.
@@ -76,6 +92,16 @@ class Reads:
         return tuple(key for key in first if all(key in needs for needs in others))
 
     @property
+    def take_futures(self) -> bool:
+        """Whether chunks are made of data in memory that each has for itself, as of a persisted
+        array."""
+        shared = set(self.shared)
+        own = {key for read in self.of_places.values() for key in read.needs if key not in shared}
+        layers = (layer for x in self.arrays for layer in x.dask.layers.values())
+        held = (layer for layer in layers if isinstance(layer, MaterializedLayer))
+        return any(key in own and is_future(value) for each in held for key, value in each.items())
+
+    @property
     def annotations(self) -> list[Mapping[str, Any]]:
         """The different annotations of what is read: none if nothing has any."""
         found: list[Mapping[str, Any]] = []
@@ -95,6 +121,7 @@ def each_if_needed(
     singles: Sequence[DaskArray],
     *arguments: Any,
     annotations: Mapping[str, Any] | None = None,
+    wants: Callable[..., bool] | None = None,
 ) -> DaskArray:
     """An array of one object for each chunk, by a function that may read it or not.
 
@@ -110,10 +137,17 @@ def each_if_needed(
         As for `each_chunk`.
     annotations : mapping, optional
         Of the new layer.
+    wants : callable, optional
+        ``(*results) -> bool``: whether any chunk is read. Without it chunks of shuffles always are.
     """
     x, *_ = reads.arrays
     of_places = reads.of_places
-    needs = {place: List(*map(TaskRef, read.needs)) for place, read in of_places.items()}
+    shuffled = _shuffled(reads, f"{name}-shuffled", singles, wants)
+    instead = {key: TaskRef(task.key) for key, task in shuffled.items()}
+    needs = {
+        place: List(*(instead.get(need) or TaskRef(need) for need in read.needs))
+        for place, read in of_places.items()
+    }
     takes = [of_places, needs, {place: place for place in of_places}]
     takes += [grid.name for grid in grids]
     takes += [TaskRef((single.name,)) for single in singles]
@@ -123,7 +157,34 @@ def each_if_needed(
     held = [in_place(array) for array in reads.arrays]
     above = {array.name for array in (*grids, *singles)}.union(*(graph.layers for graph in held))
     graph = Graph.merge(*held, *(array.dask for array in (*grids, *singles)))
+    if shuffled:
+        own = {task.key: task for task in shuffled.values()}
+        graph = extended(graph, f"{name}-shuffled", own, above)
+        above = above | {f"{name}-shuffled"}
     return objects(extended(graph, name, tasks, above, annotations), name, x.numblocks)
+
+
+def _shuffled(
+    reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool] | None
+) -> dict[Key, Task]:
+    """Make the tasks that read chunks of shuffles when some results are known, by the keys of those
+    that they stand for."""
+    results = List(*(TaskRef((single.name,)) for single in singles))
+    made = {}
+    for i, (key, task) in enumerate(reads.of_shuffles.items()):
+        read = _read((key,), {key: task})
+        needs = List(*map(TaskRef, read.needs))
+        made[key] = Task((name, i), _read_if_wanted, wants, read, needs, results)
+    return made
+
+
+def _read_if_wanted(
+    wants: Callable[..., bool] | None, read: Read, values: list[Any], results: list[Any]
+) -> Any:
+    """Read a chunk of a shuffle; return None if it is not wanted."""
+    if wants is not None and not wants(*results):
+        return None
+    return Reader(read, values)()
 
 
 def task_if_needed(
@@ -198,9 +259,12 @@ class Reader:
         with outside():
             return self._reading.chunk(i)
 
-    def unread(self, i: int = 0) -> Unread:
-        """Says that the chunk of the i-th array was not read."""
-        return Unread(self._read, i)
+    def unread(self, i: int, shared: Sequence[Key]) -> Unread:
+        """Says that the chunk of the i-th array was not read. It holds what it takes to read it but
+        for what all chunks share."""
+        known = self._reading.known
+        own = {key: known[key] for key in self._read.needs if key not in shared}
+        return Unread(self._read, i, own)
 
 
 @dataclass(frozen=True)
@@ -212,18 +276,17 @@ class Unread:
     how : Read
     i : int
         Of which array it is.
+    own : mapping
+        The values that it needs and others do not: small results of reductions.
     """
 
     how: Read
     i: int
+    own: Mapping[Key, Any]
 
-    def read(self, known: Mapping[Key, Any]) -> Any:
-        """The chunk, by what is known of what it needs; or an error if that is not enough."""
-        if not all(key in known for key in self.how.needs):
-            raise RuntimeError(
-                "a worker is lost, and with it what the first load had kept of a chunk: compute "
-                "again, or set dask_gpuselect.keep-limit to 0"
-            )
+    def read(self, shared: Mapping[Key, Any]) -> Any:
+        """The chunk, told what all chunks share."""
+        known = {**shared, **self.own}
         return Reader(self.how, [known[key] for key in self.how.needs])(self.i)
 
 
@@ -240,7 +303,7 @@ class Reading:
 
     def __init__(self, read: Read, known: dict[Key, Any]) -> None:
         self._read = read
-        self._known = known
+        self.known = known
         self._left = Counter(need for task in read.tasks.values() for need in task.dependencies)
         self._left.update(read.keys)
 
@@ -252,7 +315,7 @@ class Reading:
         return chunk
 
     def _made(self, wanted: Key) -> Any:
-        known, tasks = self._known, self._read.tasks
+        known, tasks = self.known, self._read.tasks
         if wanted not in known:
             for key in _in_order(wanted, tasks, known):
                 known[key] = tasks[key](known)
@@ -264,7 +327,7 @@ class Reading:
         for key in keys:
             self._left[key] -= 1
             if not self._left[key] and key in self._read.tasks:
-                self._known.pop(key, None)
+                self.known.pop(key, None)
 
 
 def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, Any]) -> list[Key]:

@@ -138,7 +138,7 @@ def gathered(
     says whether a third load may follow, and `stays` whether candidates stay on their device."""
     tally = proven.tally(chunk, place, dtype, stays=stays)
     sums = sums_of(chunk, proven.brackets, dtype, summing)
-    return Gathered(tally, sums, marks_of([chunk]) if is_marked else NO_MARKS)
+    return Gathered(tally, sums, marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
 def sums_of(

@@ -91,7 +91,7 @@ class Progress:
         """The chunk at a place, if it is what the opening has seen there."""
         if len(self.marks):
             known = self.marks[np.ravel_multi_index(tuple(map(int, place)), self.numblocks)]
-            if known != marks_of([chunk])[0]:
+            if known != marks_of([chunk], ordered=False)[0]:
                 raise changed(place)
         return chunk
 
@@ -186,7 +186,7 @@ def ask_rounds(
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> Seen:
     report = kernels.report(chunk, dtype, probe)
-    return Seen([report], marks_of([chunk]) if is_marked else NO_MARKS)
+    return Seen([report], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
 def _merge_openings(parts: list[Seen]) -> Seen:

@@ -5,12 +5,13 @@ and the user's own ``x - median(x)``, to share their source's keys, every chunk 
 memory for the later user. So each load reads a copy of the source's tasks under keys of its own,
 and the copy of load 2 starts when the bracket is known.
 
-Three things are not copied, because a copy could only cost:
+Four things are not copied, because a copy could only cost:
 
 - data that is in memory already: data nodes and futures (persisted arrays, NumPy arrays);
 - results of reductions that are no larger as a whole than one chunk: ``x.mean()`` in ``median(x -
   x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are computed once and
   shared, with all that they depend on;
+- shuffles of dask's, which write to disk what the tasks behind them read: see `shuffles`;
 - what only these need.
 
 ``dask.graph_manipulation.clone`` renames nothing inside `Task` objects (dask 2026.8), so this is
@@ -74,9 +75,14 @@ GETTERS = {"getter", "getter_inline", "getter_nofancy"}
 SMALL_RESULT = 1024
 
 
-def merged(*arrays: DaskArray) -> Graph:
-    """The graph of several arrays."""
-    return HighLevelGraph.merge(*(array.dask for array in arrays))
+class DoneOnce(MaterializedLayer):
+    """Tasks that no load copies: all loads, and the user's own work, share what they make."""
+
+
+def merged(*arrays: DaskArray, graph: Graph | None = None) -> Graph:
+    """The graph of several arrays, and perhaps of something else."""
+    others = [] if graph is None else [graph]
+    return HighLevelGraph.merge(*others, *(array.dask for array in arrays))
 
 
 def extended(
@@ -404,8 +410,13 @@ def _ancestors_of(x: DaskArray, places: Sequence[int]) -> list[dict[str, set[Key
     some = [keys[place] for place in places]
     in_place, copied = map(set, divide(x))
     held = in_place - copied
+    once = done_once(x)
     tasks = convert_legacy_graph(dict(x.dask.cull(set(some))))
-    tasks = {key: task for key, task in tasks.items() if get_name_from_key(key) not in held}
+    tasks = {
+        key: task
+        for key, task in tasks.items()
+        if get_name_from_key(key) not in held and key not in once
+    }
     return [_ancestors(key, tasks) for key in some]
 
 
@@ -458,12 +469,22 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
         layer = layers[name]
         is_renamed = renames and _is_file(name)
         is_small = is_reduction(name) and _size(layer) <= small
-        if is_small or (_is_in_memory(layer) and not is_renamed):
+        is_shared = is_small or isinstance(layer, DoneOnce)
+        if is_shared or (_is_in_memory(layer) and not is_renamed):
             shared.append(name)
         else:
             copied.append(name)
             stack += dependencies[name]
     return _closure(shared, dependencies), copied
+
+
+def done_once(x: DaskArray) -> dict[Key, Any]:
+    """The tasks of an array that are done once for all loads because they are told to be."""
+    once: dict[Key, Any] = {}
+    for layer in x.dask.layers.values():
+        if isinstance(layer, DoneOnce):
+            once |= layer
+    return once
 
 
 def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str]:

@@ -88,7 +88,7 @@ def _counted(
             is_valid = ~xp.isnan(values)
             takes = is_valid if takes is None else takes & is_valid
         elif dtype.kind in "mM":
-            is_valid = values != np.array("NaT", values.dtype)
+            is_valid = ~np.isnat(values)
             takes = is_valid if takes is None else takes & is_valid
         if takes is None:
             takes = xp.broadcast_to(xp.asarray(True), values.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -17,7 +18,6 @@ from dask_gpuselect.arguments import (
     public,
     reduced_axes,
 )
-from dask_gpuselect.arrays import is_array, is_cupy, to_host
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.asking import Asking, ask
@@ -26,8 +26,11 @@ from dask_gpuselect.engine.groups import Grouped, Grouping
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.groups.counts import LaneCounts
 from dask_gpuselect.groups.labels import (
+    as_kind,
     grouping_by_labels,
     grouping_by_windows,
+    is_column,
+    labels_of_each_kind,
     laid_out,
 )
 from dask_gpuselect.quantiles import functions as quantiles
@@ -44,22 +47,25 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     a : dask array or array_like
         Of any kind that `quantile` takes. Chunks need not match groups.
     by : array, tuple of arrays, or dict
-        Labels: integers, bools, strings or dates, or floats without fractions. NaN and NaT are in
-        no group.
+        Labels: integers, bools, strings, dates, objects of one type, or floats without fractions.
+        What is missing is in no group: NaN, NaT, None, pandas' NA, and what is masked.
 
         - one-dimensional, along `axis`: of a month for each day;
         - of the shape of the reduced axes, or one that broadcasts to that of `a`: the zones of a
           map, for each of its dates;
         - several of these in a tuple: a group for each combination that is there;
-        - a dict of indices along `axis` for each group: groups may have elements in common.
+        - a dict of indices along `axis`, or a slice, for each group: groups may have elements in
+          common.
 
-        NumPy, CuPy or dask arrays. Of dask arrays without `groups`, answers have an
-        unknown size along the axis of the groups.
+        NumPy, CuPy or dask arrays, or a Series, an Index or a Categorical of pandas or dask, by
+        position. Of lazy ones without `groups`, answers have an unknown size along the axis of the
+        groups.
     axis : None, int or tuple of ints, optional
         The axes to reduce; all of them by default.
     groups : sequence, optional
         The labels of the groups that are wanted, in this order. Elements with other labels are left
-        out. A group without elements is NaN. By default all labels, ascending.
+        out. A group without elements is NaN. By default all labels that are there, ascending;
+        of categories in their order.
 
     Returns
     -------
@@ -70,7 +76,9 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Raises
     ------
     TypeError
-        For labels of another kind, or indices that are no integers.
+        For labels of another kind, or indices that are no integers; for `groups` of another kind
+        than the labels, such as strings for numbers; for objects that have no order, without
+        `groups`.
     ValueError
         For labels of a shape that does not fit, or that are floats with fractions without `groups`
         (of dask arrays while computing); for one-dimensional labels without `axis`, unless the data
@@ -88,11 +96,11 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Loads, of all elements: data and labels are read at most twice, for any number of groups. Mixed
     data with up to 64 groups are read about once, because the first load keeps elements. A box plot
     takes one load more, and `mad` takes four in all. The labels alone are read once for `groups` of
-    lazy labels. Elements of one and two bytes take one load for all of these if there are few
-    groups: the counts, 9 to 12 bytes for each possible value of each group, must take no more than
-    a task does, and four times that no more than ``dask_gpuselect.root-limit``. With weights, of
-    NumPy chunks, these are 41 to 44 bytes, and at most 284 for four: up to about 3,700 groups of
-    uint8, and 14 of uint16.
+    lazy labels, and once more for answers if they are objects, categories or masked. Elements of
+    one and two bytes take one load for all of these if there are few groups: the counts, 9 to 12
+    bytes for each possible value of each group, must take no more than a task does, and four times
+    that no more than ``dask_gpuselect.root-limit``. With weights, of NumPy chunks, these are 41 to
+    44 bytes, and at most 284 for four: up to about 3,700 groups of uint8, and 14 of uint16.
 
     Along some of the axes, each chunk is read as often as by the same function without groups (see
     `quantile`). For lazy labels without `groups`, the labels alone are read once more. If a column
@@ -232,9 +240,10 @@ class GroupBy:
         return found
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """A box for each group: see `dask_gpuselect.describe_boxplot`."""
+        """A box for each group, which is its label: see `dask_gpuselect.describe_boxplot`."""
         found: Boxplot = self._ask(describe_boxplot, **how)
-        return found
+        names = as_source(self.groups) if is_lazy_array(self.groups) else self.groups
+        return found.of_groups(names, self._axes[0])
 
 
 @public("a", "where")
@@ -247,20 +256,21 @@ def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...]
     """The reduced axes, the groups along them, and what these are called."""
     shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
     axes = reduced_axes(axis, len(shape))
+    if not axes:
+        raise ValueError(
+            "groups are of elements along an axis: "
+            + ("axis is empty" if shape else "the array has no dimension")
+        )
     if isinstance(by, Mapping):
         check_known(dict(by), "by")
         return axes, *grouping_by_windows(by, groups, shape, axes)
-    several = by if isinstance(by, tuple) else (by,)
+    several = labels_of_each_kind(by)
+    if not several:
+        raise ValueError("by is an empty tuple: it needs labels of one kind at least")
     for each in several:
-        check_data(each, "by")
+        if not is_column(each):
+            check_data(each, "by")
+    kinds = [as_kind(each) for each in several]
     how: dict[str, Any] = {"is_axis_given": axis is not None}
-    labels = [laid_out(_as_labels(each), shape, axes, **how) for each in several]
-    return axes, *grouping_by_labels(labels, groups)
-
-
-def _as_labels(by: Any) -> Any:
-    if is_lazy_array(by):
-        return as_source(by)
-    if is_cupy(by):
-        return by
-    return np.asarray(to_host(by) if is_array(by) else by)
+    kinds = [replace(each, labels=laid_out(each.labels, shape, axes, **how)) for each in kinds]
+    return axes, *grouping_by_labels(kinds, groups)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
+from dask.base import is_dask_collection
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arguments import check_most
-from dask_gpuselect.arrays import to_host
+from dask_gpuselect.arrays import is_array, is_cupy, to_host
 from dask_gpuselect.engine.asking import ask_once
+from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.questions import OneLoadQuestion
 from dask_gpuselect.engine.source import DaskArray, elemwise, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.labels import Labels, together, union
+from dask_gpuselect.maths.labels import Labels, as_objects, together, union
 
 EMPTY = np.empty(0, np.int64)
 
@@ -65,34 +70,150 @@ def _broadcasts(full: tuple[Any, ...], shape: tuple[Any, ...]) -> bool:
 # --- Labels ---------------------------------------------------------------------------------------
 
 
-def grouping_by_labels(labels: Sequence[Any], groups: Any) -> tuple[Grouping, Any]:
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """One kind of labels.
+
+    Parameters
+    ----------
+    labels : array or dask array
+        Masked where they are missing, if their dtype cannot say that.
+    categories : ndarray, optional
+        What the labels stand for, if they are numbers of these.
+    """
+
+    labels: Any
+    categories: Labels | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of what groups are called."""
+        found: np.dtype[Any] = (self.labels if self.categories is None else self.categories).dtype
+        return found
+
+    def known(self, called: Labels) -> Labels:
+        """The labels of groups that are called so. No label is -1."""
+        if self.categories is None:
+            return called
+        return kernels.codes_among(called, self.categories)  # type: ignore[no-any-return]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether labels can go with the data as they are, rather than their groups' numbers."""
+        is_masked = isinstance(getattr(self.labels, "_meta", self.labels), np.ma.MaskedArray)
+        return not is_masked and self.labels.dtype.kind != "O"
+
+
+def is_column(by: Any) -> bool:
+    """Whether labels are a column or an index, of pandas or lazy ones of dask."""
+    pandas, lazy = sys.modules.get("pandas"), sys.modules.get("dask.dataframe")
+    if pandas is None:
+        return False
+    known = (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
+    return isinstance(by, known) or (lazy is not None and isinstance(by, lazy.Series | lazy.Index))
+
+
+def labels_of_each_kind(by: Any) -> list[Any]:
+    """The labels of each kind, of what may be a tuple of them or an index of several levels."""
+    if isinstance(by, tuple):
+        return list(by)
+    if is_column(by) and hasattr(by, "get_level_values") and by.nlevels > 1:
+        return [by.get_level_values(level) for level in range(by.nlevels)]
+    return [by]
+
+
+def as_kind(by: Any) -> Kind:
+    """Labels as a user says them."""
+    if is_lazy_array(by):
+        return Kind(_without_null_strings(as_source(by)))
+    if is_cupy(by):
+        return Kind(by)
+    if is_column(by):
+        from dask_gpuselect.engine import frames  # which imports pandas
+
+        lazy = is_dask_collection(by)
+        return Kind(*(frames.labels_as_array(by) if lazy else frames.labels_of(by)))
+    if isinstance(by, np.ma.MaskedArray):
+        return Kind(by)
+    return Kind(_without_null_strings(to_host(by) if is_array(by) else _listed_labels(by)))
+
+
+def _without_null_strings(labels: Any) -> Any:
+    """Labels as objects, if they are NumPy's strings of any length some of which may be missing."""
+    may_miss = labels.dtype.kind == "T" and hasattr(labels.dtype, "na_object")
+    return labels.astype(object) if may_miss else labels
+
+
+def _listed_labels(labels: Any) -> Labels:
+    """Labels as an array. NumPy makes strings of whatever is beside strings in a list, and 'nan' of
+    NaN."""
+    found = np.asarray(labels)
+    if found.dtype.kind not in "SU" or hasattr(labels, "dtype"):
+        return found
+    objects = np.asarray(labels, object)
+    return found if all(isinstance(each, str | bytes) for each in objects.flat) else objects
+
+
+def grouping_by_labels(kinds: Sequence[Kind], groups: Any) -> tuple[Grouping, Any]:
     """The groups of elements of one label each, or of one for each of several kinds, and what the
     groups are called.
 
     Parameters
     ----------
-    labels : sequence of array
-        See `laid_out`.
+    kinds : sequence of Kind
+        Laid out: see `laid_out`.
     groups : sequence or None
         What the groups are called that are wanted, in this order.
     """
-    is_lazy = any(isinstance(each, DaskArray) for each in labels)
-    kinds = tuple(each.dtype for each in labels)
-    given = labels[0] if len(labels) == 1 else _together(labels, is_lazy=is_lazy)
+    for kind in kinds:
+        _check_dtype(kind.labels.dtype)
+    is_lazy = any(isinstance(kind.labels, DaskArray) for kind in kinds)
+    given = kinds[0].labels if len(kinds) == 1 else _together(kinds, is_lazy=is_lazy)
     if groups is not None:
         names, told = _wanted(groups, kinds)
     elif is_lazy:
-        _check_kinds(kinds)
-        found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
-        return Grouping(given, math.nan, names=found, most=_most_labels(given.dtype)), found
+        return _found_later(given, kinds)
     else:
-        _check_kinds(kinds)
         names = kernels.distinct_labels(given)
-        told = names if len(labels) == 1 else names.tolist()
+        told = _called(names, [kind.categories for kind in kinds])
+        told = told if len(kinds) == 1 else _as_tuples(told)
     if not is_lazy:
         return Grouping(kernels.codes_among(given, names), len(names)), told
-    how = {"names": names, "dtype": np.int32, "meta": np.empty(0, np.int32)}
+    how = {"names": names, "dtype": np.int32, "meta": np.empty((0,) * given.ndim, np.int32)}
     return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), told
+
+
+def _found_later(given: DaskArray, kinds: Sequence[Kind]) -> tuple[Grouping, DaskArray]:
+    """The groups of lazy labels, of which nobody says which there are, and what they are called."""
+    found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
+    grouping = Grouping(given, math.nan, names=found, most=_most_labels(given.dtype))
+    if not all(kind.is_plain for kind in kinds):
+        grouping = grouping.numbered
+    if all(kind.categories is None for kind in kinds):
+        return grouping, found
+    categories = [kind.categories for kind in kinds]
+    meta = _called(np.empty(0, given.dtype), categories)
+    how: dict[str, Any] = {"categories": categories, "dtype": meta.dtype, "meta": meta}
+    return grouping, map_blocks(_called, found, **how)
+
+
+def _called(names: Labels, categories: Sequence[Labels | None]) -> Labels:
+    """What groups are called whose labels are known; of several kinds of labels by fields."""
+    if len(categories) > 1:
+        fields = zip(names.dtype.names or (), categories, strict=True)
+        return together([_called(names[field], [each]) for field, each in fields])
+    (own,) = categories
+    return names if own is None else own[names]
+
+
+def _as_tuples(names: Labels) -> list[tuple[Any, ...]]:
+    """The same as tuples. Dates stay NumPy's, of which Python has no nanoseconds."""
+    parts = [_as_list(names[field]) for field in names.dtype.names or ()]
+    return list(zip(*parts, strict=True))
+
+
+def _as_list(names: Labels) -> list[Any]:
+    return list(names) if names.dtype.kind in "mM" else names.tolist()
 
 
 def _most_labels(dtype: np.dtype[Any]) -> float:
@@ -102,56 +223,99 @@ def _most_labels(dtype: np.dtype[Any]) -> float:
     return 2.0 ** (8 * dtype.itemsize) if dtype.kind in "iu" else math.inf
 
 
-def _together(labels: Sequence[Any], *, is_lazy: bool) -> Any:
+def _together(kinds: Sequence[Kind], *, is_lazy: bool) -> Any:
     """Labels of several kinds as one, of as many parts."""
+    labels = [kind.labels for kind in kinds]
     if not is_lazy:
         return _together_on_host(*labels)
-    meta = together([np.empty((0,) * each.ndim, each.dtype) for each in labels])
+    metas = [getattr(each, "_meta", each) for each in labels]
+    meta = together([_on_host(each)[(slice(0),) * each.ndim] for each in metas])
     return elemwise(_together_on_host, *labels, dtype=meta.dtype)
 
 
 def _together_on_host(*labels: Any) -> Labels:
-    return together([to_host(each) for each in labels])
+    return together([_on_host(each) for each in labels])
 
 
-def _wanted(groups: Any, kinds: Sequence[np.dtype[Any]]) -> tuple[Labels, Any]:
+def _on_host(labels: Any) -> Labels:
+    """Labels as a NumPy array, which keeps its mask."""
+    found: Labels = labels if isinstance(labels, np.ndarray) else to_host(labels)
+    return found
+
+
+def _wanted(groups: Any, kinds: Sequence[Kind]) -> tuple[Labels, Any]:
     """The labels of the groups that are wanted, checked, and as they are told."""
     if isinstance(groups, Sized):  # a range may be longer than memory
         check_most(len(groups), "the number of groups")
     if len(kinds) == 1:
-        names = np.asarray(groups)
-        if names.ndim != 1:
-            raise ValueError(f"groups must be one-dimensional, not of shape {names.shape}")
-        _check_kinds([names.dtype], "groups")
-        told: Any = names
-    else:
-        told = [tuple(each) for each in groups]
-        if any(len(each) != len(kinds) for each in told):
-            raise ValueError(f"groups must be of {len(kinds)} labels each: one of each kind")
-        parts = zip(*told, strict=True) if told else [()] * len(kinds)
-        names = together([_as_kind(part, kind) for part, kind in zip(parts, kinds, strict=True)])
-    values, times = np.unique(names, return_counts=True)
-    if (times > 1).any():
-        raise ValueError(f"groups must be distinct, and {values[times > 1][0]!r} is there twice")
-    return names, told
+        (kind,) = kinds
+        told: Any = _names(groups, kind.dtype)
+        _check_distinct(_as_list(told))
+        return kind.known(told), told
+    told = [_parts(each, len(kinds)) for each in groups]
+    _check_distinct(told)
+    columns = zip(*told, strict=True) if told else [()] * len(kinds)
+    pairs = zip(columns, kinds, strict=True)
+    return together([kind.known(_names(part, kind.dtype)) for part, kind in pairs]), told
 
 
-def _as_kind(labels: Sequence[Any], kind: np.dtype[Any]) -> Labels:
-    """Labels as an array: of the dtype of others if there are none."""
-    return np.asarray(labels) if len(labels) else np.empty(0, kind)
+def _parts(name: Any, n: int) -> tuple[Any, ...]:
+    """The label of each kind of a group."""
+    if isinstance(name, str | bytes) or not isinstance(name, Iterable):
+        raise TypeError(f"groups must be tuples of {n} labels, one of each kind, and not {name!r}")
+    found = tuple(name)
+    if len(found) != n:
+        raise ValueError(f"groups must be of {n} labels each, one of each kind, and not {name!r}")
+    return found
 
 
-KINDS = "biufmMSUT"
-KINDS_SAID = "numbers, bools, strings or dates"
+# What labels are by the kinds of their dtypes, and such a label.
+SAID = {
+    **dict.fromkeys("biuf", ("numbers", "0")),
+    "M": ("dates", 'numpy.datetime64("2025-01-31")'),
+    "m": ("time differences", 'numpy.timedelta64(1, "D")'),
+    "S": ("bytes", 'b"a"'),
+    **dict.fromkeys("UT", ("strings", '"a"')),
+    "O": ("objects", '"a"'),
+}
 
 
-def _check_kinds(kinds: Sequence[np.dtype[Any]], what: str = "labels") -> None:
-    for kind in kinds:
-        if kind.kind not in KINDS:
-            hint = (
-                ": numpy.asarray(x, dtype=str) makes strings of objects" if kind.kind == "O" else ""
-            )
-            raise TypeError(f"{what} must be {KINDS_SAID}, not {kind}{hint}")
+def _check_dtype(dtype: np.dtype[Any], what: str = "labels") -> None:
+    if dtype.kind not in SAID:
+        raise TypeError(f"{what} must be numbers, bools, strings or dates, not {dtype}")
+
+
+def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:
+    """Names of groups as an array, if they can be labels of a dtype."""
+    if dtype.kind == "O":
+        return as_objects(groups)
+    found = _listed_labels(groups)
+    if found.dtype.kind == "O":  # of pandas, which has strings so
+        found = _listed_labels(found.tolist())
+    if found.ndim != 1:
+        raise ValueError(f"groups must be one-dimensional, not of shape {found.shape}")
+    if not found.size:
+        return np.empty(0, dtype)
+    if dtype.kind in "mM" and found.dtype.kind == "O":
+        found = np.array([_as_moment(each) for each in groups])
+    _check_dtype(found.dtype, "groups")
+    (wanted, such), (said, _) = SAID[dtype.kind], SAID[found.dtype.kind]
+    if said != wanted:
+        raise TypeError(
+            f"groups must be {wanted}, as the labels are, of dtype {dtype}, and not {said}: "
+            f"groups=[{such}], for instance"
+        )
+    return found
+
+
+def _as_moment(value: Any) -> Any:
+    """A date or time difference of Python or pandas as NumPy's."""
+    for name in ("to_datetime64", "to_timedelta64"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    if isinstance(value, timedelta):
+        return np.timedelta64(value)
+    return np.datetime64(value) if isinstance(value, date) else value
 
 
 @dataclass(frozen=True)
@@ -188,7 +352,7 @@ def _itself(labels: Labels) -> Labels:
 
 def _check_distinct(names: Sequence[Hashable]) -> None:
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        (twice, _), *_ = Counter(names).most_common(1)
         raise ValueError(f"groups must be distinct, and {twice!r} is there twice")
 
 
@@ -196,7 +360,7 @@ def _check_distinct(names: Sequence[Hashable]) -> None:
 
 
 def grouping_by_windows(
-    windows: Mapping[Any, Iterable[int]], groups: Any, shape: tuple[int, ...], axes: tuple[int, ...]
+    windows: Mapping[Any, Any], groups: Any, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[Grouping, Any]:
     """The groups whose elements are given by their indices along the reduced axis of data of some
     shape."""
@@ -213,7 +377,11 @@ def grouping_by_windows(
     return Grouping(places, len(wanted), found), names if names.ndim == 1 else wanted
 
 
-def _places(indices: Iterable[int], name: Any, n: int) -> IntArray:
+def _places(indices: Any, name: Any, n: int) -> IntArray:
+    if isinstance(indices, slice):
+        indices = np.arange(n)[indices]
+    elif not isinstance(indices, Iterable):
+        raise TypeError(f"the group {name!r} must be a sequence of indices, or a slice")
     given = np.asarray(indices if isinstance(indices, np.ndarray) else list(indices))
     if given.size == 0:
         return EMPTY

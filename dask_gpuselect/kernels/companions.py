@@ -12,6 +12,7 @@ import numpy as np
 from dask_gpuselect.arrays import Array, namespace
 
 T = TypeVar("T")
+WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +68,21 @@ class Accompanied:
     def __sizeof__(self) -> int:
         return 64 + self.nbytes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is broadcast is sent small, and is broadcast again where it arrives."""
+        few = {name: (unstretched(each), each.shape) for name, each in self.companions.items()}
+        return _received, (self.values, few)
+
     def __getitem__(self, index: Any) -> Accompanied:
         """Some of the elements, with their companions."""
         some = {name: array[index] for name, array in self.companions.items()}
         return replace(self, values=self.values[index], **some)
+
+
+def _received(values: Array, few: dict[str, tuple[Array, tuple[int, ...]]]) -> Accompanied:
+    """A chunk that another process has sent."""
+    companions = {name: stretched(array, shape) for name, (array, shape) in few.items()}
+    return Accompanied(values, **companions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +145,7 @@ def copied(chunk: Any) -> Any:
     if not isinstance(chunk, Accompanied):
         return namespace(chunk).asarray(chunk, copy=True)
     arrays = {
-        name: namespace(array).broadcast_to(copied(unstretched(array)), array.shape)
+        name: stretched(copied(unstretched(array)), array.shape)
         for name, array in chunk.companions.items()
     }
     return replace(chunk, values=copied(chunk.values), **arrays)
@@ -146,3 +158,50 @@ def unstretched(array: Array) -> Array:
     if not strides or 0 in array.shape:
         return array
     return array[tuple(slice(1) if step == 0 else slice(None) for step in strides)]
+
+
+def stretched(array: Array, shape: tuple[int, ...]) -> Array:
+    """An array of that shape, by a broadcast view if it has another."""
+    if tuple(array.shape) == tuple(shape):
+        return array
+    return namespace(array).broadcast_to(array, shape)
+
+
+def without_repeats(array: Array) -> Array:
+    """A NumPy or CuPy array with size 1 along the axes along which all its slices are the same to
+    the bit.
+
+    Unlike `unstretched`, this depends on the values alone: a broadcast view and a copy of it give
+    the same. Slices are compared only where the first one and the last one are the same.
+    """
+    array = unstretched(array)
+    for axis, size in enumerate(array.shape):
+        first, last = (_at(array, axis, slice(i, i + 1)) for i in (0, size - 1))
+        if size > 1 and _are_same(first, last) and _are_same(first, array):
+            array = first
+    return array
+
+
+def as_words(array: Array) -> list[Array]:
+    """The elements of a NumPy or CuPy array by their bits: as one array of unsigned integers, or
+    several where an element is wider than these."""
+    size = array.dtype.itemsize
+    if size in WORDS:
+        return [array.view(f"u{size}")]
+    own, xp = unstretched(array), namespace(array)
+    wide = xp.zeros((*own.shape, -(-size // 8) * 8), np.uint8)
+    flat = xp.ascontiguousarray(own).reshape(-1)
+    wide[..., :size] = flat.view(np.uint8).reshape(*own.shape, size)
+    words = wide.view(np.uint64)
+    return [stretched(words[..., i], array.shape) for i in range(words.shape[-1])]
+
+
+def _at(array: Array, axis: int, some: slice) -> Array:
+    return array[(slice(None),) * axis + (some,)]
+
+
+def _are_same(a: Array, b: Array) -> bool:
+    """Whether all bits are the same, with broadcasting."""
+    size = a.dtype.itemsize
+    word = f"u{size}" if size in WORDS else f"V{size}"  # as strings and records are
+    return bool((a.view(word) == b.view(word)).all())

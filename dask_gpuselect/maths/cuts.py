@@ -48,12 +48,16 @@ class ChunksChangedError(RuntimeError):
     is no error.
 
     Where several loads have a part in the answer, each of them is compared with the one before by
-    a fingerprint of every chunk, 64 bits that all its bits and their order have a part in:
-    quantiles and box plots along an axis in several passes, `describe_boxplot`, `mad` with a third
-    load or in passes, strategies, robust fits and their `support_`, and a search for neighbours
-    among the rows themselves. Any change of a chunk is then an error, also one that would not alter
-    the answer. It stays unnoticed with a chance of 2**-64. Data that dask holds in memory is not
-    compared where it is read in place.
+    a fingerprint of every chunk, 64 bits that all its bits have a part in. Any change of an element
+    is then an error, also one that would not alter the answer. It stays unnoticed with a chance of
+    2**-64. Data that dask holds in memory is not compared where it is read in place.
+
+    Whether the order of elements counts depends on the question. It does in quantiles and box plots
+    along an axis in several passes, `mad` along an axis, robust fits and their `support_`, and a
+    search for neighbours among the rows themselves. It does not in questions about all elements and
+    about groups of them: `describe_boxplot`, `mad` with a third load, strategies, and groups of the
+    rows of a DataFrame. There a chunk may have its elements in another order at each load, as
+    partitions have after a shuffle on disk. Each element keeps its own mask, weight and label.
     """
 
 

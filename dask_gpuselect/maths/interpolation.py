@@ -6,6 +6,7 @@ float64, except where theirs loses an answer that exists: see `interpolate`.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask_gpuselect.maths.ranks import Method
 __all__ = ["interpolate", "is_weak", "precision_of", "result_dtype"]
 
 Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _FLOATS: Final = (np.float16, np.float32, np.float64)
 
@@ -103,7 +105,7 @@ def result_dtype(
         integers             the same  float64     float64        of both
         float16, float32     the same  the same    the same       of both
         float64              float64   float64     float64        float64
-        datetime, timedelta  the same  TypeError   TypeError      TypeError
+        datetime, timedelta  the same  the same    the same       the same
         ===================  ========  ==========  =============  =============
 
         where *of both* is what NumPy promotes data and q to, float64 if q is, and *discrete* are
@@ -112,8 +114,8 @@ def result_dtype(
     Raises
     ------
     TypeError
-        For other data (complex, extended precision, objects, strings, records), for bool data
-        whose elements would be mixed, and likewise for dates and time differences.
+        For other data (complex, extended precision, objects, strings, records), and for bool data
+        whose elements would be mixed.
 
     Notes
     -----
@@ -122,8 +124,7 @@ def result_dtype(
     - q is always computed with in float64, and of an integer type, which NumPy does not convert,
       it counts as float64: for 0 and 1 ``numpy.quantile`` gives integers for some methods
       (``numpy.percentile`` for none).
-    - NumPy mixes dates and time differences, truncating the result to a whole unit of time, and
-      takes the median of time differences, though not of dates. Here both are chosen, not mixed.
+    - NumPy has a median of time differences, but none of dates. Here both have one, as in pandas.
     - NumPy answers in the data's own byte order for some arguments and in native order for others.
     """
     if dtype.kind not in "biufmM" or (dtype.kind == "f" and dtype.type not in _FLOATS):
@@ -131,13 +132,8 @@ def result_dtype(
         advice = _CONVERSIONS.get(kind, "")
         raise TypeError(f"quantiles need an array of real numbers, not {dtype}{advice}")
     native = dtype.newbyteorder("=")
-    if method.discrete:
+    if method.discrete or dtype.kind in "mM":
         return native
-    if dtype.kind in "mM":
-        raise TypeError(
-            f"{method.name} would average elements, but {dtype} elements are never averaged: use "
-            'quantile with method="lower" or "inverted_cdf"'
-        )
     if dtype.kind == "b" and not method.averages:
         raise TypeError(
             f"{method.name} would interpolate between elements, but bools are never interpolated: "
@@ -157,6 +153,8 @@ def interpolate(
     weight: ArrayLike,
     method: Method,
     dtype: np.dtype[Any],
+    *,
+    nearest: bool = False,
 ) -> NDArray[Any]:
     """The quantiles, from the elements at the two ranks that answer each.
 
@@ -171,12 +169,16 @@ def interpolate(
         The method that gave the ranks and weights.
     dtype : dtype
         Of the result, by `result_dtype`.
+    nearest : bool
+        Whether a date between two others is rounded to the nearest unit. Otherwise, as NumPy has
+        it, its distance from the nearer of these is cut to a whole number of units.
 
     Returns
     -------
     ndarray
         For a discrete method, lower itself. For others, the interpolation in float64, rounded once
-        to `dtype`. No floating-point warning is given on the way.
+        to `dtype`. Dates and time differences are mixed as integers. No floating-point warning is
+        given on the way.
 
     Notes
     -----
@@ -196,6 +198,9 @@ def interpolate(
       overflow, and its medians round each element first.
     - float16 and float32 are mixed in float64, and not in their own precision as NumPy does for q
       a Python number.
+    - Dates and time differences that are 2**53 units or more apart (104 days in nanoseconds): the
+      exact mixture, rounded to the nearest unit. NumPy rounds their difference to float64 first,
+      or it overflows. The median is exact, cut to a whole unit towards the epoch, as in pandas.
 
     Where zeros of both signs meet, the sign of a zero is not defined.
 
@@ -211,6 +216,10 @@ def interpolate(
     weights = np.asarray(0.5 if method.averages else weight, dtype=np.float64)
     if lower is upper and np.broadcast_shapes(lower.shape, weights.shape) == lower.shape:
         return lower.astype(dtype, copy=False)
+    if dtype.kind in "mM":
+        first, last = (x.astype(dtype, copy=False).view(np.int64) for x in (lower, upper))
+        found = _middle(first, last) if method.averages else _between(first, last, weights, nearest)
+        return found.view(dtype)
     with np.errstate(all="ignore"):
         a, b = lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
         answer = _mean(a, b) if method.averages else _lerp(a, b, weights)
@@ -277,3 +286,35 @@ def _mix_integer(a: int, b: int, weight: float) -> float:
 
 
 _mix_integers: Final = np.frompyfunc(_mix_integer, 3, 1)
+
+
+# --- Dates and time differences, as integers ------------------------------------------------------
+
+
+def _middle(a: Integers, b: Integers) -> Integers:
+    """``(a + b) / 2``, cut to an integer towards 0, whatever the sum."""
+    floor = (a >> 1) + (b >> 1) + (a & b & 1)
+    return np.asarray(floor + ((floor < 0) & ((a ^ b) & 1 == 1)))
+
+
+def _between(a: Integers, b: Integers, weight: Reals, nearest: bool) -> Integers:
+    """``(1 - weight) a + weight b``: a whole number of units from the nearer end."""
+    a, b, weight = np.broadcast_arrays(a, b, weight)
+    is_near = weight < 0.5
+    share = np.where(is_near, weight, 1 - weight)
+    with np.errstate(all="ignore"):
+        width = b - a
+        exact = np.asarray(width * share, np.float64)
+        step = (np.rint(exact) if nearest else exact).astype(np.int64)
+    is_wide = (width >= _WIDE) | (width < 0)  # negative where it overflows
+    if is_wide.any():
+        step[is_wide] = _wide_steps(a[is_wide], b[is_wide], share[is_wide])
+    return np.asarray(np.where(is_near, a + step, b - step))
+
+
+def _wide_step(a: int, b: int, share: float) -> int:
+    """``share (b - a)``, rounded to the nearest integer."""
+    return round((b - a) * Fraction(share))
+
+
+_wide_steps: Final = np.frompyfunc(_wide_step, 3, 1)

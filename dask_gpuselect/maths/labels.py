@@ -1,12 +1,12 @@
 """Labels of elements: which there are, and the number of each among some.
 
 A label of several parts, of several kinds of labels, is a structured array: by its fields, in their
-order. NaN and NaT are no labels.
+order. NaN, NaT and what is masked are no labels; of objects None and pandas' NA are none either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,37 @@ LEAST_TABLE = 1 << 16
 
 
 def is_missing(labels: Labels) -> Flags:
-    """Which labels are NaN or NaT, or have such a part."""
+    """Which labels are missing, or have such a part."""
+    labels, mask = _unmasked(labels)
+    if mask is not None:
+        return mask | is_missing(labels)
     if labels.dtype.names:
         parts = [is_missing(labels[name]) for name in labels.dtype.names]
         return np.asarray(np.any(parts, axis=0))
     if labels.dtype.kind in "fmM":
         return np.asarray(labels != labels)
+    if labels.dtype.kind == "O":
+        flags = np.fromiter(map(_is_none, labels.flat), np.bool_, labels.size)
+        return flags.reshape(labels.shape)
     return np.zeros(labels.shape, np.bool_)
+
+
+def _is_none(label: Any) -> bool:
+    """Whether an object is None, NaN, NaT or NA."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas' NA does not say whether it equals anything
+        return True
+
+
+def _unmasked(labels: Labels) -> tuple[Labels, Flags | None]:
+    """Labels without their mask, and the mask if they have one."""
+    if not isinstance(labels, np.ma.MaskedArray):
+        return labels, None
+    mask: Labels = np.ma.getmaskarray(labels)
+    if mask.dtype.names:
+        mask = np.any([mask[name] for name in mask.dtype.names], axis=0)
+    return np.ma.getdata(labels), np.asarray(mask)
 
 
 def distinct(labels: Labels) -> Labels:
@@ -41,7 +65,14 @@ def distinct(labels: Labels) -> Labels:
     ------
     ValueError
         For floats with fractions, which are measurements rather than labels.
+    TypeError
+        For objects that have no order.
     """
+    labels, mask = _unmasked(labels)
+    if mask is not None:
+        labels = labels[~mask]
+    if labels.dtype.kind == "O":
+        return _distinct_objects(labels)
     table = _table(labels)
     if table is not None:
         least, flags = table
@@ -50,11 +81,36 @@ def distinct(labels: Labels) -> Labels:
         return _distinct_together(labels)
     some = labels[~is_missing(labels)]
     if labels.dtype.kind == "f" and (some != np.floor(some)).any():  # infinity equals its floor
-        raise ValueError(
-            "the labels are floats with fractions: groups must say which of them are wanted; "
-            "numpy.digitize makes bins of them"
-        )
+        raise ValueError(FRACTIONS)
     return _ascending(some)
+
+
+FRACTIONS = (
+    "the labels are floats with fractions: groups must say which of them are wanted; "
+    "numpy.digitize makes bins of them"
+)
+
+
+def _distinct_objects(labels: Labels) -> Labels:
+    every = {label for label in labels.flat if not _is_none(label)}
+    if any(isinstance(label, float | np.floating) and label % 1 > 0 for label in every):
+        raise ValueError(FRACTIONS)
+    try:
+        return as_objects(sorted(every))
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in every})
+        raise TypeError(
+            f"the labels are objects that have no order, of the types {', '.join(kinds)}: make "
+            "them of one type, or groups must say which of them are wanted"
+        ) from None
+
+
+def as_objects(labels: Iterable[Any]) -> Labels:
+    """Some objects, which may be sequences themselves, as a one-dimensional array of them."""
+    every = list(labels)
+    found = np.empty(len(every), object)
+    found[:] = every
+    return found
 
 
 def union(several: Sequence[Labels]) -> Labels:
@@ -73,17 +129,27 @@ def _ascending(labels: Labels) -> Labels:
 
 def codes_among(labels: Labels, names: Labels) -> Codes:
     """The place of each label among distinct names, in any order; -1 where it is none of them."""
+    labels, mask = _unmasked(labels)
+    if mask is not None:
+        return np.where(mask, -1, codes_among(labels, names)).astype(np.int32)
     if not (names.size and labels.size):
         return np.full(labels.shape, -1, np.int32)
     if names.dtype.names:
         return _codes_together(labels, names)
+    if "O" in (labels.dtype.kind, names.dtype.kind):
+        return _codes_of_objects(labels, names)
+    if labels.dtype != names.dtype and names.dtype.kind not in "SUT":
+        names, held = _exactly(names, labels.dtype)
+        if not held.all():
+            codes = codes_among(labels, names[held])
+            return np.append(np.flatnonzero(held), -1).astype(np.int32)[codes]
     if labels.dtype.kind == names.dtype.kind == "b":
         labels, names = labels.view(np.uint8), names.view(np.uint8)
     if labels.dtype.kind in "iu" and names.dtype.kind in "iu":
         least, largest = int(names.min()), int(names.max())
         if least == 0 and largest == len(names) - 1 and is_numbering(names, labels):
-            codes: Codes = labels.astype(np.int32, copy=False)
-            return codes
+            numbers: Codes = labels.astype(np.int32, copy=False)
+            return numbers
         if largest - least < TABLE * (labels.size + names.size) + LEAST_TABLE:
             return _looked_up(labels, names, least, largest)
     order = np.argsort(names, kind="stable")
@@ -91,6 +157,37 @@ def codes_among(labels: Labels, names: Labels) -> Codes:
     place = np.minimum(np.searchsorted(ordered, labels), len(names) - 1)
     codes = np.where(ordered[place] == labels, order[place], -1)
     return np.where(is_missing(labels), -1, codes).astype(np.int32)
+
+
+def _codes_of_objects(labels: Labels, names: Labels) -> Codes:
+    places = {name: i for i, name in enumerate(names.tolist()) if not _is_none(name)}
+    found = np.fromiter((places.get(label, -1) for label in labels.flat), np.int32, labels.size)
+    return found.reshape(labels.shape)
+
+
+def _exactly(names: Labels, dtype: np.dtype[Any]) -> tuple[Labels, Flags]:
+    """Names in the dtype of labels, and which of them it holds exactly: no label equals others.
+    NumPy compares integers with floats, and with integers of the other sign, as float64, where
+    those beyond 2**53 are equal to their neighbours."""
+    with np.errstate(all="ignore"):
+        found = _converted(names, dtype)
+        held = np.asarray(_converted(found, names.dtype) == names)
+        if names.dtype.kind in "biuf":
+            held &= (found < 0) == (names < 0)
+    for ends, floats in ((dtype, names), (names.dtype, found)):
+        if floats.dtype.kind == "f" and ends.kind in "iu":  # processors differ beyond the ends
+            info = np.iinfo(ends)
+            held &= (floats >= float(info.min)) & (floats < 2.0 ** (info.bits - (info.min < 0)))
+    return found, held
+
+
+def _converted(values: Labels, dtype: np.dtype[Any]) -> Labels:
+    try:
+        return values.astype(dtype)
+    except OverflowError:  # of dates, since NumPy 2.5
+        if values.size == 1:
+            return np.full(values.shape, "NaT", dtype)
+        return np.concatenate([_converted(each, dtype) for each in np.split(values, values.size)])
 
 
 def is_numbering(names: Labels, labels: Labels) -> bool:
@@ -107,17 +204,13 @@ def _looked_up(labels: Labels, names: Labels, least: int, largest: int) -> Codes
     info = np.iinfo(labels.dtype)
     # One before the range and one behind it stand for all that is beyond.
     low, high = max(least - 1, info.min), min(largest + 1, info.max)
-    if low > info.max or high < info.min:
-        return np.full(labels.shape, -1, np.int32)
     within = np.clip(labels, labels.dtype.type(low), labels.dtype.type(high))
     return table[_differences(within, least - 1)]
 
 
 def _differences(labels: Labels, least: int) -> IntArray:
-    """Integers less a number that is near to them."""
-    if labels.dtype == np.uint64 and least >= 0:
-        return (labels - np.uint64(least)).astype(np.int64)
-    return labels.astype(np.int64) - least
+    """Integers less a number that is near to them, which int64 may not hold."""
+    return (labels.astype(np.uint64) - np.uint64(least % 2**64)).view(np.int64)
 
 
 def _table(labels: Labels) -> tuple[int, Flags] | None:
@@ -136,13 +229,19 @@ def _table(labels: Labels) -> tuple[int, Flags] | None:
 
 
 def together(parts: Sequence[Labels]) -> Labels:
-    """Labels of several parts, from arrays of each that broadcast to one shape."""
-    parts = [np.asarray(each) for each in parts]
+    """Labels of several parts, from arrays of each that broadcast to one shape. They are masked if
+    one of their parts is."""
+    parts = [np.asanyarray(each) for each in parts]
     shape = np.broadcast_shapes(*(each.shape for each in parts))
     found = np.empty(shape, [(f"f{i}", each.dtype) for i, each in enumerate(parts)])
+    masks = []
     for i, each in enumerate(parts):
-        found[f"f{i}"] = each
-    return found
+        found[f"f{i}"], mask = _unmasked(each)
+        masks += [] if mask is None else [mask]
+    if not masks:
+        return found
+    mask = np.broadcast_to(np.any(np.broadcast_arrays(*masks), axis=0), shape)
+    return np.ma.MaskedArray(found, mask)
 
 
 def _distinct_together(labels: Labels) -> Labels:

@@ -352,7 +352,10 @@ def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _take(rows: NDArray[Any], at: IntArray) -> NDArray[Any]:
-    """Elements of each row, at places of its own: shape ``(n_rows, ...)``."""
+    """Elements of each row, at places of its own: shape ``(n_rows, ...)``. Of rows without elements
+    zeros, which have no meaning: a part of the data may lack all elements of a group."""
+    if not rows.shape[1]:
+        return np.zeros(at.shape, rows.dtype)
     found = np.take_along_axis(rows, at.reshape(len(rows), math.prod(at.shape[1:])), axis=1)
     return found.reshape(at.shape)
 

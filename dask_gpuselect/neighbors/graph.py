@@ -105,7 +105,7 @@ def _query_rows(chunk: Any) -> Seen:
     """A chunk of queries on the host."""
     host = to_host(chunk)
     check_finite(Q=host)
-    return Seen(host.astype(np.float64, copy=False), marks_of([chunk]))
+    return Seen(host.astype(np.float64, copy=False), marks_of([chunk], ordered=True))
 
 
 def _nearest_of_chunk(
@@ -114,7 +114,7 @@ def _nearest_of_chunk(
     """The nearest rows in a chunk, of X; which has to be the chunk of queries at its place, where
     the queries are X."""
     queries: NDArray[np.float64] = seen.value
-    if is_same and seen.marks[int(place[0])] != marks_of([chunk])[0]:
+    if is_same and seen.marks[int(place[0])] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
     check_finite(tuple(map(int, place)), X=chunk)
     return kernels.nearest(chunk, queries, k, limit)

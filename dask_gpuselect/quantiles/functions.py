@@ -20,7 +20,7 @@ from dask_gpuselect.arguments import (
     same_kind,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan
+from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan, unfolded
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.engine.source import DaskArray, is_in_memory
@@ -43,9 +43,9 @@ def median(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
-        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
-        once, in kind.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
+        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
+        array is answered at once, in kind.
         For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
         Answers about all elements share the loads of what the arrays have in common. `where` and
         `weights` may then be one for all, or a dict or list with one for each.
@@ -63,8 +63,8 @@ def median(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64, as ``numpy.median`` does.
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16, float32, datetime64 and
+        timedelta64 keep their type, all else gives float64, as ``numpy.median`` does.
         NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
         left out. Masked elements of a masked array are left out, and the answer is masked where all
         are masked.
@@ -72,9 +72,8 @@ def median(
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays, and for datetimes, which cannot be
-        averaged: take ``quantile(a, 0.5, method="lower")``; for a `where` that is not of bool, and
-        a `nodata` of another kind than the data.
+        At the call, for complex, object and string arrays; for a `where` that is not of bool, and a
+        `nodata` of another kind than the data.
     numpy.exceptions.AxisError, ValueError
         At the call, for an axis that does not exist; for a `where` that does not broadcast, or
         whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype cannot
@@ -124,7 +123,8 @@ def median(
 
     The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
-    infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once.
+    infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once. The mean of
+    two dates or time differences is cut to a whole unit towards the epoch or 0, as pandas does.
 
     Examples
     --------
@@ -152,8 +152,8 @@ def nanmedian(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64, as ``numpy.nanmedian`` does.
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16, float32, datetime64 and
+        timedelta64 keep their type, all else gives float64, as ``numpy.nanmedian`` does.
         NaN, with a RuntimeWarning, if every element is NaN or there is none.
 
     {Raises}
@@ -206,14 +206,14 @@ def quantile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; datetime64 and timedelta64 with the
-        discrete methods; of any shape and chunks, sizes known or not. Chunks may be NumPy, CuPy or
-        other array-API arrays. A plain array is answered at once, in kind.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
+        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
+        array is answered at once, in kind.
         For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
         Answers about all elements share the loads of what the arrays have in common. `where` and
         `weights` may then be one for all, or a dict or list with one for each.
-    q : float or 1-D array_like of floats
-        In [0, 1]. All of them share the loads.
+    q : float or array_like of floats
+        In [0, 1], of any shape. All of them share the loads.
     {axis}
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
@@ -235,23 +235,23 @@ def quantile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
         The discrete methods (inverted_cdf, closest_observation, lower, higher, nearest) choose an
-        element and keep its type. The others, as ``numpy.quantile``, keep float16 and float32 if q
-        is a Python number, and give what NumPy promotes data and q to if q is an array or number of
-        NumPy's of less precision than float64; else float64.
+        element and keep its type. Dates stay dates. The others, as ``numpy.quantile``, keep float16
+        and float32 if q is a Python number, and give what NumPy promotes data and q to if q is an
+        array or number of NumPy's of less precision than float64; else float64.
         NaN (NaT) if any element is; with a RuntimeWarning, if all are left out. Of a masked array,
         which leaves out what it masks: masked where that is all.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays; for bool and datetimes with a method
-        that would interpolate; for a q that is complex, a string or lazy; for a `where` that is not
-        of bool, a `nodata` of another kind than the data, weights that are not real, and weights of
-        another shape without an axis.
+        At the call, for complex, object and string arrays; for bool with a method that would
+        interpolate, and for dates with weights and "linear"; for a q that is complex, a string or
+        lazy; for a `where` that is not of bool, a `nodata` of another kind than the data, weights
+        that are not real, and weights of another shape without an axis.
     ValueError
-        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method,
+        At the call, for a q outside [0, 1] or NaN, or an unknown method,
         or another than three with weights; for a `where` or weights of a shape that does not fit,
         or whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype
         cannot hold; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an
@@ -360,7 +360,7 @@ def nanquantile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
         Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
         element is or there is none.
 
@@ -368,7 +368,7 @@ def nanquantile(
     ------
     {TypeError}
     ValueError
-        At the call, for a q outside [0, 1] or NaN, of two dimensions or more, or an unknown method;
+        At the call, for a q outside [0, 1] or NaN, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what `quantile`
         says of weights, `where` and `nodata`.
     IndexError
@@ -425,7 +425,7 @@ def percentile(
     Parameters
     ----------
     {a}
-    q : float or 1-D array_like of floats
+    q : float or array_like of floats
         In [0, 100]. All of them share the loads.
     {axis}
     {method}
@@ -437,14 +437,14 @@ def percentile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
         Types are those of `quantile`. NaN (NaT) if any element is.
 
     Raises
     ------
     {TypeError}
     ValueError
-        At the call, for a q outside [0, 100] or NaN, of two dimensions or more, or an unknown
+        At the call, for a q outside [0, 100] or NaN, or an unknown
         method; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what
         `quantile` says of weights, `where` and `nodata`.
     IndexError
@@ -492,7 +492,7 @@ def nanpercentile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axis of q, if any, first.
+        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
         Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
         element is or there is none.
 
@@ -541,7 +541,7 @@ def explain(
     ----------
     a : dask array
         Of any dtype that has quantiles.
-    q : float or 1-D array_like of floats, default 0.5
+    q : float or array_like of floats, default 0.5
         In [0, 1], as for `quantile`: how many there are matters.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
@@ -682,6 +682,8 @@ def _quantile(
         answers = ask_each(askings, name)
     else:
         answers = [ask(each, name, chosen) for each in askings]
+    if np.ndim(q) > 1:
+        answers = [unfolded(each, np.shape(q), name) for each in answers]
     return answers[0] if together is None else together(answers)
 
 
@@ -703,9 +705,14 @@ def _asked(
     a = as_accompanied(a, where, nodata, weights, axis)
     check = check_weighted_method if is_weighted else check_method
     chosen = method if isinstance(method, Method) else check(method)
-    shares, is_scalar = probabilities(q, scale)
+    shares, is_scalar = probabilities(q, scale, any_shape=True)
     axes = reduced_axes(axis, a.ndim)
     source_dtype = numpy_dtype(a)
+    if is_weighted and chosen.name == "linear" and source_dtype.kind in "mM":
+        raise TypeError(
+            f"weighted quantiles by method linear are sums, and {source_dtype} elements are never "
+            'added up: use method="inverted_cdf" or "averaged_inverted_cdf"'
+        )
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
     if if_none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
@@ -715,12 +722,12 @@ def _asked(
     return a, ask_for(*about, if_none=if_none), axes, is_scalar
 
 
-def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:
+def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[FloatArray, bool]:
     """q as float64 in [0, 1], one-dimensional, and whether it was a scalar."""
     given = np.asarray(q)
     if given.size and given.dtype.kind not in "biuf":
         raise TypeError(f"q must be real, not {given.dtype}")
-    if given.ndim > 1:
+    if given.ndim > 1 and not any_shape:
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {given.shape}")
     values = given.astype(np.float64)
     outside = ~((values >= 0) & (values <= scale))  # NaN too
@@ -729,7 +736,7 @@ def probabilities(q: Any, scale: int = 1) -> tuple[FloatArray, bool]:
         is_percent = scale == 1 and 2 <= value <= 100
         hint = f": pass {value / 100:g} for {value:g} %" if is_percent else ""
         raise ValueError(f"q must lie in [0, {scale}], and {value} does not{hint}")
-    return np.atleast_1d(values / scale), given.ndim == 0
+    return (values / scale).reshape(-1), given.ndim == 0
 
 
 def _has_empty_lanes(shape: tuple[Any, ...], axes: tuple[int, ...]) -> bool:

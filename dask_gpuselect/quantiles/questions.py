@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.arrays import as_dtype, masked
 from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion, Tails
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
@@ -49,6 +49,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     if_none: str = field(default="empty", kw_only=True)
 
     by_value = COUNTS
+    nearest: ClassVar[bool] = False  # of dates: see `interpolate`
 
     @property
     def share(self) -> int:
@@ -72,14 +73,16 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return none
         wanted = ranks_of(self.q, self._method, n_valid)
         lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
-        return interpolate(lower, upper, wanted.weight, self._method, self.dtype)
+        return interpolate(
+            lower, upper, wanted.weight, self._method, self.dtype, nearest=self.nearest
+        )
 
     def answer_if_none(self, n_valid: int, n_missing: int) -> NDArray[Any] | None:
         """What answers if no element does, with NumPy's warning or error where it gives one."""
         if not self.q:
             return np.empty(0, self.dtype)
         if n_valid == n_missing == 0 and self.if_none == "masked":
-            return np.ma.array(self._none(), mask=True)
+            return masked(self._none(), True)
         return self._none() if self._is_missing(n_valid, n_missing) else None
 
     def _none(self) -> NDArray[Any]:
@@ -106,7 +109,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         is_empty = is_missing & (found.n_missing == 0)
         if self.if_none == "masked":
             answer = self.lane_values(found)
-            return np.ma.array(answer, mask=np.broadcast_to(is_empty, answer.shape))
+            return masked(answer, np.broadcast_to(is_empty, answer.shape))
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
             self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
@@ -132,7 +135,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         upper = lower
         if found.upper is not found.lower:
             upper = as_dtype(unsigned_zero(found.upper.T), self.source_dtype)
-        answer = interpolate(lower, upper, weight, self._method, self.dtype)
+        answer = interpolate(lower, upper, weight, self._method, self.dtype, nearest=self.nearest)
         if found.is_complete:
             return answer
         is_missing = found.n_valid == 0
@@ -148,10 +151,18 @@ class Quantiles(ElementQuestion, LaneQuestion):
         return 0 if self._method.discrete else 1 if self._method.averages else 2
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        if is_empty:
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
+        if is_empty and self.q:
+            self._tell_empty()
         if is_all_missing and self.skips_missing:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+
+    def _tell_empty(self) -> None:
+        """Warn of an empty array or lane, or raise if the answer's type cannot say so."""
+        if self.dtype.kind in "biu":
+            raise IndexError(
+                f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
+            )
+        warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
 
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
         """For each number of elements, in columns. Mostly there is one, that of all lanes."""
@@ -172,11 +183,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return True
         if n_valid == n_missing == 0:
             check_not_empty(self._method, skips_missing=self.skips_missing)
-            if self.dtype.kind in "biu":
-                raise IndexError(
-                    f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
-                )
-            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=2)
+            self._tell_empty()
             return True
         if n_valid == 0 and self.skips_missing:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)

@@ -13,7 +13,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import namespace
+from dask_gpuselect.arrays import masked, namespace
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.graphs import places_of
@@ -282,7 +282,7 @@ def _distances_in_groups(
 ) -> Any:
     """The distances from the medians of the elements' groups, by the medians of this very chunk."""
     (median,) = medians
-    if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk])[0]:
+    if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk], ordered=False)[0]:
         raise changed(place)
     values = median.value
     if not len(values):
@@ -303,7 +303,7 @@ def _distances_of_same(
 ) -> Any:
     """The distances from the medians, if they are the medians of this chunk and no other."""
     number = InColumn(numblocks, axes, place).number()
-    if median.marks[number] != marks_of([chunk])[0]:
+    if median.marks[number] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
     return kernels.deviations(chunk, median.value, question.dtype)
 
@@ -316,7 +316,7 @@ def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any
 def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
     """What was found is divided, and NaN where the median is not finite."""
     if isinstance(found, np.ma.MaskedArray):
-        return np.ma.array(_finished(found.data, np.ma.getdata(median), question), mask=found.mask)
+        return masked(_finished(found.data, np.ma.getdata(median), question), found.mask)
     xp = namespace(found)
     nan = xp.full_like(found, float("nan"))
     return xp.where(xp.isfinite(median), question.scaled(found), nan)

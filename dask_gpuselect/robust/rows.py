@@ -189,7 +189,7 @@ class Own:
                 f"chunk {self.number} of X has {len(x)} rows, and {self.size} were expected. "
                 f"{ADVICE}"
             )
-        found = marks_of([x, y])
+        found = marks_of([x, y], ordered=True)
         for name, known, now in zip(
             "Xy", self.marks or found.tolist(), found.tolist(), strict=True
         ):

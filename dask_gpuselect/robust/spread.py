@@ -16,7 +16,7 @@ from dask_gpuselect.arguments import (
     reduced_axes,
     same_kind,
 )
-from dask_gpuselect.arrays import as_type, in_kind, is_kind, numpy_dtype, to_host
+from dask_gpuselect.arrays import as_type, in_kind, is_kind, masked, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask, mapped
 from dask_gpuselect.maths.envelope import exact_gap
 from dask_gpuselect.maths.interpolation import result_dtype
@@ -363,6 +363,8 @@ def _mad(
     if_none = if_all_left_out(x, *left_out)
     x = as_accompanied(x, *left_out)
     source = numpy_dtype(x)
+    if source.kind in "mM":
+        raise TypeError(f"a median absolute deviation needs numbers, not {source}")
     dtype = result_dtype(source, MEDIAN, weak_q=True)
     factor = _factor(scale, NORMAL_MAD, dtype)
     question = DeviationQuestion.of(source, factor, if_none, skips_missing=skips_missing)
@@ -414,7 +416,7 @@ def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
     """The upper one of two quantiles less the lower one, divided by the scale, in kind."""
     if isinstance(pair, np.ma.MaskedArray):
         gap = _difference(pair.data, dtype=dtype, scale=scale)
-        return np.ma.array(gap, mask=np.ma.getmaskarray(pair)[0, ...])[()]
+        return masked(gap, np.ma.getmaskarray(pair)[0, ...])[()]
     if is_kind(pair, "real floating"):
         wide = as_type(pair, "float64")
         with np.errstate(all="ignore"):

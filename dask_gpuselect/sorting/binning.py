@@ -19,8 +19,16 @@ MOST_BINS = 1 << 20  # an edge takes 4 µs when the graph is made
 
 
 @same_kind
-@public(many="x")
-def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "linear") -> Any:
+@public(many=("x", "where"))
+def quantile_bins(
+    x: Any,
+    n_bins: int,
+    axis: Axis = None,
+    *,
+    method: str = "linear",
+    where: Any = None,
+    nodata: Any = None,
+) -> Any:
     """Edges of bins that hold equal numbers of elements: exact quantiles.
 
     Parameters
@@ -35,6 +43,8 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
     method : str, default "linear"
         Of `quantile`. With "lower", "higher", "nearest" or "inverted_cdf" the edges are elements of
         `x`, of its dtype.
+    where, nodata : optional
+        What takes part, and what is left out, as of `quantile`: ``where=da.isfinite(x)``.
 
     Returns
     -------
@@ -81,7 +91,9 @@ def quantile_bins(x: Any, n_bins: int, axis: Axis = None, *, method: str = "line
         raise ValueError(f"n_bins must be at least 1, not {n_bins}")
     check_most(n_bins, "n_bins", MOST_BINS)
     each_of(x, "x")  # which refuses a list of lazy numbers by this name
-    return nanquantile(x, np.arange(n_bins + 1) / n_bins, axis, method=method)
+    return nanquantile(
+        x, np.arange(n_bins + 1) / n_bins, axis, method=method, where=where, nodata=nodata
+    )
 
 
 @same_kind

@@ -136,4 +136,6 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
         yield dtype, frozenset({"distances"})
     yield np.dtype(np.int64), frozenset({"groups"})  # places
     yield np.dtype(np.uint32), _SORTING
-    yield np.dtype(np.uint64), frozenset({"ordering", "fingerprints"})
+    yield np.dtype(np.uint64), _SORTING
+    for word in ("u1", "u2", "u4", "u8"):  # of elements, masks, weights and labels
+        yield np.dtype(word), frozenset({"fingerprints"})

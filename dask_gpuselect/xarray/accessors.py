@@ -12,13 +12,17 @@ from dask.base import is_dask_collection
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
+from dask_gpuselect.engine.plans import Plan
+from dask_gpuselect.quantiles.functions import explain
 from dask_gpuselect.xarray.climatology import groups_of_days
 from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of
 from dask_gpuselect.xarray.reductions import (
     Dims,
+    Pair,
     Reductions,
     answered,
     companions_of,
+    keeps,
     reduced_dims,
 )
 
@@ -27,6 +31,11 @@ class _Accessor(Reductions):
     """What the accessors of DataArrays and Datasets have in common."""
 
     _obj: Any
+
+    def __repr__(self) -> str:
+        kind, sizes = type(self._obj).__name__, dict(self._obj.sizes)
+        of = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        return f"<exact order statistics of a {kind} ({of})>"
 
     def groupby(self, group: Any = None, **groupers: Any) -> ExactGroupBy:
         """Groups of elements, as of xarray's own `groupby`.
@@ -79,16 +88,16 @@ class _Accessor(Reductions):
         return ExactGroupBy(self._obj, groups_of(self._obj.resample(indexer, **how)))
 
     def groupby_dayofyear(self, dim: str = "time", *, window: int = 1) -> ExactGroupBy:
-        """Groups by the day of the year, with the steps around it: the base of climatologies.
+        """Groups by the day of the year, with the days around it: the base of climatologies.
 
         Parameters
         ----------
         dim : str
-            The dimension of time, whose coordinate has dates of any calendar, ascending, with a
-            day or more from one to the next.
+            The dimension of time, whose coordinate has dates of any calendar, ascending. A day may
+            have several steps, as of 6-hourly data.
         window : int
-            How many consecutive steps to take around each occurrence of a day, itself included.
-            Of an even number one more is before it than behind it.
+            How many consecutive days to take around each occurrence of a day, itself included, with
+            all of their steps. Of an even number one more is before it than behind it.
 
         Returns
         -------
@@ -100,12 +109,12 @@ class _Accessor(Reductions):
         TypeError
             For a coordinate without dates, and a window that is no integer.
         ValueError
-            For dates that do not ascend or are less than a day apart, and for a window below 1, or
-            so long that it meets the window of another year.
+            For dates that do not ascend, and for a window below 1, or so long that it meets the
+            window of another year.
 
         Notes
         -----
-        A window is of steps as they follow each other, and so goes on over the ends of years. At
+        A window is of days as they follow each other, and so goes on over the ends of years. At
         the ends of the dates it has fewer of them, and where days are missing it reaches further.
 
         Days are counted from 1 as by ``dt.dayofyear``. In leap years of the standard calendars the
@@ -158,15 +167,35 @@ class ExactDataArray(_Accessor):
     def __init__(self, array: xr.DataArray) -> None:
         self._obj = array
 
-    def _reduced(self, function: Any, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
-        return answered(self._obj, function, dim, how, *q)
+    def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
+        asked, skipna = _skipna(how)
+        return answered(self._obj, pair.of(self._obj.dtype, skipna), dim, asked, *q)
+
+    def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> Plan:
+        """Tell how quantiles along dimensions would be computed: `dask_gpuselect.explain`.
+
+        Parameters
+        ----------
+        q : float or array_like of floats, default 0.5
+        dim : hashable, iterable of hashable or ..., optional
+            To reduce; all by default.
+        **how
+            For `dask_gpuselect.explain`: `where`, `weights` and `nodata`.
+
+        Returns
+        -------
+        Plan
+        """
+        axes = tuple(map(self._obj.dims.index, reduced_dims(dim, self._obj.dims)))
+        how |= companions_of(self._obj, how)
+        return explain(self._obj.data, q, axes, **how)
 
     def describe_boxplot(self, dim: Dims = None, **how: Any) -> Boxplot:
         """Statistics of a box plot for each lane along some dimensions.
 
         Parameters
         ----------
-        dim : str or iterable of hashable, optional
+        dim : hashable, iterable of hashable or ..., optional
             To reduce; all by default.
         **how
             For `dask_gpuselect.describe_boxplot`. A `where` and `weights` that are DataArrays have
@@ -186,7 +215,7 @@ class ExactDataArray(_Accessor):
         kept = [name for name in self._obj.dims if name not in dims]
         if len(kept) == 1 and _is_known(self._obj, kept[0]):
             how.setdefault("labels", [str(label) for label in self._obj[kept[0]].values])
-        axes = tuple(self._obj.get_axis_num(name) for name in dims)
+        axes = tuple(map(self._obj.dims.index, dims))
         how |= companions_of(self._obj, how)
         return boxplot.describe_boxplot(self._obj.data, axes, **how)
 
@@ -202,15 +231,43 @@ class ExactDataset(_Accessor):
     def __init__(self, dataset: xr.Dataset) -> None:
         self._obj = dataset
 
-    def _reduced(self, function: Any, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.Dataset:
-        """Of each numeric variable, along those of the dimensions that it has."""
+    def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.Dataset:
+        """Of each numeric variable, along those of the dimensions that it has. As in xarray, those
+        without these dimensions are kept."""
+        asked, skipna = _skipna(how)
         dims = reduced_dims(dim, tuple(self._obj.dims))
-        found = {
-            name: answered(array, function, [each for each in dims if each in array.dims], how, *q)
+        method = how.get("method", "linear")
+        found = {}
+        for name, array in self._obj.data_vars.items():
+            own = [each for each in dims if each in array.dims]
+            if not own:
+                found[name] = array
+            elif pair.answers(array.dtype, method):
+                found[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
+        attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
+        return xr.Dataset(found, attrs=attrs)
+
+    def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> dict[Hashable, Plan]:
+        """Tell how quantiles of each lazy numeric variable would be computed.
+
+        Parameters
+        ----------
+        q, dim, **how
+            As of a DataArray's `explain`.
+
+        Returns
+        -------
+        dict of Plan
+            By the names of the variables.
+        """
+        dims = reduced_dims(dim, tuple(self._obj.dims))
+        return {
+            name: ExactDataArray(array).explain(q, own, **how)
             for name, array in self._obj.data_vars.items()
-            if array.dtype.kind in "iuf" and not set(dims).isdisjoint(array.dims)
+            if (own := [each for each in dims if each in array.dims])
+            and array.dtype.kind in "biufm"
+            and is_dask_collection(array.data)
         }
-        return xr.Dataset(found, attrs=self._obj.attrs)
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """Statistics of a box plot for each numeric variable, of all its elements.
@@ -240,6 +297,14 @@ class ExactDataset(_Accessor):
         for each in {"where", "weights"} & next(iter(named.values()), {}).keys():
             how[each] = {name: companions[each] for name, companions in named.items()}
         return boxplot.describe_boxplot({name: a.data for name, a in arrays.items()}, **how)
+
+
+def _skipna(how: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
+    """The other arguments, and `skipna`."""
+    asked = dict(how)
+    skipna = asked.pop("skipna", None)
+    check_known(skipna, "skipna")
+    return asked, skipna
 
 
 def _is_known(array: xr.DataArray, name: Hashable) -> bool:

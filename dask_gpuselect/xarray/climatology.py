@@ -21,7 +21,7 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
     size = operator.index(window)
     if size < 1:
         raise ValueError(f"window must be at least 1, not {window}")
-    days = _days(obj[dim])
+    days, first = _days(obj[dim])
     numbers = np.unique(days)
     before, n = size // 2, len(days)
     around = np.arange(-before, size - before)
@@ -30,8 +30,10 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
         at = np.flatnonzero(days == number)
         if len(at) > 1 and np.diff(at).min() < size:
             raise ValueError(f"windows of {window} steps around the same day of two years overlap")
-        places = (at[:, None] + around).ravel()
-        windows[int(number)] = places[(places >= 0) & (places < n)]
+        near = (at[:, None] + around).ravel()
+        near = near[(near >= 0) & (near < n)]
+        steps = [np.arange(first[day], first[day + 1]) for day in near]
+        windows[int(number)] = np.concatenate(steps)
 
     def named(found: Any) -> Any:
         return found.assign_coords({NAME: numbers})
@@ -50,8 +52,9 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
 NAME = "dayofyear"
 
 
-def _days(times: xr.DataArray) -> IntArray:
-    """The day of the year of each step, one step a day at most."""
+def _days(times: xr.DataArray) -> tuple[IntArray, IntArray]:
+    """The day of the year of each day that has steps, and the place of its first step; behind all,
+    the number of steps."""
     steps: Any = times.to_index() if times.ndim == 1 else None
     if not hasattr(steps, "year"):
         raise TypeError(f"{times.name!r} must be a dimension whose coordinate has dates")
@@ -60,6 +63,7 @@ def _days(times: xr.DataArray) -> IntArray:
     days, years = np.asarray(days), np.asarray(steps.year)
     if not steps.is_monotonic_increasing:
         raise ValueError(f"{times.name!r} must ascend: sort the data by it")
-    if ((np.diff(days) == 0) & (np.diff(years) == 0)).any():
-        raise ValueError(f"{times.name!r} has several steps in a day: resample them to days")
-    return days.astype(np.int64)
+    is_new = np.ones(len(days), np.bool_)
+    is_new[1:] = (np.diff(days) != 0) | (np.diff(years) != 0)
+    first = np.flatnonzero(is_new)
+    return days[first].astype(np.int64), np.append(first, len(days))

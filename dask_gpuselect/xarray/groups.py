@@ -20,6 +20,7 @@ from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.xarray.reductions import (
     answered,
     companions_of,
+    keeps,
     keeps_attrs_by_default,
     reduced_dims,
 )
@@ -196,7 +197,7 @@ class _Asked:
         """The answer with all groups along one dimension."""
         array = groups.expanded(array)
         found = self.asked(array, groups, dims)
-        first = min(map(array.get_axis_num, dims))
+        first = min(map(array.dims.index, dims))
         kept = [
             groups.name if axis == first else dim
             for axis, dim in enumerate(array.dims)
@@ -207,16 +208,16 @@ class _Asked:
             found,
             dims=["quantile", *kept] if np.ndim(self.q) else kept,
             coords=array.drop_vars(lost).coords,
-            name=array.name,
             attrs=array.attrs if self.keeps_attrs else None,
         )
+        result.name = array.name  # without one, xarray takes that of the dask array
         if self.q is None:
             return result
         return result.assign_coords(quantile=("quantile", self.q) if self.q.ndim else self.q)
 
     def asked(self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]) -> Any:
         """What the groups of an array that has all dimensions answer."""
-        axes = tuple(sorted(map(array.get_axis_num, dims)))
+        axes = tuple(sorted(map(array.dims.index, dims)))
         grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
         how = {**self.how, **companions_of(array, self.how)}
         return self._of_dtype(self.methods, array.dtype)(grouped, *self.shares, **how)
@@ -261,14 +262,6 @@ class _Asked:
             attrs=obj.attrs if self.keeps_attrs else None,
         )
         return groups.named(table)
-
-
-def _keeps(keep_attrs: bool | None) -> bool:
-    """Whether attributes are kept: as in xarray's groups, also by default."""
-    check_known(keep_attrs, "keep_attrs")
-    if keep_attrs is not None:
-        return keep_attrs
-    return xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
 
 
 class ExactGroupBy:
@@ -346,7 +339,7 @@ class ExactGroupBy:
             Lazy if the data, their labels or companions are.
         """
         carried = (quantiles.median, quantiles.nanmedian)
-        asked = _Asked(MEDIAN, how, _keeps(keep_attrs), skipna, carried=carried)
+        asked = _Asked(MEDIAN, how, keeps(keep_attrs), skipna, carried=carried)
         return self._of(asked, dim)
 
     def quantile(
@@ -376,9 +369,9 @@ class ExactGroupBy:
             As of `median`.
         """
         check_known(q, "q")
-        keeps = keeps_attrs_by_default() if keep_attrs is None else _keeps(keep_attrs)
+        keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
         carried = (quantiles.quantile, quantiles.nanquantile)
-        asked = _Asked(QUANTILE, how, keeps, skipna, np.asarray(q, np.float64), carried)
+        asked = _Asked(QUANTILE, how, keeps_attrs, skipna, np.asarray(q, np.float64), carried)
         return self._of(asked, dim)
 
     def mad(
@@ -392,7 +385,7 @@ class ExactGroupBy:
         """The median absolute deviation of each group: `dask_gpuselect.robust.mad`.
 
         It takes the arguments of `median`."""
-        return self._of(_Asked(MAD, how, _keeps(keep_attrs), skipna), dim)
+        return self._of(_Asked(MAD, how, keeps(keep_attrs), skipna), dim)
 
     def iqr(
         self,
@@ -405,14 +398,14 @@ class ExactGroupBy:
         """The interquartile range of each group: `dask_gpuselect.robust.iqr`.
 
         It takes the arguments of `median`."""
-        return self._of(_Asked(IQR, how, _keeps(keep_attrs), skipna), dim)
+        return self._of(_Asked(IQR, how, keeps(keep_attrs), skipna), dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """The number of elements of each group that are not NaN.
 
         It takes the arguments of `median`. As in xarray, bins and periods without elements are
         NaN."""
-        return self._of(_Asked(COUNT, how, _keeps(keep_attrs)), dim)
+        return self._of(_Asked(COUNT, how, keeps(keep_attrs)), dim)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
         """Statistics of a box plot for each group that has elements.
@@ -427,8 +420,8 @@ class ExactGroupBy:
         Returns
         -------
         Boxplot
-            The groups stand where the first reduced dimension stood. If no other dimension is
-            left, the boxes have the labels of their groups.
+            The groups stand where the first reduced dimension stood. The boxes have the labels of
+            their groups.
 
         Raises
         ------
@@ -438,11 +431,9 @@ class ExactGroupBy:
         if isinstance(self._obj, xr.Dataset):
             raise TypeError("groups of a Dataset have no box plots: describe its variables")
         dims = self._dims(dim)
-        if set(dims) >= {*self._obj.dims}:
-            how.setdefault("labels", [str(label) for label in self._groups.labels])
         array = self._groups.expanded(self._obj)
         found: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
-        return found
+        return found.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
     def _of(self, asked: _Asked, dim: Any) -> Any:
         return asked.of(self._obj, self._groups, self._dims(dim))

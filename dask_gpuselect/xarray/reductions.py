@@ -4,6 +4,7 @@ answers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,40 +12,65 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from dask_gpuselect.arguments import check_known
+from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread
 
-Dims = str | Iterable[Hashable] | None
+Dims = Hashable | Iterable[Hashable] | None
+"""A dimension or several; None and ``...`` are all of them."""
 
 
-def _reducing(function: Callable[..., Any]) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Pair:
+    """A function of all elements, and the one that leaves NaN out."""
+
+    every: Callable[..., Any]
+    valid: Callable[..., Any]
+
+    def of(self, dtype: np.dtype[Any], skipna: bool | None) -> Callable[..., Any]:
+        """The one to ask about elements of a dtype: by default floats skip NaN, as in xarray."""
+        return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
+
+    def answers(self, dtype: np.dtype[Any], method: str) -> bool:
+        """Whether a variable of a Dataset has an answer. xarray's numbers are bool and time
+        differences too."""
+        if self.every in (spread.iqr, spread.mad):
+            return dtype.kind in ("iuf" if self.every is spread.iqr else "biuf")
+        is_mixed_bool = dtype.kind == "b" and self.every is not quantiles.median
+        return dtype.kind in "biufm" and not (is_mixed_bool and not check_method(method).discrete)
+
+
+def _reducing(pair: Pair) -> Callable[..., Any]:
     """The method that answers for a DataArray, or for each numeric variable of a Dataset."""
 
     def method(self: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(function, dim, how)
+        return self._reduced(pair, dim, how)
 
-    return _told(method, function, "")
+    return _told(method, pair, "")
 
 
-def _reducing_by_q(function: Callable[..., Any], scale: int = 1) -> Callable[..., Any]:
+def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
     """The same for a function of q, whose answers have a coordinate "quantile"."""
 
     def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(function, dim, how, q, scale)
+        return self._reduced(pair, dim, how, q, scale)
 
-    return _told(method, function, "q, ")
+    return _told(method, pair, "q, ")
 
 
-def _told(method: Any, function: Callable[..., Any], more: str) -> Callable[..., Any]:
-    name = function.__name__
+def _told(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
+    name = pair.every.__name__
     method.__name__, method.__qualname__ = name, f"exact.{name}"
     method.__doc__ = f"""`dask_gpuselect.{name}` along dimensions: ``exact.{name}({more}dim=None)``.
 
     Parameters
     ----------
     {"q : float or 1-D array_like of floats" if more else "..."}
-    dim : str or iterable of hashable, optional
+    dim : hashable, iterable of hashable or ..., optional
         To reduce; all by default.
+    skipna : bool, optional
+        Whether NaN and NaT are left out; otherwise one of them makes the answer missing. By default
+        as in xarray: of floating-point data.
     where, weights : DataArray or array, optional
         A DataArray has the same labels as the data, and is broadcast by the names of its
         dimensions.
@@ -62,19 +88,31 @@ def _told(method: Any, function: Callable[..., Any], more: str) -> Callable[...,
     return method  # type: ignore[no-any-return]
 
 
+def _skipping(method: Any) -> Callable[..., Any]:
+    """The method that leaves NaN out of data of any dtype, unless `skipna` is False."""
+
+    def skipping(self: Any, *args: Any, **how: Any) -> Any:
+        return method(self, *args, **{"skipna": True, **how})
+
+    name = f"nan{method.__name__}"
+    skipping.__name__, skipping.__qualname__ = name, f"exact.{name}"
+    skipping.__doc__ = method.__doc__.replace(method.__name__, name)
+    return skipping
+
+
 class Reductions:
     """What DataArrays and Datasets have in common."""
 
-    median = _reducing(quantiles.median)
-    nanmedian = _reducing(quantiles.nanmedian)
-    quantile = _reducing_by_q(quantiles.quantile)
-    nanquantile = _reducing_by_q(quantiles.nanquantile)
-    percentile = _reducing_by_q(quantiles.percentile, 100)
-    nanpercentile = _reducing_by_q(quantiles.nanpercentile, 100)
-    mad = _reducing(spread.mad)
-    nanmad = _reducing(spread.nanmad)
-    iqr = _reducing(spread.iqr)
-    naniqr = _reducing(spread.naniqr)
+    median = _reducing(Pair(quantiles.median, quantiles.nanmedian))
+    quantile = _reducing_by_q(Pair(quantiles.quantile, quantiles.nanquantile))
+    percentile = _reducing_by_q(Pair(quantiles.percentile, quantiles.nanpercentile), 100)
+    mad = _reducing(Pair(spread.mad, spread.nanmad))
+    iqr = _reducing(Pair(spread.iqr, spread.naniqr))
+    nanmedian = _skipping(median)
+    nanquantile = _skipping(quantile)
+    nanpercentile = _skipping(percentile)
+    nanmad = _skipping(mad)
+    naniqr = _skipping(iqr)
 
 
 def answered(
@@ -88,24 +126,23 @@ def answered(
     """What a function of arrays answers, with the dimensions and coordinates that are left."""
     asked = dict(how)
     keeps_attrs = asked.pop("keep_attrs", None)
-    check_known(keeps_attrs, "keep_attrs")
     if not asked.keys().isdisjoint({"axis", "keepdims"}):
         raise TypeError("a DataArray is reduced along dim, and keeps none of those")
+    if np.ndim(q) > 1:
+        raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
     dims = reduced_dims(dim, array.dims)
     kept = [name for name in array.dims if name not in dims]
     asked |= companions_of(array, asked)
-    axes = tuple(array.get_axis_num(name) for name in dims)
+    axes = tuple(map(array.dims.index, dims))
     found = function(array.data, *([] if q is None else [q]), axis=axes, **asked)
     lost = [name for name, each in array.coords.items() if not set(each.dims) <= set(kept)]
     result = xr.DataArray(
         found,
         dims=["quantile", *kept] if np.ndim(q) else kept,
         coords=array.drop_vars(lost).coords,
-        name=array.name,
     )
-    if keeps_attrs is None:
-        keeps_attrs = xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
-    if keeps_attrs:
+    result.name = array.name  # without one, xarray takes that of the dask array
+    if keeps(keeps_attrs):
         result.attrs = dict(array.attrs)
     if q is None:
         return result
@@ -147,11 +184,25 @@ def _whole(companion: xr.DataArray, array: xr.DataArray) -> Any:
 
 def reduced_dims(dim: Dims, known: tuple[Hashable, ...]) -> list[Hashable]:
     check_known(dim, "dim")
-    dims: list[Hashable] = [*known] if dim is None else [dim] if isinstance(dim, str) else [*dim]
+    dims: list[Hashable]
+    if dim is None or dim is ...:
+        dims = [*known]
+    elif isinstance(dim, str) or not isinstance(dim, Iterable):
+        dims = [dim]
+    else:  # a tuple is the name of a dimension only if there is one
+        dims = [dim] if isinstance(dim, Hashable) and dim in known else [*dim]
     unknown = [name for name in dims if name not in known]
     if unknown:
         raise ValueError(f"{unknown} not found in array dimensions {known}")
     return dims
+
+
+def keeps(keep_attrs: bool | None) -> bool:
+    """Whether attributes are kept: by default as xarray's options say, and otherwise they are."""
+    check_known(keep_attrs, "keep_attrs")
+    if keep_attrs is not None:
+        return keep_attrs
+    return xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
 
 
 def keeps_attrs_by_default() -> bool:

@@ -128,11 +128,6 @@ def test_what_has_no_days_is_refused() -> None:
         loaded.isel(time=slice(None, None, -1)).exact.groupby_dayofyear()
     with pytest.raises(TypeError, match="has dates"):
         loaded.exact.groupby_dayofyear("station")
-    hourly = loaded.assign_coords(
-        time=np.datetime64("2001-01-01", "ns") + np.arange(730) * np.timedelta64(3600, "s")
-    )
-    with pytest.raises(ValueError, match="several steps in a day"):
-        hourly.exact.groupby_dayofyear()
     with pytest.raises(ValueError, match="one axis"):
         loaded.exact.groupby_dayofyear().median(...)
 
@@ -156,3 +151,20 @@ def test_as_xclim(calendar: str, window: int) -> None:
     wanted = wanted.transpose("dayofyear", "station", "percentiles")
     found = found.transpose("dayofyear", "station", "quantile")
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_several_steps_a_day(window: int) -> None:
+    """6-hourly data have the windows of their days, whole; the last day has a part of its steps."""
+    days = dates("2003-12-01", "2005-03-01")
+    times = (days[:, None] + np.arange(4) * np.timedelta64(6, "h")).ravel()[:-2]
+    loaded = series(times).fillna(0)
+    found = loaded.chunk(time=100).exact.groupby_dayofyear(window=window).median().compute()
+    of_step = loaded.time.dt.floor("D").values
+    for number in (1, 60, 335, 366):
+        some = days[xr.DataArray(days, dims="d").dt.dayofyear.values == number]
+        around = (
+            some[:, None] + (np.arange(window) - window // 2) * np.timedelta64(1, "D")
+        ).ravel()
+        wanted = loaded.isel(time=np.isin(of_step, around)).median("time")
+        np.testing.assert_array_equal(found.sel(dayofyear=number), wanted)

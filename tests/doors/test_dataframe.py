@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import threading
@@ -22,8 +23,9 @@ from dask.dataframe.utils import assert_eq
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect import disable, enable
+from dask_gpuselect import describe_boxplot, disable, enable
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.optional import after_import
 from tests.data import hashed
 
 PARTITIONS, ROWS = 6, 500
@@ -173,6 +175,16 @@ def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
     found = dd.from_pandas(before, npartitions=1).exact.quantile(0.5).compute()
     assert found == before.quantile(0.5)
     assert found.value == -2
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[s]", "M8[ns]", "m8[ns]"])
+def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
+    s = pd.Series(np.array([0, 10], dtype))
+    x = dd.from_pandas(s, npartitions=2).exact
+    found = x.quantile([0.7, 0.36, 0.75, 0.25]).compute()
+    assert found.to_numpy().view("i8").tolist() == [7, 4, 8, 2]
+    assert x.quantile(0.7).compute() == s.quantile(0.7)
+    assert x.median().compute() == s.median()
 
 
 def test_whole_quantiles_of_nullable_integers_stay_floats() -> None:
@@ -485,6 +497,75 @@ def test_enabled_methods_leave_to_dask_what_is_its_own() -> None:
             dd.from_pandas(whole()["s"], npartitions=2, sort=False).quantile(0.5)
 
 
+def test_enabled_descriptions_are_exact() -> None:
+    df = whole().drop(columns="s")
+    numbers = df.select_dtypes("number", exclude=["timedelta"])
+    x = dd.from_pandas(numbers, npartitions=4, sort=False)
+    own = dd.Series.describe
+    with enable():
+        assert_frame_equal(x.describe().compute(), numbers.describe())
+        assert_series_equal(x["a"].describe().compute(), numbers["a"].describe())
+        found = x.describe(percentiles=[0.1]).compute()
+        assert_frame_equal(found, x.exact.describe([0.1]).compute())
+    assert dd.Series.describe is own
+
+
+def test_other_descriptions_are_dasks() -> None:
+    df = pd.DataFrame({"a": np.arange(9.0), "d": pd.to_datetime(["2024-01-01"] * 9)})
+    x = dd.from_pandas(df, npartitions=2)
+    with enable():
+        for ask in (x.describe, x["d"].describe, lambda: x.describe(include="all")):
+            with pytest.warns(
+                UserWarning, match=r"its percentiles are approximate: x\.exact\.desc"
+            ):
+                ask()
+        x["a"].describe(percentiles_method="dask")
+        words = dd.from_pandas(pd.Series(["a", "b", "a"]), npartitions=2)
+        assert words.describe().compute()["count"] == 3
+
+
+def test_no_approximation_takes_the_place_of_an_error() -> None:
+    s = pd.Series(np.arange(100.0))
+    x = dd.from_pandas(s, npartitions=5)
+    with enable():
+        with pytest.raises(TypeError, match='q is masked.* method="dask" asks for dask'):
+            x.quantile(np.ma.array([0.1234]))
+        assert x.quantile(0.5, method="dask").compute() > 0
+
+
+LATE_SCRIPT = """
+import sys
+import dask_gpuselect
+dask_gpuselect.enable()
+dask_gpuselect.disable()
+import dask.dataframe
+assert "dask_gpuselect.dataframe" not in sys.modules
+"""
+
+
+def test_nothing_is_replaced_after_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE_SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_happens_after_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "imported_later.py").write_text("value = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    after_import("imported_later", lambda: seen.append(sys.modules["imported_later"].value))
+    after_import("imported_never", lambda: seen.append(0))
+    assert not seen
+    module = importlib.import_module("imported_later")
+    assert seen == [1]
+    assert "exec_module" not in vars(module.__spec__.loader)
+    importlib.reload(module)
+    assert seen == [1]
+    after_import("imported_later", lambda: seen.append(2))  # it is there: at once
+    assert seen == [1, 2]
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("imported_never")
+
+
 SCRIPT = """
 import sys
 import dask_gpuselect
@@ -493,10 +574,11 @@ dask_gpuselect.enable()
 import pandas as pd
 import dask.dataframe as dd
 s = dd.from_pandas(pd.Series([1.0, 2.0, 4.0, 8.0]), npartitions=2)
-own = dd.Series.quantile
-import dask_gpuselect.dataframe
 assert s.quantile(0.5).compute() == 3
 dask_gpuselect.disable()
+own = dd.Series.quantile
+with dask_gpuselect.enable():
+    assert dd.Series.quantile is not own
 assert dd.Series.quantile is own
 del sys.modules["dask_gpuselect.dataframe"]
 sys.modules["pyarrow"] = sys.modules["pandas"] = None
@@ -543,3 +625,43 @@ def test_names_are_deterministic() -> None:
     once, again = (x.exact.quantile(Q, numeric_only=True) for _ in range(2))
     assert once._name == again._name
     assert once._name != x.exact.quantile([0.5], numeric_only=True)._name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pd.MultiIndex.from_tuples([("x", 0), ("x", 1), ("y", 0)], names=["word", "number"]),
+        ["a", "b", "a"],
+    ],
+)
+def test_names_of_columns_are_kept(names: Any) -> None:
+    """Names of several levels, and those that columns share."""
+    df = pd.DataFrame([[1.0, 2.0, 7.0], [3.0, 4.0, 5.0]]).set_axis(names, axis=1)
+    x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
+    assert_series_equal(x.exact.quantile(0.25).compute(), df.quantile(0.25))
+    assert_frame_equal(x.exact.quantile([0.25, 0.5]).compute(), df.quantile([0.25, 0.5]))
+    assert_series_equal(x.exact.median(skipna=False).compute(), df.median())
+    assert_frame_equal(x.exact.describe().compute(), df.describe())
+    boxes = x.exact.describe_boxplot().compute()
+    assert boxes.labels == tuple(map(str, df.columns))
+    assert [box.med for box in boxes] == [2, 3, 6]
+    assert len(x.exact.describe_boxplot(labels=["1", "2", "3"]).compute()["2"].fliers) == 0
+
+
+def test_columns_that_share_a_name_with_words() -> None:
+    df = pd.DataFrame([["a", 1, 2], ["b", 3, 5]]).set_axis(["k", "v", "v"], axis=1)
+    df = df.astype({"k": "str"})
+    x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
+    found = x.exact.quantile(0.5, numeric_only=True).compute()
+    assert_series_equal(found, df.quantile(0.5, numeric_only=True))
+
+
+def test_boxes_of_a_column_by_the_public_function() -> None:
+    s = pd.Series([1.0, 2.0, None, 9.0], name="v")
+    lazy = dd.from_pandas(s, npartitions=2)
+    (box,) = describe_boxplot(lazy, whis=2).compute()
+    assert (box.label, box.n, box.med) == ("v", 3, 2)
+    (unnamed,) = describe_boxplot(lazy.rename(None).astype("Int64")).compute()
+    assert (unnamed.label, unnamed.n) == (None, 3)
+    with pytest.raises(TypeError, match="need a column of numbers"):
+        describe_boxplot(lazy.astype("str"))

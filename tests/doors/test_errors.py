@@ -8,11 +8,17 @@ from typing import Any
 import array_api_strict as xp
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from dask.base import DaskMethodsMixin
 
 import dask_gpuselect
+import dask_gpuselect.dataframe
+import dask_gpuselect.xarray
+from dask_gpuselect.robust import spread
 from tests.backends import CUPY, NUMPY, Backend
 from tests.features.test_quantiles import untouchable
 from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
@@ -90,11 +96,13 @@ def test_percentage_outside(backend: Backend, function: str, q: Any, named: str)
 @pytest.mark.parametrize(
     ("q", "shape"), [([[0.5]], "1, 1"), (np.zeros((2, 3)), "2, 3"), (np.zeros((0, 3)), "0, 3")]
 )
-@functions_of_q
-def test_q_of_many_dimensions(backend: Backend, function: str, q: Any, shape: str) -> None:
-    for a in arrays(backend):
+def test_q_of_many_dimensions(q: Any, shape: str) -> None:
+    """Which labelled data have no names for."""
+    a = xr.DataArray(da.ones(5, chunks=2), dims="x")
+    s = dd.from_pandas(pd.Series([1.0, 2.0]), npartitions=1)
+    for ask in (a.exact.quantile, s.exact.quantile):
         with pytest.raises(ValueError, match=rf"scalar or one-dimensional, not of shape \({shape}"):
-            call(function, a, q)
+            ask(q)
 
 
 @pytest.mark.parametrize(
@@ -261,24 +269,45 @@ def test_bools_are_not_interpolated(backend: Backend, function: str, method: str
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-@pytest.mark.parametrize("method", MIXED)
-@functions_of_q
-def test_dates_are_not_interpolated(
-    backend: Backend, function: str, method: str, dtype: str
-) -> None:
+def test_weighted_dates_are_not_added_up(backend: Backend, dtype: str) -> None:
     for a in arrays(backend, dtype):
-        with pytest.raises(TypeError, match=f"^{method} would average .* are never averaged") as e:
-            call(function, a, method=method)
+        with pytest.raises(
+            TypeError, match='by method linear are sums.*method="inverted_cdf" or'
+        ) as e:
+            dask_gpuselect.quantile(a, 0.5, weights=np.ones(a.shape))
         assert str(np.dtype(dtype)) in str(e.value)
-        assert 'method="lower"' in str(e.value)
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-@pytest.mark.parametrize("function", ["median", "nanmedian"])
-def test_median_of_dates(backend: Backend, function: str, dtype: str) -> None:
+def test_deviations_of_dates(backend: Backend, dtype: str) -> None:
     for a in arrays(backend, dtype):
-        with pytest.raises(TypeError, match='median would average .* use quantile with method="lo'):
-            call(function, a)
+        for function in (spread.mad, spread.iqr):
+            with pytest.raises(
+                TypeError, match=f"needs numbers, not {np.dtype(dtype)}".replace("[", r"\[")
+            ):
+                function(a)
+
+
+class Sparse:
+    """As matrices of SciPy are."""
+
+    shape, dtype, ndim = (3, 3), np.dtype(float), 2
+
+    def toarray(self) -> Any:
+        return np.ones(self.shape)
+
+
+def test_sparse_chunks_are_to_be_made_dense() -> None:
+    lazy = da.ones((3, 3), chunks=3).map_blocks(
+        lambda _: Sparse(), dtype=float, meta=np.ones((0, 0))
+    )
+    told = r"a\.map_blocks\(lambda b: b\.toarray\(\), dtype=a\.dtype, meta="
+    with pytest.raises(TypeError, match=told):
+        dask_gpuselect.median(lazy).compute()
+    with pytest.raises(TypeError, match=told):
+        dask_gpuselect.median(Sparse())
+    dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=np.empty((0, 0)))
+    assert dask_gpuselect.median(dense).compute() == 1
 
 
 MASKED: dict[str, Callable[[], Any]] = {

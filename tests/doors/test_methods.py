@@ -355,6 +355,18 @@ def test_what_ours_does_not_know_is_dasks(calls: list[str]) -> None:
     np.testing.assert_array_equal(out.compute(), np.median(data(), 0))
 
 
+def test_percentiles_are_not_handed_to_an_approximation(calls: list[str]) -> None:
+    x = da.from_array(data().ravel(), chunks=70)
+    dates = (x * 1e6).astype("M8[s]")
+    with enable():
+        for a, q in ((x, np.ma.array([12.34])), (x.astype(object), [12.34])):
+            with pytest.raises(TypeError, match='internal_method="dask" asks for dask.s own'):
+                da.percentile(a, q)
+        found = da.percentile(dates, [12.34]).compute()
+    assert not calls
+    np.testing.assert_array_equal(found, np.percentile(dates.compute(), [12.34]))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("axis", [None, 1])
 def test_masked_arrays_are_never_dasks(name: str, axis: Any, calls: list[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
-from dask_gpuselect import describe_boxplot, disable, enable, robust
+from dask_gpuselect import describe_boxplot, disable, enable, explain, robust
 from tests.data import normal
 from tests.graphs import names_of
 from tests.sources import Source
@@ -159,12 +159,16 @@ def test_quantiles_as_xarrays(dtype: str, dim: Any) -> None:
                 assert found.name == wanted.name
         found = array.exact.nanmedian(dim, keep_attrs=False)
         xr.testing.assert_identical(found.compute(), loaded.median(dim, keep_attrs=False))
-        found = array.exact.median(dim)
-        xr.testing.assert_identical(
-            found.compute(), loaded.median(dim, skipna=False, keep_attrs=True)
-        )
+        for skipna in (None, True, False):
+            found = array.exact.median(dim, skipna=skipna)
+            xr.testing.assert_identical(
+                found.compute(), loaded.median(dim, skipna=skipna, keep_attrs=True)
+            )
+            found = array.exact.quantile(0.3, dim, skipna=skipna)
+            wanted = loaded.quantile(0.3, dim, skipna=skipna)
+            np.testing.assert_array_equal(found, wanted)
     for name in ("mad", "nanmad", "iqr", "naniqr"):
-        found = getattr(chunked(loaded).exact, name)(dim)
+        found = getattr(chunked(loaded).exact, name)(dim, skipna=name.startswith("nan"))
         assert is_lazy_and_in_place(found)
         wanted = loaded.median(dim, keep_attrs=True)
         axes = tuple(loaded.get_axis_num(each) for each in np.atleast_1d(dim or loaded.dims))
@@ -280,12 +284,83 @@ def test_quantiles_of_datasets(dim: Any) -> None:
         attrs={"title": "some"},
     )
     found = chunked(loaded).exact.nanquantile([0.1, 0.5], dim)
-    assert set(found.data_vars) == {"t", "count"}
+    assert set(found.data_vars) == {"t", "count"} | ({"name"} if dim == "time" else set())
+    xr.testing.assert_identical(
+        chunked(loaded).exact.nanmedian(dim).compute(), loaded.median(dim, keep_attrs=True)
+    )
+    if dim == "time":
+        xr.testing.assert_identical(found["name"].compute(), loaded["name"])
+        found = found.drop_vars("name")
     assert is_lazy_and_in_place(found["t"])
     assert found.attrs == loaded.attrs
     for name in found.data_vars:
         wanted = loaded[name].quantile([0.1, 0.5], None if dim is None else dim)
         np.testing.assert_array_equal(found[name], wanted)
+
+
+# --- As xarray's own are typed --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.parametrize("dim", [..., 0, ("x", "m"), [("x", "m")], [0, "y"]])
+def test_dimensions_are_told_as_xarrays(dim: Any) -> None:
+    loaded = xr.DataArray(cube().values, dims=(0, "y", ("x", "m")))
+    lazy = loaded.chunk({0: 7, "y": 2})
+    given = [dim] if dim == ("x", "m") else dim  # in which xarray sees two dimensions
+    wanted = loaded.median(given)
+    xr.testing.assert_identical(lazy.exact.median(dim).compute(), wanted)
+    (*_, box) = lazy.exact.describe_boxplot(dim).compute()
+    assert box.med == wanted.values.ravel()[-1]
+    table = lazy.to_dataset(name="t").exact.median(dim)
+    np.testing.assert_array_equal(table["t"], wanted)
+
+
+def test_names_are_those_of_the_data() -> None:
+    loaded = cube()
+    for name in (None, "t", 7):
+        lazy = chunked(loaded.rename(name)).assign_coords(hour=loaded.hour)  # which is not lazy
+        months = lazy.exact.groupby("hour")
+        found = [lazy.exact.median("time"), lazy.exact.quantile(0.5), months.median()]
+        with enable():
+            found.append(lazy.groupby("hour").quantile(0.5))
+        assert {each.name for each in found} == {name}
+
+
+def test_attributes_of_a_dataset() -> None:
+    table = xr.Dataset({"t": cube("i4")}, attrs={"title": "some"})
+    for keep_attrs in (None, True, False):
+        found = table.exact.median("time", keep_attrs=keep_attrs)
+        wanted = {} if keep_attrs is False else table.attrs
+        assert found.attrs == wanted
+        assert bool(found["t"].attrs) == bool(wanted)
+
+
+def test_kinds_of_variables() -> None:
+    """Those that are numbers to xarray, where it has an answer."""
+    loaded = xr.Dataset(
+        {
+            "flag": ("x", [True, False, True, True]),
+            "lag": ("x", np.array([1, 2, 3, 10], "m8[s]")),
+            "name": ("x", list("abcd")),
+            "when": ("y", np.array(["2020"], "M8[ns]")),
+        }
+    )
+    lazy = loaded.chunk(x=2)
+    xr.testing.assert_identical(lazy.exact.median("x").compute(), loaded.median("x"))
+    assert set(lazy.exact.quantile(0.5, "x").data_vars) == {"lag", "when"}
+    chosen = lazy.exact.quantile(0.5, "x", method="lower")
+    assert set(chosen.data_vars) == {"flag", "lag", "when"}
+    assert set(lazy.exact.iqr("x").data_vars) == {"when"}
+
+
+def test_plans_and_descriptions() -> None:
+    lazy = chunked(cube())
+    plan = lazy.exact.explain([0.1, 0.9], "time")
+    assert plan == explain(lazy.data, [0.1, 0.9], 0)
+    table = xr.Dataset({"t": lazy, "still": lazy.compute()})
+    assert table.exact.explain([0.1, 0.9], "time") == {"t": plan}
+    assert repr(lazy.exact) == "<exact order statistics of a DataArray (time: 40, y: 5, x: 6)>"
+    assert repr(table.exact).startswith("<exact order statistics of a Dataset (time: 40, ")
 
 
 # --- weighted().quantile() ------------------------------------------------------------------------

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.base import tokenize
 from distributed import Client
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, median, nanmedian, quantile
+from dask_gpuselect import (
+    ChunksChangedError,
+    describe_boxplot,
+    median,
+    nanmedian,
+    order_statistic,
+    quantile,
+)
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths import boxes
+from dask_gpuselect.robust import deviations, mad
 from tests.backends import Backend
+from tests.data import hashed
 from tests.sources import changing
 
 Floats = NDArray[np.float64]
@@ -156,6 +172,116 @@ def test_what_changes_is_named_in_all_dimensions(backend: Backend, tmp_path: Pat
     x._chunks = ((1000,) * 6,)
     with pytest.raises(ChunksChangedError, match=r"^chunk \(1, 2, 0\) held"):
         median(backend.mapped(x).reshape(2, 3000, 1)).compute(scheduler="sync")
+
+
+# --- Rows in another order ------------------------------------------------------------------------
+
+
+def third_quartile_behind_a_gap(u: Floats) -> Floats:
+    """Elements of which box plots take a third load: until the third quartile is known, the fence
+    may lie anywhere among the many elements further up."""
+    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
+
+
+class Shuffled:
+    """A source whose chunks have their rows in another order at each load, as partitions have that
+    dask shuffles on disk.
+
+    Parameters
+    ----------
+    altered : callable, optional
+        What a chunk is from its third load on.
+    """
+
+    def __init__(self, altered: Callable[[Floats], Floats] | None = None) -> None:
+        self.altered, self.rng = altered, np.random.default_rng(5)
+        self.loads: Counter[int] = Counter()
+
+    def whole(self) -> Floats:
+        return third_quartile_behind_a_gap(hashed(np.arange(100_000)))
+
+    def lazy(self, *, width: int = 1) -> da.Array:
+        zeros = da.zeros((100_000 // width, width), chunks=(10_000 // width, width))
+        name = f"shuffled-{tokenize(id(self), width)}"
+        x = zeros.map_blocks(self._read, dtype=float, name=name, meta=np.empty((0, 0)))
+        return x if width > 1 else x.ravel()
+
+    def _read(self, block: Floats, block_id: tuple[int, ...]) -> Floats:
+        i = block_id[0]
+        self.loads[i] += 1
+        values = self.whole()[10_000 * i : 10_000 * (i + 1)].reshape(block.shape)
+        if self.altered is not None and i == 3 and self.loads[i] > 2:
+            values = self.altered(values)
+        return self.rng.permutation(values)
+
+
+@pytest.fixture
+def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Little is kept, so that answers take all loads that they may take."""
+    monkeypatch.setattr(deviations, "LEAST_ROOM", 0)
+    monkeypatch.setattr(deviations, "ROOM", -1)
+    monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
+    monkeypatch.setattr(boxes, "ROOM", 0)
+    names = ("dask_gpuselect.keep-limit", "dask_gpuselect.column-limit")
+    with dask.config.set({**dict(zip(names, (0, 100_000), strict=True)), "scheduler": "sync"}):
+        yield
+
+
+def groups(x: Any) -> Any:
+    return groupby(x, ((x * 1000) // 1 % 7).astype("i8"), groups=range(7))
+
+
+ANY_ORDER: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "quantiles": (lambda x: quantile(x, [0.1, 0.5]), 2),
+    "boxes": (describe_boxplot, 3),
+    "boxes of some": (lambda x: describe_boxplot(x, where=x > 0.01), 3),
+    "boxes that weigh": (lambda x: describe_boxplot(x, weights=1 + x / 1e6), 3),
+    "mad": (mad, 3),
+    "mad of some": (lambda x: mad(x, where=x > 0.2), 3),
+    "a strategy": (lambda x: order_statistic(x, 40_000, strategy="kelley"), 3),
+    "another strategy": (lambda x: order_statistic(x, 40_000, strategy="bucket"), 3),
+    "boxes of groups": (lambda x: groups(x).describe_boxplot(), 3),
+    "mad of groups": (lambda x: groups(x).mad(), 3),
+}
+
+
+def told(answer: Any) -> Any:
+    """An answer as NumPy compares it; of boxes what they are drawn by."""
+    (found,) = dask.compute(answer.to_dict() if hasattr(answer, "to_dict") else answer)
+    if not isinstance(found, dict):
+        return to_host(found)
+    return {name: to_host(found[name]) for name in ("q1", "med", "q3", "mean", "whislo", "whishi")}
+
+
+@pytest.mark.usefixtures("_looks_once_more")
+@pytest.mark.parametrize("name", ANY_ORDER)
+def test_rows_in_another_order_are_the_same(backend: Backend, name: str) -> None:
+    ask, n_loads = ANY_ORDER[name]
+    source = Shuffled()
+    found = told(ask(backend.mapped(source.lazy())))
+    assert min(source.loads.values()) >= n_loads
+    np.testing.assert_equal(found, told(ask(backend.lazy(source.whole(), 10_000))))
+
+
+@pytest.mark.usefixtures("_looks_once_more")
+@pytest.mark.parametrize("name", [name for name, (_, loads) in ANY_ORDER.items() if loads > 2])
+def test_other_rows_are_named_in_any_order(backend: Backend, name: str) -> None:
+    """One element of the third load is another."""
+
+    def altered(values: Floats) -> Floats:
+        return np.where(np.arange(len(values))[:, None] == 77, np.nextafter(values, 1e9), values)
+
+    source = Shuffled(altered)
+    with pytest.raises(ChunksChangedError, match=r"chunk \((0, )?3"):
+        told(ANY_ORDER[name][0](backend.mapped(source.lazy())))
+
+
+@pytest.mark.usefixtures("_looks_once_more")
+def test_along_an_axis_the_order_of_rows_counts(backend: Backend) -> None:
+    source = Shuffled()
+    x = backend.mapped(source.lazy(width=10))
+    with pytest.raises(ChunksChangedError, match=r"chunk \(0, 0\)"):
+        median(x, axis=0).compute()
 
 
 @pytest.fixture(scope="module")

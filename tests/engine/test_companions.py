@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from dask_gpuselect import (
     median,
     quantile,
 )
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import Accompanied, copied
 from dask_gpuselect.robust import iqr, mad
-from tests.backends import Backend
+from tests.backends import NUMPY, Backend
 from tests.data import normal, uniform
 from tests.sources import Source, changing
 
@@ -280,3 +282,126 @@ def test_labels_that_are_broadcast_stay_small() -> None:
     other = replace(chunk, labels=np.broadcast_to(labels[::-1], (10, 20, 30)))
     assert kernels.fingerprint(chunk) != kernels.fingerprint(other)
     assert kernels.fingerprint(chunk) == kernels.fingerprint(copied(chunk))
+
+
+SMALL = {
+    "keeps": lambda day: day % 3 > 0,
+    "weights": lambda day: np.where(day == 4, np.nan, day / 8),
+    "labels": lambda day: day % 4,
+    "words": lambda day: day.astype(str),
+    "records": lambda day: np.array(list(zip(day, day / 8, strict=True)), "i2,f8"),
+}
+
+
+def in_another_memory(array: Any) -> dict[str, Any]:
+    """The same values in C order, in Fortran's, in a longer array, and in one that is read-only."""
+    wide = np.repeat(array, 2, axis=-1)
+    fixed = array.copy()
+    fixed.flags.writeable = False
+    return {"C": np.array(array, order="C"), "F": np.array(array, order="F"), "fixed": fixed} | {
+        "wide": wide[..., ::2],
+        "backward": np.ascontiguousarray(array[::-1, ..., ::-1])[::-1, ..., ::-1],
+    }
+
+
+def assert_is_of_values(backend: Backend, name: str, axis: int | None, *, ordered: bool) -> None:
+    """Companions of one value, and those with other values, are told apart; where they are in
+    memory is not."""
+    shape, companion = (4, 5, 6), name if name in {"keeps", "weights"} else "labels"
+    size = 1 if axis is None else shape[axis]
+    own = SMALL[name](np.arange(size) + 1).reshape([size if i == axis else 1 for i in range(3)])
+    whole = np.broadcast_to(own, shape)
+    values = backend.asarray(np.arange(120.0).reshape(shape))
+
+    def mark(array: Any) -> int:
+        chunk = Accompanied(values, **{companion: array})
+        return kernels.fingerprint(chunk, ordered=ordered)
+
+    view = backend.xp.broadcast_to(backend.asarray(np.ascontiguousarray(own)), shape)
+    known = mark(view)
+    for how, other in in_another_memory(whole).items():
+        assert mark(backend.asarray(other)) == known, how
+    sent = pickle.loads(pickle.dumps(Accompanied(values, **{companion: view})))
+    assert kernels.fingerprint(sent, ordered=ordered) == known
+    different = np.array(whole)
+    different[1, 3, 3] = SMALL[name](np.arange(3) + 1)[2]
+    assert mark(backend.asarray(different)) != known
+    assert axis is None or mark(backend.asarray(np.roll(whole, 1, axis))) != known
+
+
+@pytest.mark.parametrize("name", ["keeps", "weights", "labels"])
+@pytest.mark.parametrize("axis", [0, 1, 2, None])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_fingerprints_are_of_values_and_never_of_memory(
+    backend: Backend, name: str, axis: int | None, *, ordered: bool
+) -> None:
+    """A worker that is sent a chunk has its companions elsewhere, and they may be no broadcast
+    views any more."""
+    assert_is_of_values(backend, name, axis, ordered=ordered)
+
+
+@pytest.mark.parametrize("name", ["words", "records"])
+@pytest.mark.parametrize("axis", [0, 1, 2, None])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_fingerprints_of_labels_that_are_no_numbers(
+    name: str, axis: int | None, *, ordered: bool
+) -> None:
+    assert_is_of_values(NUMPY, name, axis, ordered=ordered)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_bytes_between_long_doubles_have_no_part_in_fingerprints(*, ordered: bool) -> None:
+    weights = np.arange(1.0, 9.0).astype("g")
+    other = weights.copy()
+    if weights.itemsize == 16:
+        other.view(np.uint8).reshape(8, 16)[:, 10:] = 77
+    assert (weights == other).all()
+    x = np.arange(8.0)
+    a, b = (
+        kernels.fingerprint(Accompanied(x, weights=each), ordered=ordered)
+        for each in (weights, other)
+    )
+    assert a == b
+
+
+def test_companions_that_are_broadcast_are_sent_small() -> None:
+    shape = (10, 200, 300)
+    given = {
+        "keeps": np.arange(10)[:, None, None] % 3 > 0,
+        "weights": np.linspace(0, 1, 300),
+        "labels": np.array(3),
+    }
+    chunk = Accompanied(
+        np.broadcast_to(np.float32(1), shape)[:, :1],
+        **{name: np.broadcast_to(array, shape)[:, :1] for name, array in given.items()},
+    )
+    sent = pickle.dumps(chunk)
+    assert len(sent) < 4 * 3000 + 8 * 300 + 2000
+    found = pickle.loads(sent)
+    for name, array in chunk.companions.items():
+        other = found.companions[name]
+        assert other.strides == array.strides
+        np.testing.assert_array_equal(other, array)
+    np.testing.assert_array_equal(found.values, chunk.values)
+
+
+MAP, DAYS = np.arange(60)[None], np.arange(400)[:, None]
+FEW = {
+    "labels": lambda x: groupby(x, MAP % 3).median(),
+    "where": lambda x: median(x, 0, where=DAYS % 3 > 0),
+    "weights": lambda x: quantile(
+        x, 0.5, 0, weights=np.broadcast_to(DAYS % 3, x.shape), method="inverted_cdf"
+    ),
+    "windows": lambda x: groupby(x, {0: range(0, 400, 2), 1: range(1, 400)}, 0).median(),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_broadcast_companions_cross_workers(cluster: Client, name: str) -> None:
+    """Passes and groups load chunks several times, on either worker, and no chunk has changed."""
+    values = np.random.default_rng(0).normal(size=(400, 60))
+    x = da.from_array(values, chunks=(20, 20)).map_blocks(np.copy)
+    with dask.config.set({LIMIT: "20 kB"}):
+        answer = FEW[name](x)
+    wanted = answer.compute(scheduler="sync")
+    np.testing.assert_array_equal(cluster.compute(answer).result(timeout=60), wanted)

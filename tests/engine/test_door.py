@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import median, quantile, sort, sort_by
 from dask_gpuselect.engine import door, source
 from dask_gpuselect.kernels import begun_fingerprint, ended_fingerprints, fingerprint
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
 from tests.backends import Backend
@@ -218,13 +219,21 @@ def test_masked_rows(case: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_fingerprint_is_of_the_elements_and_not_of_their_memory(backend: Backend) -> None:
+either = pytest.mark.parametrize("ordered", [True, False])
+
+
+@either
+def test_a_fingerprint_is_of_the_elements_and_not_of_their_memory(
+    backend: Backend, *, ordered: bool
+) -> None:
     values = hashed(np.arange(5 * 7 * 3)).reshape(5, 7, 3)
-    known = fingerprint(backend.asarray(values))
+    known = fingerprint(backend.asarray(values), ordered=ordered)
     other = backend.asarray(np.ascontiguousarray(values.transpose(2, 0, 1))).transpose(1, 2, 0)
-    assert fingerprint(other) == known
+    assert fingerprint(other, ordered=ordered) == known
     wide = backend.asarray(np.repeat(values, 2, axis=1))
-    assert fingerprint(wide[:, ::2]) == known
+    assert fingerprint(wide[:, ::2], ordered=ordered) == known
+    back = backend.asarray(np.ascontiguousarray(values[:, ::-1]))
+    assert fingerprint(back[:, ::-1], ordered=ordered) == known
     assert 0 <= known < 1 << 64
 
 
@@ -240,12 +249,59 @@ def test_every_change_of_an_element_changes_the_fingerprint(backend: Backend, dt
     assert len(seen) == len(values) + 1
 
 
+@pytest.mark.parametrize("n", [75, 100_000])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i2", "f2", "f4", "f8", "i8"])
+def test_fingerprints_of_elements_in_any_order(backend: Backend, dtype: str, n: int) -> None:
+    values = (hashed(np.arange(n)) * 100).astype(dtype)
+
+    def mark(values: NDArray[Any]) -> int:
+        return fingerprint(backend.asarray(values), ordered=False)
+
+    known = mark(values)
+    assert mark(np.roll(values, 3)) == mark(np.ascontiguousarray(values[::-1])) == known
+    assert mark(np.sort(values)) == known
+    table = values.reshape(25, -1)
+    assert mark(table[::-1, ::-1].copy()) == mark(np.ascontiguousarray(table.T).reshape(25, -1))
+    for i in (0, n // 2, n - 1):
+        changed = values.copy()
+        word = changed.view(f"u{changed.itemsize}")
+        word[i] ^= word.dtype.type(1 if dtype == "?" else 1 << (8 * changed.itemsize - 1))
+        assert mark(changed) != known
+    assert len({known, mark(table), mark(values[1:]), mark(values[:0])}) == 4
+
+
+def test_elements_in_any_order_keep_their_companions(backend: Backend) -> None:
+    """A mask, weights and labels that change places with each other are noticed."""
+    n = 1000
+    order = np.argsort(hashed(np.arange(n) + 7))
+    arrays = {
+        "values": hashed(np.arange(n)).astype("f4"),
+        "keeps": np.arange(n) % 3 > 0,
+        "weights": np.arange(n) / 8,
+        "labels": np.arange(n) // 100,
+    }
+    for names in ("keeps",), ("weights",), ("labels",), ("keeps", "weights", "labels"):
+
+        def mark(*moved: str, names: tuple[str, ...] = names) -> int:
+            own = {
+                name: backend.asarray(arrays[name][order] if name in moved else arrays[name])
+                for name in ("values", *names)
+            }
+            return fingerprint(Accompanied(**own), ordered=False)
+
+        known = mark()
+        assert mark("values", *names) == known
+        assert known not in {mark("values"), *map(mark, names)}
+
+
 def test_fingerprints_that_have_begun(backend: Backend) -> None:
     """They end as they would at once, here or in another process, in any order."""
     chunks = [backend.asarray(hashed(np.arange(n)).astype("u1")) for n in (75, 0, 3, 16)]
     wanted = [fingerprint(chunk) for chunk in chunks]
     begun = [begun_fingerprint(chunk) for chunk in chunks]
     assert ended_fingerprints([*begun, 7]) == [*wanted, 7]
+    free = [begun_fingerprint(chunk, ordered=False) for chunk in chunks]
+    assert ended_fingerprints(free) == [fingerprint(chunk, ordered=False) for chunk in chunks]
     assert pickle.loads(pickle.dumps(begun)) == wanted
     assert ended_fingerprints([]) == []
 

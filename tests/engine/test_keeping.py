@@ -29,7 +29,7 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
-from dask_gpuselect.engine.reads import Reads, Unread
+from dask_gpuselect.engine.reads import Reader, Reads, Unread
 from dask_gpuselect.kernels.reference import selection
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts
@@ -565,12 +565,19 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
 
 
 @pytest.mark.legacy
-def test_what_cannot_be_read_elsewhere() -> None:
-    """A chunk that is made of a persisted one: that is not sent along with answers."""
-    read = Reads(source().lazy(N) + da.ones(N * N_CHUNKS, chunks=N).persist()).of_places[(3,)]
+def test_an_unread_chunk_can_be_read_elsewhere() -> None:
+    """It brings what it needs but for what all chunks share."""
+    data = source()
+    reads = Reads(data.lazy(N) + da.arange(N * N_CHUNKS, chunks=N).persist())
+    read = reads.of_places[(3,)]
     assert len(read.needs) == 2
-    with pytest.raises(RuntimeError, match="a worker is lost, .* compute again, or set"):
-        Unread(read, 0).read({read.needs[0]: None})
+    assert len(reads.shared) == 1
+    values = {key: data if key in reads.shared else np.full(N, 7) for key in read.needs}
+    unread = Reader(read, list(values.values())).unread(0, reads.shared)
+    assert list(unread.own) == [key for key in read.needs if key not in reads.shared]
+    again = pickle.loads(pickle.dumps(unread))
+    found = again.read({key: values[key] for key in reads.shared})
+    np.testing.assert_array_equal(found, data.whole()[3 * N : 4 * N] + 7)
 
 
 def test_few_names_for_all_tasks() -> None:

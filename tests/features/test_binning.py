@@ -178,3 +178,15 @@ def test_clear_errors() -> None:
         digitize(x, ["a"])
     with pytest.raises(TypeError, match="masked"):
         digitize(da.ma.masked_equal(x, 1), [1])
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_bins_of_what_takes_part(is_lazy: bool) -> None:
+    a = normal(300).astype("f4")
+    a[::7], a[::11], a[::13] = np.inf, -np.inf, -9
+    keeps = np.isfinite(a)
+    x = da.from_array(a, chunks=70) if is_lazy else a
+    found = quantile_bins(x, 5, where=da.isfinite(x) if is_lazy else keeps, nodata=-9)
+    (found,) = dask.compute(found)
+    wanted = np.quantile(a[keeps & (a != -9)].astype("f8"), np.arange(6) / 5)
+    np.testing.assert_array_equal(found, wanted.astype(found.dtype))

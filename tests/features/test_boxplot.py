@@ -472,6 +472,27 @@ def test_it_is_a_collection(lazy: Boxplot) -> None:
         boxes["c"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "said"), [((9,), None, "1"), ((9, 3), 0, "3"), ((3, 4, 5), 1, "3 x 5")]
+)
+def test_lazy_boxes_say_what_they_are(shape: tuple[int, ...], axis: Any, said: str) -> None:
+    lazy = describe_boxplot(da.ones(shape, chunks=2), axis)
+    assert repr(lazy) == f"<Boxplot of {said}, not computed: compute() makes it a sequence>"
+    unknown = da.ones((9, 3), chunks=2)[:, da.ones(3, chunks=2) > 0]
+    assert "of an unknown number, not computed" in repr(describe_boxplot(unknown, 0))
+
+
+def test_it_is_a_table(lazy: Boxplot) -> None:
+    boxes = lazy.compute()
+    table = lazy.to_dataframe()
+    assert list(table.index) == ["a", "b"]
+    assert table.loc["b", "med"] == boxes["b"].med
+    assert len(table.loc["b", "fliers"]) == len(boxes["b"].fliers)
+    lanes = describe_boxplot(np.arange(12.0).reshape(2, 3, 2), axis=0).to_dataframe()
+    assert list(lanes.index) == list(range(6))
+    assert lanes["med"].tolist() == [3, 4, 5, 6, 7, 8]
+
+
 def test_it_can_be_read(lazy: Boxplot) -> None:
     boxes = lazy.compute()
     head, first, second = repr(boxes).splitlines()

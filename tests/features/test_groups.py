@@ -3,6 +3,7 @@ groups."""
 
 from __future__ import annotations
 
+import datetime
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
@@ -32,6 +34,7 @@ pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axe
 
 SHAPE = (60, 5, 6)
 LABELS = np.floor(uniform(60) * 4).astype(int)
+A = np.arange(24.0).reshape(6, 4)
 LIMIT = "dask_gpuselect.column-limit"
 PLANS = {"column": "1 GiB", "slabs or passes": "9 kB"}
 
@@ -87,6 +90,22 @@ def test_each_group_is_as_alone(backend: Backend, name: str, axis: int, plan: st
     np.testing.assert_array_equal(backend.to_numpy(found), wanted)
 
 
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+def test_boxes_have_the_names_of_groups(axis: Any) -> None:
+    a, names = A[:4, :4], ["a", "b", "b", "a"]
+    by = names if isinstance(axis, int) else [names] * 4
+    for labels in (np.array(by), np.array(by, object), da.from_array(np.array(by), chunks=3)):
+        lazy = groupby(da.from_array(a, chunks=3), labels, axis).describe_boxplot()
+        boxes = lazy.compute()
+        if axis == 0:
+            assert boxes.labels == tuple(f"{name}[{i}]" for name in "ab" for i in range(4))
+        elif axis == 1:
+            assert boxes.labels == tuple(f"{name}[{i}]" for i in range(4) for name in "ab")
+        else:
+            assert boxes.labels == ("a", "b")
+            assert boxes["b"].med == np.median(a[np.array(by) == "b"])
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_boxes(plan: str) -> None:
     a = data()
@@ -135,6 +154,71 @@ def test_labels_that_are_missing_are_in_no_group() -> None:
     np.testing.assert_array_equal(found.median()[2], np.median(a[LABELS == 3], axis=0))
     dates = np.where(LABELS == 2, np.datetime64("NaT"), np.array("2024", "M8[Y]") + LABELS)
     assert len(groupby(a, dates, 0)) == 3
+
+
+def test_counts_leave_out_dates_that_are_missing() -> None:
+    a = np.array([[1, 2, "NaT", 4], [1, "NaT", "NaT", 4]], "m8[s]")
+    labels = [0, 0, 0, 1]
+    found = groupby(da.from_array(a, chunks=(1, 2)), labels, 1).count()
+    np.testing.assert_array_equal(found.compute(), [[2, 1], [1, 1]])
+    assert groupby(a.view("M8[s]"), labels, 1).count().tolist() == [[2, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_names_of_several_kinds_can_be_handed_back(unit: str) -> None:
+    days = np.array(["2020-01-01", "2020-01-02"] * 3, f"M8[{unit}]")
+    by = (days, np.array([0, 0, 0, 1, 1, 1]))
+    x = da.arange(6, chunks=2)
+    found = groupby(x, by)
+    assert [day for day, _ in found.groups] == [days[0], days[0], days[1], days[1]]
+    again = groupby(x, by, groups=found.groups)
+    np.testing.assert_array_equal(again.median().compute(), [1, 4, 1, 4])
+
+
+def test_dates_of_python_and_pandas_name_groups() -> None:
+    hours = np.array(["2020-01-01T00", "2020-01-01T12", "2020-01-02T00"], "M8[h]")
+    wanted = [datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 1, 12)]
+    assert groupby(np.arange(3), hours, groups=wanted).count().tolist() == [1, 1]
+    wanted = [pd.Timestamp(2020, 1, 1, 12), pd.Timestamp(2020, 1, 1, 12, 1)]
+    assert groupby(np.arange(3), hours, groups=wanted).count().tolist() == [1, 0]
+    spans = groupby(np.arange(3), hours - hours[0], groups=[datetime.timedelta(hours=12)])
+    assert spans.count().tolist() == [1]
+
+
+def masked_labels(is_lazy: bool) -> Any:
+    mask = np.zeros(len(LABELS), bool)
+    mask[::3] = True
+    labels = np.ma.MaskedArray(LABELS, mask)
+    return da.from_array(labels, chunks=7) if is_lazy else labels
+
+
+@pytest.mark.parametrize("groups", [None, [0, 1, 2, 3]])
+@pytest.mark.parametrize("axis", [0, None])
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("is_one_of_two", [False, True])
+def test_masked_labels_are_in_no_group(
+    is_one_of_two: bool, is_lazy: bool, axis: int | None, groups: Any
+) -> None:
+    by = masked_labels(is_lazy)
+    if is_one_of_two:
+        by = (by, np.zeros(len(LABELS), int))
+        groups = groups and [(group, 0) for group in groups]
+    a = data() if axis == 0 else data()[:, 0, 0]
+    left = np.where(np.arange(len(LABELS)) % 3 == 0, -1, LABELS)
+    wanted = [np.median(a[left == group], axis=0) for group in range(4)]
+    found = groupby(da.from_array(a, chunks=20), by, axis, groups=groups).median()
+    np.testing.assert_array_equal(found.compute(), wanted)
+
+
+def test_nothing_is_under_the_mask() -> None:
+    """No group is made of what only masked elements are labelled with."""
+    labels = np.ma.MaskedArray([7, 1, 1], [True, False, False])
+    assert groupby(np.arange(3), labels).groups.tolist() == [1]
+
+
+def test_windows_may_be_slices() -> None:
+    found = groupby(A, {"a": slice(2), "b": slice(-2, None)}, 0).median()
+    np.testing.assert_array_equal(found, [A[:2].mean(axis=0), A[-2:].mean(axis=0)])
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])
@@ -348,6 +432,27 @@ def test_passes_count_every_group_as_a_lane() -> None:
     assert groupby(x, windows, 0).explain().name == "column"
 
 
+THIRDS = np.arange(2400)[:, None] % 3 > 0
+PASSES: dict[str, Callable[[GroupBy], Any]] = {
+    "quantile": lambda g: g.quantile([0.2, 0.5], method="lower"),
+    "count": lambda g: g.count(),
+    "masked": lambda g: g.nanquantile(0.5, where=THIRDS, method="lower"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[D]", "f8", "i8"])
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_where_a_part_lacks_a_group(name: str, dtype: str) -> None:
+    a = np.arange(2400 * 8)[::-1].reshape(2400, 8).astype(dtype)
+    years = np.repeat(np.arange(6), 400)
+    x = da.from_array(a, chunks=(200, 8)).map_blocks(lambda chunk: chunk, dtype=a.dtype)
+    wanted = PASSES[name](groupby(a, years, 0))
+    with dask.config.set({LIMIT: "48 KiB"}):
+        found = groupby(x, years, 0)
+        assert found.explain().name == "passes"
+        np.testing.assert_array_equal(PASSES[name](found).compute(), wanted)
+
+
 def test_labels_are_loaded_with_what_they_are_made_of() -> None:
     source = Source((3000,))
     x = source.lazy((400,))
@@ -372,14 +477,72 @@ def test_tasks_do_not_carry_the_labels() -> None:
 
 # --- What is refused ------------------------------------------------------------------------------
 
-A = np.arange(24.0).reshape(6, 4)
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too few labels": (lambda: groupby(A, [1, 2, 3], 0), ValueError, r"\(3,\), which fit neither"),
     "no axis": (lambda: groupby(A, [1] * 6), ValueError, "axis must say"),
     "another axis": (lambda: groupby(A, [1] * 6, 1), ValueError, "fit neither"),
     "twice": (lambda: groupby(A, [1] * 6, 0, groups=[1, 1]), ValueError, "distinct, and .*1"),
     "fractions": (lambda: groupby(A, np.arange(6) / 4, 0), ValueError, "floats with fractions"),
-    "objects": (lambda: groupby(A, [None] * 6, 0), TypeError, "labels must .* not object: num"),
+    "complex labels": (lambda: groupby(A, [1j] * 6, 0), TypeError, "labels must be .* not complex"),
+    "labels that are missing": (lambda: groupby(A, [None] * 6, 0), ValueError, "no groups: every"),
+    "objects without an order": (
+        lambda: groupby(A, np.array([1, "a"] * 3, object), 0),
+        TypeError,
+        "no order, of the types int, str: make",
+    ),
+    "objects with fractions": (
+        lambda: groupby(A, np.array([1, 0.5] * 3, object), 0),
+        ValueError,
+        "floats with fractions",
+    ),
+    "no kinds of labels": (lambda: groupby(A, (), 0), ValueError, "by is an empty tuple"),
+    "no axes": (lambda: groupby(A, np.ones((6, 4), int), ()), ValueError, "axis is empty"),
+    "no dimension": (lambda: groupby(np.float64(1), np.array(1)), ValueError, "no dimension"),
+    "groups that are no tuples": (
+        lambda: groupby(A, ([1] * 6, [1] * 6), 0, groups=[0, 1]),
+        TypeError,
+        "tuples of 2 labels, one of each kind, and not 0",
+    ),
+    "strings for tuples": (
+        lambda: groupby(A, ([1] * 6, [1] * 6), 0, groups=["ab"]),
+        TypeError,
+        "tuples of 2 labels, one of each kind, and not 'ab'",
+    ),
+    "tuples of another length": (
+        lambda: groupby(A, ([1] * 6, [1] * 6), 0, groups=[(1, 2, 3)]),
+        ValueError,
+        r"of 2 labels each, one of each kind, and not \(1, 2, 3\)",
+    ),
+    "strings for numbers": (
+        lambda: groupby(A, [1] * 6, 0, groups=["0"]),
+        TypeError,
+        r"groups must be numbers, .*int64, and not strings: groups=\[0\]",
+    ),
+    "strings for dates": (
+        lambda: groupby(A, np.full(6, "2025-01-31", "M8[D]"), 0, groups=["2025-01-31"]),
+        TypeError,
+        r'must be dates, .* not strings: groups=\[numpy.datetime64\("2025-01-31"\)\]',
+    ),
+    "numbers for strings": (
+        lambda: groupby(A, ["1"] * 6, 0, groups=[1]),
+        TypeError,
+        "must be strings, .* not numbers",
+    ),
+    "a number beside a string": (
+        lambda: groupby(A, ["1"] * 6, 0, groups=["a", 1]),
+        TypeError,
+        "must be strings, .* not objects",
+    ),
+    "strings for numbers, among several": (
+        lambda: groupby(A, ([1] * 6, ["a"] * 6), 0, groups=[(1, "a"), ("1", "a")]),
+        TypeError,
+        "must be numbers, .* not objects",
+    ),
+    "a number for a window": (
+        lambda: groupby(A, {"a": 3}, 0),
+        TypeError,
+        "'a' must be a sequence of indices, or a slice",
+    ),
     "groups of two axes": (
         lambda: groupby(A, [1] * 6, 0, groups=[[1]]),
         ValueError,

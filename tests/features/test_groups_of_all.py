@@ -357,11 +357,16 @@ def test_missing_dates() -> None:
         every, valid = dask.compute(
             grouped.quantile(0.5, method="lower"), grouped.nanquantile(0.5, method="lower")
         )
+        mixed, medians = dask.compute(grouped.nanquantile(0.7), grouped.nanmedian())
         counts = grouped.count().compute()
     assert np.isnat(every).all()
     some = a[~np.isnat(a)], by[~np.isnat(a)]
     np.testing.assert_array_equal(
         valid, alone(*some, lambda s: nanquantile(s, 0.5, method="lower"))
+    )
+    np.testing.assert_array_equal(mixed, alone(*some, lambda s: np.quantile(s, 0.7)))
+    np.testing.assert_array_equal(
+        medians, alone(*some, lambda s: np.median(s.view("m8[s]")).view("M8[s]"))
     )
     np.testing.assert_array_equal(counts, alone(*some, len))
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import array_api_strict
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
+from distributed.protocol import deserialize, serialize
 from numpy.typing import NDArray
 from scipy.stats import mstats
 
 import dask_gpuselect
 from dask_gpuselect import describe_boxplot, median, nanmedian, nanquantile, order_statistic
 from dask_gpuselect import quantile as ours_quantile
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, mad, naniqr, nanmad
 from tests.backends import Backend
 from tests.data import normal, uniform
@@ -512,3 +517,53 @@ def test_arrays_of_the_standard(axis: Any) -> None:
     same(median(da.from_array(a, chunks=CHUNKS), axis, where=where).compute(), wanted, "f4")
     out = a.flat[0].item()
     same(median(x, axis, nodata=out), of_lanes(np.median, a, a != np.float32(out), axis), "f4")
+
+
+# Fill values: NumPy's default fits neither small integers nor float16, and distributed refuses it.
+
+FILLED = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "M8[s]", "m8[D]"]
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "elements": partial(ours_quantile, q=[0.2, 0.7], method="lower"),
+    "an axis": partial(ours_quantile, q=0.5, axis=0, method="lower"),
+    "axes of passes": partial(ours_quantile, q=0.5, axis=0, method="lower"),
+    "groups": lambda x: groupby(x, np.arange(24).reshape(4, 6) % 5).quantile(0.5, method="lower"),
+    "groups of lanes": lambda x: groupby(x, [0, 1, 0, 1], 0).quantile(0.5, method="lower"),
+    "mad": partial(mad, axis=0),
+    "iqr": partial(iqr, axis=0),
+}
+
+
+def of_small_dtype(dtype: str) -> Any:
+    values = np.arange(24).reshape(4, 6).astype(dtype)
+    mask = (values == values[1, 2]) | (np.arange(6) == 4)  # of which no element takes part
+    # Chunks of dask's cross workers, too, and need a fill value that fits.
+    fill = np.ones((), dtype)[()]
+    return da.ma.masked_array(
+        da.from_array(values, (2, 3)), da.from_array(mask, (2, 3)), fill_value=fill
+    )
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("dtype", FILLED)
+def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> None:
+    x = of_small_dtype(dtype)
+    if name in {"mad", "iqr"} and x.dtype.kind in "bmM":
+        return
+    with dask.config.set({"dask_gpuselect.column-limit": 8 if "passes" in name else 2**30}):
+        answer = ANSWERS[name](x)
+    found = answer.compute(scheduler="sync")
+    for array in (found, answer._meta):
+        assert isinstance(array, np.ma.MaskedArray)
+        assert array.fill_value.dtype == array.dtype
+        for sent in (deserialize(*serialize(array)), pickle.loads(pickle.dumps(array))):
+            np.testing.assert_array_equal(np.ma.getmaskarray(sent), np.ma.getmaskarray(array))
+            np.testing.assert_array_equal(sent.filled(), array.filled())
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_of_small_dtypes_on_a_cluster(cluster: Client, name: str) -> None:
+    """Answers come from the workers, and go from one to the other."""
+    answers = [ANSWERS[name](of_small_dtype(dtype)) for dtype in ("i1", "u2", "f2")]
+    found = [each.result(timeout=60) for each in cluster.compute(answers)]
+    for answer, each in zip(answers, found, strict=True):
+        np.testing.assert_array_equal(each.filled(), answer.compute(scheduler="sync").filled())

@@ -150,6 +150,9 @@ def test_dates() -> None:
     assert found.compute() == np.datetime64("2020-01-01")
     found = asked(values, 0.5, np.array([1.0, 5, 2, 1]))
     assert np.isnat(found)
+    pair = np.array([0, 9], "m8[s]")
+    found = asked(da.from_array(pair, chunks=1), 0.5, np.ones(2), "averaged_inverted_cdf")
+    assert found.compute() == np.quantile(pair, 0.5, method="averaged_inverted_cdf")
 
 
 # --- What takes no part ---------------------------------------------------------------------------

@@ -892,7 +892,7 @@ DOORS: Mapping[str, Door] = {
 }  # fmt: skip
 
 SPOILS: Mapping[str, tuple[Any, ...]] = {
-    "q": (1e9, -0.1, math.nan, math.inf, "a", None, 1j, [[0.5]], [0.5, math.nan], [None], object(),
+    "q": (1e9, -0.1, math.nan, math.inf, "a", None, 1j, [[2.5]], [0.5, math.nan], [None], object(),
           da.ones(3), [da.ones(()), 0.5], np.timedelta64(1), {}, "0.5", np.ma.masked),
     "axis": (99, -99, "0", 0.5, (0, 99), [0.0], object(), 1j, math.nan, "ab", (None,)),
     "method": ("Linear", None, 7, b"linear", ["linear"], {}, object(), math.nan),

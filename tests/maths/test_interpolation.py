@@ -136,11 +136,8 @@ def test_other_data_is_refused(dtype: Any, method: Method) -> None:
 @pytest.mark.parametrize("weak_q", [False, True])
 @all_mixing
 @pytest.mark.parametrize("dtype", DATES)
-def test_dates_are_not_mixed(dtype: str, method: Method, weak_q: bool) -> None:
-    with pytest.raises(TypeError, match='method="lower" or "inverted_cdf"') as error:
-        result_dtype(np.dtype(dtype), method, weak_q=weak_q)
-    assert str(np.dtype(dtype)) in str(error.value)
-    assert method.name in str(error.value)
+def test_dates_stay_dates(dtype: str, method: Method, weak_q: bool) -> None:
+    assert result_dtype(np.dtype(dtype), method, weak_q=weak_q) == np.dtype(dtype)
 
 
 @mixing_methods
@@ -456,18 +453,66 @@ def test_big_endian_data() -> None:
     assert answer(x.astype(">f4"), 0.75, METHODS["linear"], weak_q=True) == 151
 
 
+# --- Dates --------------------------------------------------------------------------------------
+
+
+@mixing_methods
+@pytest.mark.parametrize("dtype", DATES)
+@pytest.mark.parametrize("span", [3, 10**4, 2**52])
+def test_dates_are_mixed_as_numpy_mixes_them(dtype: str, span: int, method: Method) -> None:
+    rng = np.random.default_rng(span)
+    x = np.sort(rng.integers(-span, span, 12)).view(dtype)
+    q = np.r_[rng.random(60), 0, 0.7, 0.25, 1]
+    ours, theirs = answer(x, q, method), quantile(x, q, method=method.name)
+    assert ours.dtype == theirs.dtype
+    assert np.array_equal(ours, theirs)
+
+
+def test_a_share_of_a_span_is_no_unit_too_low() -> None:
+    """7 / 10 as float64 is a bit less."""
+    ends, linear = np.array([0, 10], "m8[s]"), METHODS["linear"]
+    assert answer(ends, 0.7, linear) == np.timedelta64(7, "s")
+    wide = np.array([0, 10**16], "M8[ns]")
+    assert answer(wide, 0.7, linear).astype("i8") == 7 * 10**15
+
+
+@pytest.mark.parametrize(("nearest", "expected"), [(False, [3, 8, 7]), (True, [4, 8, 7])])
+def test_whole_units(nearest: bool, expected: list[int]) -> None:
+    lower, upper = np.zeros(3, "m8[D]"), np.full(3, 10, "m8[D]")
+    given: Any = lower, upper, [0.36, 0.75, 0.66], METHODS["linear"], lower.dtype
+    found = interpolate(*given, nearest=nearest)
+    assert found.astype("i8").tolist() == expected
+
+
+@quick
+@given(st.integers(-(2**63) + 1, 2**63 - 1), st.integers(-(2**63) + 1, 2**63 - 1), shares)
+@example(-(2**63) + 1, 2**63 - 1, 0.5)
+@example(2**60, 2**60 + 2**53 + 2, 0.5)
+def test_far_dates_are_mixed_exactly(a: int, b: int, weight: float) -> None:
+    a, b = min(a, b), max(a, b)
+    lower, upper = (np.array(each).view("m8[ns]") for each in (a, b))
+    found = interpolate(lower, upper, weight, METHODS["linear"], lower.dtype)
+    exact = a + (b - a) * Fraction(weight)
+    # Below 2**53 units the share is rounded to float64 before it is cut.
+    most = Fraction(1, 2) if b - a >= 2**53 else 1 + Fraction(1, 2**20)
+    assert abs(int(found.astype("i8")) - exact) <= most
+    middle = interpolate(lower, upper, 0.5, MEDIAN, lower.dtype)
+    assert int(middle.astype("i8")) == int(Fraction(a + b, 2))
+
+
 # --- Shapes -------------------------------------------------------------------------------------
 
 
 @all_mixing
-@pytest.mark.parametrize("dtype", ["f8", "i8"])
+@pytest.mark.parametrize("dtype", ["f8", "i8", "m8[s]"])
 @pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3)])
 def test_shapes(shape: tuple[int, ...], dtype: str, method: Method) -> None:
     lower, upper = np.full(shape, 2**60, dtype), np.full(shape, 2**60 + 2**20, dtype)
-    ours = interpolate(lower, upper, np.full(shape, 0.5), method, FLOAT64)
+    answers = result_dtype(np.dtype(dtype), method, weak_q=False)
+    ours = interpolate(lower, upper, np.full(shape, 0.5), method, answers)
     assert isinstance(ours, np.ndarray)
     assert ours.shape == shape
-    assert np.all(ours == 2**60 + 2**19)
+    assert np.all(ours.astype("i8") == 2**60 + 2**19)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i8", "f4"])

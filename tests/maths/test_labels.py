@@ -66,12 +66,63 @@ def test_codes(labels: NDArray[Any], random: Any) -> None:
         (np.array([5, 7], np.uint64), np.array([2**63 + 5, 7], np.uint64)),
         (np.array([3, 4, 5]), np.array([], np.int64)),
         (np.array([1, 2]), np.array([70000, 70001])),
+        (np.array([-(2**63), -(2**63) + 1]), np.array([-(2**63) + 1, -(2**63)])),
+        (np.array([2**53, 2**53 + 1]), np.array([2.0**53, 7])),
+        (np.array([2.0**53, 7]), np.array([2**53 + 1, 2**53, 7])),
+        (np.array([2**63 - 1, -1]), np.array([2.0**63, -1])),
+        (np.array([2**64 - 1, 2**63], np.uint64), np.array([2.0**64, 2.0**63, -1])),
+        (np.array([2**63, 1], np.uint64), np.array([-(2**63), 1])),
+        (np.array([True, False]), np.array([2, 1, 0])),
     ],
 )
 def test_integers_of_other_ranges(labels: NDArray[Any], names: NDArray[Any]) -> None:
     """Numbers are compared as numbers, also where one dtype cannot hold the other's."""
     place = {int(name): i for i, name in enumerate(names.tolist())}
     assert codes_among(labels, names).tolist() == [place.get(int(x), -1) for x in labels.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "wanted"),
+    [
+        (["2020-01-01T12", "2020-01-02T00"], ["2020-01-02", "2020-01-01"], [-1, 0]),
+        (["2020-01-01", "2020-01-02"], ["2020-01-01T12", "2020-01-02T00"], [-1, 1]),
+        (["2020-01-01T00:00:00.000000000"], ["4020-01-01", "2020-01-01"], [1]),
+        (["2020", "NaT"], ["2020-01", "NaT", "2020-02"], [0, -1]),
+    ],
+)
+def test_dates_of_other_units(labels: list[str], names: list[str], wanted: list[int]) -> None:
+    given = np.array(labels, "M8"), np.array(names, "M8")
+    assert codes_among(*given).tolist() == wanted
+
+
+def test_objects() -> None:
+    class Unknown:
+        """It is neither equal to itself nor not: pandas' NA, for instance."""
+
+        def __ne__(self, other: object) -> Any:
+            return self
+
+        def __bool__(self) -> bool:
+            raise TypeError
+
+        __hash__ = object.__hash__
+
+    labels = np.array(["b", None, "a", np.nan, Unknown(), "b"], object)
+    assert is_missing(labels).tolist() == [False, True, False, True, True, False]
+    assert distinct(labels).tolist() == ["a", "b"]
+    assert codes_among(labels, np.array(["b", "c", "a"])).tolist() == [0, -1, 2, -1, -1, 0]
+    assert codes_among(np.array(["a", "b"]), np.array(["b"], object)).tolist() == [-1, 0]
+    assert union([distinct(labels), np.array(["c"], object)]).tolist() == ["a", "b", "c"]
+
+
+def test_masked_labels() -> None:
+    labels = np.ma.MaskedArray([5, 7, 5], [True, False, False])
+    assert distinct(labels).tolist() == [5, 7]
+    assert codes_among(labels, np.array([7, 5])).tolist() == [-1, 0, 1]
+    both = together([np.array([1, 1, 2]), labels])
+    assert is_missing(both).tolist() == [True, False, False]
+    assert distinct(both).tolist() == [(1, 7), (2, 5)]
+    assert codes_among(both, np.ma.getdata(both)).tolist() == [-1, 1, 2]
 
 
 @given(st.data())

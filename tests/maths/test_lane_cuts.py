@@ -394,3 +394,17 @@ def test_more_room_takes_no_more_passes() -> None:
     assert passes == sorted(passes, reverse=True)
     assert passes[0] == np.inf
     assert passes[-1] == 1
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "M8[s]"])
+def test_a_part_without_elements_changes_nothing(dtype: str) -> None:
+    """As that of a group of which a part of the data has none."""
+    rows = np.sort(np.arange(60).reshape(3, 20)[:, ::-1], axis=1).astype(dtype)
+    some, none = cuts_of_sorted(rows, None, 5), cuts_of_sorted(rows[:, :0], None, 5)
+    assert none.n_valid.tolist() == none.n_missing.tolist() == [0, 0, 0]
+    lower, upper = (np.full((3, 1), rank) for rank in (9, 10))
+    brackets = find_lane_brackets([none, some, none], lambda n: (lower.T, upper.T))
+    tallies = [tally_of_sorted(part, brackets) for part in (rows[:, :0], rows)]
+    found = order_statistics(merge_tallies(tallies), brackets)
+    np.testing.assert_array_equal(found.lower, rows[:, [9]])
+    np.testing.assert_array_equal(found.upper, rows[:, [10]])

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
 
 MASK = (1 << 64) - 1
 STATES = 1024  # each takes every so many words: enough for NumPy to mix them in one call
 LAST = 8
+PIECE = 1 << 15  # elements that are summed at a time: with their scratch, they stay in a cache
 # The odd constants of Steele, Lea and Flood's SplitMix64 (2014), and 2**64 divided by the golden
 # ratio.
 ODD, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+MOST_IN_TURN = 32  # arrays, of which NumPy's iterators take 32 or 64
 
 Words = NDArray[np.uint64]
 
@@ -39,6 +48,18 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
 
 begun = mixed_in  # they are never on their way
 ended = list
+
+
+def summed(start: int, columns: Sequence[NDArray[Any]]) -> int:
+    """64 bits that a number has a part in, and the elements of some arrays: those at the same place
+    together, whatever place that is.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray
+        At least one, of one shape, and of unsigned integers.
+    """
+    return mixed((start ^ _sum(columns)) & MASK)
 
 
 def mixed(word: int) -> int:
@@ -84,6 +105,91 @@ def _mix(words: Words, states: Words) -> None:
 @compiles
 def _compiled(words: types.Array, states: types.Array) -> Types:
     return {_mix_words: (words, states)} if words.dtype == types.uint64 else {}
+
+
+def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
+    """All elements of some arrays of one shape, a few at a time, as contiguous arrays."""
+    in_place = all(each.flags.c_contiguous and each.flags.aligned for each in columns)
+    if in_place or len(columns) > MOST_IN_TURN:
+        flat = [np.require(each, requirements=["C", "A"]).reshape(-1) for each in columns]
+        for i in range(0, flat[0].size, PIECE):
+            yield [each[i : i + PIECE] for each in flat]
+        return
+    flags: Any = ["external_loop", "buffered", "zerosize_ok"]
+    each: Any = [["readonly", "contig", "aligned"]] * len(columns)
+    pieces: Any = np.nditer(list(columns), flags, each, order="K", buffersize=PIECE)
+    for piece in pieces:
+        yield list(piece) if len(columns) > 1 else [piece]
+
+
+def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
+    """See `_sum`."""
+    total = 0
+    for piece in _pieces(columns):
+        hashes = np.zeros(len(piece[0]), np.uint64)
+        for words in piece:
+            hashes = _mixed_each(hashes ^ words)
+        total += int(hashes.sum(dtype=np.uint64))
+    return total & MASK
+
+
+@until_compiled(_sum_by_numpy)
+def _sum(columns: Sequence[NDArray[Any]]) -> int:
+    """The sum of the hashes of the elements at each place, modulo 2**64."""
+    n = len(columns)
+    order = [_sum_alone] if n == 1 else [_hash_first, *[_hash_next] * (n - 2), _sum_last]
+    first, *others = (
+        _compiled_sums(kernel, column.dtype) for kernel, column in zip(order, columns, strict=True)
+    )
+    hashes, total = np.empty(PIECE, np.uint64), 0
+    for words, *more in _pieces(columns):
+        own = hashes[: len(words)]
+        found = first(words, own)
+        for kernel, others_words in zip(others, more, strict=True):
+            found = kernel(others_words, own)
+        total += int(found)
+    return total & MASK
+
+
+@compiles
+def _compiled_sums(words: types.Array, _: types.Array) -> Types:
+    if words.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
+        return {}
+    hashes = types.Array(types.uint64, 1, "C")
+    return dict.fromkeys((_hash_first, _hash_next, _sum_last, _sum_alone), (words, hashes))
+
+
+@called_by_kernels
+def _mixed_word(word: Any) -> Any:
+    """`mixed`."""
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+def _hash_first(words: Any, hashes: Any) -> None:
+    for i in range(words.size):
+        hashes[i] = _mixed_word(np.uint64(words[i]))
+
+
+def _hash_next(words: Any, hashes: Any) -> None:
+    for i in range(words.size):
+        hashes[i] = _mixed_word(hashes[i] ^ np.uint64(words[i]))
+
+
+def _sum_last(words: Any, hashes: Any) -> Any:
+    total = np.uint64(0)
+    for i in range(words.size):
+        total += _mixed_word(hashes[i] ^ np.uint64(words[i]))
+    return total
+
+
+def _sum_alone(words: Any, hashes: Any) -> Any:
+    """`_sum_last` without hashes, which takes a quarter less."""
+    total = np.uint64(0)
+    for i in range(words.size):
+        total += _mixed_word(np.uint64(words[i]))
+    return total
 
 
 def _mix_words(words: Any, states: Any) -> None:

@@ -1,5 +1,5 @@
-// The fingerprint of a chunk's words: each is mixed with its place, and all are added up, so that
-// their order counts and that of the threads does not. Bytes behind the last word are handed on.
+// The fingerprint of a chunk: words are mixed and added up, so that the order of the threads does not
+// count.
 
 // The last step of Steele, Lea and Flood's SplitMix64.
 __device__ u64 mixed(u64 word) {
@@ -8,6 +8,13 @@ __device__ u64 mixed(u64 word) {
     return word ^ (word >> 31);
 }
 
+__device__ void add_up(u64 sum, u64* found) {
+    for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_down_sync(0xffffffffu, sum, lanes);
+    if (threadIdx.x % 32 == 0) atomicAdd(found, sum);
+}
+
+// Each word is mixed with its place, so that their order counts. Bytes behind the last word are handed
+// on.
 extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
     const u64* words, i64 n, i64 n_bytes, u64* found
 ) {
@@ -21,6 +28,21 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
     i64 step = (i64)gridDim.x * MARK_THREADS;
     for (i64 i = (i64)blockIdx.x * MARK_THREADS + threadIdx.x; i < n; i += step)
         sum += mixed(words[i] ^ mixed((u64)i + 1));
-    for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_down_sync(0xffffffffu, sum, lanes);
-    if (threadIdx.x % 32 == 0) atomicAdd(found, sum);
+    add_up(sum, found);
+}
+
+// Each element is mixed with the hash of those of other arrays at its place, if there are any; and
+// its order does not count. The hashes are replaced, or all of them are added up where `found` is no
+// null.
+extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_elements(
+    const Word* chunk, i64 n, const i64* layout, u64* hashes, u64* found
+) {
+    u64 sum = 0;
+    i64 step = (i64)gridDim.x * MARK_THREADS;
+    for (i64 i = (i64)blockIdx.x * MARK_THREADS + threadIdx.x; i < n; i += step) {
+        u64 hash = mixed((hashes ? hashes[i] : 0) ^ (u64)element(chunk, layout, i));
+        if (found) sum += hash;
+        else hashes[i] = hash;
+    }
+    if (found) add_up(sum, found);
 }

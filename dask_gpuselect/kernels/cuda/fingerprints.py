@@ -9,6 +9,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cpu.fingerprints import MASK, mixed
+from dask_gpuselect.kernels.cuda.chunk import Chunk
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import MARK_THREADS
 
@@ -68,6 +69,45 @@ def _begun(start: int, chunk: Array) -> Begun:
         sizes = np.int64(flat.nbytes // WORD.itemsize), np.int64(flat.nbytes)
         launch(WORD, "mark_words", MARK_THREADS, (flat, *sizes, found))
     return Begun(start, flat.nbytes, found)
+
+
+@advised
+def summed(start: int, columns: Sequence[Array]) -> Begun:
+    """64 bits that a number has a part in, and the elements of some arrays: those at the same place
+    together, whatever place that is; as soon as they are `ended`.
+
+    Reads each array once, and copies none. Scratch: eight bytes for each element, if there are
+    several arrays.
+
+    Parameters
+    ----------
+    columns : sequence of array
+        At least one, of one shape, and of unsigned integers.
+    """
+    *others, last = columns
+    found = cupy.zeros(2, np.uint64)  # no bytes are left over
+    if last.size and not others:
+        _mark(Chunk.of(last)[:3], last.dtype, np.uint64(0), found)
+    elif last.size:
+        hashes = cupy.zeros(last.size, np.uint64)
+        for column in others:
+            _mark(_in_c_order(column), column.dtype, hashes, np.uint64(0))
+        _mark(_in_c_order(last), last.dtype, hashes, found)
+    return Begun(start, 0, found)
+
+
+def _mark(where: tuple[Any, ...], dtype: np.dtype[Any], hashes: Any, found: Any) -> None:
+    launch(np.dtype(dtype), "mark_elements", MARK_THREADS, (*where, hashes, found))
+
+
+def _in_c_order(column: Array) -> tuple[Any, ...]:
+    """Where the elements of an array lie, in C order: as kernels are told by `Chunk`, which counts
+    them in an order of its own."""
+    layout: Any = np.uint64(0)
+    if not column.flags.c_contiguous:
+        strides = [stride // column.dtype.itemsize for stride in column.strides]
+        layout = cupy.asarray(np.array([column.ndim, *column.shape, *strides], np.int64))
+    return np.uint64(column.data.ptr), np.int64(column.size), layout
 
 
 def ended(all_begun: Sequence[Begun]) -> list[int]:

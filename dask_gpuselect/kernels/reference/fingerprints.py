@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,3 +18,9 @@ def mixed_in(start: int, chunk: Any) -> int:
 
 begun = mixed_in  # they are never on their way
 ended = list
+
+
+def summed(start: int, columns: Sequence[Any]) -> int:
+    """64 bits that a number has a part in, and the elements of some arrays: those at the same place
+    together, whatever place that is."""
+    return cpu.summed(start, [np.asarray(to_host(column)) for column in columns])

@@ -1,0 +1,149 @@
+"""Shuffles of dask's among the tasks of a source: they run once for all loads.
+
+The tasks of a shuffle hand on nothing by their values. Each writes parts of its chunk to the disks
+of the workers, a barrier waits for all of them, and the tasks behind the barrier read what was
+written. A copy of the tasks before the barrier would shuffle all data again, and dask's scheduler
+knows a barrier of a peer-to-peer shuffle by its key alone. So the barrier and all that it needs
+stay in place, and each load copies the tasks that read.
+
+A shuffle may keep what it moves in memory, where it can be read only once. Then the chunks that it
+makes are shared by all loads, and wait in memory for the last of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dask._task_spec import GraphNode, Task
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import Layer, MaterializedLayer
+
+from dask_gpuselect.engine.source import (
+    DaskArray,
+    DoneOnce,
+    Graph,
+    Key,
+    as_tasks,
+    done_once,
+)
+
+# The modules that make barriers. Where none is imported, no graph has any.
+HOMES = ("distributed.shuffle", "dask.dataframe.shuffle")
+
+
+def is_barrier(task: Any) -> bool:
+    """Tell whether a task waits until a shuffle has written everything.
+
+    A peer-to-peer shuffle has a task of a class of its own, which the scheduler looks for. The
+    shuffle that dask's DataFrames use without a cluster calls a function that does nothing else.
+    """
+    if isinstance(task, tuple):
+        return bool(task) and _waits_for_writers(task[0])
+    if not isinstance(task, Task):
+        return False
+    return _is_of_a_shuffle(task) or _waits_for_writers(task.func)
+
+
+def _is_of_a_shuffle(task: Task) -> bool:
+    """Tell whether the class of a task is not one of those that dask itself makes tasks of."""
+    return type(task).__module__.partition(".")[0] != "dask"
+
+
+def _waits_for_writers(function: Any) -> bool:
+    home = sys.modules.get("dask.dataframe.shuffle")
+    return home is not None and function is getattr(home, "barrier", None)
+
+
+def _is_on_disk(barrier: GraphNode) -> bool:
+    """Tell whether what a shuffle has moved can be read several times."""
+    return bool(getattr(getattr(barrier, "spec", None), "disk", True))
+
+
+def shuffles_apart(x: DaskArray) -> DaskArray:
+    """Put the shuffles among the tasks of an array in layers of their own, which no load copies."""
+    if not any(home in sys.modules for home in HOMES):
+        return x
+    layers, dependencies = x.dask.layers, x.dask.dependencies
+    shuffled = [name for name, layer in layers.items() if _has_barrier(layer)]
+    if not shuffled:
+        return x
+    new_layers, new_dependencies = dict(layers), dict(dependencies)
+    for name in shuffled:
+        layer = layers[name]
+        tasks = as_tasks(layer, layers, dependencies[name])
+        once, rest = divided({key: layer[key] if t is None else t for key, t in tasks.items()})
+        if rest:
+            before = f"{name}-shuffle"
+            new_layers[before] = DoneOnce(once, layer.annotations)
+            new_dependencies[before] = set(dependencies[name])
+            new_dependencies[name] = dependencies[name] | {before}
+            new_layers[name] = MaterializedLayer(rest, layer.annotations)
+        else:
+            new_layers[name] = DoneOnce(once, layer.annotations)
+        new_layers[name].collection_annotations = layer.collection_annotations
+    return DaskArray(Graph(new_layers, new_dependencies), x.name, x.chunks, meta=x._meta)
+
+
+def _has_barrier(layer: Layer) -> bool:
+    if isinstance(layer, Blockwise | DoneOnce):
+        return False
+    return any(map(is_barrier, layer.values()))
+
+
+def divided(tasks: Mapping[Key, Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
+    """Divide tasks into those of shuffles, which are done once, and those that each load does.
+
+    A task that both need is among both.
+    """
+    stay = shared_by_shuffles(tasks)
+    once = needed(tasks, stay)
+    if not all(_is_on_disk(tasks[key]) for key in stay):
+        return dict(tasks), {}
+    return once, needed(tasks, (key for key in tasks if key not in once), stay)
+
+
+def shared_by_shuffles(tasks: Mapping[Key, Any]) -> set[Key]:
+    """Find the barriers among some tasks, and what readers of a shuffle share with its writers."""
+    barriers = {key for key, task in tasks.items() if is_barrier(task)}
+    readers = [key for key, task in tasks.items() if not barriers.isdisjoint(_needs(task))]
+    writers = needed(tasks, barriers)
+    return barriers.union(*(_needs(tasks[key]) & writers.keys() for key in readers))
+
+
+def readers_of_shuffles(x: DaskArray, tasks: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
+    """Find the tasks that read what a shuffle has written, among those that each load does."""
+    barriers = {key for key, task in done_once(x).items() if is_barrier(task)}
+    return {key: task for key, task in tasks.items() if barriers & task.dependencies}
+
+
+def needed(
+    tasks: Mapping[Key, Any], keys: Iterable[Key], but: Iterable[Key] = ()
+) -> dict[Key, Any]:
+    """Find the tasks that some keys need, but for some and what only these need."""
+    left_out = set(but)
+    found: dict[Key, Any] = {}
+    stack = [key for key in keys if key not in left_out]
+    while stack:
+        key = stack.pop()
+        if key in tasks and key not in found:
+            found[key] = tasks[key]
+            stack += _needs(tasks[key]) - left_out
+    return found
+
+
+def _needs(task: Any) -> frozenset[Key]:
+    """Return the keys that a task takes; none for data."""
+    return frozenset(getattr(task, "dependencies", ()))
+
+
+def told(x: DaskArray) -> str:
+    """Say in words how often the shuffles among the tasks of an array run, and where they keep what
+    they move; nothing without any."""
+    barriers = [task for task in done_once(x).values() if is_barrier(task)]
+    if not barriers:
+        return ""
+    if all(map(_is_on_disk, barriers)):
+        return "once; each load reads what it has written to the disks of workers"
+    return "once; its chunks wait in memory for the last load"

@@ -1,0 +1,449 @@
+"""Every public function over every kind of source that dask makes on a cluster, by its defaults.
+
+A source is an array made in one of the ways that users make them. Masks, weights and labels are
+made in the same way as the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import dask_gpuselect as dg
+import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
+from dask_gpuselect import distribution, neighbors, robust
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.groups import groupby
+from tests.backends import CUPY
+from tests.data import hashed
+from tests.engine.test_cluster import Place, started
+
+SHAPE = (48, 24)
+ROWS, COLUMNS = (6, 24), (48, 1)  # from one to the other dask rechunks by a peer-to-peer shuffle
+
+Values = NDArray[Any]
+Kind = Callable[[Values, Any, Path], da.Array]
+
+
+@pytest.fixture(autouse=True)
+def dasks_own_threshold() -> Iterator[None]:
+    """Let dask rechunk as by default: the package dask-array raises its threshold when it is
+    imported."""
+    with dask.config.set({"array.rechunk.threshold": 4}):
+        yield
+
+
+# --- Sources --------------------------------------------------------------------------------------
+
+
+def held(a: Values, client: Any, folder: Path) -> da.Array:
+    return da.from_array(a, chunks=ROWS)
+
+
+def made(a: Values, client: Any, folder: Path) -> da.Array:
+    return held(a, client, folder).map_blocks(np.copy)
+
+
+def persisted(a: Values, client: Any, folder: Path) -> da.Array:
+    return made(a, client, folder).persist()
+
+
+def made_of_persisted(a: Values, client: Any, folder: Path) -> da.Array:
+    return persisted(a, client, folder).map_blocks(np.copy)
+
+
+def rechunked(a: Values, client: Any, folder: Path) -> da.Array:
+    x = da.from_array(a, chunks=COLUMNS).rechunk(ROWS)
+    assert is_peer_to_peer(x)
+    return x
+
+
+def made_of_rechunked(a: Values, client: Any, folder: Path) -> da.Array:
+    return rechunked(a, client, folder).map_blocks(np.copy)[::-1]
+
+
+def rechunked_twice(a: Values, client: Any, folder: Path) -> da.Array:
+    return rechunked(a, client, folder).map_blocks(np.copy).rechunk(COLUMNS)
+
+
+def rechunked_in_part(a: Values, client: Any, folder: Path) -> da.Array:
+    with dask.config.set({"array.rechunk.method": "p2p"}):
+        x = da.from_array(a, chunks=(24, 1)).rechunk((4, 12))
+    assert is_peer_to_peer(x)
+    return x
+
+
+def rechunked_in_memory(a: Values, client: Any, folder: Path) -> da.Array:
+    with dask.config.set({"distributed.p2p.storage.disk": False}):
+        return rechunked(a, client, folder)
+
+
+def rechunked_by_tasks(a: Values, client: Any, folder: Path) -> da.Array:
+    return da.from_array(a, chunks=COLUMNS).rechunk(ROWS, method="tasks")
+
+
+def overlapped(a: Values, client: Any, folder: Path) -> da.Array:
+    x = da.from_array(a, chunks=(12, 12))
+    return da.map_overlap(np.copy, x, depth=2, boundary="reflect", meta=x._meta)
+
+
+def scattered(a: Values, client: Any, folder: Path) -> da.Array:
+    futures = client.scatter([a[i : i + 12] for i in range(0, 48, 12)])
+    parts = [da.from_delayed(each, (12, 24), a.dtype) for each in futures]
+    return da.concatenate(parts)
+
+
+def submitted(a: Values, client: Any, folder: Path) -> da.Array:
+    futures = [client.submit(np.copy, a[i : i + 12]) for i in range(0, 48, 12)]
+    return da.concatenate([da.from_delayed(each, (12, 24), a.dtype) for each in futures])
+
+
+def delayed(a: Values, client: Any, folder: Path) -> da.Array:
+    whole = dask.delayed(np.copy)(a)
+    return da.concatenate(
+        [da.from_delayed(whole[i : i + 12], (12, 24), a.dtype) for i in range(0, 48, 12)]
+    )
+
+
+def in_a_store(a: Values, client: Any, folder: Path) -> da.Array:
+    zarr = pytest.importorskip("zarr")
+    path = str(folder / f"{dask.base.tokenize(a)}.zarr")
+    zarr.save(path, a)
+    return da.from_zarr(path, chunks=ROWS)
+
+
+def concatenated(a: Values, client: Any, folder: Path) -> da.Array:
+    return da.concatenate([rechunked(a, client, folder)[:24], held(a, client, folder)[24:]])
+
+
+def taken(a: Values, client: Any, folder: Path) -> da.Array:
+    return held(a, client, folder)[np.argsort(hashed(np.arange(48)))]
+
+
+def less_their_means(a: Values, client: Any, folder: Path) -> da.Array:
+    x = rechunked(a, client, folder)
+    return abs(x - x.mean(axis=0)) if a.dtype.kind == "f" else x
+
+
+def rows_of_a_frame(a: Values, client: Any, folder: Path) -> da.Array:
+    frame = pd.DataFrame(a, columns=[f"c{i}" for i in range(24)]).assign(row=np.arange(48)[::-1])
+    table = dd.from_pandas(frame, npartitions=6).set_index("row", divisions=[0, 12, 24, 47])
+    return table.to_dask_array(lengths=True)
+
+
+KINDS: list[Kind] = [
+    held,
+    made,
+    persisted,
+    made_of_persisted,
+    rechunked,
+    made_of_rechunked,
+    rechunked_twice,
+    rechunked_in_part,
+    rechunked_in_memory,
+    rechunked_by_tasks,
+    overlapped,
+    scattered,
+    submitted,
+    delayed,
+    in_a_store,
+    concatenated,
+    taken,
+    less_their_means,
+    rows_of_a_frame,
+]
+
+
+def is_peer_to_peer(x: da.Array) -> bool:
+    return any(type(layer).__name__ == "P2PRechunkLayer" for layer in x.dask.layers.values())
+
+
+# --- Questions ------------------------------------------------------------------------------------
+
+DATA = (hashed(np.arange(48 * 24)).reshape(SHAPE) * 1000).round(1)
+MASK = hashed(np.arange(48 * 24) + 5000).reshape(SHAPE) > 0.3
+WEIGHTS = (hashed(np.arange(48 * 24) + 9000).reshape(SHAPE) * 5).round() + 1
+LABELS = (hashed(np.arange(48 * 24) + 300).reshape(SHAPE) * 4).astype("i8")
+
+Given = dict[str, da.Array]
+Q = [0.1, 0.5, 0.77]
+
+
+def in_rows(x: da.Array) -> da.Array:
+    """Rechunk an array, of any kind, so that no row is divided."""
+    return x.rechunk({1: -1}, method="tasks")
+
+
+def _groups(x: Given, axis: int | None = None) -> Any:
+    labels = x["labels"] if axis is None else x["labels"][:, 0].rechunk(-1, method="tasks")
+    return groupby(x["data"], labels, axis, groups=range(4))
+
+
+QUESTIONS: dict[str, Callable[[Given], Any]] = {
+    "median": lambda x: dg.median(x["data"]),
+    "quantile": lambda x: dg.quantile(x["data"], Q),
+    "quantile, another method": lambda x: dg.quantile(x["data"], Q, method="inverted_cdf"),
+    "percentile": lambda x: dg.percentile(x["data"], [1, 99]),
+    "nanmedian": lambda x: dg.nanmedian(x["data"]),
+    "nanquantile of a part": lambda x: dg.nanquantile(da.where(x["mask"], x["data"], np.nan), Q),
+    "nanpercentile": lambda x: dg.nanpercentile(x["data"], 50),
+    "99 quantiles": lambda x: dg.quantile(x["data"], np.linspace(0, 1, 99)),
+    "small integers": lambda x: dg.median(x["labels"].astype("u1")),
+    "masked": lambda x: dg.median(x["data"], where=x["mask"]),
+    "no data": lambda x: dg.quantile(x["data"], Q, nodata=0.1),
+    "weighted": lambda x: dg.quantile(x["data"], Q, weights=x["weights"], method="inverted_cdf"),
+    "weighted, linear": lambda x: dg.quantile(x["data"], Q, weights=x["weights"]),
+    "weighted and masked": lambda x: dg.quantile(
+        x["data"], Q, weights=x["weights"], where=x["mask"], method="inverted_cdf"
+    ),
+    "axis 0": lambda x: dg.quantile(x["data"], Q, 0),
+    "axis 1": lambda x: dg.median(x["data"], 1),
+    "axis 0, masked": lambda x: dg.median(x["data"], 0, where=x["mask"]),
+    "axis 1, masked by a map": lambda x: dg.median(x["data"], 1, where=x["mask"][:1]),
+    "axis 0, weighted": lambda x: dg.quantile(
+        x["data"], 0.5, 0, weights=x["weights"], method="inverted_cdf"
+    ),
+    "less its median": lambda x: x["data"] - dg.median(x["data"]),
+    "deviation": lambda x: dg.median(abs(x["data"] - dg.median(x["data"]))),
+    "order statistic": lambda x: dg.order_statistic(x["data"], 700),
+    "a strategy": lambda x: dg.order_statistic(x["data"], 700, strategy="radix"),
+    "box": lambda x: dg.describe_boxplot(x["data"], whis=0.3),
+    "box, masked": lambda x: dg.describe_boxplot(x["data"], where=x["mask"], whis=0.3),
+    "box, weighted": lambda x: dg.describe_boxplot(x["data"], weights=x["weights"], whis=0.3),
+    "boxes": lambda x: dg.describe_boxplot(x["data"], 0, whis=0.3),
+    "boxes, masked": lambda x: dg.describe_boxplot(x["data"], 1, where=x["mask"]),
+    "groups": lambda x: _groups(x).quantile(Q),
+    "count of groups": lambda x: _groups(x).count(),
+    "boxes of groups": lambda x: _groups(x).describe_boxplot(),
+    "groups along an axis": lambda x: _groups(x, 0).median(),
+    "mad": lambda x: robust.mad(x["data"]),
+    "mad along an axis": lambda x: robust.mad(x["data"], 0),
+    "iqr": lambda x: robust.iqr(x["data"]),
+    "bins": lambda x: dg.quantile_bins(x["data"], 7),
+    "digitize": lambda x: dg.digitize(x["data"], [100, 500]),
+    "ecdf": lambda x: distribution.ecdf(x["data"], 9),
+    "sort": lambda x: dg.sort(x["data"].ravel()),
+    "argsort": lambda x: dg.argsort(x["data"].ravel()),
+    "sort_by": lambda x: dg.sort_by(x["data"].ravel(), x["weights"].ravel()),
+    "neighbors": lambda x: neighbors.kneighbors(in_rows(x["data"]), DATA[:3], 2),
+}
+
+
+def as_arrays(found: Any) -> list[Any]:
+    """Return what was computed as arrays that compare."""
+    if isinstance(found, dg.Boxplot):
+        return [as_arrays(each) for each in found]
+    if isinstance(found, dg.Box):
+        numbers = (found.q1, found.med, found.q3, found.whislo, found.whishi, found.mean)
+        return [np.array(numbers, float), np.sort(to_host(found.fliers)), found.n_high]
+    if isinstance(found, tuple):
+        return [as_arrays(each) for each in found]
+    if isinstance(found, distribution.EmpiricalDistribution):
+        return [found.points, found.upto]
+    return [to_host(found)]
+
+
+def check(name: str, found: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(found) == len(expected), name
+        for one, other in zip(found, expected, strict=True):
+            check(name, one, other)
+    else:
+        np.testing.assert_array_equal(found, expected, err_msg=name, strict=True)
+
+
+def given(kind: Kind, client: Any, folder: Path) -> Given:
+    arrays = {"data": DATA, "mask": MASK, "weights": WEIGHTS, "labels": LABELS}
+    return {name: kind(array, client, folder) for name, array in arrays.items()}
+
+
+def asked(x: Given, names: Any = QUESTIONS) -> dict[str, Any]:
+    return {name: QUESTIONS[name](x) for name in names}
+
+
+IN_SHORT = (made_of_persisted, rechunked, rows_of_a_frame)
+
+
+def kinds(short: tuple[Callable[..., Any], ...], every: list[Any]) -> list[Any]:
+    """All kinds as parameters, of which those that are not in short are slow."""
+    marks = [() if kind in short else pytest.mark.slow for kind in every]
+    pairs = zip(every, marks, strict=True)
+    return [pytest.param(kind, marks=mark, id=kind.__name__) for kind, mark in pairs]
+
+
+def check_all(x: Given) -> None:
+    """Ask everything on the cluster; answers about the same values in one chunk are the same."""
+    values = {name: to_host(each) for name, each in zip(x, dask.compute(*x.values()), strict=True)}
+    answers = asked(x)
+    found = dict(zip(answers, dask.compute(*answers.values()), strict=True))
+    in_one_chunk = asked({name: da.from_array(each, chunks=-1) for name, each in values.items()})
+    right = dask.compute(*in_one_chunk.values(), scheduler="sync")
+    for name, expected in zip(answers, right, strict=True):
+        check(name, as_arrays(found[name]), as_arrays(expected))
+
+
+@pytest.mark.parametrize("kind", kinds(IN_SHORT, KINDS))
+def test_every_question(kind: Kind, cluster: Any, tmp_path: Path) -> None:
+    check_all(given(kind, cluster, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def gpu_cluster() -> Iterator[Any]:
+    with started(Place(CUPY, 1)) as client:
+        yield client
+
+
+@pytest.mark.gpu
+@pytest.mark.device
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_question_about_chunks_on_a_device(
+    kind: Kind, gpu_cluster: Any, tmp_path: Path
+) -> None:
+    x = given(kind, gpu_cluster, tmp_path)
+    check_all({name: CUPY.mapped(array) for name, array in x.items()})
+
+
+# --- Tables ---------------------------------------------------------------------------------------
+
+TABLE = pd.DataFrame({"k": np.arange(400) % 20, "v": hashed(np.arange(400)), "t": np.arange(400)})
+PARTS = 8
+
+TableKind = Callable[[Any, Path], Any]
+
+
+def frame() -> Any:
+    return dd.from_pandas(TABLE, npartitions=PARTS)
+
+
+def in_partitions(client: Any, folder: Path) -> Any:
+    return frame()
+
+
+def shuffled(client: Any, folder: Path) -> Any:
+    return frame().shuffle("k")
+
+
+def merged(client: Any, folder: Path) -> Any:
+    others = pd.DataFrame({"k": range(20), "w": range(20)})
+    return frame().merge(dd.from_pandas(others, npartitions=4), on="k")
+
+
+def merged_with_a_frame(client: Any, folder: Path) -> Any:
+    return frame().merge(pd.DataFrame({"k": range(20), "w": range(20)}), on="k")
+
+
+def by_index(client: Any, folder: Path) -> Any:
+    return frame().set_index("t")
+
+
+def in_order(client: Any, folder: Path) -> Any:
+    return frame().sort_values("v")
+
+
+def without_duplicates(client: Any, folder: Path) -> Any:
+    return frame().drop_duplicates(subset=["t"], split_out=4)
+
+
+def shuffled_and_not(client: Any, folder: Path) -> Any:
+    whole = frame()
+    parts = [whole[whole.t < 100].shuffle("k"), whole[(whole.t >= 100) & (whole.t < 300)]]
+    return dd.concat([*parts, whole[whole.t >= 300].shuffle("t")])
+
+
+def shuffled_twice(client: Any, folder: Path) -> Any:
+    return frame().shuffle("k").shuffle("t").assign(v=lambda x: x.v * 1.0)
+
+
+def shuffled_and_persisted(client: Any, folder: Path) -> Any:
+    return frame().shuffle("k").persist()
+
+
+def shuffled_less_its_mean(client: Any, folder: Path) -> Any:
+    table = shuffled(client, folder)
+    return table.assign(v=table.v - table.v.mean() * 0)
+
+
+def of_delayed(client: Any, folder: Path) -> Any:
+    parts = [dask.delayed(TABLE.iloc)[i : i + 50] for i in range(0, 400, 50)]
+    return dd.from_delayed(parts, meta=TABLE.iloc[:0])
+
+
+def of_futures(client: Any, folder: Path) -> Any:
+    parts = [client.submit(TABLE.iloc.__getitem__, slice(i, i + 50)) for i in range(0, 400, 50)]
+    return dd.from_delayed(parts, meta=TABLE.iloc[:0])
+
+
+def of_rows_nearby(client: Any, folder: Path) -> Any:
+    table = frame()
+    return table.assign(v=table.v.rolling(1).max())
+
+
+def of_files(client: Any, folder: Path) -> Any:
+    for i in range(0, 400, 50):
+        TABLE.iloc[i : i + 50].to_parquet(folder / f"{i}.parquet")
+    return dd.read_parquet(f"{folder}/*.parquet")
+
+
+TABLES: list[TableKind] = [
+    in_partitions,
+    shuffled,
+    merged,
+    merged_with_a_frame,
+    by_index,
+    in_order,
+    without_duplicates,
+    shuffled_and_not,
+    shuffled_twice,
+    shuffled_and_persisted,
+    shuffled_less_its_mean,
+    of_delayed,
+    of_futures,
+    of_rows_nearby,
+    of_files,
+]
+
+TABLE_QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "median": lambda x: x.v.exact.median(),
+    "quantile": lambda x: x.v.exact.quantile(Q),
+    "box": lambda x: x.v.exact.describe_boxplot(whis=0.3),
+    "describe": lambda x: x.v.exact.describe(),
+    "quantiles of columns": lambda x: x[["v", "k"]].exact.quantile(Q),
+    "median of groups": lambda x: x.exact.groupby("k")["v"].median(),
+    "quantiles of groups": lambda x: x.exact.groupby("k")["v"].quantile(Q),
+}
+
+
+def table_answers(table: Any) -> dict[str, Any]:
+    return {name: ask(table) for name, ask in TABLE_QUESTIONS.items()}
+
+
+def as_values(found: Any) -> list[Any]:
+    """Return what was computed of a table as arrays: of groups in the order of their keys."""
+    if isinstance(found, pd.Series | pd.DataFrame):
+        ordered = found.sort_index()
+        return [np.asarray(ordered.index.to_list()), ordered.to_numpy(dtype=float)]
+    return as_arrays(found)
+
+
+TABLES_IN_SHORT = (shuffled, merged, by_index)
+
+
+@pytest.mark.parametrize("kind", kinds(TABLES_IN_SHORT, TABLES))
+def test_every_question_about_a_table(kind: TableKind, cluster: Any, tmp_path: Path) -> None:
+    answers = table_answers(kind(cluster, tmp_path))
+    found = {name: answer.compute() for name, answer in answers.items()}
+    for name, right in table_answers(dd.from_pandas(TABLE, npartitions=1)).items():
+        check(name, as_values(found[name]), as_values(right.compute(scheduler="sync")))
+    assert found["median"] == TABLE.v.median()
+    pd.testing.assert_series_equal(
+        found["median of groups"].sort_index(), TABLE.groupby("k").v.median()
+    )
