@@ -306,8 +306,10 @@ def _of_xarray() -> dict[str, Call]:
         return table.exact.describe_boxplot(**how)
 
     found = {}
-    for name in XARRAY:
+    for name in (*XARRAY, "explain"):
         asked = {"dim": None, "nodata": None, "keep_attrs": None}
+        if name == "explain":
+            asked = {"q": 0.5, "dim": None}
         asked |= {"q": 0.5, "method": "linear"} if name.endswith("ile") else {}
 
         def of_either(name: str = name, is_table: bool = False, **how: Any) -> Any:
@@ -369,9 +371,10 @@ def _of_frames() -> dict[str, Call]:
 
     grouping = {"by": "k", "sort": True, "dropna": True}
     found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
-    for name in ("quantile", "median"):
+    for name in ("quantile", "median", "describe_boxplot", "agg"):
         parameters = inspect.signature(getattr(ExactGroupBy, name)).parameters.items()
         known = {key: p.default for key, p in parameters if p.default is not p.empty}
+        known |= {"func": "median"} if name == "agg" else {}
         call = partial(_of_frame_groups, keyed, name)
         found[f"dataframe.ExactGroupBy.{name}"] = Call(call, {}, known)
     return found

@@ -13,7 +13,6 @@ from typing import Any
 
 from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.core import flatten
-from dask.highlevelgraph import MaterializedLayer
 
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
 from dask_gpuselect.engine.shuffles import readers_of_shuffles
@@ -24,6 +23,7 @@ from dask_gpuselect.engine.source import (
     as_tasks,
     divide,
     extended,
+    futures_of,
     in_place,
     is_future,
     optimize,
@@ -58,16 +58,22 @@ class Reads:
         """
         found: dict[Key, GraphNode] = {}
         for x in self.arrays:
-            found |= readers_of_shuffles(x, _tasks_of(x))
+            found |= readers_of_shuffles(x, self._tasks)
         return found
+
+    @cached_property
+    def _tasks(self) -> dict[Key, GraphNode]:
+        """The tasks of all arrays, but for those of what is computed or in memory anyway."""
+        tasks: dict[Key, GraphNode] = {}
+        for x in self.arrays:
+            tasks |= _tasks_of(x)
+        return tasks
 
     @cached_property
     def of_places(self) -> dict[Place, Read]:
         """For each place in the grid, how to read the chunk of every array there."""
-        tasks: dict[Key, GraphNode] = {}
-        for x in self.arrays:
-            tasks |= _tasks_of(x)
-        tasks = {key: task for key, task in tasks.items() if key not in self.of_shuffles}
+        shuffled = self.of_shuffles
+        tasks = {key: task for key, task in self._tasks.items() if key not in shuffled}
         columns = [list(flatten(x.__dask_keys__())) for x in self.arrays]
         if any(_is_slice(task, tasks) for task in tasks.values()):
             # So that no more is read than what is wanted of it, as dask does elsewhere.
@@ -95,11 +101,9 @@ class Reads:
     def take_futures(self) -> bool:
         """Whether chunks are made of data in memory that each has for itself, as of a persisted
         array."""
-        shared = set(self.shared)
-        own = {key for read in self.of_places.values() for key in read.needs if key not in shared}
-        layers = (layer for x in self.arrays for layer in x.dask.layers.values())
-        held = (layer for layer in layers if isinstance(layer, MaterializedLayer))
-        return any(key in own and is_future(value) for each in held for key, value in each.items())
+        needs = {key for read in self.of_places.values() for key in read.needs}
+        own = needs.difference(self.shared)
+        return any(not own.isdisjoint(futures_of(x)) for x in self.arrays)
 
     @property
     def annotations(self) -> list[Mapping[str, Any]]:

@@ -17,16 +17,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dask._task_spec import GraphNode, Task
-from dask.blockwise import Blockwise
-from dask.highlevelgraph import Layer, MaterializedLayer
 
 from dask_gpuselect.engine.source import (
     DaskArray,
-    DoneOnce,
-    Graph,
     Key,
-    as_tasks,
     done_once,
+    with_tasks_apart,
 )
 
 # The modules that make barriers. Where none is imported, no graph has any.
@@ -65,31 +61,7 @@ def shuffles_apart(x: DaskArray) -> DaskArray:
     """Put the shuffles among the tasks of an array in layers of their own, which no load copies."""
     if not any(home in sys.modules for home in HOMES):
         return x
-    layers, dependencies = x.dask.layers, x.dask.dependencies
-    shuffled = [name for name, layer in layers.items() if _has_barrier(layer)]
-    if not shuffled:
-        return x
-    new_layers, new_dependencies = dict(layers), dict(dependencies)
-    for name in shuffled:
-        layer = layers[name]
-        tasks = as_tasks(layer, layers, dependencies[name])
-        once, rest = divided({key: layer[key] if t is None else t for key, t in tasks.items()})
-        if rest:
-            before = f"{name}-shuffle"
-            new_layers[before] = DoneOnce(once, layer.annotations)
-            new_dependencies[before] = set(dependencies[name])
-            new_dependencies[name] = dependencies[name] | {before}
-            new_layers[name] = MaterializedLayer(rest, layer.annotations)
-        else:
-            new_layers[name] = DoneOnce(once, layer.annotations)
-        new_layers[name].collection_annotations = layer.collection_annotations
-    return DaskArray(Graph(new_layers, new_dependencies), x.name, x.chunks, meta=x._meta)
-
-
-def _has_barrier(layer: Layer) -> bool:
-    if isinstance(layer, Blockwise | DoneOnce):
-        return False
-    return any(map(is_barrier, layer.values()))
+    return with_tasks_apart(x, is_barrier, divided)
 
 
 def divided(tasks: Mapping[Key, Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
@@ -115,6 +87,8 @@ def shared_by_shuffles(tasks: Mapping[Key, Any]) -> set[Key]:
 def readers_of_shuffles(x: DaskArray, tasks: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Find the tasks that read what a shuffle has written, among those that each load does."""
     barriers = {key for key, task in done_once(x).items() if is_barrier(task)}
+    if not barriers:
+        return {}
     return {key: task for key, task in tasks.items() if barriers & task.dependencies}
 
 

@@ -289,12 +289,15 @@ def is_in_memory(x: DaskArray) -> bool:
     return _is_read_at_no_cost(x.name, x.dask)
 
 
+def futures_of(x: DaskArray) -> set[Key]:
+    """The keys of what a cluster holds among the tasks of an array."""
+    layers = [each for each in x.dask.layers.values() if isinstance(each, MaterializedLayer)]
+    return {key for each in layers for key, value in each.items() if is_future(value)}
+
+
 def is_in_process(x: DaskArray) -> bool:
     """Whether all chunks of an array are in the memory of this process: none is a future."""
-    layers = [each for each in x.dask.layers.values() if isinstance(each, MaterializedLayer)]
-    return is_in_memory(x) and not any(
-        is_future(value) for each in layers for value in each.values()
-    )
+    return is_in_memory(x) and not futures_of(x)
 
 
 def _is_read_at_no_cost(name: str, graph: Graph) -> bool:
@@ -485,6 +488,40 @@ def done_once(x: DaskArray) -> dict[Key, Any]:
         if isinstance(layer, DoneOnce):
             once |= layer
     return once
+
+
+Division = Callable[[Mapping[Key, Any]], tuple[dict[Key, Any], dict[Key, Any]]]
+"""From the tasks of a layer to those that are done once, and those that each load does."""
+
+
+def with_tasks_apart(
+    x: DaskArray, is_done_once: Callable[[Any], bool], divided: Division
+) -> DaskArray:
+    """Put the tasks of an array that are done once for all loads in layers of their own.
+
+    Parameters
+    ----------
+    x : dask array
+    is_done_once : callable
+        Whether a value of the graph is such a task, for which its layer is divided.
+    divided : callable
+    """
+    layers, dependencies = dict(x.dask.layers), dict(x.dask.dependencies)
+    for name, layer in x.dask.layers.items():
+        if isinstance(layer, Blockwise | DoneOnce) or not any(map(is_done_once, layer.values())):
+            continue
+        tasks = as_tasks(layer, x.dask.layers, x.dask.dependencies[name])
+        once, rest = divided({key: layer[key] if t is None else t for key, t in tasks.items()})
+        if rest:
+            before = f"{name}-once"
+            layers[before] = DoneOnce(once, layer.annotations)
+            dependencies[before] = dependencies[name]
+            dependencies[name] = dependencies[name] | {before}
+            layers[name] = MaterializedLayer(rest, layer.annotations)
+        else:
+            layers[name] = DoneOnce(once, layer.annotations)
+        layers[name].collection_annotations = layer.collection_annotations
+    return DaskArray(Graph(layers, dependencies), x.name, x.chunks, meta=x._meta)
 
 
 def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str]:

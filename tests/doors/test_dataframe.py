@@ -8,7 +8,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -432,7 +431,6 @@ def test_no_quantiles_of_no_q() -> None:
         pd.Series(pd.period_range("2020", "2021", freq="Y")),
         pd.Series([1, 0], dtype="Sparse[int]"),
         pd.Series([Decimal(1)] * 2, dtype=pd.ArrowDtype(pa.decimal128(5, 2))),
-        pd.Series([date(2020, 1, 1)] * 2, dtype="date32[pyarrow]"),
     ],
     ids=lambda s: str(s.dtype),
 )

@@ -344,6 +344,7 @@ GRAPHS = (
     "engine.pilot",
     "engine.graphs",
     "engine.reads",
+    "engine.shuffles",
     "engine.source",
     "engine.stretches",
 )

@@ -370,7 +370,7 @@ def test_columns_in_the_memory_of_a_device_take_one_load() -> None:
 def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are fingerprints taken of what cannot change."""
 
-    def refused(*_: Any) -> Any:
+    def refused(*_: Any, **__: Any) -> Any:
         raise AssertionError("looked at")
 
     monkeypatch.setattr(marks, "begun_fingerprint", refused)
