@@ -267,13 +267,16 @@ def test_fits_do_not_know_of_each_other() -> None:
     thetas = np.random.default_rng(5).normal(0, 9, (30, 3))
     thetas[4] = np.inf
     tables = Tables.of(design, y)
-    about = 202, TrimmedSquares(), 50, 0.0
+    # At the end a step gains nothing but for the last bits of a product of matrices, which differ
+    # between machines, and between one fit and thirty: it may be counted or not.
+    about = 202, TrimmedSquares(), 50, 1e-9
     together = starts.concentrated(tables, thetas, np.zeros(30, int), *about)
     assert together[4].objective == np.inf
     assert len({fit.n_steps for fit in together}) > 5
     for theta, fit in zip(thetas, together, strict=True):
         (alone,) = starts.concentrated(tables, theta[None], np.zeros(1, int), *about)
-        assert alone.n_steps == fit.n_steps
+        assert abs(alone.n_steps - fit.n_steps) <= 1
+        assert alone.objective == pytest.approx(fit.objective, rel=1e-12)
         assert alone.is_settled == fit.is_settled
         np.testing.assert_allclose(alone.theta, fit.theta, rtol=1e-12)
 
