@@ -16,10 +16,9 @@ compiles its kernels anew: seconds, and the same answers.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from dask_gpuselect import forks
+from dask_gpuselect.maths.cuts import Arrays
 
 if TYPE_CHECKING:
     from numba import types
@@ -58,6 +58,7 @@ __all__ = [
     "numba",
     "one_way",
     "ready",
+    "told_together",
     "types",
     "until_compiled",
 ]
@@ -201,26 +202,38 @@ def kernels_for(
     ]
 
 
-class _Compiled(threading.local):
-    """What a thread has compiled, and has not told yet."""
+class _Made(NamedTuple):
+    """A kernel that has been compiled: of which elements, in which time, and where it is kept."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.folder: str | None = None
-
-
-_compiled_here = _Compiled()
+    dtype: str
+    seconds: float
+    folder: str | None
 
 
-def _tell(dtype: Any) -> None:
-    """Tell once what a call has waited for."""
-    seconds, folder = _compiled_here.seconds, _compiled_here.folder
-    if seconds:
-        message = "compiled %s for %s in %.1f s; %s. See dask_gpuselect.warm"
-        number = "1 kernel" if len(seconds) == 1 else f"{len(seconds)} kernels"
-        kept = f"later processes find them in {folder}" if folder else "no folder could keep them"
-        _logger.info(message, number, dtype, sum(seconds), kept)
-        seconds.clear()
+_untold: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
+"""What a call has compiled so far; None outside of calls."""
+
+
+@contextmanager
+def told_together() -> Iterator[list[_Made]]:
+    """Tell what is compiled from here on in one line, at the end."""
+    made: list[_Made] = []
+    token = _untold.set(made)
+    try:
+        yield made
+    finally:
+        _untold.reset(token)
+        if made:
+            _tell(made)
+
+
+def _tell(made: Sequence[_Made]) -> None:
+    message = "compiled %s for %s in %.1f s; %s. See dask_gpuselect.warm"
+    number = "1 kernel" if len(made) == 1 else f"{len(made)} kernels"
+    dtypes = ", ".join(sorted({each.dtype for each in made}))
+    folder = made[-1].folder
+    kept = f"later processes find them in {folder}" if folder else "no folder could keep them"
+    _logger.info(message, number, dtypes, sum(each.seconds for each in made), kept)
 
 
 def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
@@ -228,8 +241,13 @@ def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
     begin = time.perf_counter()
     found, folder = _jit(kernel, signature)
     if not cast(Any, found).stats.cache_hits:
-        _compiled_here.seconds.append(time.perf_counter() - begin)
-        _compiled_here.folder = folder
+        dtype = str(getattr(signature[0], "dtype", signature[0]))
+        made = _Made(dtype, time.perf_counter() - begin, folder)
+        untold = _untold.get()
+        if untold is None:
+            _tell([made])
+        else:
+            untold.append(made)
     return found
 
 
@@ -267,8 +285,17 @@ def jit_when_called(kernel: Kernel) -> Kernel:
 
 # --- One way for each call ------------------------------------------------------------------------
 
-_by_kernels: ContextVar[bool | None] = ContextVar("_by_kernels", default=None)
-"""Whether kernels or NumPy do what a call asks for; None outside of calls."""
+
+class _Way:
+    """The way that a call takes: that of kernels, or of NumPy, and how long NumPy has worked."""
+
+    def __init__(self, by_kernels: bool) -> None:
+        self.by_kernels = by_kernels
+        self.seconds = 0.0
+
+
+_way: ContextVar[_Way | None] = ContextVar("_way", default=None)
+"""That of the call at hand; None outside of calls."""
 
 
 class _Call(NamedTuple):
@@ -281,13 +308,16 @@ class _Call(NamedTuple):
 
 def _call_of(function: Kernel, arguments: Any) -> _Call:
     """The dtype of the first array among the arguments, and the elements of all of them. Arrays may
-    be in sequences, as chunks with their codes are."""
+    be in sequences, as chunks with their codes are, and in reports."""
     dtype, size = None, 0
     waiting = list(reversed(arguments))
     while waiting:
         each = waiting.pop()
         if isinstance(each, list | tuple):
             waiting.extend(reversed(each))
+            continue
+        if isinstance(each, Arrays):
+            waiting.extend(reversed(each.parts()))
             continue
         n = getattr(each, "size", None)
         if isinstance(n, int) and hasattr(each, "dtype"):
@@ -319,18 +349,17 @@ def one_way(function: AnyKernel) -> AnyKernel:
 
     @wraps(function)
     def call(*arguments: Any, **others: Any) -> Any:
-        if _by_kernels.get() is not None:
+        if _way.get() is not None:
             return function(*arguments, **others)
         about = _call_of(function, arguments)
-        by_kernels = _ways.is_by_kernels(about)
-        token = _by_kernels.set(by_kernels)
-        begin = time.thread_time()
+        way = _Way(_ways.is_by_kernels(about))
+        token = _way.set(way)
         try:
-            found = function(*arguments, **others)
+            with told_together():
+                found = function(*arguments, **others)
         finally:
-            _by_kernels.reset(token)
-            _tell(about.dtype)
-        _ways.note(about, np.inf if by_kernels else time.thread_time() - begin)
+            _way.reset(token)
+        _ways.note(about, np.inf if way.by_kernels else way.seconds)
         return found
 
     return cast(AnyKernel, call)
@@ -344,7 +373,15 @@ def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKer
         @one_way
         @wraps(by_kernels)
         def call(*arguments: Any, **others: Any) -> Any:
-            return (by_kernels if _by_kernels.get() else by_numpy)(*arguments, **others)
+            way = cast(_Way, _way.get())
+            if way.by_kernels:
+                return by_kernels(*arguments, **others)
+            # Not what comes before: the first call of a process imports the kernels' modules. And
+            # what NumPy's way asks of other such functions is in its own time.
+            begin = time.thread_time() - way.seconds
+            found = by_numpy(*arguments, **others)
+            way.seconds = time.thread_time() - begin
+            return found
 
         return cast(AnyKernel, call)
 

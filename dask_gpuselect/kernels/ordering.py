@@ -51,6 +51,7 @@ def stable_order(keys: Array) -> Array:
     return backend_for(keys).ordering.stable_order(keys)
 
 
+@one_way
 def dealt(
     values: Array,
     marks: NDArray[Any],

@@ -80,10 +80,11 @@ def warm(
     if unknown:
         raise ValueError(f"subjects must be among {sorted(SUBJECTS)}, and are {chosen}")
     wanted = _kernels([_dtype(each) for each in dtypes], chosen)
-    for done, (name, build) in enumerate(wanted.items(), 1):
-        build()
-        if progress is not None:
-            progress(done, len(wanted), name)
+    with compiling.told_together():
+        for done, (name, build) in enumerate(wanted.items(), 1):
+            build()
+            if progress is not None:
+                progress(done, len(wanted), name)
 
 
 def _dtype(given: Any) -> np.dtype[Any]:

@@ -128,8 +128,16 @@ class Seen(dict[Hashable, Any]):
 @pytest.mark.filterwarnings("ignore")  # what is asked is not what matters here
 @pytest.mark.parametrize("dtype", ["f8", *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a function of any subject: after `warm`, nothing is compiled."""
+    """By a function of any subject: after `warm`, nothing is compiled. And which way a call takes
+    is decided where it begins, and not by each step of its own."""
     given = Data(dtype)
+    decided = set[str]()
+
+    def decide(_: Any, call: Any) -> bool:
+        decided.add(f"{call.function.__module__}.{call.function.__name__}")
+        return True
+
+    monkeypatch.setattr(compiling._Ways, "is_by_kernels", decide)
     is_number = given.plain.dtype.kind in "iuf"
     monkeypatch.setattr(compiling, "_kernels", Seen(compiling._kernels))
     asked = [*ELEMENTS.values(), *(NUMBERS.values() if is_number else [])]
@@ -139,6 +147,7 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     with dask.config.set({"dask_gpuselect.column-limit": given.table.nbytes // 8}):  # in passes
         for ask in of_lanes:
             dask.compute(ask(given), scheduler="sync")
+    assert not {each for each in decided if each.startswith("dask_gpuselect.kernels.cpu")}
     warmed = {build.args for build in _kernels([np.dtype(dtype)], SUBJECTS).values()}
     assert isinstance(compiling._kernels, Seen)
     assert len(compiling._kernels.asked) > 20
@@ -150,18 +159,25 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
 def test_progress_and_a_second_call(tmp_path: Any) -> None:
     """Everything is there when the call returns; the next process finds it on disk."""
     script = """
+import logging
 import numpy as np, dask_gpuselect
-from dask_gpuselect.kernels import compiling
+class Lines(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage().split(" in ")[0])
+log = logging.getLogger("dask_gpuselect")
+log.addHandler(Lines())
+log.setLevel("INFO")
 told = []
 dask_gpuselect.warm(["u1"], ["neighbors"], progress=lambda *about: told.append(about))
 assert [done for done, *_ in told] == list(range(1, len(told) + 1))
 assert {total for _, total, _ in told} == {len(told)}
-print("distances._search of uint8" in {name for *_, name in told})
-print(len(compiling._compiled_here.seconds) == len(told))
+assert "distances._search of uint8" in {name for *_, name in told}
+print(len(told))
 """
     own = {"NUMBA_CACHE_DIR": str(tmp_path)}
-    assert run(script, **own) == "True\nTrue\n"
-    assert run(script, **own) == "True\nFalse\n"
+    line, total = run(script, **own).splitlines()
+    assert line == f"compiled {total} kernels for uint8"
+    assert run(script, **own) == f"{total}\n"
 
 
 def test_overlapping_calls_change_no_setting() -> None:
