@@ -246,8 +246,10 @@ def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_call_has_waited_for_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    """Not what is loaded from the disk."""
+
     def kernel(values: Any, out: Any) -> None:
         out[0] = values[0]
 
@@ -260,12 +262,16 @@ def test_what_a_call_has_waited_for_is_told_once(
         kernels(kernel, values.dtype)(values, np.empty_like(values))
 
     compiling._tables.pop()
+    monkeypatch.setattr(compiling.numba().config, "CACHE_DIR", str(tmp_path))
     with new_process(monkeypatch, 0, 1e9), caplog.at_level("INFO", "dask_gpuselect"):
         function(np.zeros(3))
+        function(np.zeros(3))
+        compiling.forget()
         function(np.zeros(3))
     (message,) = caplog.messages
     assert message.startswith("compiled 1 kernel for float64 in ")
     assert "dask_gpuselect.warm" in message
+    assert str(tmp_path) in message
 
 
 def test_each_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
