@@ -319,9 +319,10 @@ def _call_of(function: Kernel, arguments: Any) -> _Call:
         if isinstance(each, Arrays):
             waiting.extend(reversed(each.parts()))
             continue
-        n = getattr(each, "size", None)
-        if isinstance(n, int) and hasattr(each, "dtype"):
-            dtype, size = each.dtype if dtype is None else dtype, size + n
+        n, own = getattr(each, "size", None), getattr(each, "dtype", None)
+        # Those of other libraries warn where they are compared, and no kernel is for them.
+        if isinstance(n, int) and isinstance(own, np.dtype):
+            dtype, size = own if dtype is None else dtype, size + n
     return _Call(function, dtype, size)
 
 

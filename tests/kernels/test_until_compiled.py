@@ -175,6 +175,28 @@ def test_numpy_answers_about_small_arrays_for_a_time(monkeypatch: pytest.MonkeyP
         assert told_ways() == ["NumPy", "kernels", "kernels", "kernels", "NumPy", "kernels"]
 
 
+def test_dtypes_of_other_libraries_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dtype:
+        """As one of `array_api_strict`, which warns."""
+
+        def __hash__(self) -> int:
+            return hash(np.dtype("f8"))
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+    class Chunk:
+        size, dtype = 10, Dtype()
+
+    @compiling.until_compiled(lambda _: "NumPy")
+    def function(_: Any) -> str:
+        return "kernels"
+
+    with new_process(monkeypatch, 1000, 1e9):
+        assert function(np.zeros(10)) == "NumPy"
+        assert function(Chunk()) == "NumPy"
+
+
 def test_what_is_imported_is_not_the_time_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call of a process imports the modules of all kernels."""
 
