@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -185,6 +186,20 @@ def mark_all_but_some(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
             item.add_marker("any_dask")
         seen |= values
+    mark_all_but_a_few(items)
+
+
+def mark_all_but_a_few(items: list[pytest.Item]) -> None:
+    """Mark as slow all but the first cases of the tests marked `few`, which say how many stay."""
+    n_quick: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("few")
+        if mark is None or item.get_closest_marker("slow") is not None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        n_quick[test] += 1
+        if n_quick[test] > mark.args[0]:
+            item.add_marker("slow")
 
 
 def is_supported(item: pytest.Item) -> bool:

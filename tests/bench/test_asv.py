@@ -89,6 +89,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_SHRINK", "1000")
 
 
+@pytest.mark.few(40)
 @pytest.mark.usefixtures("_tiny")
 @pytest.mark.parametrize(("suite", "name", "values"), CASES)
 def test_benchmark_runs(suite: type, name: str, values: tuple[Any, ...]) -> None:
@@ -229,6 +230,7 @@ def test_compare_stands_alone() -> None:
     assert [row[0] for row in rows][-1] == "sorted"
 
 
+@pytest.mark.slow
 def test_few_values_stand_alone() -> None:
     rows = stand_alone("few_values.py", "--gigabytes", "0.0002", "--repeat", "1")
     assert {row[0] for row in rows} >= {"uint8", "uint16"}
@@ -238,6 +240,7 @@ def test_few_values_stand_alone() -> None:
 ONE_LOAD = ["--repeat", "1", "--chunks", "12", "--size", "500"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [

@@ -59,6 +59,7 @@ def without_cluster(number: int) -> Case:
     return replace(case, surroundings=replace(case.surroundings, scheduler="threads"))
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("number", CASES)
 def test_some_cases(number: int) -> None:
     judge(without_cluster(number))

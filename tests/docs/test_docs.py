@@ -53,6 +53,7 @@ def examples(page: str) -> doctest.DocTest:
     return doctest.DocTestParser().get_doctest("".join(source), {}, page, str(DOCS / page), 0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.any_dask
 @pytest.mark.parametrize(
     "page",

@@ -14,6 +14,7 @@ import pytest
 import dask_gpuselect
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(
     "module",
     [

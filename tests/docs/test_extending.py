@@ -23,6 +23,7 @@ def by_sorting(a: Any, cut: float) -> float:
     return math.fsum(kept) / kept.size
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
 def test_trimmed_mean(name: str, dtype: str) -> None:

@@ -45,6 +45,7 @@ def module_of(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_script_checks_its_answers_and_draws(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

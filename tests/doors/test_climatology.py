@@ -42,6 +42,7 @@ def rolled(array: xr.DataArray, window: int) -> xr.DataArray:
     return array.rolling(min_periods=1, center=True, time=window).construct("window")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("window", [1, 4, 5, 31])
 @pytest.mark.parametrize("chunks", [100, 365, 2000])
 def test_windows_are_those_of_rolling(window: int, chunks: int) -> None:

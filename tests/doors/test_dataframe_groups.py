@@ -76,6 +76,7 @@ def frames(df: pd.DataFrame, n: int = 3) -> tuple[Any, pd.DataFrame]:
 # --- As pandas has it -----------------------------------------------------------------------------
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("dropna", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
@@ -130,6 +131,7 @@ def test_columns_of_several_levels() -> None:
     assert_frame_equal(ours.quantile(Q).compute(), theirs.quantile(Q))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_frames, "AT_ONCE", 8)
@@ -151,6 +153,7 @@ def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.Monke
     assert max(made) < 20
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:

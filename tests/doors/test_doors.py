@@ -92,6 +92,7 @@ ARGUMENTS = [
 ]
 
 
+@pytest.mark.few(129)
 @pytest.mark.parametrize(("name", "key"), ARGUMENTS)
 def test_a_call_computes_nothing(name: str, key: str) -> None:
     """What is lazy is refused by its name, or accepted, at any depth."""
@@ -235,6 +236,7 @@ def with_data(call: Call, name: str, values: Any, *, is_lazy: bool) -> dict[str,
     return {key: like(key, plain) for key, plain in call.data.items()}
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [*((kind, "f8") for kind in HOSTILE), ("largest", "f4"), ("denormal", "f4"), ("missing", "f4")],

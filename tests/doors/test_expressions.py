@@ -297,6 +297,7 @@ def test_the_tasks_of_an_answer_are_made_when_they_are_wanted() -> None:
     assert {name.split("-")[0] for name in names_of(median(x))} >= {"median", "quantile"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(dask.array.array_expr_enabled(), reason="it is on")
 def test_with_query_planning() -> None:
     """All of this file once more, in a process in which dask's own arrays are expressions."""

@@ -156,6 +156,7 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[request.param])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
 def test_answers_are_those_of_one_root(kind: str, sort: bool, looks: None) -> None:

@@ -85,6 +85,7 @@ def test_tab_lists_the_public_names_of_subpackages(name: str) -> None:
     assert [each for each in dir(module) if not each.startswith("_")] == sorted(module.__all__)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", dask_gpuselect._SUBPACKAGES)
 def test_subpackages_come_when_they_are_asked_for(name: str) -> None:
     code = f"""
@@ -290,6 +291,7 @@ def test_import_is_light() -> None:
     assert not {"numba", "cupy", "distributed"} & after
 
 
+@pytest.mark.slow
 def test_a_lazy_call_is_light() -> None:
     """Kernels are imported by the task that needs them."""
     code = """
@@ -426,12 +428,14 @@ def test_few_modules_stand_at_the_top() -> None:
     assert len([name for name in modules() if (PACKAGE / f"{name}.py").is_file()]) <= 12
 
 
+@pytest.mark.few(93)
 @pytest.mark.parametrize("module", sorted({*modules()} - {*GRAPHS}))
 def test_only_few_modules_know_how_a_graph_is_written(module: str) -> None:
     for name in imports(modules()[module]):
         assert not name.startswith(GRAPH_MACHINERY), name
 
 
+@pytest.mark.few(120)
 @pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS}))
 def test_fewer_know_that_there_are_layers(module: str) -> None:
     for name in imports(modules()[module]):

@@ -94,6 +94,7 @@ def grouped(x: Any) -> Any:
     return groupby(x, EACH, groups=range(5)) if x.ndim == 1 else groupby(x, LABELS, 0)
 
 
+@pytest.mark.few(6)
 @pytest.mark.legacy
 @pytest.mark.parametrize("name", [*SHAPES, "kept", "twice", "narrowed", "counts"])
 def test_tasks_are_about_those_of_the_graph(name: str) -> None:
@@ -137,6 +138,7 @@ def test_tasks_of_looks_trees_and_rounds(n: int, q: Any, root: str, keep: str) -
         assert plan.tasks == n_ours(answer, x)
 
 
+@pytest.mark.few(1)
 @pytest.mark.legacy
 @pytest.mark.parametrize("keep", ["0 B", "1 GiB"])
 @pytest.mark.parametrize("root", ["2 kiB", "20 kiB", "200 kiB", "1 GiB"])

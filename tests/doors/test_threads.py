@@ -178,6 +178,7 @@ print(answers() == wanted)
 """
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_child_finds_no_lock_taken() -> None:
     assert run(FORKING) == f"{[0] * 4}\nTrue\n"

@@ -54,6 +54,7 @@ def is_lazy_and_in_place(found: xr.DataArray) -> bool:
     return isinstance(found.data, da.Array) and "rechunk" not in str(names_of(found.data))
 
 
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
 @pytest.mark.parametrize("dim", DIMS)
@@ -141,6 +142,7 @@ def test_bad_dimensions() -> None:
 # --- Quantiles by the accessor --------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
 @pytest.mark.parametrize("dim", DIMS)
@@ -367,6 +369,7 @@ def test_plans_and_descriptions() -> None:
 
 
 # Dask's expressions lack `broadcast_to`, which xarray calls.
+@pytest.mark.few(2)
 @pytest.mark.legacy
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.parametrize("dim", [None, "time", ["y", "time"], ["x", "y"]])

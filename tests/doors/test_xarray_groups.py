@@ -121,6 +121,7 @@ def asked(name: str, obj: Any) -> list[tuple[Any, bool]]:
     return [(GROUPERS[name](obj.exact), False), (GROUPERS[name](obj), True)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "dtype",
     ["f8", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("f4", "i4", "u1"))],
@@ -154,6 +155,7 @@ def test_as_xarray_of_the_loaded_array(name: str, dtype: str) -> None:
                 xr.testing.assert_identical(found, wanted)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("time", [1, 13, DAYS])
 @pytest.mark.parametrize("name", ["month", "months", "zones", "bins"])
 def test_chunks_need_not_match(name: str, time: int) -> None:
@@ -165,6 +167,7 @@ def test_chunks_need_not_match(name: str, time: int) -> None:
         xr.testing.assert_identical(found.compute(), wanted)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dim", [..., ["time", "x"], "time", ["x", "time", "y"]])
 @pytest.mark.parametrize("name", ["month", "bins", "months"])
 def test_more_dimensions(name: str, dim: Any) -> None:
@@ -188,6 +191,7 @@ def test_dimensions_that_are_not_of_the_groups() -> None:
         lazy.exact.groupby("time.month").median(["time", "nowhere"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SEVERAL)
 def test_several_groupers(name: str) -> None:
     """With the dimensions of the groups in the place of theirs, as in xarray's documentation."""
@@ -213,6 +217,7 @@ def test_several_groupers(name: str) -> None:
             )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["month", "NaN among labels", "bins", "empty periods"])
 def test_datasets(name: str) -> None:
     """Variables that lack the dimension are repeated for each group."""
@@ -391,6 +396,7 @@ def test_loads(is_theirs: bool) -> None:
         assert not found.isnull().any()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["month", "bins", "months", "zones", "NaN among labels"])
 def test_flox_is_left_out(name: str) -> None:
     """Where it is installed: it fails, or is wrong, where chunks do not match the groups."""

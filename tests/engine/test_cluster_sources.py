@@ -293,6 +293,7 @@ def check_all(x: Given) -> None:
         check(name, as_arrays(found[name]), as_arrays(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds(IN_SHORT, KINDS))
 def test_every_question(kind: Kind, cluster: Any, tmp_path: Path) -> None:
     check_all(given(kind, cluster, tmp_path))
@@ -442,6 +443,7 @@ def as_values(found: Any) -> list[Any]:
 TABLES_IN_SHORT = (merged,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds(TABLES_IN_SHORT, TABLES))
 def test_every_question_about_a_table(kind: TableKind, cluster: Any, tmp_path: Path) -> None:
     answers = table_answers(kind(cluster, tmp_path))

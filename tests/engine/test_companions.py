@@ -396,6 +396,7 @@ FEW = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FEW)
 def test_broadcast_companions_cross_workers(cluster: Client, name: str) -> None:
     """Passes and groups load chunks several times, on either worker, and no chunk has changed."""

@@ -71,6 +71,7 @@ def test_one_load(backend: Backend, name: str, dtype: str) -> None:
         np.testing.assert_array_equal(numbers(again), numbers(found), str(chunks))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
 def test_the_same_as_in_two_loads(dtype: str) -> None:
     """Of numbers that are of a wider type; but for the type of a quantile, of float16."""

@@ -96,6 +96,7 @@ def assert_same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_load(dtype: str, name: str, in_two_loads: Callable[[Callable[[], Any]], Any]) -> None:

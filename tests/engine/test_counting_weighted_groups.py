@@ -78,6 +78,7 @@ def now(ask: Callable[[], Any]) -> Any:
         return ask()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2"])
 def test_one_load(dtype: str, kind: str) -> None:

@@ -76,6 +76,7 @@ def in_two_loads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]
     return ask
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "f2"])
 def test_one_load(dtype: str, kind: str, in_two_loads: Callable[[Callable[[], Any]], Any]) -> None:
@@ -113,6 +114,7 @@ def test_counts_as_weights_repeat(method: str) -> None:
         np.testing.assert_array_equal(found, right)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["floats", "every magnitude"])
 def test_float16_with_nan_infinities_and_zeros_of_both_signs(kind: str) -> None:
     """As the same numbers of a wider type, which take two loads."""

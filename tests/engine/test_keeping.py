@@ -71,6 +71,7 @@ def source() -> Source:
     return Source((N * N_CHUNKS,))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_answers_are_those_of_two_loads(name: str) -> None:
     ask = QUESTIONS[name]
@@ -94,6 +95,7 @@ KEPT: dict[str, Callable[[da.Array], Any]] = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
@@ -294,6 +296,7 @@ def test_overlapping_chunks_take_two_loads() -> None:
 # --- Where it is kept ---------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", ["quartiles", "weights", "a box", "windows of weight", "a box that weighs"]
 )
@@ -450,6 +453,7 @@ def test_another_version_of_a_chunk_that_is_loaded_once_does_not_matter(tmp_path
     raise AssertionError("the chunk was loaded twice each time")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("groups", [2, 7])
 @pytest.mark.parametrize("limit", [830_000, 0])  # looks, or a tree that hands on 64 pivots
 def test_narrowed_cuts_in_groups(groups: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,6 +537,7 @@ def test_a_killed_worker_costs_reads_alone(tmp_path: Path) -> None:
     assert sum(data.loads.values()) > N_CHUNKS
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["quartiles", "windows of weight", "a mask", "several arrays"])
 @pytest.mark.parametrize("again", ["nothing", "too little"])
 def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ def by_lane(function: str, a: NDArray[Any], q: Any, method: str) -> NDArray[Any]
 # --- Answers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(3)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("limit", LIMITS)
@@ -100,6 +101,7 @@ def test_adversarial_lanes(backend: Backend, function: str, limit: str, dtype: s
         assert not np.signbit(found[found == 0]).any()
 
 
+@pytest.mark.few(1)
 @pytest.mark.any_dask
 @pytest.mark.parametrize(
     ("dtype", "limit"),
@@ -178,6 +180,7 @@ def test_lanes_that_are_all_nan_are_told(limit: str) -> None:
     np.testing.assert_array_equal(np.isnan(found), np.arange(6) == 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_schedulers(scheduler: str) -> None:
     a = np.random.default_rng(0).normal(size=(N, 6))
@@ -190,6 +193,7 @@ def test_schedulers(scheduler: str) -> None:
 # --- Plans ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_loads_are_as_told() -> None:
     """In every plan; the answer has the column's chunks."""
     names, all_loads = set(), set()

@@ -199,6 +199,7 @@ A_TENTH = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("question", "loads"), A_TENTH)
 def test_a_tenth_of_the_data_is_enough(question: str, loads: int) -> None:
     """A thread may hold a chunk, and scratch of two."""
@@ -209,6 +210,7 @@ def test_a_tenth_of_the_data_is_enough(question: str, loads: int) -> None:
     assert grown <= limit
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("question", ["quantile(x, [0.25, 0.5, 0.75])", "describe_boxplot(x)"])
 def test_a_tenth_of_the_data_is_enough_for_second_loads(question: str) -> None:
     grown, counted = measure(question, keep_limit=0)

@@ -114,6 +114,7 @@ def numbers(answer: Any) -> list[Any]:
     return [np.hstack(column) if column.dtype == object else column for column in columns]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.filterwarnings("ignore:All-NaN slice")
 def test_the_answer_is_the_same(question: str) -> None:
@@ -154,6 +155,7 @@ def roots(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> list[int]:
     return seen
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("question", "n_roots"), [("median", 1), ("unknown sizes", 1), ("boxes", 3)]
 )
@@ -177,6 +179,7 @@ def test_the_plan_says_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None
     assert 40 * pivots <= plan.gathered_bytes < explain(x, 0.5).gathered_bytes / 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "question",
     [
@@ -205,6 +208,7 @@ def test_few_candidates_come_to_one_place(
     assert few < every / (3 if "box" in question else 10) if how == "tree" else few <= every
 
 
+@pytest.mark.few(1)
 def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes to each task there, and all that it takes beside."""
     peaks: dict[str, int] = {}
@@ -237,6 +241,7 @@ def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.Mo
     assert max(peaks.values()) <= limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["tree"], indirect=True)
 def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes to each task, and all that it takes beside."""
@@ -331,6 +336,7 @@ def test_the_changed_chunk_is_named(tmp_path: Path) -> None:
         answer.compute(scheduler="sync")
 
 
+@pytest.mark.few(1)
 def test_on_a_cluster(cluster_here: Client) -> None:
     x = lazy()
     with dask.config.set(LIMIT):

@@ -132,6 +132,7 @@ def work_of_order(compute: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -
 SEVERAL = {"narrowed": range(30, 46, 3), "ecdf": range(30, 46, 3)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_order_is_linear(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times the chunks are as much work for a task; three times as much where some task waits

@@ -59,6 +59,7 @@ def test_loads_in_other_processes(tmp_path: Path) -> None:
     assert len(source.loads) == 15
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["workers", "worker_here"], ids=["cluster", "threads"])
 def test_distributed(
     backend: Backend, kind: str, request: pytest.FixtureRequest, tmp_path: Path

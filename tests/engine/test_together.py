@@ -102,6 +102,7 @@ SETS: dict[str, Callable[[Any, Any], Any]] = {
 LEGACY = {"centred"}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("name", "scheduler"),
     [

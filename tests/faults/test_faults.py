@@ -49,6 +49,7 @@ def is_failure(told: dict[str, Any]) -> bool:
     return told["what"] not in (RIGHT, CLEAR)
 
 
+@pytest.mark.slow
 def test_some_cases(place: Lab) -> None:
     """In this process."""
     run([drawn(SEED, number, LOCAL) for number in range(12)], place)
@@ -196,6 +197,7 @@ def test_what_is_left_on_a_device(place: Lab, monkeypatch: pytest.MonkeyPatch) -
     assert judge(CALM, place).what == RIGHT  # what an earlier case has left is its own
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("what", ["bytes taken", "files", "threads"])
 def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     stop.clear()

@@ -98,6 +98,7 @@ def assert_box(
     assert (box.min, box.max) == (v.min(), v.max())
 
 
+@pytest.mark.few(28)
 @pytest.mark.any_dask
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
@@ -362,6 +363,7 @@ def test_a_changing_source(tmp_path: Path) -> None:
 # --- Data in memory -------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4"])
 def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,7 @@ def assert_bounds(found: EmpiricalDistribution, a: NDArray[Any], told: Any) -> N
 # --- Exact counts, and what they prove ------------------------------------------------------------
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exact_counts(dtype: str) -> None:
     """Of any data, plain and in chunks, some of them empty; at ranks and at values."""

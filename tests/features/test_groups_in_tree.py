@@ -50,6 +50,7 @@ def is_in_tree(answer: Any) -> bool:
     return any(name.startswith("quantile-groups-narrower") for name in names)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("groups", ["known", "not known"])
 @pytest.mark.parametrize("dtype", ["f8", "i8", "f4"])
 @pytest.mark.parametrize("keep", [{}, NOT_KEPT], ids=["kept", "two loads"])

@@ -56,6 +56,7 @@ ASKED: dict[str, tuple[Callable[[Any], Any], int]] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 @pytest.mark.parametrize("groups", [None, range(18), [3, 1, 99]])
 @pytest.mark.parametrize("name", ASKED)
@@ -184,6 +185,7 @@ def test_masks_are_loaded_along() -> None:
     assert max(data.loads.values()) <= 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ask", [mad, iqr])
 def test_what_is_composed(ask: Callable[..., Any]) -> None:
     """Deviations are from medians that are found first."""

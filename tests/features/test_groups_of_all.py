@@ -59,6 +59,7 @@ def alone(a: NDArray[Any], by: NDArray[Any], ask: Callable[..., Any]) -> NDArray
     return np.stack([np.asarray(ask(a[by == each])) for each in np.unique(by)], axis=-1)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_each_group_is_as_alone(dtype: str, plan: str) -> None:
@@ -110,6 +111,7 @@ def test_all_questions(plan: str, groups: list[int] | None) -> None:
             assert np.isnan([*quantiles[:, i], mads[i], ranges[i]]).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_any_chunks_any_groups(draw: st.DataObject) -> None:
@@ -221,6 +223,7 @@ def test_what_gathers_is_what_explain_says() -> None:
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u2", "?"])
 def test_any_kind_of_array(backend: Backend, dtype: str, plan: str) -> None:

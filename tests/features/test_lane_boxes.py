@@ -163,6 +163,7 @@ def test_ends_as_in_the_reference(dtype: str) -> None:
 # --- Loads ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("limit", [None, "50%", "9%"])
 def test_loads(limit: str | None) -> None:
     """Those of quantiles; in passes one more, of each slab."""

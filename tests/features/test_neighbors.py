@@ -253,6 +253,7 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 fast_kernels = pytest.mark.parametrize("kernel", [k for k in KERNELS if "single" not in str(k.id)])
 
 
+@pytest.mark.few(4)
 @every_kernel
 @pytest.mark.parametrize("data", DATA)
 def test_every_kernel_is_exact(kernel: Kernel, data: str) -> None:
@@ -516,6 +517,7 @@ def test_names_are_repeated() -> None:
     assert len(names | {found[0].name for found in others}) == 4
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_schedulers(scheduler: str) -> None:
     source = Source((400, 4))
@@ -788,6 +790,7 @@ def test_not_fitted() -> None:
         KNeighborsRegressor().predict([[1]])
 
 
+@pytest.mark.slow
 def test_without_scikit_learn(tmp_path: Path) -> None:
     """The function works; the estimators say what to install."""
     (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError('none', name='sklearn')")

@@ -54,6 +54,7 @@ def test_a_plain_array(backend: Backend, strategy: str | None, dtype: str) -> No
     assert backend.to_numpy(a).tobytes() == before
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("strategy", "dtype"),
     [
@@ -82,6 +83,7 @@ def test_adversarial_data(backend: Backend, strategy: str | None, name: str) -> 
     check(backend.to_numpy(ours), right(x, k), name)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", ["scales", "infinite", "huge", "tied", "some nan", "all nan"])
 @every_strategy
 def test_adversarial_chunks(backend: Backend, strategy: str | None, name: str) -> None:
@@ -91,6 +93,7 @@ def test_adversarial_chunks(backend: Backend, strategy: str | None, name: str) -
     check(backend.to_numpy(ours), right(x, k), name)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("label", VARIANTS)
 def test_variants(backend: Backend, label: str) -> None:
     x = np.where(uniform(5000) < 0.3, np.floor(normal(5000)), normal(5000))
@@ -126,6 +129,7 @@ def test_any_layout(strategy: str | None, layout: str) -> None:
         check(order_statistic(lazy, k, strategy=strategy).compute(), right(x, k))
 
 
+@pytest.mark.few(9)
 @every_strategy
 def test_a_single_element(backend: Backend, strategy: str | None) -> None:
     for value in (3.5, np.inf, -0.0, np.nan):
@@ -212,6 +216,7 @@ def test_an_array_with_nan_is_searched_again(strategy: str | None) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_quantiles_are_the_same_to_the_last_bit(backend: Backend, strategy: str) -> None:
     q = (0.9, 0.25, 0.5, 0.0, 1.0, 1 / 3)

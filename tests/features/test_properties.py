@@ -197,6 +197,7 @@ def test_answers_are_right(backend: Backend, case: Case) -> None:
         check(case._replace(method=method).ask(case.plain), theirs, method)
 
 
+@pytest.mark.slow
 @given(case=cases(), data=st.data())
 @settings(PROFILE, max_examples=2 * PROFILE.max_examples)
 def test_chunks_do_not_matter_to_the_last_bit(
@@ -234,6 +235,7 @@ def test_monotone_in_q(backend: Backend, case: Case, q: list[float]) -> None:
     assert np.all(ours[:-1] <= ours[1:])
 
 
+@pytest.mark.slow
 @given(case=cases(FLOATS), q=shares)
 @settings(PROFILE)
 def test_an_answer_lies_within_the_data(backend: Backend, case: Case, q: float) -> None:
@@ -322,6 +324,7 @@ def large_cases(draw: st.DrawFn, sizes: tuple[int, int]) -> Case:
 LARGE = {"numpy": (9000, 50_000), "cupy": (17_000, 150_000)}
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(FEWER)
 def test_large_chunks(backend: Backend, data: st.DataObject) -> None:

@@ -129,6 +129,7 @@ def test_in_memory(backend: Backend, function: str, name: str, dtype: str) -> No
     assert backend.to_numpy(a).tobytes() == before
 
 
+@pytest.mark.few(13)
 @every_case
 def test_in_chunks(backend: Backend, name: str, dtype: str) -> None:
     x = make(name, dtype, 1000)
@@ -157,6 +158,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize(("name", "dtype"), LARGE, ids=[f"{name} {dtype}" for name, dtype in LARGE])
 def test_in_large_chunks(backend: Backend, name: str, dtype: str) -> None:
     """Chunks that are classified by sampled pivots, and not sorted."""
@@ -176,6 +178,7 @@ def test_in_large_chunks(backend: Backend, name: str, dtype: str) -> None:
             check(backend.to_numpy(ours), theirs, (function, method))
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("name", "dtype"), [("normal", "f8"), ("tied", "f4"), ("some nan", "f8"), ("few", "i8")]
@@ -565,6 +568,7 @@ SOURCES: dict[str, Callable[[Backend, NDArray[Any]], da.Array]] = {
 }
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
 def test_sources(

@@ -120,6 +120,7 @@ def check(found: da.Array, expected: NDArray[Any], backend: Backend) -> None:
         assert not np.signbit(host[host == 0]).any()
 
 
+@pytest.mark.few(13)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("kind", ALL_FLOATS)
@@ -534,7 +535,7 @@ def test_elements_that_are_counted(backend: Backend, dtype: str) -> None:
         values[::7], values[3::50], values[5::90] = np.nan, -0.0, np.inf
     for sizes in (3000, 170, ((0, 1, 0, 2900, 99),)):
         x = backend.lazy(values, sizes)
-        for chunks in (None, 1, 700) if sizes == 170 else (None, 700):
+        for chunks in (None, 40, 700) if sizes == 170 else (None, 700):
             found = dask.compute(sort(x, chunks=chunks), argsort(x, chunks=chunks))
             ordered, order = map(backend.to_numpy, found)
             assert ordered.dtype == values.dtype
@@ -837,6 +838,7 @@ class Strided:
         return self.a[index]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("layout", ["every other", "backwards", "repeated", "a field"])
 @pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2", "u4", "f8", "M8[s]"])
 def test_chunks_that_are_not_contiguous(dtype: str, layout: str) -> None:

@@ -44,6 +44,7 @@ def is_in_stretches(x: Any) -> bool:
     return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pairs", [exchange.PAIRS, 10], ids=["at once", "through groups"])
 @pytest.mark.parametrize(("dtype", "chunks"), [("f8", ODD), ("i8", 100), ("f4", ODD)])
 def test_sorted_as_by_numpy(

@@ -29,6 +29,7 @@ SORTS: dict[str, Callable[[da.Array], Any]] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SORTS)
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
@@ -78,6 +79,7 @@ class Counted:
         self.lazy = da.map_blocks(load, chunks=chunks, dtype=empty.dtype, meta=empty)
 
 
+@pytest.mark.few(4)
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("knows_sizes", [True, False])
@@ -96,6 +98,7 @@ def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
         np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["missing", "ties", "constant", "bytes"])
 def test_what_is_missing_or_tied_is_kept_as_well(name: str) -> None:
     values = DATA[name](N * N_CHUNKS)

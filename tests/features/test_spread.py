@@ -111,6 +111,7 @@ def test_shells_are_those_of_all_distances(name: str, dtype: str) -> None:
 # --- Values ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(18)
 @pytest.mark.any_dask
 @pytest.mark.parametrize(
     ("dtype", "name"), [(dtype, name) for dtype in DTYPES for name in names_of(dtype)]
@@ -131,6 +132,7 @@ def test_as_numpy(dtype: str, name: str, room: str) -> None:
             check(computed(nanmad(lazy_of(a, chunks), scale=1.0)), wanted, (name, n, chunks))
 
 
+@pytest.mark.few(1)
 def test_any_chunking(room: str) -> None:
     a = normal(5000).astype("f4")
     wanted = formula(a)

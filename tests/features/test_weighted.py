@@ -54,6 +54,7 @@ def test_answers_are_exact(name: str, method: str, backend: Backend) -> None:
     check(backend.to_numpy(asked(*given, method)), found)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", WEIGHTED)
 @pytest.mark.parametrize("name", ["tenths", "lognormal", "every magnitude", "one heavy"])
 def test_ten_chunkings_have_one_answer(name: str, method: str) -> None:
@@ -69,6 +70,7 @@ def test_ten_chunkings_have_one_answer(name: str, method: str) -> None:
     assert len(answers) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "?", "M8[s]", *INTEGER_DTYPES])
 def test_integer_weights_repeat_elements(dtype: str, method: Any) -> None:

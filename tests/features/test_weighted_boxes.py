@@ -132,6 +132,7 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("method", WEIGHTED)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u8", "i2", "u1"])
 @pytest.mark.parametrize("rule", RULES)
@@ -146,6 +147,7 @@ def test_every_dtype_and_rule(rule: str, dtype: str, method: str) -> None:
     assert box.fliers.dtype == values.dtype
 
 
+@pytest.mark.few(17)
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_adversarial_data(name: str) -> None:
@@ -194,6 +196,7 @@ def test_equal_weights_are_none() -> None:
     assert (ours.n, ours.n_low, ours.n_high) == (8002, 2 * theirs.n_low, 2 * theirs.n_high)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["tenths", "lognormal", "every magnitude", "one heavy"])
 def test_ten_chunkings_have_one_box(name: str) -> None:
     values, weights = np.round(normal(6000), 2), WEIGHTS[name](6000)
@@ -352,6 +355,7 @@ def test_lanes_are_as_alone(backend: Backend, name: str, method: str, plan: str)
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("dtype", ["f4", "i8", "u8", "i2"])

@@ -31,6 +31,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["moments", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )

@@ -157,6 +157,7 @@ def made_for(name: str, dtype: str) -> list[Defined]:
     return [*made, (("WHOLE", 1),)] if name == "weigh_segments" else made
 
 
+@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize(("dtype", "arch"), COMPILED)
 def test_every_kernel_compiles(dtype: str, arch: str) -> None:

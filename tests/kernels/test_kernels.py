@@ -181,6 +181,7 @@ def test_cuts(kernel: Kernel, name: str, dtype: str) -> None:
             assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
 
 
+@pytest.mark.few(9)
 @each_case(CPU, CUDA)
 def test_no_cell_is_heavy(kernel: Kernel, name: str, dtype: str) -> None:
     for n in filter(None, kernel.sizes):
@@ -248,6 +249,7 @@ def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
     return found
 
 
+@pytest.mark.few(7)
 @each_case(CPU)
 @pytest.mark.parametrize("n_ends", [0, 5, 60])  # of the most, a table tells which cells are reached
 def test_tally_by_a_ruler(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:

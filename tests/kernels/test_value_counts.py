@@ -210,6 +210,7 @@ def assert_counts_of_each(found: LaneValueCounts, lanes: list[NDArray[Any]]) -> 
         assert found.n_missing[i] == np.isnan(lane.astype("f8")).sum()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("most", [3, 1 << 30, 1 << 46])
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i2", "f2"])
 def test_sums_of_every_value_are_exact(dtype: str, most: int) -> None:

@@ -75,6 +75,7 @@ def assert_lane(found: ValueWeights, lane: int, values: Any, weights: Any) -> No
     assert found.numbers.idle[lane] == np.count_nonzero(weights == 0)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_are_exact(dtype: str, kind: str) -> None:

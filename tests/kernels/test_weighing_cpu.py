@@ -158,6 +158,7 @@ def assert_both_loads(values: NDArray[Any], weights: NDArray[np.float64]) -> Non
             assert weighing.tally(values, weights, brackets, len(wanted) - 1) is None
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", list(WEIGHTS))
 def test_both_loads_are_exact(name: str) -> None:
     """Of weights of any size."""
@@ -165,12 +166,14 @@ def test_both_loads_are_exact(name: str) -> None:
         assert_both_loads(normal(n), WEIGHTS[name](n))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["nearly all denormal", "one heavy", "drifting"])
 def test_both_loads_of_large_chunks(name: str) -> None:
     """Of many blocks, and with as many pivots as matter."""
     assert_both_loads(normal(100_000), WEIGHTS[name](100_000))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_both_loads_of_any_data(name: str, dtype: str) -> None:
     n = SORT_AT_MOST + 100
@@ -186,6 +189,7 @@ def test_data_and_weights_go_together() -> None:
         assert_both_loads(values, np.exp(4 * values) + 1e-3 * uniform(n) + 1e-9)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["f8", "f4", *INTEGER_DTYPES])
 def test_products_are_exact(dtype: str) -> None:
     """Of any magnitude, in few cells and in many."""

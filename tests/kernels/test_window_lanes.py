@@ -55,6 +55,7 @@ def test_any_windows(draw: st.DataObject) -> None:
             place += 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
 def test_days_of_years(dtype: str) -> None:
     """As users ask: five days around each of a year, at once and lazily, NaN left out or not."""

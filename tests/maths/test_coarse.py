@@ -157,6 +157,7 @@ def test_a_box_is_exact(
     assert (more is None) == (others is None)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS])
 def test_brackets_are_narrow(name: str) -> None:
     """By 1.09 of n / pivots, as of all cuts, and by one in `most` for each merge; ties or not."""

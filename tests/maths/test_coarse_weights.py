@@ -155,6 +155,7 @@ def test_what_a_box_needs_is_left(
     np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*WEIGHTS])
 def test_brackets_are_narrow(name: str, method: str) -> None:

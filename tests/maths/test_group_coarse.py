@@ -106,6 +106,7 @@ some_parts = st.lists(
 )
 
 
+@pytest.mark.few(1)
 @settings(max_examples=60)
 @given(parts=some_parts, every=st.integers(2, 4), most=st.integers(1, 40), rounds=st.integers(0, 3))
 @pytest.mark.parametrize("least", [2, 16])

@@ -58,6 +58,7 @@ def known(tally: Tally) -> list[Any]:
     ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("weighs", [False, True])
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
 @given(data=st.data())
@@ -82,6 +83,7 @@ def weighted_brackets(draw: st.DrawFn, dtype: str) -> WeightedBrackets:
     return WeightedBrackets(found.ends, found.wanted, summed)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
 @given(data=st.data())
 def test_what_covers_tells_sums_of_products(data: st.DataObject, dtype: str) -> None:

@@ -233,6 +233,7 @@ def in_order(tally: LaneTally) -> LaneTally:
     return replace(tally, candidates=tally.candidates[order])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "i2", "u1"])
 def test_compiled_as_in_the_reference(dtype: str) -> None:
     """Cuts, brackets, tallies, and what they make together, of parts of uneven sizes."""

@@ -73,6 +73,7 @@ def assert_same_ends(found: LaneEnds, wanted: LaneEnds) -> None:
             assert one.dtype == other.dtype
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("most", [0, 3, 1000])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ends(dtype: str, most: int) -> None:

@@ -135,6 +135,7 @@ MAGNITUDES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("values", ["normal", "huge", "integers", "tied", "infinite"])
 @pytest.mark.parametrize("magnitudes", MAGNITUDES)
 def test_windows_of_many_elements(magnitudes: str, values: str) -> None:
@@ -285,6 +286,7 @@ def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) 
     return lane_weight_cuts.answers(tally, brackets), tally
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("weights", WEIGHTS)

@@ -242,6 +242,7 @@ def test_exact_where_nothing_rounds(method: str, n: int, numerator: int) -> None
 # --- Laws ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(8)
 @ALL_METHODS
 @given(n=counts, q=st.lists(shares, min_size=2, max_size=20))
 @quick

@@ -151,6 +151,7 @@ def test_a_chunk_of_another_kind_is_refused() -> None:
     assert cuts_by_ruler(np.round(Z), ruler, brackets) is None  # ties beside the bars
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(allow_nan=False, width=32), min_size=60, max_size=300, unique=True),
     st.floats(0.05, 0.5),

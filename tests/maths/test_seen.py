@@ -69,6 +69,7 @@ def bracket_of(q: float, cuts: Cuts) -> Brackets:
     return find_brackets(cuts, rank, rank)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.75])
 def test_chunks_seen_anywhere_tell_of_all_of_noise(q: float) -> None:
     """Nothing says that tasks run in an even order."""
@@ -82,6 +83,7 @@ def test_chunks_seen_anywhere_tell_of_all_of_noise(q: float) -> None:
         assert covers(found.brackets, bracket_of(q, Cuts.merge(cuts)))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("q", [0.02, 0.1, 0.5, 0.75])
 def test_there_is_as_much_doubt_below_a_quantile_as_above(q: float) -> None:
     rng = seeded()
