@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.companions import (
     values_of,
     without_repeats,
 )
+from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.protocols import (
     BegunFingerprint,
     KeptLanes,
@@ -82,6 +83,7 @@ from dask_gpuselect.strategies.known import Sorting
 # --- All elements ---------------------------------------------------------------------------------
 
 
+@one_way
 def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     """The elements of a chunk as its kernels take them, without NaT, and the number of NaT."""
     if isinstance(chunk, Several):
@@ -94,6 +96,7 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     return backend_for(chunk).selection.elements_of(chunk, dtype)
 
 
+@one_way
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """The cuts of a chunk of any shape, at so many pivots as `sizes.pivot_count` says."""
     if _is_weighted(chunk):
@@ -103,6 +106,7 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
 
 
+@one_way
 def tally_and_cuts(
     chunk: Any, dtype: np.dtype[Any], share: int, ruler: Ruler, brackets: Brackets, most: int
 ) -> tuple[Tally, Cuts | None] | None:
@@ -125,6 +129,7 @@ def tally_and_cuts(
     return whole, ruled_cuts(ruler, below, upto, brackets, whole, inside, n_pivots)
 
 
+@one_way
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     """How often each value occurs in a chunk of any shape, of a countable dtype."""
     if isinstance(chunk, Accompanied):
@@ -136,6 +141,7 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     return replace(found, n_left_out=n_left_out)
 
 
+@one_way
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape; None if it has more than `most` candidates."""
     if _is_weighted(chunk):
@@ -145,6 +151,7 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
     return _with_others(found, chunk, n_nat)
 
 
+@one_way
 def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape, with candidates that stay on its device; None if there are
     more than `most`."""
@@ -199,6 +206,7 @@ def _weighted_tally(
     return replace(found, square=square, products=products)
 
 
+@one_way
 def merged(parts: Sequence[Tally], array: Any) -> Tally:
     """The tally of all parts together, with its candidates where selecting is fastest, for answers
     of the kind of `array`: many of them on the GPU, where they came from. Those that weigh are on
@@ -209,6 +217,7 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
     return backend_for(array).selection.merged(parts)
 
 
+@one_way
 def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     """Exact sums of a chunk, of each element as often as it weighs. `near` has some values of the
     kind that it holds: how fast the sums are depends on them, and nothing else."""
@@ -238,6 +247,7 @@ def ordered(candidates: Candidates, sorting: Sorting) -> Candidates:
     return candidates.ordered(partial(by_network, sub_array=sorting.sub_array))
 
 
+@one_way
 def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
     """64 bits that the shape of a chunk of any kind, its dtype and every bit of it have a part in:
     in C order if `ordered`, else in any order, each element with its companions.
@@ -256,6 +266,7 @@ def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
     return found
 
 
+@one_way
 def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerprint:
     """`fingerprint`, of a chunk on a device perhaps not yet `ended`: nobody waits for it here."""
     if not ordered:
@@ -265,6 +276,7 @@ def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerp
     return backend_for(chunk).fingerprints.begun(_mixed_form(0, chunk), chunk)
 
 
+@one_way
 def fingerprint_of_rows(columns: Sequence[Any]) -> int:
     """The fingerprint of the rows of some columns of one length, `Accompanied` or not, in any
     order."""
@@ -332,6 +344,7 @@ def _mixed_about(start: int, shape: tuple[int, ...], dtype: str) -> int:
 # --- Arrays in memory -----------------------------------------------------------------------------
 
 
+@one_way
 def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     """Valid elements at hashed places of a chunk, about `rate` of all, on the host."""
     values, _ = elements_of(chunk, dtype)
@@ -339,6 +352,7 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     return backend_for(values).sampling.sample(values, min(n, math.ceil(rate * n)))
 
 
+@one_way
 def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
     """Elements at `size` hashed places of an array or more, ascending, on its device, of which NaN
     may be the last (see `valid_in`); and which share of all places these are. A `WeightedSample`,
@@ -350,6 +364,7 @@ def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, flo
     return backend_for(values).sampling.sorted_sample(values, min(size, math.prod(values.shape)))
 
 
+@one_way
 def pilot(
     array: Any, dtype: np.dtype[Any], size: int, ranks: RanksOf
 ) -> tuple[Brackets, Tally | None]:
@@ -361,6 +376,7 @@ def pilot(
     return brackets, _with_others(found, array, n_nat)
 
 
+@one_way
 def tally_and_sums(
     array: Any,
     dtype: np.dtype[Any],
@@ -376,6 +392,7 @@ def tally_and_sums(
     return _with_others(found, array, n_nat), sums
 
 
+@one_way
 def guess_and_sums(
     array: Any,
     dtype: np.dtype[Any],
@@ -419,6 +436,7 @@ def together(arrays: Sequence[Any]) -> Any:
     return xp.concatenate([array.reshape(-1) for array in arrays])
 
 
+@one_way
 def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:
     """A bracket of everything, and the tally there, for the elements of some ranks."""
     values, n_nat = elements_of(array, dtype)
@@ -432,6 +450,7 @@ def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, T
 # --- Lanes ----------------------------------------------------------------------------------------
 
 
+@one_way
 def answer_lanes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Any:
@@ -444,6 +463,7 @@ def answer_lanes(
     return backend_for(chunks[0]).lanes.answer_lanes(chunks, dtype, axes, question)
 
 
+@one_way
 def answer_group_lanes(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -463,6 +483,7 @@ def answer_group_lanes(
     return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, **how)
 
 
+@one_way
 def lane_value_counts(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> LaneValueCounts:
@@ -486,6 +507,7 @@ def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) ->
     return LaneValueCounts.of_lanes(tuple(_counts_of_lanes(rows, keeps, dtype)), dtype)
 
 
+@one_way
 def lane_value_weights(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -571,6 +593,7 @@ def box_lanes(
     return kernel.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
 
 
+@one_way
 def answers_and_ends(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
@@ -589,6 +612,7 @@ def answers_and_ends(
     return kernel.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
 
 
+@one_way
 def lanes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], ranks: RanksOfLanes
 ) -> Lanes:
@@ -598,6 +622,7 @@ def lanes(
     return kernels.lanes(parts, ranks)
 
 
+@one_way
 def lane_ends(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], bounds: Bounds, most: int
 ) -> LaneEnds:
@@ -655,6 +680,7 @@ def codes_among(labels: Any, names: Labels) -> Any:
     return backend_for(labels).labels.codes_among(labels, names)
 
 
+@one_way
 def group_cuts(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -672,6 +698,7 @@ def group_cuts(
     )
 
 
+@one_way
 def group_tally(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -683,6 +710,7 @@ def group_tally(
     return backend_for(chunks[0]).groups.tally(parts, brackets)
 
 
+@one_way
 def group_elements(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -696,6 +724,7 @@ def group_elements(
     return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
 
 
+@one_way
 def group_value_counts(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
 ) -> LaneValueCounts:
@@ -743,6 +772,7 @@ def _words(values: Any, dtype: np.dtype[Any]) -> Any:
     return native.view(np.dtype(f"u{dtype.itemsize}"))
 
 
+@one_way
 def group_value_weights(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -795,12 +825,14 @@ def _weights_on_host(chunk: Accompanied, takes: NDArray[np.bool_] | None = None)
     return np.require(weights, np.float64, ["C", "A"]).reshape(-1)
 
 
+@one_way
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
     """The places of the elements of each group, by the codes of all elements on the host; see
     `reference.groups.places_in_groups`."""
     return backend_for(codes).groups.places_in_groups(codes, n_groups)
 
 
+@one_way
 def window_lanes(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
@@ -815,6 +847,7 @@ def window_lanes(
     return backend.groups.window_lanes(backend.lanes.parts_of(chunks, dtype, axes), atoms, ranks)
 
 
+@one_way
 def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
     """The wanted elements of all groups, as of so many lanes."""
     sort = backend_for(brackets.ends).groups.sorted_in_groups
@@ -861,6 +894,7 @@ def _as_codes(codes: Any, values: Any) -> Any:
 # --- Lanes in passes, whose reports are on the host or a device -----------------------------------
 
 
+@one_way
 def lane_cuts(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
@@ -873,6 +907,7 @@ def lane_cuts(
     return kernels.cuts(parts, brackets, m)
 
 
+@one_way
 def lane_tally(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: LaneBrackets
 ) -> LaneTally:
@@ -881,6 +916,7 @@ def lane_tally(
     return kernels.tally(parts, brackets)
 
 
+@one_way
 def lane_tails(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
@@ -894,6 +930,7 @@ def lane_tails(
     return kernels.tails(parts, sizes)
 
 
+@one_way
 def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
     """The tails of several parts of lanes together."""
     if len(parts) == 1:
@@ -908,11 +945,13 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
     return replace(found, **counts)
 
 
+@one_way
 def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
     """What is known of several parts of lanes together, at `m` ranks; see `lane_cuts.merge`."""
     return lane_cuts_.merge(parts, m, backend_for(parts[0].low).lane_passes.bracketed)
 
 
+@one_way
 def narrowed_lane_brackets(
     parts: Sequence[LaneCuts], brackets: LaneBrackets | None, ranks: RanksOfLanes
 ) -> LaneBrackets:
@@ -924,17 +963,20 @@ def narrowed_lane_brackets(
     return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
 
+@one_way
 def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """The tally of several parts of lanes together."""
     return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
 
 
+@one_way
 def answers_of_tally(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None:
     """The answers ``(n_answers, n_lanes)`` that `LaneOrder.lane_answer` has, where the tally is;
     None where they are found as fast by `order_statistics_of_lanes`."""
     return backend_for(tally.candidates).lane_passes.answers(tally, brackets, order)
 
 
+@one_way
 def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     """The elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
     return backend_for(tally.candidates).lane_passes.order_statistics(tally, brackets)
@@ -943,6 +985,7 @@ def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes
 # --- Lanes whose elements weigh, of chunks with weights. Reports are on the host ------------------
 
 
+@one_way
 def weighed_lanes(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], wanted: Wanted
 ) -> WeighedLanes:
@@ -951,6 +994,7 @@ def weighed_lanes(
     return kernels.pick(chunks, dtype, axes, wanted)
 
 
+@one_way
 def lane_weight_cuts(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -964,6 +1008,7 @@ def lane_weight_cuts(
     return kernels.cuts(chunks, dtype, axes, brackets, m)
 
 
+@one_way
 def lane_weight_tally(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -975,6 +1020,7 @@ def lane_weight_tally(
     return kernels.tally(chunks, dtype, axes, brackets)
 
 
+@one_way
 def lane_weight_ends(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -988,6 +1034,7 @@ def lane_weight_ends(
     return kernels.ends(chunks, dtype, axes, bounds, most)
 
 
+@one_way
 def weighed_lanes_and_ends(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, checked, namespace
+from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.kernels.registry import backend_for
@@ -38,16 +39,19 @@ def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
     return backend_for(keys).ordering.elements_of(keys, dtype)
 
 
+@one_way
 def sort(keys: Array) -> None:
     """Sort keys in place, ones that ascend in one read."""
     backend_for(keys).ordering.sort(keys)
 
 
+@one_way
 def stable_order(keys: Array) -> Array:
     """The places of the keys in ascending order, those of equal ones ascending; int64."""
     return backend_for(keys).ordering.stable_order(keys)
 
 
+@one_way
 def dealt(
     values: Array,
     marks: NDArray[Any],

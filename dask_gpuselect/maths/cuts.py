@@ -66,9 +66,12 @@ class Arrays:
 
     __slots__ = ()
 
+    def parts(self) -> list[Any]:
+        """The arrays, and what else there is."""
+        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
+
     def __sizeof__(self) -> int:
-        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
-        return 64 + sum(map(_size, values))
+        return 64 + sum(map(_size, self.parts()))
 
 
 def _size(value: Any) -> int:

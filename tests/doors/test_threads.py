@@ -113,8 +113,7 @@ def counted(kernel, signature):
     made[kernel, signature] += 1
     return jit(kernel, signature)
 compiling.jit = counted
-now = compiling.at_once()
-now.__enter__()
+compiling.LARGE = 0
 a = np.random.default_rng(0).normal(size=600_000)
 barrier = threading.Barrier(8)
 def ask(i):

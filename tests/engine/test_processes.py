@@ -162,8 +162,7 @@ import numpy as np, dask.array as da, dask_gpuselect
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cuda import buckets
 assert dask_gpuselect.__file__.startswith({str(home.parent)!r})
-now = compiling.at_once()
-now.__enter__()
+compiling.LARGE = 0
 a = np.random.default_rng(0).normal(size=20_000)
 assert dask_gpuselect.median(a) == np.median(a)
 assert dask_gpuselect.median(da.from_array(a, chunks=10_000)).compute() == np.median(a)
@@ -190,19 +189,18 @@ def test_kernels_of_a_read_only_installation_are_kept_where_numba_is_told(tmp_pa
     def kept() -> dict[str, float]:
         return {path.name: path.stat().st_mtime for path in cache.rglob("*.nb[ci]")}
 
-    warm = "import runpy; sys.argv = ['warm', 'float64', '--subjects', 'quantiles', 'boxes']; "
+    warm = "import runpy; sys.argv = ['warm', 'float64', '--subjects', 'neighbors']; "
     run(f"{there}{warm}runpy.run_module('dask_gpuselect.warm', run_name='__main__')", **own)
     before = kept()
-    assert any("_tally_few" in name for name in before)
+    assert any("_search" in name for name in before)
     script = f"""
-import numpy as np, dask.array as da, dask_gpuselect
-from dask_gpuselect.kernels import compiling
+import numpy as np, dask_gpuselect
+from dask_gpuselect.neighbors import kneighbors
 assert dask_gpuselect.__file__.startswith({str(tmp_path)!r})
-x = da.from_array(np.random.default_rng(1).normal(size=60_000), chunks=20_000)
-with compiling.at_once():
-    print(dask_gpuselect.median(x).compute().shape, len(dask_gpuselect.describe_boxplot(x).boxes))
+rows = np.random.default_rng(1).normal(size=(600, 3))
+print(kneighbors(rows, rows[:5], 1)[1].ravel())
 """
-    assert run(f"{there}{script}", **own) == "() 1\n"
+    assert run(f"{there}{script}", **own) == "[0 1 2 3 4]\n"
     assert kept() == before, "everything was there"
     assert not list(package.rglob("__pycache__"))
 
@@ -272,27 +270,27 @@ import os, random, signal, sys, threading
 from collections import Counter
 import numpy as np
 from dask_gpuselect import describe_boxplot
-from dask_gpuselect.kernels.compiling import at_once
+from dask_gpuselect.kernels import compiling
 
 sys.unraisablehook = lambda _: None  # Python drops one that comes while it collects garbage
 a, told = np.random.default_rng(0).normal(size=2_000), Counter()
 press = lambda: os.kill(os.getpid(), signal.SIGINT)
-with at_once():
-    while told.total() < 300:
-        describe_boxplot(a)
+compiling.LARGE = 0
+while told.total() < 300:
+    describe_boxplot(a)
+    try:
+        signal_soon = threading.Timer(0.002 * random.random(), press)
         try:
-            signal_soon = threading.Timer(0.002 * random.random(), press)
-            try:
-                signal_soon.start()
-                while signal_soon.is_alive():
-                    describe_boxplot(a)
-            except Exception as error:
-                told[type(error).__name__] += 1
-            except KeyboardInterrupt as error:
-                told["KeyboardInterrupt"] += 1
-            signal_soon.join()
-        except KeyboardInterrupt:
-            told["late"] += 1
+            signal_soon.start()
+            while signal_soon.is_alive():
+                describe_boxplot(a)
+        except Exception as error:
+            told[type(error).__name__] += 1
+        except KeyboardInterrupt as error:
+            told["KeyboardInterrupt"] += 1
+        signal_soon.join()
+    except KeyboardInterrupt:
+        told["late"] += 1
 print(sorted(set(told) - {"late"}))
 """)
     assert found.split() == ["['KeyboardInterrupt']"]

@@ -24,7 +24,8 @@ def warm_up() -> None:
     columns = [memory.LIMITED + question_of(case) for case in memory.COLUMNS]
     # The limit is set anew by questions, and is here for what it was to come back.
     limit = {"scheduler": "sync", "dask_gpuselect.column-limit": "1 GiB"}
-    with compiling.at_once(), dask.config.set(limit):
+    compiling.LARGE = 0  # and so it stays in children: NumPy has scratch of its own
+    with dask.config.set(limit):
         for question in (*tenth, *columns, memory.BOXES.format(3), memory.SORTED):
             memory.answer_a_little(memory.function_of(question))
     gc.collect()

@@ -608,7 +608,9 @@ def test_a_cached_kernel_of_another_dtype(monkeypatch: pytest.MonkeyPatch) -> No
     compile_ = numba.njit
 
     def cached_wrongly(signature: Any, **options: Any) -> Any:
-        other = draws._signatures(*(types.Array(types.int8, 1, "C", readonly=r) for r in (1, 0)))
+        other = draws._compiled.keywords["signatures"](
+            *(types.Array(types.int8, 1, "C", readonly=r) for r in (1, 0))
+        )
         return compile_(other[draws._sample] if "cache" in options else signature)
 
     monkeypatch.setattr(numba, "njit", cached_wrongly)

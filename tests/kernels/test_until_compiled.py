@@ -1,12 +1,16 @@
-"""What answers before kernels are compiled, and how they come to be."""
+"""Where NumPy answers and where kernels do, and how these come to be."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -21,6 +25,7 @@ from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import moments, plain_moments, spans
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.value_counts import ValueCounts
 from tests.engine.test_processes import run
 
 pytestmark = pytest.mark.any_dask
@@ -29,17 +34,15 @@ N = 30_000  # in chunks that kernels classify, and do not sort
 
 
 @contextmanager
-def patience(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[None]:
-    """A process that has compiled nothing yet, and lets NumPy work for so many seconds."""
+def new_process(monkeypatch: pytest.MonkeyPatch, large: float, seconds: float) -> Iterator[None]:
+    """As in a process that has compiled nothing yet: where arrays are large, and how long NumPy may
+    take for others."""
     with monkeypatch.context() as patch, dask.config.set(scheduler="sync"):
-        patch.setattr(compiling, "_is_patient", True)
-        patch.setattr(compiling, "_kernels", {})
-        patch.setattr(compiling, "_background", compiling._Background())
+        patch.setattr(compiling, "LARGE", large)
         patch.setattr(compiling, "PATIENCE", seconds)
-        try:
-            yield
-        finally:
-            compiling.wait()
+        patch.setattr(compiling, "_kernels", {})
+        patch.setattr(compiling, "_ways", compiling._Ways())
+        yield
 
 
 def data(dtype: str) -> Any:
@@ -92,7 +95,7 @@ def answer(question: str, dtype: str) -> Any:
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i2", "u1"])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_answers_are_the_same(question: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with patience(monkeypatch, np.inf):
+    with new_process(monkeypatch, np.inf, 1e9):
         by_numpy = answer(question, dtype)
         assert not compiling._kernels, "nothing was compiled"
     np.testing.assert_equal(answer(question, dtype), by_numpy)
@@ -112,39 +115,185 @@ def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def marks() -> list[int]:
         return [kernels.fingerprint_of_rows(columns) for columns in rows]
 
-    with patience(monkeypatch, np.inf):
+    with new_process(monkeypatch, np.inf, 1e9):
         by_numpy = marks()
         assert not compiling._kernels, "nothing was compiled"
     assert marks() == by_numpy
     assert len(set(by_numpy)) == len(rows) - 1  # x[::2] is there twice
 
 
-def test_kernels_come_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = data("f8").ravel()
-    with patience(monkeypatch, 0.0):
-        before = gs.nanquantile(lazily(data("f8")), Q).compute()
-        compiling.wait()
-        assert {kernel.__name__ for kernel, *_ in compiling._kernels} >= {"_tally_few"}
-        seen = []
-        monkeypatch.setattr(compiling._Background, "spend", lambda *_: seen.append(1))
-        np.testing.assert_array_equal(gs.nanquantile(lazily(data("f8")), Q).compute(), before)
-        assert not seen, "NumPy did some of it"
-    np.testing.assert_array_equal(before, np.nanquantile(values, Q))
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_any_call_may_take_either_way(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call after the other, as while some kinds of calls have kernels and others have not."""
+    wanted = answer(question, "f4")
+    for seed in range(3):
+        toss = random.Random(seed).random
+        with monkeypatch.context() as patch:
+            patch.setattr(compiling._Ways, "is_by_kernels", lambda *_, toss=toss: toss() < 0.5)
+            np.testing.assert_equal(answer(question, "f4"), wanted)
+
+
+def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy finds the elements that weigh in a view, which no kernel takes."""
+    values = np.random.default_rng(0).integers(0, 100, (2000, 4)).astype("f4")
+    x, weights = da.from_array(values, chunks=(500, 1)), np.ones(values.shape)
+    turns = itertools.cycle([False, True])
+    monkeypatch.setattr(compiling._Ways, "is_by_kernels", lambda *_: next(turns))
+    found = gs.quantile(x, 0.5, weights=weights, method="inverted_cdf").compute(scheduler="sync")
+    assert found == np.quantile(values, 0.5, method="inverted_cdf")
+
+
+def told_ways() -> list[str]:
+    """What has answered each call of a function of a test's own."""
+    told: list[str] = []
+
+    @compiling.until_compiled(lambda *_: told.append("NumPy"))
+    def function(*_: Any) -> None:
+        told.append("kernels")
+
+    calls: list[tuple[str, Any]] = [
+        ("f8", 10),
+        ("f8", 999),
+        ("f8", 1000),
+        ("f8", 10),
+        ("f4", 10),
+    ]
+    for dtype, n in calls:
+        function(np.zeros(n, dtype))
+    function([(np.zeros(600), np.zeros(400, "i4"))])  # chunks and their codes
+    return told
+
+
+def test_kernels_answer_about_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And from then on about small ones of this kind, since they are there."""
+    with new_process(monkeypatch, 1000, 1e9):
+        assert told_ways() == ["NumPy", "NumPy", "kernels", "kernels", "NumPy", "kernels"]
+
+
+def test_numpy_answers_about_small_arrays_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_process(monkeypatch, np.inf, 0.0):
+        assert told_ways() == ["NumPy", "kernels", "kernels", "kernels", "NumPy", "kernels"]
+
+
+def test_dtypes_of_other_libraries_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dtype:
+        """As one of `array_api_strict`, which warns."""
+
+        def __hash__(self) -> int:
+            return hash(np.dtype("f8"))
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+    class Chunk:
+        size, dtype = 10, Dtype()
+
+    @compiling.until_compiled(lambda _: "NumPy")
+    def function(_: Any) -> str:
+        return "kernels"
+
+    with new_process(monkeypatch, 1000, 1e9):
+        assert function(np.zeros(10)) == "NumPy"
+        assert function(Chunk()) == "NumPy"
+
+
+def test_what_is_imported_is_not_the_time_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a process imports the modules of all kernels."""
+
+    def busy() -> None:
+        stop = time.thread_time() + 0.02
+        while time.thread_time() < stop:
+            pass
+
+    @compiling.until_compiled(lambda _: told.append("NumPy"))
+    def step(_: Any) -> None:
+        told.append("kernels")
+
+    @compiling.one_way
+    def function(values: Any) -> None:
+        busy()
+        step(values)
+
+    told: list[str] = []
+    with new_process(monkeypatch, np.inf, 0.01):
+        function(np.zeros(10))
+        function(np.zeros(10))
+    assert told == ["NumPy", "NumPy"]
+
+
+def test_steps_within_steps_take_their_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+
+    @compiling.until_compiled(lambda _: None)
+    def inner(_: Any) -> None:
+        raise AssertionError
+
+    @compiling.until_compiled(lambda values: [inner(values), inner(values)])
+    def outer(_: Any) -> None:
+        raise AssertionError
+
+    with new_process(monkeypatch, np.inf, np.inf):
+        outer(np.zeros(10))
+        assert list(compiling._ways._seconds.values()) == [5], "the clock of the outer one"
+
+
+def test_the_arrays_of_reports_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that kernels merge large ones."""
+
+    @compiling.until_compiled(lambda _: "NumPy")
+    def merge(_: Any) -> str:
+        return "kernels"
+
+    def report(n: int) -> ValueCounts:
+        return ValueCounts(np.arange(n), np.ones(n, np.int64), 0)
+
+    with new_process(monkeypatch, 1000, 1e9):
+        assert merge([report(200), report(299)]) == "NumPy"
+        assert merge([report(200), report(300)]) == "kernels"
 
 
 def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Any:
         raise OSError("no compiler")
 
-    @compiling.until_compiled(lambda: "by NumPy")
-    def function() -> Any:
+    @compiling.until_compiled(lambda _: "by NumPy")
+    def function(_: Any) -> Any:
         return compiling.ready("kernel", fail)()
 
-    with patience(monkeypatch, 0.0):
-        assert function() == "by NumPy"
-        compiling.wait()
+    with new_process(monkeypatch, 1000, 1e9):
+        assert function(np.zeros(10)) == "by NumPy"
         with pytest.raises(OSError, match="no compiler"):
-            function()
+            function(np.zeros(1000))
+
+
+def test_what_a_call_has_waited_for_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Not what is loaded from the disk."""
+
+    def kernel(values: Any, out: Any) -> None:
+        out[0] = values[0]
+
+    @compiling.compiles
+    def kernels(values: Any, out: Any) -> Any:
+        return {kernel: (values, out)}
+
+    @compiling.one_way
+    def function(values: Any) -> None:
+        kernels(kernel, values.dtype)(values, np.empty_like(values))
+
+    compiling._tables.pop()
+    monkeypatch.setattr(compiling.numba().config, "CACHE_DIR", str(tmp_path))
+    with new_process(monkeypatch, 0, 1e9), caplog.at_level("INFO", "dask_gpuselect"):
+        function(np.zeros(3))
+        function(np.zeros(3))
+        compiling.forget()
+        function(np.zeros(3))
+    (message,) = caplog.messages
+    assert message.startswith("compiled 1 kernel for float64 in ")
+    assert "dask_gpuselect.warm" in message
+    assert str(tmp_path) in message
 
 
 def test_each_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +308,7 @@ def test_each_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         start.wait()
         compiling.ready("kernel", build)()
 
-    with patience(monkeypatch, np.inf):
+    with new_process(monkeypatch, 0, 1e9):
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -170,43 +319,34 @@ def test_each_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_while_kernels_are_compiled() -> None:
+def test_a_fork_while_kernels_are_compiled(tmp_path: Path) -> None:
     script = """
-    import os, warnings
+    import os, threading, warnings
     import numpy as np
     import dask_gpuselect as gs
-    from dask_gpuselect import kernels
-from dask_gpuselect.kernels import compiling
+    from dask_gpuselect.kernels import compiling
     warnings.simplefilter("ignore")
-    compiling.PATIENCE = 0
     a = np.random.default_rng(0).random(200_000).reshape(2, -1)
     def ask():
-        with compiling.at_once():
-            return gs.median(a, axis=1).tolist()
-    first = gs.median(a, axis=1).tolist()
+        return gs.median(a, axis=1).tolist()
+    first = ask()
+    compiling.LARGE = 0
+    begun, numba = threading.Event(), compiling.numba
+    def told():
+        begun.set()
+        return numba()
+    compiling.numba = told
+    thread = threading.Thread(target=ask)
+    thread.start()
+    begun.wait()
     child = os.fork()
     if not child:
         os._exit(0 if ask() == first else 1)
     assert os.waitpid(child, 0)[1] == 0
+    thread.join()
     print(ask() == first)
     """
-    assert run(textwrap.dedent(script), NUMBA_CACHE_DIR="") == "True\n"
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_while_kernels_are_compiled() -> None:
-    """It waits for the one at hand, and no more come."""
-    script = """
-    import numpy as np
-    from dask_gpuselect import kernels
-from dask_gpuselect.kernels import compiling
-    from dask_gpuselect.kernels.cpu import backend
-    compiling.PATIENCE = 0
-    a = np.random.default_rng(0).random(20_000)
-    backend.BACKEND.selection.cuts(a, 100)
-    print(compiling._background._thread is not None)
-    """
-    assert run(textwrap.dedent(script)) == "True\n"
+    assert run(textwrap.dedent(script), NUMBA_CACHE_DIR=str(tmp_path)) == "True\n"
 
 
 CASES = [
@@ -234,7 +374,7 @@ def test_scratch_of_numpy_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do candidates hold on to a sorted chunk."""
     values = np.random.default_rng(0).random(N)
     brackets = Brackets(np.array([0.4, 0.41]), np.array([False, True, False]))
-    with patience(monkeypatch, np.inf):
+    with new_process(monkeypatch, np.inf, 1e9):
         found = spans.tally(values, brackets, N)
     assert found is not None
     held = found.candidates.on_host()

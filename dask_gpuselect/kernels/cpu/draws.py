@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import (
     Types,
     called_by_kernels,
-    compiled,
+    compiles,
     types,
     until_compiled,
 )
@@ -20,20 +20,19 @@ from dask_gpuselect.kernels.reference import sampling as reference
 @until_compiled(reference.sample)
 def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     """Valid elements at `size` hashed places; see `reference.sampling.sample`."""
-    drawn: NDArray[Any] = compiled(_sample, values.dtype, _signatures)(values, size)
+    drawn = np.empty(size, values.dtype)
+    _compiled(_sample, values.dtype)(values, drawn)
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-def _sample(x: Any, n_sampled: int) -> Any:
-    """One element from each of `n_sampled` equal stretches of x, at a hashed place of the stretch.
+def _sample(x: Any, drawn: Any) -> None:
+    """Draw one element from each of equal stretches of x, at a hashed place of the stretch.
 
     A fixed stride would see one phase of periodic data. Stretches make the sample of sorted data
     nearly even.
     """
-    sample = np.empty(n_sampled, x.dtype)
-    for i in range(n_sampled):
-        sample[i] = x[sampled_place(i, n_sampled, x.size, 0)]
-    return sample
+    for i in range(drawn.size):
+        drawn[i] = x[sampled_place(i, drawn.size, x.size, 0)]
 
 
 @called_by_kernels
@@ -53,6 +52,6 @@ def hashed(i: Any) -> Any:
     return i ^ (i >> np.uint64(31))
 
 
-def _signatures(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    return {_sample: (values, types.int64)}
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    return {_sample: (values, values_out)}

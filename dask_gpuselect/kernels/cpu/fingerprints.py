@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
+    Types,
     called_by_kernels,
-    jit,
-    numba,
-    ready,
+    compiles,
     types,
     until_compiled,
 )
@@ -101,12 +99,12 @@ def _mix_by_numpy(words: Words, states: Words) -> None:
 @until_compiled(_mix_by_numpy)
 def _mix(words: Words, states: Words) -> None:
     """Mix words into states, in place: each takes every so many of them, in turn."""
-    ready(_mix_words, _compile)(words, states)
+    _compiled(_mix_words, words.dtype)(words, states)
 
 
-def _compile() -> Any:
-    words = types.Array(types.uint64, 1, "C", readonly=True)
-    return jit(_mix_words, (words, types.Array(types.uint64, 1, "C")))
+@compiles
+def _compiled(words: types.Array, states: types.Array) -> Types:
+    return {_mix_words: (words, states)} if words.dtype == types.uint64 else {}
 
 
 def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
@@ -141,8 +139,7 @@ def _sum(columns: Sequence[NDArray[Any]]) -> int:
     n = len(columns)
     order = [_sum_alone] if n == 1 else [_hash_first, *[_hash_next] * (n - 2), _sum_last]
     first, *others = (
-        ready((kernel, column.dtype), partial(_compile_for, kernel, column.dtype))
-        for kernel, column in zip(order, columns, strict=True)
+        _compiled_sums(kernel, column.dtype) for kernel, column in zip(order, columns, strict=True)
     )
     hashes, total = np.empty(PIECE, np.uint64), 0
     for words, *more in _pieces(columns):
@@ -154,9 +151,12 @@ def _sum(columns: Sequence[NDArray[Any]]) -> int:
     return total & MASK
 
 
-def _compile_for(kernel: Any, dtype: np.dtype[Any]) -> Any:
-    words = types.Array(numba().from_dtype(dtype), 1, "C", readonly=True)
-    return jit(kernel, (words, types.Array(types.uint64, 1, "C")))
+@compiles
+def _compiled_sums(words: types.Array, _: types.Array) -> Types:
+    if words.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
+        return {}
+    hashes = types.Array(types.uint64, 1, "C")
+    return dict.fromkeys((_hash_first, _hash_next, _sum_last, _sum_alone), (words, hashes))
 
 
 @called_by_kernels

@@ -17,6 +17,7 @@ from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compi
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
 from dask_gpuselect.kernels.cpu.value_weights import value_weights
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
+from dask_gpuselect.kernels.cpu.word_counts import is_word
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference.groups import elements_of_sorted, lane_counts
 from dask_gpuselect.maths.cuts import IntArray
@@ -310,9 +311,9 @@ def _compiled(values: types.Array, out: types.Array) -> Types:
     pairs = types.Array(types.int64, 2, "C")
     flags = types.Array(types.boolean, 1, "C", readonly=True)
     of_cells = types.Array(types.int32, 1, "C")
-    return {
+    of_words: Types = {_count_words: (values, codes, pairs)} if is_word(values.dtype) else {}
+    return of_words | {
         _count: (values, codes, taken, taken),
-        _count_words: (values, codes, pairs),
         _deal: (values, codes, taken, out),
         _sort_short: (out, given, out),
         _cut: (values, given, given, taken, taken, taken, taken),

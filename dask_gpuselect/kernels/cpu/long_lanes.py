@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiled, types
+from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
 from dask_gpuselect.kernels.cpu.draws import hashed, sampled_place
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -45,7 +45,7 @@ def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, I
     lower, upper = (np.ascontiguousarray(each) for each in ranks_of_each(n_valid, ranks))
     found = np.zeros((2, *lower.shape), rows.dtype)
     looked_at = np.zeros(lower.shape, np.int64)
-    compiled(_select_rows, rows.dtype, _signatures)(
+    _compiled(_select_rows, rows.dtype)(
         rows, n_valid, lower, upper, found[0], found[1], seed, looked_at
     )
     for i in np.flatnonzero((looked_at < 0).any(axis=1)):
@@ -197,7 +197,8 @@ def _insertion_sort(x: Any, n: Any) -> None:
         x[j] = value
 
 
-def _signatures(values: types.Array, values_out: types.Array) -> Types:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     del values_out
     table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
     sizes, seed = types.Array(types.int64, 1, "C"), types.int64

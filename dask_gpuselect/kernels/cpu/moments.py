@@ -624,12 +624,16 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     digits, tables = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
     rows = types.Array(values.dtype, 2, "C", readonly=True)
     places, number = types.Array(types.int64, 1, "A", readonly=True), types.int64
-    return {
-        _add_floats: (values, digits, digits, digits, number),
-        _add_integers: (values, digits, number, digits, number),
-        _add_long_integers: (values, digits, number, digits, number),
-        _exponents: (rows, places, places),
-        _add_float_rows: (rows, places, places, tables, number, tables, number, number),
-        _add_integer_rows: (rows, places, places, tables, tables),
-        _add_long_integer_rows: (rows, places, places, tables, tables),
-    }
+    if isinstance(values.dtype, types.Float):
+        return {
+            _add_floats: (values, digits, digits, digits, number),
+            _exponents: (rows, places, places),
+            _add_float_rows: (rows, places, places, tables, number, tables, number, number),
+        }
+    whole, of_rows = (
+        (values, digits, number, digits, number),
+        (rows, places, places, tables, tables),
+    )
+    if values.dtype in (types.int64, types.uint64):
+        return {_add_long_integers: whole, _add_long_integer_rows: of_rows}
+    return {_add_integers: whole, _add_integer_rows: of_rows}

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
+    Kernel,
     Types,
     called_by_kernels,
-    compiled,
+    compiles,
     types,
     until_compiled,
 )
+from dask_gpuselect.kernels.cpu.word_counts import is_word
 
 FEW_OF_EACH = 4 * 256  # bytes of a row up to which each is written by itself
 
@@ -37,7 +39,7 @@ def sort_rows(rows: NDArray[Any]) -> None:
     width = rows.dtype.itemsize
     keys = rows.view(f"u{width}")
     flip = keys.dtype.type(1 << (8 * width - 1) if rows.dtype.kind == "i" else 0)
-    compiled(_sort_bytes if width == 1 else _sort_words, keys.dtype, _signatures)(keys, flip)
+    _compiled(_sort_bytes if width == 1 else _sort_words, keys.dtype)(keys, flip)
 
 
 def _sort_bytes(rows: Any, flip: Any) -> None:
@@ -130,7 +132,10 @@ def _sort_words(rows: Any, flip: Any) -> None:
             upper[digit] += 1
 
 
-def _signatures(values: types.Array, values_out: types.Array) -> Types:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
     del values_out
-    table = types.Array(values.dtype, 2, "C")
-    return dict.fromkeys((_sort_bytes, _sort_words), (table, values.dtype))
+    if not is_word(values.dtype):
+        return {}
+    kernel: Kernel = _sort_bytes if values.dtype == types.uint8 else _sort_words
+    return {kernel: (types.Array(values.dtype, 2, "C"), values.dtype)}

@@ -23,7 +23,7 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
-from dask_gpuselect.kernels.cpu.word_counts import count_words, place_of
+from dask_gpuselect.kernels.cpu.word_counts import count_words, is_word, place_of
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
 from dask_gpuselect.maths.cuts import IntArray
 
@@ -341,13 +341,22 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     numbers, words = types.Array(types.int64, 1, "C"), types.Array(types.uint64, 1, "C")
     of_each = types.Array(types.uint32, 1, "C")
     size, word = types.int64, types.uint64
-    return {
+    if values.dtype == types.uint32:  # no keys: see `keys_of`
+        return {
+            _to_words: (values, word, word, words),
+            _deal_places: (of_each, numbers, numbers),
+        }
+    if values.dtype == types.uint64:
+        return {
+            _to_words: (values, word, word, words),
+            _pack: (words, word, size, size, numbers),
+            _unpack: (words, size, size, numbers),
+        }
+    found: Types = {
         _ascends: (values,),
-        _sort_by_counting: (values_out, numbers),
         _find_classes: (values, values, values, size, size, of_each),
         _deal: (values, of_each, numbers, values_out),
-        _deal_places: (of_each, numbers, numbers),
-        _to_words: (values, word, word, words),
-        _pack: (words, word, size, size, numbers),
-        _unpack: (words, size, size, numbers),
     }
+    if is_word(values.dtype):
+        found[_sort_by_counting] = (values_out, numbers)
+    return found

@@ -6,19 +6,17 @@ Rows are taken in runs whose columns stay in the first-level cache. Pinned to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
+    Types,
     called_by_kernels,
     called_with,
-    jit,
-    numba,
-    ready,
+    compiles,
     types,
 )
 from dask_gpuselect.maths.cuts import FloatArray
@@ -258,30 +256,19 @@ def _sizes(
             sizes[start + b] = a if a == a else np.inf
 
 
-def _compiled(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
-    """For rows of float32 or float64; see `compiling.compiled`."""
-    return ready((kernel, dtype), partial(_compile, kernel, dtype))
-
-
-def _compile(kernel: Callable[..., Any], dtype: np.dtype[Any]) -> Callable[..., Any]:
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    del values_out
+    if not isinstance(values.dtype, types.Float):
+        return {}
     numbers = types.Array(types.float64, 1, "C", readonly=True)
-    rows = types.Array(numba().from_dtype(dtype), 2, "C", readonly=True)
+    rows = types.Array(values.dtype, 2, "C", readonly=True)
     design = (rows, numbers, numbers, numbers, types.float64, types.float64, types.boolean)
-    matrix = types.Array(types.float64, 2, "C")
-    integers = types.Array(types.int64, 1, "C")
-    rest = {
-        _sizes: (types.Array(types.float64, 1, "C"), types.Array(types.float64, 1, "C")),
-        _tally: (
-            matrix,
-            matrix,
-            integers,
-            types.boolean,
-            types.Array(types.int64, 2, "C"),
-            types.Array(types.float64, 4, "C"),
-            types.Array(types.float64, 3, "C"),
-            matrix,
-            types.Array(types.float64, 3, "C"),
-            integers,
-        ),
+    matrix, floats = types.Array(types.float64, 2, "C"), types.Array(types.float64, 1, "C")
+    stack = types.Array(types.float64, 3, "C")
+    integers, counts = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
+    sums = (counts, types.Array(types.float64, 4, "C"), stack, matrix, stack, integers)
+    return {
+        _sizes: (*design, floats, floats),
+        _tally: (*design, matrix, matrix, integers, types.boolean, *sums),
     }
-    return jit(kernel, (*design, *rest[kernel]))

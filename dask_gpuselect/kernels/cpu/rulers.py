@@ -85,7 +85,7 @@ def _counted(
         kernel = _compiled(_count_by_key, values.dtype)
         total, equal, n_missing, found = kernel(values, words, ruler.start, ruler.step, *how)
     else:
-        kernel = _compiled_floats(_count_by_value, values.dtype)
+        kernel = _compiled(_count_by_value, values.dtype)
         near = _nearest_to_next(ruler)
         total, equal, n_missing, found = kernel(values, ruler.start, ruler.step, near, *how)
     if found < 0:
@@ -268,15 +268,12 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     scalar: Any = values.dtype
     signed = getattr(types, f"int{scalar.bitwidth}")
     bits = types.Array(signed, 1, "C", readonly=True)
-    return {
+    found: Types = {
         _count_by_key: (values, bits, types.int64, types.int64, *_told(values), values_out),
     }
-
-
-@compiles
-def _compiled_floats(values: types.Array, values_out: types.Array) -> Types:
-    scalar = values.dtype
-    return {_count_by_value: (values, scalar, scalar, scalar, *_told(values), values_out)}
+    if isinstance(scalar, types.Float):
+        found[_count_by_value] = (values, scalar, scalar, scalar, *_told(values), values_out)
+    return found
 
 
 def _told(values: types.Array) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compi
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.rulers import tally_by_ruler
 from dask_gpuselect.kernels.cpu.spans import tally
-from dask_gpuselect.kernels.cpu.word_counts import count_words, words_at
+from dask_gpuselect.kernels.cpu.word_counts import count_words, is_word, words_at
 from dask_gpuselect.maths.cuts import IntArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -113,7 +113,8 @@ def _count_words(words: Any, counts: Any) -> None:
 
 @compiles
 def _counting(words: types.Array, _: types.Array) -> Types:
-    return {_count_words: (words, types.Array(types.int64, 1, "C"))}
+    counts = types.Array(types.int64, 1, "C")
+    return {_count_words: (words, counts)} if is_word(words.dtype) else {}
 
 
 def _compact(values: Any, keeps: Any, found: Any) -> int:

@@ -34,14 +34,47 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     ends, wanted = brackets.ends, brackets.wanted
     if len(ends) <= FEW_ENDS:
         bars, is_above = bars_of(ends, wanted)
-        total, equal, n_missing, found = _compiled(_tally_few, values.dtype)(
-            values, bars, is_above, ends, wanted, most, out
+        is_marked = wanted.copy()
+        is_marked[np.arange(len(ends)) + is_above] = True
+        total, sizes = np.zeros((2, len(wanted)), np.int64)
+        equal = np.zeros(len(ends), np.int64)
+        cell, held, marks = np.empty((3, RUN), np.uint8)
+        words = marks.view(np.uint64)
+        n_missing, found = _compiled(_tally_few, values.dtype)(
+            values,
+            bars,
+            ends,
+            wanted,
+            is_marked,
+            total,
+            equal,
+            sizes,
+            cell,
+            held,
+            marks,
+            words,
+            most,
+            out,
         )
         upto = np.cumsum(total[:-1]) + equal * is_above
         below = upto - equal
     else:
-        total, equal, n_missing, found = _compiled(_tally_many, values.dtype)(
-            values, *tree_of(ends), len(ends), wanted, most, out
+        tree, padded, levels = tree_of(ends)
+        is_wanted = np.full(len(padded), wanted[-1])
+        is_wanted[: len(ends)] = wanted[:-1]
+        total, equal = np.zeros((2, len(padded)), np.int64)
+        n_missing, found = _compiled(_tally_many, values.dtype)(
+            values,
+            tree,
+            padded,
+            levels,
+            len(ends),
+            is_wanted,
+            total,
+            equal,
+            np.empty(RUN, np.uint32),
+            most,
+            out,
         )
         total[0] -= n_missing
         upto = np.cumsum(total[: len(ends)])
@@ -66,26 +99,31 @@ def bars_of(
     return np.where(is_above, before, ends).astype(ends.dtype), is_above
 
 
+# As of `cells`, kernels are given the arrays that they write to.
+
+
 def _tally_few(
-    x: Any, bars: Any, is_above: Any, ends: Any, wanted: Any, most: int, out: Any
+    x: Any,
+    bars: Any,
+    ends: Any,
+    wanted: Any,
+    is_marked: Any,
+    total: Any,
+    equal: Any,
+    sizes: Any,
+    cell: Any,
+    held: Any,
+    marks: Any,
+    words: Any,
+    most: int,
+    out: Any,
 ) -> Any:
     """Compare every element with every bar, and pick out the cells that are wanted or have ties:
-    all vectorised. Marks are looked through eight at a time.
+    all vectorised. Marks are looked through eight at a time, as words.
 
     One comparison for each bar, one byte for its cell: 1e7 float64 at twelve ends take 19 ms; 31
     where elements are compared with ends both ways, to count them, and once more to mark them.
     """
-    n_ends = ends.size
-    total = np.zeros(n_ends + 1, np.int64)
-    equal = np.zeros(n_ends, np.int64)
-    is_marked = wanted.copy()
-    for j in range(n_ends):
-        is_marked[j + is_above[j]] = True
-    sizes = np.zeros(n_ends + 1, np.int64)
-    cell = np.empty(RUN, np.uint8)
-    held = np.empty(RUN, np.uint8)
-    marks = np.empty(RUN, np.uint8)
-    words = marks.view(np.uint64)
     n_missing = 0
     found = 0
     for start in range(0, x.size, RUN):
@@ -96,23 +134,24 @@ def _tally_few(
             missing += is_missing(run[k])
         n_missing += missing
         total[0] -= missing
-        marks[:] = 0
+        for w in range(words.size):
+            words[w] = 0
         n_marked = 0
-        for j in range(n_ends + 1):
+        for j in range(wanted.size):
             size = np.uint16(0)
             for k in range(run.size):
                 size = np.uint16(size + np.uint16(cell[k] == np.uint8(j)))
             sizes[j] = size
+            total[j] += size
             if is_marked[j] and size:
                 n_marked += sizes[j]
                 for k in range(run.size):
                     marks[k] |= cell[k] == np.uint8(j)
-        total += sizes
         if missing:
             for k in range(run.size):
                 marks[k] &= not is_missing(run[k])
         if found > most:
-            return total, equal, n_missing, -1
+            return n_missing, -1
         if n_marked > MANY_MARKS:
             _unmark(run, cell, sizes, ends, wanted, equal, marks)
             for w in range(words.size):
@@ -130,8 +169,8 @@ def _tally_few(
                     found += marks[k]
         found = _without_ends(out, begin, found, held, ends, wanted, equal)
     if found > most:
-        return total, equal, n_missing, -1
-    return total, equal, n_missing, found
+        return n_missing, -1
+    return n_missing, found
 
 
 @called_by_kernels
@@ -178,7 +217,8 @@ def _unmark(
 @called_by_kernels
 def count_bars(run: Any, bars: Any, cell: Any) -> None:
     """How many bars are less than each element: six of them at a time, in registers."""
-    cell[:] = 0
+    for k in range(cell.size):
+        cell[k] = np.uint8(0)
     n = bars.size // 6 * 6
     for j in range(0, n, 6):
         p1 = bars[j]
@@ -199,17 +239,20 @@ def count_bars(run: Any, bars: Any, cell: Any) -> None:
 
 
 def _tally_many(
-    x: Any, tree: Any, ends: Any, levels: Any, n_ends: int, wanted: Any, most: int, out: Any
+    x: Any,
+    tree: Any,
+    ends: Any,
+    levels: Any,
+    n_ends: int,
+    is_wanted: Any,
+    total: Any,
+    equal: Any,
+    cell: Any,
+    most: int,
+    out: Any,
 ) -> Any:
     """Classify every element among the ends, as `_classify` does among the pivots."""
-    n_cells = ends.size
-    total = np.zeros(n_cells, np.int64)
-    equal = np.zeros(n_cells, np.int64)
-    is_wanted = np.zeros(n_cells, np.bool_)
-    for i in range(n_cells):
-        is_wanted[i] = wanted[min(i, n_ends)]
-    cell = np.empty(RUN, np.uint32)
-    leaf = np.uint32(n_cells)
+    leaf = np.uint32(ends.size)
     n_missing = 0
     found = 0
     for start in range(0, x.size, RUN):
@@ -225,14 +268,29 @@ def _tally_many(
             out[found] = run[k]
             found += is_wanted[i] and not is_end and not is_missing(run[k])
         if found > most:
-            return total, equal, n_missing, -1
-    return total, equal, n_missing, found
+            return n_missing, -1
+    return n_missing, found
 
 
 @compiles
 def _compiled(values: types.Array, values_out: types.Array) -> Types:
     flags, size = types.Array(types.boolean, 1, "C", readonly=True), types.int64
+    numbers, marks = types.Array(types.int64, 1, "C"), types.Array(types.uint8, 1, "C")
+    words, cell = types.Array(types.uint64, 1, "C"), types.Array(types.uint32, 1, "C")
+    scratch = (numbers, numbers, numbers, marks, marks, marks, words)
     return {
-        _tally_few: (values, values, flags, values, flags, size, values_out),
-        _tally_many: (values, values, values, size, size, flags, size, values_out),
+        _tally_few: (values, values, values, flags, flags, *scratch, size, values_out),
+        _tally_many: (
+            values,
+            values,
+            values,
+            size,
+            size,
+            flags,
+            numbers,
+            numbers,
+            cell,
+            size,
+            values_out,
+        ),
     }

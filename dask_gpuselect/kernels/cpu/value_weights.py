@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.moments import CARRY_EVERY, add_at, carry, whole_of
 from dask_gpuselect.kernels.cpu.weighing import add_product
+from dask_gpuselect.kernels.cpu.word_counts import is_word
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference.groups import WeighedWords
 from dask_gpuselect.maths.moments import SQUARE_DIGITS
@@ -210,6 +211,8 @@ def _add(
 
 @compiles
 def _compiled(words: types.Array, _: types.Array) -> Types:
+    if not is_word(words.dtype):
+        return {}
     bits = types.Array(types.int64, 1, "C", readonly=True)
     keeps = types.Array(types.boolean, 1, "A", readonly=True)
     codes = types.Array(types.int32, 1, "A", readonly=True)

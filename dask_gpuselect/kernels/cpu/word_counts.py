@@ -12,10 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import called_by_kernels
+from dask_gpuselect.kernels.compiling import called_by_kernels, types
 from dask_gpuselect.maths.cuts import IntArray
 
 SHIFT = 7  # of 16 bits: twice is 14, and what was done is undone by doing it three times more
+
+
+def is_word(scalar: Any) -> bool:
+    """Whether elements of a type of Numba's are words that are counted."""
+    return scalar in (types.uint8, types.uint16)
 
 
 @called_by_kernels

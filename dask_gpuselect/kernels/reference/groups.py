@@ -7,6 +7,7 @@ their codes: those of chunks, as `Selection.elements_of` gives them. All reports
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -61,28 +62,53 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
 
 def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
     """The counts of some chunks at the ends of the brackets, and their candidates."""
-    n_ends, first_end = len(brackets.ends), brackets.first_end
-    ends_of = np.repeat(np.arange(brackets.n_groups), brackets.n_ends)
+    group = np.repeat(np.arange(brackets.n_groups), brackets.n_ends)
+    of_end = np.arange(len(group)) + group  # the cell before each end
+    of_group = brackets.first_end + np.arange(brackets.n_groups + 1)  # the first cell of each
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
     candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
     for part in parts:
-        values, codes, _ = valid(*part)
-        # Ends in order with elements, before those that they equal: how many ends are before an
-        # element, and which is the last of them.
-        both = np.concatenate([brackets.ends, values])
-        order = np.lexsort((np.arange(len(both)) >= n_ends, both, np.append(ends_of, codes)))
-        is_element = order >= n_ends
-        n_before = np.cumsum(~is_element)[is_element]
-        at = order[is_element] - n_ends
-        value, code = values[at], codes[at]
-        is_end = n_before > first_end[code]
-        is_end[is_end] = brackets.ends[n_before[is_end] - 1] == value[is_end]
-        cell = n_before - is_end + code
-        np.add.at(counts, (cell, is_end.astype(np.int64)), 1)
-        is_kept = ~is_end & brackets.wanted[cell]
-        candidates.append(value[is_kept])
-        of_cells.append(cell[is_kept].astype(np.int32))
+        ordered, n_valid, _ = in_groups([part], brackets.n_groups)
+        stop = np.cumsum(n_valid)
+        start = stop - n_valid
+        below, upto = (
+            _places_of_ends(ordered, start[group], stop[group], brackets.ends, is_behind)
+            for is_behind in (np.less, np.less_equal)
+        )
+        # The elements of a cell are from one place up to another.
+        begins, stops = np.empty((2, len(counts)), np.int64)
+        begins[of_group[:-1]], begins[of_end + 1] = start, upto
+        stops[of_end], stops[of_group[1:] - 1] = below, stop
+        sizes = stops - begins
+        counts[:, 0] += sizes
+        counts[of_end, 1] += upto - below
+        wanted = np.flatnonzero(brackets.wanted)
+        within = np.repeat(wanted, sizes[wanted])
+        number = np.arange(len(within)) - np.repeat(
+            np.cumsum(sizes[wanted]) - sizes[wanted], sizes[wanted]
+        )
+        candidates.append(ordered[begins[within] + number])
+        of_cells.append(within.astype(np.int32))
     return GroupTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
+
+
+def _places_of_ends(
+    ordered: NDArray[Any],
+    start: IntArray,
+    stop: IntArray,
+    ends: NDArray[Any],
+    is_behind: Callable[[Any, Any], Any],
+) -> IntArray:
+    """Where each end belongs in a sorted stretch of its own: behind the elements that are less than
+    it, or up to it. By halves, of all at once."""
+    padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
+    first, last = start.copy(), stop.copy()
+    while (is_open := first < last).any():
+        middle = (first + last) // 2
+        is_above = is_open & is_behind(padded[np.minimum(middle, len(padded) - 1)], ends)
+        first = np.where(is_above, middle + 1, first)
+        last = np.where(is_open & ~is_above, middle, last)
+    return first
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
@@ -190,10 +216,22 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
     return found[np.argsort(codes[found], kind="stable")], sizes
 
 
+# Of larger groups, a sort of each takes less than one of all by two keys. 1e6 float64 in 5 groups
+# take 31 ms, and by two keys 325; in 60,000 groups 67 and 419.
+LEAST_SORTED = 16
+
+
 def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: int) -> NDArray[Any]:
     """Elements of NumPy arrays, none of them missing, group by group, each group's ascending."""
-    del n_groups
-    return np.asarray(values[np.lexsort((values, codes))])
+    if n_groups * LEAST_SORTED > len(values):
+        return np.asarray(values[np.lexsort((values, codes))])
+    # A stable sort of one or two bytes counts them.
+    short = codes.astype(np.min_scalar_type(n_groups), copy=False)
+    ordered = np.asarray(values[np.argsort(short, kind="stable")])
+    stops = np.cumsum(np.bincount(codes, minlength=n_groups))
+    for start, stop in pairwise([0, *stops.tolist()]):
+        ordered[start:stop].sort()
+    return ordered
 
 
 def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:

@@ -1,0 +1,142 @@
+"""Compile kernels before they are needed, as while the image of a container is built:
+``python -m dask_gpuselect.warm float32 float64``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.kernels import compiling
+from dask_gpuselect.maths.keys import selection_dtype
+
+__all__ = ["SUBJECTS", "warm"]
+
+_ELEMENTS = ("cells", "draws", "fingerprints", "moments", "rulers", "selection", "spans")
+_LANES = ("lane_ends", "lane_passes", "long_lanes", "narrow", "window_lanes")
+
+SUBJECTS: Mapping[str, frozenset[str]] = {
+    "quantiles": frozenset({*_ELEMENTS, "groups"}),
+    "axis": frozenset({*_LANES, "fingerprints", "moments"}),
+    "boxes": frozenset({*_ELEMENTS, *_LANES, "groups"}),
+    "weights": frozenset({*_ELEMENTS, "weighing", "value_weights", "lane_weight_ends"}),
+    "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
+    "sorting": frozenset({"ordering", "fingerprints"}),
+    "strategies": frozenset({"measures", *_ELEMENTS}),
+    "regression": frozenset({"residuals", *_ELEMENTS}),
+    "neighbors": frozenset({"distances"}),
+}
+"""The modules of `kernels.cpu` whose kernels answer questions about a subject."""
+
+Progress = Callable[[int, int, str], object]
+
+
+def warm(
+    dtypes: Iterable[Any] = ("float32", "float64"),
+    subjects: Iterable[str] = tuple(SUBJECTS),
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Compile the kernels for NumPy chunks of some dtypes, and keep them on disk.
+
+    The call returns when all kernels are there. After it, no function of this package compiles
+    anything for these dtypes, in this process or in a later one. Without it, the first calls about
+    large arrays wait for the kernels that they need.
+
+    The folder is the first that can be written of: the one that the environment variable
+    ``NUMBA_CACHE_DIR`` names, ``__pycache__`` beside the package, and one of the user.
+
+    Parameters
+    ----------
+    dtypes : iterable of dtypes, optional
+        The dtypes of the arrays that will be asked about.
+    subjects : iterable of str, optional
+        Any of "quantiles", "axis", "boxes", "weights", "groups", "sorting", "strategies",
+        "regression" and "neighbors"; all by default.
+    progress : callable, optional
+        Called as ``progress(done, total, name)`` after each kernel.
+
+    Raises
+    ------
+    ValueError
+        If a subject is none of these.
+    TypeError
+        If a dtype is not numeric, and no date, duration or bool.
+
+    Notes
+    -----
+    A dtype takes about a minute for all subjects, and less than a second if all kernels are on disk
+    already. `quantile_bins`, `mad` and other functions that follow from order statistics belong to
+    "quantiles" and, along an axis, to "axis".
+
+    Examples
+    --------
+    >>> import dask_gpuselect
+    >>> dask_gpuselect.warm(["float64"], ["neighbors"])
+    """
+    chosen = list(subjects)
+    unknown = [subject for subject in chosen if subject not in SUBJECTS]
+    if unknown:
+        raise ValueError(f"subjects must be among {sorted(SUBJECTS)}, and are {chosen}")
+    wanted = _kernels([_dtype(each) for each in dtypes], chosen)
+    with compiling.told_together():
+        for done, (name, build) in enumerate(wanted.items(), 1):
+            build()
+            if progress is not None:
+                progress(done, len(wanted), name)
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = np.dtype(given)
+    if dtype.kind not in "biufmM" or selection_dtype(dtype).itemsize > 8:
+        raise TypeError(f"there are no kernels for {dtype}: a dtype must be numeric, or of dates")
+    return dtype
+
+
+def _kernels(
+    dtypes: Iterable[np.dtype[Any]], subjects: Iterable[str]
+) -> dict[str, Callable[[], compiling.Kernel]]:
+    """By a name of its own, what compiles each kernel."""
+    from dask_gpuselect.kernels.cpu import backend  # so that all modules have told their kernels
+
+    del backend
+    modules = frozenset[str]().union(*(SUBJECTS[subject] for subject in subjects))
+    found = {}
+    for dtype in dtypes:
+        for of, some in _compared(dtype):
+            chosen = modules if some is None else modules & some
+            for kernel, build in compiling.kernels_for(of, chosen):
+                name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__} of {of}"
+                found[name] = build
+    return found
+
+
+_WORDS = frozenset({"groups", "narrow", "ordering", "selection", "value_weights"})
+_SORTING = frozenset({"ordering"})
+_OF_DEVIATIONS = frozenset(
+    {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
+)
+
+
+def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[str] | None]]:
+    """The dtypes that kernels find elements of a dtype in, each with the modules of those kernels;
+    None for all."""
+    selected = selection_dtype(dtype)
+    yield selected, None
+    size = selected.itemsize
+    if size <= 2:
+        yield np.dtype(f"u{size}"), _WORDS
+        yield np.dtype(np.int32), frozenset({"lane_passes"})
+    else:
+        yield np.dtype(f"u{size}"), _SORTING
+        yield np.dtype(f"i{size}"), _SORTING
+    if selected != np.float64:
+        yield np.dtype(np.float64), _OF_DEVIATIONS
+    if dtype.kind == "b":
+        yield dtype, frozenset({"distances"})
+    yield np.dtype(np.int64), frozenset({"groups"})  # places
+    yield np.dtype(np.uint32), _SORTING
+    yield np.dtype(np.uint64), _SORTING
+    for word in ("u1", "u2", "u4", "u8"):  # of elements, masks, weights and labels
+        yield np.dtype(word), frozenset({"fingerprints"})
