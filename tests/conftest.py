@@ -39,9 +39,17 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def kernels_at_once() -> Iterator[None]:
-    """Kernels answer about arrays of any size, as they do about large ones. What answers about
-    small ones is seen in `tests/kernels/test_until_compiled.py`."""
+def no_patience() -> Iterator[None]:
+    """NumPy answers about small arrays, however long that takes together: most kernels would take
+    longer to compile than they save, and a test must not depend on how fast a machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "PATIENCE", float("inf"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def by_kernels() -> Iterator[None]:
+    """Kernels answer about arrays of any size, as they do about large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "LARGE", 0)
         yield
