@@ -394,8 +394,9 @@ def as_accompanied(
             raise TypeError(f"where must be of bool, not of {numpy_dtype(where)}")
     if weights is not None:
         weights = _laid_out(_companion(weights), array, axis)
-    values = None if nodata is None else _nodata(nodata, numpy_dtype(array))
-    return accompanied(array, where, weights, values)
+    if nodata is not None:
+        nodata = held_in(nodata, numpy_dtype(array), "nodata", "the data")
+    return accompanied(array, where, weights, nodata)
 
 
 def _without_masked(a: Any) -> Any:
@@ -432,30 +433,28 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
     return ascending[tuple(slice(None) if i in axes else None for i in range(array.ndim))]
 
 
-def _nodata(nodata: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values that are left out, in the dtype of the data."""
-    given = np.atleast_1d(np.asarray(nodata))
-    if given.ndim > 1:
-        raise ValueError(f"nodata must be a scalar or one-dimensional, not of shape {given.shape}")
+def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
+    """Values of an argument as an array of one dimension, of the dtype of what is named as its
+    owner; raises unless that holds them."""
+    values = np.atleast_1d(np.asarray(given))
+    if values.ndim > 1:
+        raise ValueError(f"{name} must be a scalar or one-dimensional, not of shape {values.shape}")
     native = dtype.newbyteorder("=")
-    if given.size == 0:
+    if values.size == 0:
         return np.empty(0, native)
-    if given.dtype.kind == "O" and all(isinstance(value, int) for value in given):
-        raise ValueError(
-            f"nodata must be a value of dtype {native}, as the data, not {given[0]}"
-        )  # beyond 64 bits
-    dates = {each.kind for each in (given.dtype, native)} & set("mM")
-    if (dates and given.dtype.kind != native.kind) or given.dtype.kind not in "biufmM":
-        raise TypeError(f"nodata must be of the dtype of the data, {native}, not {given.dtype}")
+    expected = f"{name} must be a value of dtype {native}, as {owner}"
+    if values.dtype.kind == "O" and all(isinstance(value, int) for value in values):
+        raise ValueError(f"{expected}, not {values[0]}")  # beyond 64 bits
+    dates = {each.kind for each in (values.dtype, native)} & set("mM")
+    if (dates and values.dtype.kind != native.kind) or values.dtype.kind not in "biufmM":
+        raise TypeError(f"{name} must be of the dtype of {owner}, {native}, not {values.dtype}")
     with np.errstate(all="ignore"):
-        found = given.astype(native)
-    is_exact = (found == given) | (found != found)
+        found = values.astype(native)
+    is_exact = (found == values) | (found != found)
     if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
-        is_exact |= np.isfinite(found) & np.isfinite(given)
+        is_exact |= np.isfinite(found) & np.isfinite(values)
     if not is_exact.all():
-        raise ValueError(
-            f"nodata must be a value of dtype {native}, as the data, not {given[~is_exact][0]}"
-        )
+        raise ValueError(f"{expected}, not {values[~is_exact][0]}")
     return found
 
 

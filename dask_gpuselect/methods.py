@@ -174,7 +174,7 @@ NOTHING = {
 
 
 # What dask's own functions ignore or refuse, as they ignore the mask of an array.
-LOST = ("weights", "where", "nodata")
+LOST = ("weights", "where", "nodata", "fill_value")
 
 
 def _told(more: Mapping[str, Any]) -> str:
