@@ -48,7 +48,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST = 1 << 24  # points or groups that a number may ask for: 128 MiB of float64
-FIRST = "compute it first"
+FIRST = "compute it first, {name}.compute()"
+WEIGHTED = (
+    "quantile, percentile, their nan-variants and describe_boxplot take weights, and "
+    "quantile(a, 0.5, weights=weights) is a weighted median"
+)
+ELSEWHERE = {
+    "weights": WEIGHTED,
+    "fill_value": "median, quantile, percentile and their nan-variants take it",
+    "strategy": "order_statistic and quantile take one",
+    "skipna": "the nan-variants leave out NaN: nanmedian, nanquantile, ...",
+    "dim": "of xarray objects x.exact takes it (import dask_gpuselect.xarray)",
+    "interpolation": "NumPy and this package call it method",
+}
+"""What takes an argument that some function does not."""
 # Of these a list may have millions, and none holds anything.
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
 
@@ -98,10 +111,15 @@ def public(
         parameters = inspect.signature(function).parameters.values()
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        taken = {each.name for each in parameters}
         is_method = names[:1] == ["self"]
 
         @wraps(function)
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if not (takes_any or name in taken):
+                    raise _unexpected(function.__name__, name)
             if is_method:
                 check_parameters(args[0])
             named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
@@ -126,6 +144,12 @@ def public(
         return entered
 
     return decorate
+
+
+def _unexpected(function: str, name: str) -> TypeError:
+    """Python's own error, but before anything is said of the argument's value, and with a hint."""
+    hint = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _kind_of(given: Mapping[str, Any]) -> Kind | None:
@@ -290,7 +314,7 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
             raise TypeError(f"{name} is masked: pass what is not, {name}.compressed()")
         if is_dask_collection(leaf):
             raise TypeError(
-                f"{name} must be known when the graph is built: {instead}"
+                f"{name} must be known when the graph is built: {instead.format(name=name)}"
                 if leaf is value
                 else f"{name} must be known when the graph is built, and holds lazy values: "
                 "compute these first, by dask.compute"
