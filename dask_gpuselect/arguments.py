@@ -48,7 +48,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST = 1 << 24  # points or groups that a number may ask for: 128 MiB of float64
-FIRST = "compute it first"
+FIRST = "compute it first, {name}.compute()"
+WEIGHTED = (
+    "quantile, percentile, their nan-variants and describe_boxplot take weights, and "
+    "quantile(a, 0.5, weights=weights) is a weighted median"
+)
+ELSEWHERE = {
+    "weights": WEIGHTED,
+    "fill_value": "median, quantile, percentile and their nan-variants take it",
+    "strategy": "order_statistic and quantile take one",
+    "skipna": "the nan-variants leave out NaN: nanmedian, nanquantile, ...",
+    "dim": "of xarray objects x.exact takes it (import dask_gpuselect.xarray)",
+    "interpolation": "NumPy and this package call it method",
+}
+"""What takes an argument that some function does not."""
 # Of these a list may have millions, and none holds anything.
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
 
@@ -98,10 +111,15 @@ def public(
         parameters = inspect.signature(function).parameters.values()
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        taken = {each.name for each in parameters}
         is_method = names[:1] == ["self"]
 
         @wraps(function)
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if not (takes_any or name in taken):
+                    raise _unexpected(function.__name__, name)
             if is_method:
                 check_parameters(args[0])
             named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
@@ -126,6 +144,12 @@ def public(
         return entered
 
     return decorate
+
+
+def _unexpected(function: str, name: str) -> TypeError:
+    """Python's own error, but before anything is said of the argument's value, and with a hint."""
+    hint = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _kind_of(given: Mapping[str, Any]) -> Kind | None:
@@ -290,7 +314,7 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
             raise TypeError(f"{name} is masked: pass what is not, {name}.compressed()")
         if is_dask_collection(leaf):
             raise TypeError(
-                f"{name} must be known when the graph is built: {instead}"
+                f"{name} must be known when the graph is built: {instead.format(name=name)}"
                 if leaf is value
                 else f"{name} must be known when the graph is built, and holds lazy values: "
                 "compute these first, by dask.compute"
@@ -394,8 +418,9 @@ def as_accompanied(
             raise TypeError(f"where must be of bool, not of {numpy_dtype(where)}")
     if weights is not None:
         weights = _laid_out(_companion(weights), array, axis)
-    values = None if nodata is None else _nodata(nodata, numpy_dtype(array))
-    return accompanied(array, where, weights, values)
+    if nodata is not None:
+        nodata = held_in(nodata, numpy_dtype(array), "nodata", "the data")
+    return accompanied(array, where, weights, nodata)
 
 
 def _without_masked(a: Any) -> Any:
@@ -432,30 +457,28 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
     return ascending[tuple(slice(None) if i in axes else None for i in range(array.ndim))]
 
 
-def _nodata(nodata: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values that are left out, in the dtype of the data."""
-    given = np.atleast_1d(np.asarray(nodata))
-    if given.ndim > 1:
-        raise ValueError(f"nodata must be a scalar or one-dimensional, not of shape {given.shape}")
+def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
+    """Values of an argument as an array of one dimension, of the dtype of what is named as its
+    owner; raises unless that holds them."""
+    values = np.atleast_1d(np.asarray(given))
+    if values.ndim > 1:
+        raise ValueError(f"{name} must be a scalar or one-dimensional, not of shape {values.shape}")
     native = dtype.newbyteorder("=")
-    if given.size == 0:
+    if values.size == 0:
         return np.empty(0, native)
-    if given.dtype.kind == "O" and all(isinstance(value, int) for value in given):
-        raise ValueError(
-            f"nodata must be a value of dtype {native}, as the data, not {given[0]}"
-        )  # beyond 64 bits
-    dates = {each.kind for each in (given.dtype, native)} & set("mM")
-    if (dates and given.dtype.kind != native.kind) or given.dtype.kind not in "biufmM":
-        raise TypeError(f"nodata must be of the dtype of the data, {native}, not {given.dtype}")
+    expected = f"{name} must be a value of dtype {native}, as {owner}"
+    if values.dtype.kind == "O" and all(isinstance(value, int) for value in values):
+        raise ValueError(f"{expected}, not {values[0]}")  # beyond 64 bits
+    dates = {each.kind for each in (values.dtype, native)} & set("mM")
+    if (dates and values.dtype.kind != native.kind) or values.dtype.kind not in "biufmM":
+        raise TypeError(f"{name} must be of the dtype of {owner}, {native}, not {values.dtype}")
     with np.errstate(all="ignore"):
-        found = given.astype(native)
-    is_exact = (found == given) | (found != found)
+        found = values.astype(native)
+    is_exact = (found == values) | (found != found)
     if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
-        is_exact |= np.isfinite(found) & np.isfinite(given)
+        is_exact |= np.isfinite(found) & np.isfinite(values)
     if not is_exact.all():
-        raise ValueError(
-            f"nodata must be a value of dtype {native}, as the data, not {given[~is_exact][0]}"
-        )
+        raise ValueError(f"{expected}, not {values[~is_exact][0]}")
     return found
 
 

@@ -165,16 +165,14 @@ def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
 
 
 # What an argument that ours does not take says if it says nothing.
-NOTHING = {
-    "out": None,
-    "overwrite_input": False,
-    "interpolation": None,
-    "internal_method": "default",
-}
+NOTHING = {"out": None, "overwrite_input": False, "internal_method": "default"}
 
 
 # What dask's own functions ignore or refuse, as they ignore the mask of an array.
-LOST = ("weights", "where", "nodata")
+LOST = ("weights", "where", "nodata", "fill_value")
+
+
+DASKS_PERCENTILE = 'internal_method="dask"'
 
 
 def _told(more: Mapping[str, Any]) -> str:
@@ -193,10 +191,18 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         asked = {**_named(name, positional), **named}
         if asked.get("keepdims") is np._NoValue:
             del asked["keepdims"]
+        asked = _with_method(name, asked)
         said = {key: value for key, value in asked.items() if key in known}
         more = {key: value for key, value in asked.items() if key not in known}
         is_all = all(key in NOTHING and _is(value, NOTHING[key]) for key, value in more.items())
-        is_ours = is_all and not holds_lazy(said.get("q"))
+        is_lazy = holds_lazy(said.get("q"))
+        is_approximate = name == "percentile" and a.ndim == 1  # what dask would answer
+        if is_all and is_lazy and is_approximate:
+            raise approximate_instead(
+                TypeError("q must be known when the graph is built: compute it first, q.compute()"),
+                DASKS_PERCENTILE,
+            )
+        is_ours = is_all and not is_lazy
         # Dask's percentiles of such a q would be approximate, its quantiles are not.
         is_ours = is_ours and (np.ndim(said.get("q", 0)) <= 1 or "percentile" in name)
         leaves_out = is_masked(a) or any(said.get(key) is not None for key in LOST)
@@ -210,10 +216,26 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             if leaves_out:
                 raise
             if name == "percentile" and a.dtype.kind not in "SU":  # strings are dask's alone
-                raise approximate_instead(error, 'internal_method="dask"') from error
+                raise approximate_instead(error, DASKS_PERCENTILE) from error
+            if is_approximate:
+                warnings.warn(
+                    "da.percentile of strings is dask's own, which is approximate", stacklevel=2
+                )
             return original(a, *positional, **named)
 
     return function
+
+
+def _with_method(name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with `interpolation`, as NumPy and dask called it, as `method`."""
+    if "interpolation" not in asked or "median" in name:
+        return asked
+    interpolation = asked.pop("interpolation")
+    if interpolation is None:
+        return asked
+    if asked.get("method", "linear") not in ("linear", interpolation):
+        raise TypeError(f"{name}() takes method or interpolation, which is its former name")
+    return {**asked, "method": interpolation}
 
 
 def approximate_instead(error: TypeError, how: str) -> TypeError:
@@ -368,12 +390,25 @@ def enable() -> Enabled:
     may be imported before this call or after it.
 
     Calls that this package does not support still go to dask's own function: arrays that are not
-    dask's; the arguments ``out``, ``overwrite_input``, ``interpolation`` and ``internal_method``; a
-    q that is lazy or two-dimensional; and dtypes without quantiles. Where dask's answer would be an
-    approximation that was not asked for, as that of `percentile`, a TypeError says so; percentiles
-    of strings stay dask's. Masked arrays and calls with ``weights``, ``where`` or ``nodata`` never
-    go to dask, because dask's functions ignore masks, and some of them ignore weights. This package
-    answers them or raises.
+    dask's, and calls with what this table names. No answer is an approximation that was not asked
+    for, but for percentiles of strings, of which a warning says so. ``interpolation`` is taken for
+    ``method``. Masked arrays and calls with ``weights``, ``where``, ``nodata`` or ``fill_value``
+    never go to dask, because dask's functions ignore masks, and some of them ignore weights. This
+    package answers them or raises.
+
+    =========================== ============================ =======================================
+    what                        of                           goes to
+    =========================== ============================ =======================================
+    ``out, overwrite_input``    all but percentile           dask: exact, or it raises
+    ``out, overwrite_input``    percentile                   dask: it raises
+    ``internal_method``         percentile                   dask: approximate, as is asked
+    lazy q                      all but percentile           dask: exact, or it raises
+    lazy q                      percentile of one dimension  nobody: a TypeError
+    q of two dimensions         quantile, nanquantile        dask: exact, or it raises
+    complex numbers, objects    all but percentile           dask: exact, or it raises
+    complex numbers, objects    percentile                   nobody: a TypeError
+    strings                     percentile of one dimension  dask: approximate, with a warning
+    =========================== ============================ =======================================
 
     Contexts may be nested, and contexts of several threads may overlap. Dask gets its own functions
     back when the last context ends. A call that is not used as a context manager stays in force

@@ -88,6 +88,7 @@ KNOWN: dict[str, Any] = {
     "return_distance": True,
     "dim": None,
     "nodata": None,
+    "fill_value": None,
     "groups": [0, 2],
 }
 

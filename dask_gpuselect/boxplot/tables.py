@@ -252,7 +252,7 @@ class Boxes(Arrays):
         return replace(self, **columns)
 
     def less_left_out(self, n: IntArray) -> Self:
-        return replace(self, n_left_out=self.n_left_out - n)
+        return replace(self, n_left_out=self.n_left_out - n.reshape(self.shape))
 
     def without_missing(self, *, omits_nan: bool) -> Boxes:
         """With NaN for the statistics of boxes that have no elements, or, if they are not left out,

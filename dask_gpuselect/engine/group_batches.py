@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_values import CountedGroups, rows
-from dask_gpuselect.engine.groups import Grouping
+from dask_gpuselect.engine.groups import Grouping, LeftOut
 from dask_gpuselect.engine.questions import Block, FurtherLoad, Steps
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
@@ -31,14 +31,6 @@ MOST = 1 << 18
 SPARE = 1 << 16
 """Padding of a table that costs less than another table would: a box plot of a small one takes
 1.5 ms, and sorting so many elements 1 ms. A table of many elements may have a quarter as many."""
-
-
-@runtime_checkable
-class LeftOut(Protocol):
-    """What is known of many lanes, and how many elements of each are left out."""
-
-    def less_left_out(self, n: IntArray) -> Any:
-        """The same, if so many of the elements of each that are left out are none at all."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -184,35 +184,85 @@ class Grouped:
         return self.array.dtype
 
 
+@runtime_checkable
+class LeftOut(Protocol):
+    """What is known of many lanes, and how many elements of each are left out."""
+
+    def less_left_out(self, n: IntArray) -> Any:
+        """The same, if so many of the elements of each that are left out are none at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The elements of a group in every lane: of each chunk that has any, or of the first one none.
+
+    Parameters
+    ----------
+    parts : list of arrays or Accompanied
+        With the axes of their chunks.
+    """
+
+    parts: list[Any]
+
+    def of_group(self, found: Any) -> Any:
+        """What was found in the parts, if nothing but this group had been there."""
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedPiece(Piece):
+    """The same as all elements of every chunk, with a mask that keeps those of the group.
+
+    Parameters
+    ----------
+    others : list of arrays of bool
+        Of each part, which elements are not in the group.
+    axes : tuple of int
+        Along the lanes.
+    """
+
+    others: list[Any]
+    axes: tuple[int, ...]
+
+    def of_group(self, found: Any) -> Any:
+        # What a mask leaves out is counted, and elements of other groups are not left out.
+        return found.less_left_out(self._n_others) if isinstance(found, LeftOut) else found
+
+    @property
+    def _n_others(self) -> IntArray:
+        counts = (namespace(mask).count_nonzero(mask, axis=self.axes) for mask in self.others)
+        n: IntArray = sum(to_host(count).astype(np.int64) for count in counts)
+        return n.reshape(-1)
+
+
 def pieces_of_groups(
     chunks: Sequence[Accompanied], axes: tuple[int, ...], grouping: Grouping
-) -> Iterator[list[Any]]:
-    """The elements of each group, one group after the other: of each chunk that has any, or of the
-    first one none.
+) -> Iterator[Piece]:
+    """The elements of each group, one group after the other.
 
-    A piece has the axes of its chunk. The first of `axes` is along the elements, and the others are
-    of size 1.
+    The first of `axes` is along the elements of a part, and the others are of size 1, unless labels
+    differ between lanes.
     """
     if grouping.differs:
-        yield from _masked_pieces(chunks, grouping.number)
+        for group in range(grouping.number):
+            yield _masked_piece(chunks, axes, group)
         return
     places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
     flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
     for of_group in zip(*places, strict=True):
         some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
-        yield some or [_taken(flat[0], of_group[0], axes[0])]
+        yield Piece(some or [_taken(flat[0], of_group[0], axes[0])])
 
 
-def _masked_pieces(chunks: Sequence[Accompanied], n_groups: int) -> Iterator[list[Any]]:
-    """The elements of each group as those that a mask keeps of every chunk."""
-    for group in range(n_groups):
-        pieces = []
-        for chunk in chunks:
-            assert chunk.labels is not None
-            keeps = chunk.labels == group
-            keeps = keeps if chunk.keeps is None else keeps & chunk.keeps
-            pieces.append(replace(chunk, labels=None, keeps=keeps))
-        yield pieces
+def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> MaskedPiece:
+    parts, others = [], []
+    for chunk in chunks:
+        assert chunk.labels is not None
+        is_other = chunk.labels != group
+        keeps = ~is_other if chunk.keeps is None else chunk.keeps & ~is_other
+        parts.append(replace(chunk, labels=None, keeps=keeps))
+        others.append(is_other)
+    return MaskedPiece(parts, others, axes)
 
 
 def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
@@ -356,9 +406,9 @@ class GroupedLanes(LaneQuestion):
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """The answer, by those about one group after the other."""
-        one = shape.of_one_group
+        ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_one_group)
         pieces = self.pieces(chunks, shape.axes)
-        return self.together([self.of_group.block(each, dtype, one) for each in pieces], shape)
+        return self.together([piece.of_group(ask(piece.parts)) for piece in pieces], shape)
 
     def of_no_groups(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
@@ -455,16 +505,17 @@ class GroupedLanes(LaneQuestion):
         axes: tuple[int, ...],
         known: None,
     ) -> PerGroup:
-        pieces = self.pieces(chunks, axes)
-        each = zip(measures, pieces, strict=True)
-        return tuple(measure(some, dtype, axes, known) for measure, some in each)
+        each = zip(measures, self.pieces(chunks, axes), strict=True)
+        return tuple(
+            piece.of_group(measure(piece.parts, dtype, axes, known)) for measure, piece in each
+        )
 
     @property
     def further(self) -> FurtherLoad | None:
         further = self.of_group.further
         return None if further is None else GroupedFurtherLoad(self, further)
 
-    def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[list[Any]]:
+    def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
         return pieces_of_groups(chunks, axes, self.grouping)
 
     def measured(
@@ -479,8 +530,8 @@ class GroupedLanes(LaneQuestion):
         """The report of each group, by what is known of it."""
         each_known = (None,) * self.grouping.number if known is None else known
         return tuple(
-            measure(some, dtype, axes, one, **arguments)
-            for some, one in zip(self.pieces(chunks, axes), each_known, strict=True)
+            piece.of_group(measure(piece.parts, dtype, axes, one, **arguments))
+            for piece, one in zip(self.pieces(chunks, axes), each_known, strict=True)
         )
 
     def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:

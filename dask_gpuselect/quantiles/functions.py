@@ -14,6 +14,7 @@ from dask_gpuselect.arguments import (
     as_accompanied,
     each_of,
     for_each,
+    held_in,
     if_all_left_out,
     public,
     reduced_axes,
@@ -28,7 +29,7 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.quantiles.questions import Quantiles, check_not_empty
+from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty, missing_of
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
 
@@ -36,7 +37,13 @@ from dask_gpuselect.strategies import Strategy, strategy_of
 @same_kind
 @public(many=("a", "where"))
 def median(
-    a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
+    a: Any,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
+    fill_value: Any = None,
 ) -> Any:
     """Exact median of all elements (each chunk is read at most twice), or along axes.
 
@@ -59,6 +66,10 @@ def median(
     nodata : scalar or 1-D array_like, optional
         Elements that equal one of these are left out. They are compared in the dtype of `a`, so
         uint16 stays uint16. NaN and NaT count as equal to themselves.
+    fill_value : scalar, optional
+        The answer where no element takes part, of its dtype and without a warning: where all are
+        masked, `where` is False, or equal `nodata`; of an empty array and of an empty group. By
+        default that is NaN, NaT or masked, and an IndexError for answers that are integers.
 
     Returns
     -------
@@ -77,7 +88,7 @@ def median(
     numpy.exceptions.AxisError, ValueError
         At the call, for an axis that does not exist; for a `where` that does not broadcast, or
         whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype cannot
-        hold; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        hold, and a `fill_value` that the dtype of the answer cannot; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     ChunksChangedError
         While computing, if a chunk differs between two loads.
     MemoryError, RuntimeError
@@ -136,14 +147,21 @@ def median(
     250000.0
     """  # noqa: E501
     how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _quantile("median", a, 0.5, axis, MEDIAN, **how)
+    how["fill_value"] = fill_value
+    return ask_quantiles("median", a, 0.5, axis, MEDIAN, **how)
 
 
 @same_kind
 @documented_like(median)
 @public(many=("a", "where"))
 def nanmedian(
-    a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None, nodata: Any = None
+    a: Any,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
+    fill_value: Any = None,
 ) -> Any:
     """Exact median of all elements, or along axes, ignoring NaN.
 
@@ -183,7 +201,8 @@ def nanmedian(
     500005.0
     """
     how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _quantile("nanmedian", a, 0.5, axis, MEDIAN, skips_missing=True, **how)
+    how["fill_value"] = fill_value
+    return ask_quantiles("nanmedian", a, 0.5, axis, MEDIAN, skips_missing=True, **how)
 
 
 @same_kind
@@ -199,6 +218,7 @@ def quantile(
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
+    fill_value: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
     """Exact quantiles of all elements (each chunk is read at most twice), or along axes.
@@ -228,6 +248,7 @@ def quantile(
         NaN.
     {where}
     {nodata}
+    {fill_value}
     strategy : Strategy or str, optional
         A selection method of `dask_gpuselect.strategies`, or its name, to find the elements by, of
         all axes; by default the cuts of the notes. See `order_statistic` for loads and memory.
@@ -254,12 +275,13 @@ def quantile(
         At the call, for a q outside [0, 1] or NaN, or an unknown method,
         or another than three with weights; for a `where` or weights of a shape that does not fit,
         or whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype
-        cannot hold; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for an
-        unknown strategy, or one with only some of the axes, or with weights. While computing, for
-        weights that are negative, NaN or infinite, and for elements that all weigh 0.
+        cannot hold, and a `fill_value` that the answer's cannot; for a
+        ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown strategy, or
+        one with only some of the axes, or with weights. While computing, for weights that are
+        negative, NaN or infinite, and for elements that all weigh 0.
     IndexError
         For an empty array: at the call if its size is known, else while computing. For integers of
-        which all are left out, with a method that chooses an element.
+        which all are left out, with a method that chooses an element. Never with `fill_value`.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
     {ChunksChangedError}
@@ -324,9 +346,9 @@ def quantile(
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
     how |= {"where": where, "nodata": nodata, "strategy": strategy}
-    return _quantile("quantile", a, q, axis, method, **how)
+    return ask_quantiles("quantile", a, q, axis, method, **how)
 
 
 @same_kind
@@ -342,6 +364,7 @@ def nanquantile(
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
+    fill_value: Any = None,
 ) -> Any:
     """Exact quantiles of all elements, or along axes, ignoring NaN.
 
@@ -356,6 +379,7 @@ def nanquantile(
     {weights}
     {where}
     {nodata}
+    {fill_value}
 
     Returns
     -------
@@ -370,7 +394,7 @@ def nanquantile(
     ValueError
         At the call, for a q outside [0, 1] or NaN, or an unknown method;
         for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what `quantile`
-        says of weights, `where` and `nodata`.
+        says of weights, `where`, `nodata` and `fill_value`.
     IndexError
         While computing, for an array of unknown size that proves empty, if the answer's type has no
         NaN.
@@ -401,9 +425,9 @@ def nanquantile(
     >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
     how |= {"where": where, "nodata": nodata, "skips_missing": True}
-    return _quantile("nanquantile", a, q, axis, method, **how)
+    return ask_quantiles("nanquantile", a, q, axis, method, **how)
 
 
 @same_kind
@@ -419,6 +443,7 @@ def percentile(
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
+    fill_value: Any = None,
 ) -> Any:
     """Exact percentiles of all elements (each chunk is read at most twice), or along axes.
 
@@ -433,6 +458,7 @@ def percentile(
     {weights}
     {where}
     {nodata}
+    {fill_value}
 
     Returns
     -------
@@ -446,7 +472,7 @@ def percentile(
     ValueError
         At the call, for a q outside [0, 100] or NaN, or an unknown
         method; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what
-        `quantile` says of weights, `where` and `nodata`.
+        `quantile` says of weights, `where`, `nodata` and `fill_value`.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     {numpy.exceptions.AxisError}
@@ -466,9 +492,9 @@ def percentile(
     >>> percentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
     how |= {"where": where, "nodata": nodata, "scale": 100}
-    return _quantile("percentile", a, q, axis, method, **how)
+    return ask_quantiles("percentile", a, q, axis, method, **how)
 
 
 @same_kind
@@ -484,6 +510,7 @@ def nanpercentile(
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
+    fill_value: Any = None,
 ) -> Any:
     """Exact percentiles of all elements, or along axes, ignoring NaN.
 
@@ -520,9 +547,9 @@ def nanpercentile(
     >>> nanpercentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights}
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
     how |= {"where": where, "nodata": nodata, "skips_missing": True, "scale": 100}
-    return _quantile("nanpercentile", a, q, axis, method, **how)
+    return ask_quantiles("nanpercentile", a, q, axis, method, **how)
 
 
 @public("a", "weights", "where")
@@ -647,7 +674,7 @@ def explain(
 # --- Checking arguments -------------------------------------------------------------------------
 
 
-def _quantile(
+def ask_quantiles(
     name: str,
     a: Any,
     q: Any,
@@ -662,7 +689,8 @@ def _quantile(
 ) -> Any:
     """What all six functions do: check, and ask about each array.
 
-    `name` is part of the names of layers; q is in ``[0, scale]``.
+    `name` is part of the names of layers; q is in ``[0, scale]``. What answers where no element
+    takes part is that of the arrays, unless it is said by `fill_value`, or by `if_none`.
     """
     chosen = None if strategy is None else strategy_of(strategy)
     if chosen is not None and weights is not None:
@@ -698,10 +726,14 @@ def _asked(
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
+    fill_value: Any = None,
+    if_none: Filled | None = None,
 ) -> tuple[Any, Quantiles | WeightedQuantiles, tuple[int, ...], bool]:
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
     is_weighted = weights is not None
-    if_none = if_all_left_out(a, where, nodata)
+    none: str | Filled = if_none or if_all_left_out(a, where, nodata)
+    if fill_value is not None and skips_missing:
+        nodata = _with_missing(nodata, numpy_dtype(as_accompanied(a)))
     a = as_accompanied(a, where, nodata, weights, axis)
     check = check_weighted_method if is_weighted else check_method
     chosen = method if isinstance(method, Method) else check(method)
@@ -714,12 +746,32 @@ def _asked(
             'added up: use method="inverted_cdf" or "averaged_inverted_cdf"'
         )
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
-    if if_none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
+    if fill_value is not None:
+        values = _fill_values(fill_value, dtype, len(shares))
+        none = Filled(values, is_masked=none == "masked")
+    if none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
     ask_for = WeightedQuantiles if is_weighted else Quantiles
     about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
-    return a, ask_for(*about, if_none=if_none), axes, is_scalar
+    return a, ask_for(*about, if_none=none), axes, is_scalar
+
+
+def _with_missing(nodata: Any, dtype: np.dtype[Any]) -> Any:
+    """`nodata` with NaN or NaT, if the dtype has one: so elements that are missing take no part
+    before a kernel looks at them, and lanes that have no others are lanes without elements."""
+    if dtype.kind not in "fmM":
+        return nodata
+    missing = np.array([missing_of(dtype)], dtype.newbyteorder("="))
+    return missing if nodata is None else np.concatenate([np.atleast_1d(nodata), missing])
+
+
+def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ...]:
+    """For each of `n` answers what it is where no element takes part."""
+    if np.ndim(fill_value):
+        shape = np.shape(fill_value)
+        raise ValueError(f"fill_value must be a scalar, and is of shape {shape}")
+    return (held_in(fill_value, dtype, "fill_value", "the answer")[0],) * n
 
 
 def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[FloatArray, bool]:

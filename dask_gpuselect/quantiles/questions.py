@@ -23,6 +23,29 @@ from dask_gpuselect.maths.tails import TailSizes
 
 
 @dataclass(frozen=True)
+class Filled:
+    """What answers where no element takes part, if that is said.
+
+    Parameters
+    ----------
+    values : tuple of scalars
+        For each q one, of the dtype of the answers.
+    is_masked : bool
+        Whether answers are masked arrays, as those of masked arrays are.
+    """
+
+    values: tuple[Any, ...]
+    is_masked: bool = False
+
+    def filled(self, answer: NDArray[Any], is_empty: NDArray[np.bool_]) -> NDArray[Any]:
+        """The answers ``(n_answers, n_lanes)`` with these in lanes that are empty."""
+        if is_empty.any():
+            answer = np.array(answer)
+            answer[:, is_empty] = np.array(self.values, answer.dtype)[:, None]
+        return masked(answer) if self.is_masked else answer
+
+
+@dataclass(frozen=True)
 class Quantiles(ElementQuestion, LaneQuestion):
     """Some quantiles of all elements of an array, or of every lane.
 
@@ -36,9 +59,9 @@ class Quantiles(ElementQuestion, LaneQuestion):
         Whether NaN and NaT are left out; otherwise one of them makes every answer missing.
     source_dtype, dtype : dtype
         Of the array and of the answer.
-    if_none : {"empty", "missing", "masked"}
+    if_none : {"empty", "missing", "masked"} or Filled
         What answers are where no element takes part: NumPy's of an empty array, those of an array
-        of nothing but NaN, or masked.
+        of nothing but NaN, masked, or given.
     """
 
     q: tuple[float, ...]
@@ -46,7 +69,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     skips_missing: bool
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
-    if_none: str = field(default="empty", kw_only=True)
+    if_none: str | Filled = field(default="empty", kw_only=True)
 
     by_value = COUNTS
     nearest: ClassVar[bool] = False  # of dates: see `interpolate`
@@ -83,6 +106,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return np.empty(0, self.dtype)
         if n_valid == n_missing == 0 and self.if_none == "masked":
             return masked(self._none(), True)
+        if n_valid == n_missing == 0 and isinstance(self.if_none, Filled):
+            return self.if_none.filled(self._none()[:, None], np.ones(1, bool))[:, 0]
         return self._none() if self._is_missing(n_valid, n_missing) else None
 
     def _none(self) -> NDArray[Any]:
@@ -110,6 +135,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
         if self.if_none == "masked":
             answer = self.lane_values(found)
             return masked(answer, np.broadcast_to(is_empty, answer.shape))
+        if isinstance(self.if_none, Filled):
+            return self.if_none.filled(self.lane_values(found), is_empty)
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
             self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
@@ -120,7 +147,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
         if is_empty and self.if_none == "missing":
             if self.dtype.kind in "biu":
                 raise IndexError(
-                    f"every element is left out, and {self.dtype} has no NaN to say so"
+                    f"every element is left out, and {self.dtype} has no NaN to say so: pass "
+                    "fill_value=, the answer where that is so"
                 )
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             is_empty = False
@@ -160,7 +188,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
         """Warn of an empty array or lane, or raise if the answer's type cannot say so."""
         if self.dtype.kind in "biu":
             raise IndexError(
-                f"an empty array has no quantiles, and {self.dtype} has no NaN to say so"
+                f"an empty array has no quantiles, and {self.dtype} has no NaN to say so "
+                "(quantile and its kin take fill_value=, the answer of no elements)"
             )
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
 

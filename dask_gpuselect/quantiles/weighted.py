@@ -41,7 +41,7 @@ from dask_gpuselect.maths.weights import (
     WeightedCuts,
     WeightedTally,
 )
-from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.questions import Filled, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 # Candidates that are sorted and added up; more are narrowed where they are.
@@ -78,7 +78,7 @@ class WeightedQuantiles(Question):
         missing.
     source_dtype, dtype : dtype
         Of the array and of the answer.
-    if_none : {"empty", "missing", "masked"}
+    if_none : {"empty", "missing", "masked"} or Filled
         As of `Quantiles`.
 
     Notes
@@ -116,7 +116,7 @@ class WeightedQuantiles(Question):
     skips_missing: bool
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
-    if_none: str = field(default="empty", kw_only=True)
+    if_none: str | Filled = field(default="empty", kw_only=True)
 
     @property
     def share(self) -> int:

@@ -24,7 +24,7 @@ from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.value_weights import ValueWeights
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
-from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.questions import Filled, Quantiles
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class WeightedLaneQuantiles(LaneQuestion):
         of its lane missing.
     source_dtype, dtype : dtype
         Of the array and of the answer.
-    if_none : {"empty", "missing", "masked"}
+    if_none : {"empty", "missing", "masked"} or Filled
         As of `Quantiles`.
     """
 
@@ -51,7 +51,7 @@ class WeightedLaneQuantiles(LaneQuestion):
     skips_missing: bool
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
-    if_none: str = field(default="empty", kw_only=True)
+    if_none: str | Filled = field(default="empty", kw_only=True)
 
     by_order: ClassVar[bool] = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,13 +23,17 @@ from dask_gpuselect.maths.envelope import exact_gap
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.quantiles.functions import median, nanquantile, quantile
+from dask_gpuselect.quantiles.functions import ask_quantiles, median, quantile
+from dask_gpuselect.quantiles.questions import Filled
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.questions import DeviationQuestion
 
 # Of the standard normal distribution: what divides a spread so that it estimates the deviation.
 NORMAL_MAD = 0.6744897501960817
 NORMAL_IQR = 1.3489795003921634
+
+# Two integers that are no quantiles, for these ascend: where there is no element, and no NaN.
+NO_PAIR = Filled((1, 0))
 
 
 @same_kind
@@ -278,7 +283,7 @@ def iqr(
     500000.0
     """
     how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _iqr("iqr", quantile, x, axis, q, method, scale, how)
+    return _iqr("iqr", x, axis, q, method, scale, how)
 
 
 @same_kind
@@ -343,7 +348,7 @@ def naniqr(
     499995.0
     """
     how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _iqr("naniqr", nanquantile, x, axis, q, method, scale, how)
+    return _iqr("naniqr", x, axis, q, method, scale, how)
 
 
 # --- Checking arguments ---------------------------------------------------------------------------
@@ -390,7 +395,6 @@ def _factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> float:
 
 def _iqr(
     name: str,
-    find: Any,
     x: Any,
     axis: Axis,
     q: Sequence[float],
@@ -407,7 +411,13 @@ def _iqr(
     factor = _factor(scale, NORMAL_IQR, np.dtype(np.float64))
     if np.shape(q) != (2,) or not q[0] <= q[1]:
         raise ValueError(f"q must be two ascending numbers, not {q}")
-    pair = find(x, np.array(q), axis, method=method, **how)
+    if_none = if_all_left_out(x, how["where"], how["nodata"])
+    skips_missing = name == "naniqr"
+    about: dict[str, Any] = {**how, "skips_missing": skips_missing}
+    is_chosen = METHODS[method].discrete and source.kind in "iu"
+    if is_chosen and (if_none == "missing" or (if_none == "empty" and skips_missing)):
+        about["if_none"] = NO_PAIR
+    pair = ask_quantiles("quantile", x, np.array(q), axis, method, **about)
     return mapped(pair, partial(_difference, dtype=dtype, scale=factor), name, dtype, drop_axis=0)
 
 
@@ -421,5 +431,10 @@ def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
         wide = as_type(pair, "float64")
         with np.errstate(all="ignore"):
             return as_type((wide[1, ...] - wide[0, ...]) / scale, dtype.name)
-    host = to_host(pair)
-    return in_kind(np.asarray(exact_gap(host[0, ...], host[1, ...]) / scale), pair)
+    low, high = to_host(pair)
+    gap = np.asarray(exact_gap(low, high) / scale)
+    is_none = low > high
+    if is_none.any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+        gap = np.where(is_none, np.nan, gap)
+    return in_kind(gap, pair)

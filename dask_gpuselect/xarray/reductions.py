@@ -77,8 +77,8 @@ def _told(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
     keep_attrs : bool, optional
         As of xarray's own functions: by default as its options say, and otherwise True.
     **how
-        For `dask_gpuselect.{name}`: `nodata`, for instance. The attributes ``_FillValue`` and
-        ``missing_value`` are not looked at.
+        For `dask_gpuselect.{name}`: `nodata` and `fill_value`, for instance. The attributes
+        ``_FillValue`` and ``missing_value`` are not looked at.
 
     Returns
     -------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import array_api_strict as xp
@@ -18,7 +19,8 @@ from dask.base import DaskMethodsMixin
 import dask_gpuselect
 import dask_gpuselect.dataframe
 import dask_gpuselect.xarray
-from dask_gpuselect.robust import spread
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import iqr, mad, spread
 from tests.backends import CUPY, NUMPY, Backend
 from tests.features.test_quantiles import untouchable
 from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
@@ -128,8 +130,46 @@ def test_q_that_is_no_number(backend: Backend, function: str, q: Any, named: str
 def test_lazy_q(backend: Backend, function: str) -> None:
     for q in (untouchable(backend, (3,), "f8", 1), da.zeros(()), dask.delayed(0.5)):
         for a in arrays(backend):
-            with pytest.raises(TypeError, match="q must be known when the graph is built"):
+            match = r"q must be known when the graph is built: compute it first, q\.compute\(\)"
+            with pytest.raises(TypeError, match=match):
                 call(function, a, q)
+
+
+def test_lazy_q_at_all_doors() -> None:
+    q = da.from_array([0.5], chunks=1)
+    named = xr.DataArray(da.ones(4, chunks=2), dims="x")
+    frame = dd.from_pandas(pd.DataFrame({"v": [1.0, 2.0], "k": [1, 1]}), npartitions=1)
+    of_names = xr.DataArray([0, 0, 1, 1], dims="x", name="g")
+    for ask in (
+        named.data.exact.percentile,
+        named.data.exact.explain,
+        groupby(named.data, [0, 0, 1, 1]).quantile,
+        named.exact.quantile,
+        named.to_dataset(name="v").exact.quantile,
+        named.exact.groupby(of_names).quantile,
+        frame.exact.quantile,
+        frame["v"].exact.quantile,
+        frame.exact.groupby("k").quantile,
+        lambda lazy: iqr(named.data, q=lazy),
+    ):
+        with pytest.raises(TypeError, match=r"q must be known .*: compute it first, q\.compute"):
+            ask(q)
+
+
+@pytest.mark.parametrize("name", ["weights", "fill_value", "strategy", "anything"])
+def test_what_a_function_does_not_take_is_no_matter_of_its_value(name: str) -> None:
+    """An argument that is lazy and unknown is unknown first of all; the error says who takes it."""
+    x = da.ones(4, chunks=2)
+    hints = {"weights": r"quantile\(a, 0.5, weights=weights\)", "fill_value": "take it"}
+    functions = (mad, iqr, dask_gpuselect.sort, dask_gpuselect.digitize)
+    asks = [partial(function, x) for function in functions]
+    if name != "fill_value":
+        grouped = groupby(x, [0, 0, 1, 1])
+        asks += [partial(dask_gpuselect.median, x), x.exact.nanmedian]
+        asks += [grouped.median, xr.DataArray(x, dims="x").exact.median] * (name != "strategy")
+    for ask in asks:
+        with pytest.raises(TypeError, match=f"unexpected .* '{name}'.*{hints.get(name, '')}"):
+            ask(**{name: x})
 
 
 # --------------------------------------------------------------------------------------------------

@@ -367,6 +367,45 @@ def test_percentiles_are_not_handed_to_an_approximation(calls: list[str]) -> Non
     np.testing.assert_array_equal(found, np.percentile(dates.compute(), [12.34]))
 
 
+@pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile", "nanpercentile"])
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_interpolation_is_the_former_name_of_method(name: str, ndim: int, calls: list[str]) -> None:
+    a = data() if ndim == 2 else data().ravel()
+    x, q = da.from_array(a, chunks=(7, 11)[:ndim]), asked(name)
+    how: dict[str, Any] = {"axis": 0} if ndim == 2 else {}
+    wanted = getattr(np, name)(a, *q, method="lower", **how)
+    with enable():
+        for more in ({}, {"method": "linear"}, {"method": "lower"}):
+            found = getattr(da, name)(x, *q, interpolation="lower", **how, **more)
+            np.testing.assert_array_equal(found.compute(), wanted)
+        found = getattr(da, name)(x, *q, interpolation=None, method="lower", **how)
+        np.testing.assert_array_equal(found.compute(), wanted)
+        with pytest.raises(TypeError, match="former name"):
+            getattr(da, name)(x, *q, interpolation="lower", method="higher", **how)
+    assert not calls
+
+
+def test_lazy_percentages_are_not_handed_to_an_approximation(calls: list[str]) -> None:
+    x = da.from_array(data().ravel(), chunks=70)
+    q = da.from_array([12.0], chunks=1)
+    with enable():
+        for lazy in (q, q[0], [q[0]]):
+            for ask in (da.percentile, np.percentile):
+                with pytest.raises(TypeError, match=r"q\.compute\(\); internal_method="):
+                    ask(x, lazy)
+        assert not calls
+        da.percentile(x, q, internal_method="dask")
+    assert calls == ["percentile"]
+
+
+def test_percentiles_of_strings_say_that_they_are_approximate(calls: list[str]) -> None:
+    x = da.from_array(np.array(["a", "a", "d", "d", "d", "e"]), chunks=3)
+    with enable(), pytest.warns(UserWarning, match="approximate"):
+        found = da.percentile(x, [0, 50, 100])
+    assert found.compute().tolist() == ["a", "d", "e"]
+    assert calls == ["percentile"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("axis", [None, 1])
 def test_masked_arrays_are_never_dasks(name: str, axis: Any, calls: list[str]) -> None:

@@ -124,7 +124,7 @@ def test_version() -> None:
 # Signatures
 # --------------------------------------------------------------------------------------------------
 
-LEFT_OUT = "where=None, nodata=None"
+LEFT_OUT = "where=None, nodata=None, fill_value=None"
 MEDIANS = f"a, axis=None, *, keepdims=False, {LEFT_OUT}"
 QUANTILES = f"a, q, axis=None, *, method='linear', keepdims=False, weights=None, {LEFT_OUT}"
 
@@ -147,7 +147,8 @@ def test_signature(function: str) -> None:
 def test_arguments_have_numpys_names(function: str) -> None:
     theirs = inspect.signature(getattr(np, function)).parameters
     ours = dict(inspect.signature(getattr(dask_gpuselect, function)).parameters)
-    for name in ("strategy", "where", "nodata"):  # `where` is NumPy's word in other reductions
+    # `where` is NumPy's word in other reductions, and `fill_value` in other functions.
+    for name in ("strategy", "where", "nodata", "fill_value"):
         ours.pop(name, None)
     assert set(ours) <= set(theirs)
     defaults = {name: parameter.default for name, parameter in theirs.items()}

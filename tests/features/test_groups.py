@@ -390,6 +390,33 @@ def test_masks_and_weights(plan: str) -> None:
         assert boxes[group, 1, 2].whislo == box.whislo
 
 
+@pytest.mark.parametrize("limit", [None, "1 GiB", "80 kB", "40 kB"])
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("axis", [0, (0, 2)])
+def test_boxes_count_what_a_mask_leaves_out_of_their_own_group(
+    axis: Any, weighs: bool, limit: str | None
+) -> None:
+    """Where labels differ between lanes, a group is a mask too: elements of other groups are not
+    left out. The limits are those of a column, of slabs and of passes; None is at once."""
+    a, names = normal(24000).reshape(3000, 4, 2), [0, 1, 2, 9]
+    labels = np.floor(4 * uniform(a.size)).astype(int).reshape(a.shape)
+    mask = uniform(a.size).reshape(a.shape)[::-1] < 0.7
+    how = {"where": mask, "weights": uniform(a.size).reshape(a.shape) if weighs else None}
+    x = a if limit is None else da.from_array(a, chunks=(500, 2, 1))
+    with dask.config.set({LIMIT: limit or "1 GiB"}):
+        boxes = groupby(x, labels, axis, groups=names).describe_boxplot(**how)
+        boxes = boxes if limit is None else boxes.compute()
+    found = np.reshape([box.n_left_out for box in boxes], boxes.shape)
+    wanted = [np.sum((labels == each) & ~mask, axis=axis) for each in names]
+    np.testing.assert_array_equal(found, wanted)
+    masked = np.ma.masked_array(a, ~mask)
+    with dask.config.set({LIMIT: limit or "1 GiB"}):
+        x = masked if limit is None else da.from_array(masked, chunks=(500, 2, 1))
+        boxes = groupby(x, labels, axis, groups=names).describe_boxplot()
+        boxes = boxes if limit is None else boxes.compute()
+    assert [box.n_left_out for box in boxes] == found.ravel().tolist()
+
+
 def test_masked_arrays() -> None:
     a = np.ma.masked_less(data(), 0)
     a[LABELS == 1] = np.ma.masked

@@ -103,7 +103,9 @@ def answer_group_lanes(
         return None
     if is_any_none:
         none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
-        question.lane_answer(Lanes(nothing, nothing, none, none))  # tells, or raises
+        told = question.lane_answer(Lanes(nothing, nothing, none, none))  # or it raises
+        if not np.isnan(told).all():
+            return None
     return answers.astype(question.dtype, copy=False)
 
 
@@ -150,13 +152,16 @@ def _answers(
     n_valid = _counted([filled_ == filled_ for filled_ in filled], axes)
     n_missing = n_kept - n_valid
     # What there is to tell of lanes without a valid element, told of one lane of each kind.
-    kinds = np.unique(n_missing[n_valid == 0] > 0).astype(np.int64)
-    if len(kinds):
-        nothing = np.zeros((len(kinds), question.n_answers), selection_dtype(dtype))
-        question.lane_answer(Lanes(nothing, nothing, np.zeros(len(kinds), np.int64), kinds))
+    kinds, kind_of = np.unique(n_missing[n_valid == 0] > 0, return_inverse=True)
     if not question.skips_missing:
         answers[:, cupy.asarray(n_missing > 0)] = np.nan
-    return answers.astype(question.dtype, copy=False)
+    answers = answers.astype(question.dtype, copy=False)
+    if len(kinds):
+        nothing = np.zeros((len(kinds), question.n_answers), selection_dtype(dtype))
+        none = np.zeros(len(kinds), np.int64)
+        told = question.lane_answer(Lanes(nothing, nothing, none, kinds.astype(np.int64)))
+        answers[:, np.flatnonzero(n_valid == 0)] = cupy.asarray(told[:, kind_of])
+    return answers
 
 
 def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> IntArray:

@@ -1,0 +1,215 @@
+"""`fill_value`: what answers where no element takes part."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import dask_gpuselect.xarray
+from dask_gpuselect import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+)
+from dask_gpuselect import quantile as ours_quantile
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import iqr, naniqr
+from tests.backends import Backend
+from tests.data import uniform
+from tests.oracle import DISCRETE
+
+quantile: Any = ours_quantile
+SHAPE, CHUNKS = (600, 4, 3), (100, 2, 3)
+LIMIT = "dask_gpuselect.column-limit"
+# Of a column, of its slabs, and of passes over it.
+LIMITS = ("1 GiB", "30 kB", "9 kB")
+
+
+def data(dtype: Any) -> Any:
+    return (200 * uniform(int(np.prod(SHAPE))).reshape(SHAPE)).astype(dtype)
+
+
+def mask() -> Any:
+    """Which elements take part: none of the lanes (1, 2) and (3, 0) along the first axis."""
+    keeps = uniform(int(np.prod(SHAPE))).reshape(SHAPE)[::-1] < 0.5
+    keeps[:, 1, 2] = keeps[:, 3, 0] = False
+    return keeps
+
+
+def filled(a: Any, keeps: Any, q: float, method: str, fill: Any) -> Any:
+    """NumPy's answer for each lane of the first axis."""
+    found = np.full(a.shape[1:], fill)
+    for place in np.ndindex(found.shape):
+        kept = a[(slice(None), *place)][keeps[(slice(None), *place)]]
+        if len(kept):
+            found[place] = np.quantile(kept, q, method=method)
+    return found
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8", "f4"])
+def test_lanes_without_elements(backend: Backend, dtype: str, limit: str) -> None:
+    a, keeps, fill = data(dtype), mask(), 77
+    wanted = np.stack([filled(a, keeps, q, "lower", np.array(fill, dtype)) for q in (0.3, 0.9)])
+    with dask.config.set({LIMIT: limit}), warnings.catch_warnings(action="error"):
+        for x in (backend.lazy(a, CHUNKS), backend.asarray(a)):
+            how: dict[str, Any] = {"method": "lower", "where": keeps, "fill_value": fill}
+            for find in (quantile, nanquantile):
+                found = backend.to_numpy(da.compute(find(x, [0.3, 0.9], 0, **how))[0])
+                np.testing.assert_array_equal(found, wanted)
+                assert found.dtype == a.dtype
+            weights = np.ones(len(a))
+            how["method"] = "inverted_cdf"
+            found = backend.to_numpy(da.compute(quantile(x, 0.3, 0, weights=weights, **how))[0])
+            right = filled(a, keeps, 0.3, "inverted_cdf", np.array(fill, dtype))
+            np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("method", DISCRETE)
+def test_ways_to_leave_out(method: str) -> None:
+    a, keeps = data("i2"), mask()
+    marked = np.where(keeps, a, -1).astype("i2")
+    wanted = filled(a, keeps, 0.3, method, np.int16(-9))
+    how: dict[str, Any] = {"method": method, "fill_value": -9}
+    for x in (marked, da.from_array(marked, chunks=CHUNKS)):
+        found = da.compute(quantile(x, 0.3, 0, nodata=-1, **how))[0]
+        np.testing.assert_array_equal(found, wanted)
+    masked = np.ma.masked_array(a, ~keeps)
+    for x in (masked, da.from_array(masked, chunks=CHUNKS)):
+        found = da.compute(quantile(x, 0.3, 0, **how))[0]
+        assert isinstance(found, np.ma.MaskedArray)  # masked as the data are, but nowhere
+        assert not found.mask.any()
+        np.testing.assert_array_equal(found.data, wanted)
+
+
+@pytest.mark.parametrize("fill", [-9, -9.5, np.nan])
+def test_all_elements(fill: Any) -> None:
+    """Of every function; by a strategy, and of an array that is empty or proves so."""
+    a = np.arange(12)
+    unknown = da.from_array(a, chunks=5)
+    unknown = unknown[unknown > 20]
+    for x, where in (
+        (a, False),
+        (da.from_array(a, chunks=5), np.zeros(12, bool)),
+        (np.empty(0, int), None),
+        (unknown, None),
+    ):
+        how = {"where": where, "fill_value": fill}
+        asked = [median(x, **how), nanmedian(x, **how), quantile(x, 0.3, **how)]
+        asked += [nanquantile(x, 0.3, **how), percentile(x, 30, **how)]
+        asked += [nanpercentile(x, 30, **how), quantile(x, 0.3, strategy="kelley", **how)]
+        asked += [quantile(x, 0.3, weights=None if where is None else np.ones(12), **how)]
+        with warnings.catch_warnings(action="error"):
+            for found in da.compute(*asked):
+                np.testing.assert_equal(found, fill)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f2", "M8[D]", "m8[s]"])
+def test_missing_elements_take_part_unless_they_are_ignored(backend: Backend, dtype: str) -> None:
+    if not backend.supports(np.dtype(dtype)):
+        pytest.skip("the backend has no such dtype")
+    missing = np.array("NaT" if dtype[0] in "mM" else np.nan, dtype)
+    a = np.array([[1, 2], [3, 4]]).astype(dtype)
+    a[:, 0] = a[1, 1] = missing
+    fill = np.array(7).astype(dtype)[()]
+    for x in (backend.lazy(a, 1), backend.asarray(a)):
+        how: dict[str, Any] = {"method": "lower", "fill_value": fill}
+        with warnings.catch_warnings(action="error"):
+            found = da.compute(nanquantile(x, 0.5, 0, **how), quantile(x, 0.5, 0, **how))
+        wanted = np.array([fill, a[0, 1]]), np.array([missing, missing])
+        for ours, right in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(backend.to_numpy(ours), right)
+
+
+def test_empty_groups() -> None:
+    a, labels = data("i4"), np.arange(600) % 3
+    for x in (a, da.from_array(a, chunks=CHUNKS)):
+        for axis, by in ((0, labels), (None, np.broadcast_to(labels[:, None, None], SHAPE))):
+            grouped = groupby(x, by, axis, groups=[0, 5, 1])
+            found = da.compute(grouped.quantile(0.5, method="higher", fill_value=-1))[0]
+            assert found.dtype == np.int32
+            assert (found[1] == -1).all()
+            some = a[labels == 0]
+            wanted = np.quantile(some, 0.5, axis=axis, method="higher")
+            np.testing.assert_array_equal(found[0], wanted)
+
+
+def test_where_people_type_it() -> None:
+    a, keeps = data("i4"), mask()
+    wanted = filled(a, keeps, 0.5, "nearest", np.int32(-1))
+    how: dict[str, Any] = {"method": "nearest", "fill_value": -1}
+    found = da.from_array(a, chunks=CHUNKS).exact.quantile(0.5, 0, where=keeps, **how)
+    np.testing.assert_array_equal(found.compute(), wanted)
+    named = xr.DataArray(a, dims=("t", "y", "x")).chunk(t=100)
+    by_name = named.exact.quantile(0.5, "t", where=keeps, **how)
+    np.testing.assert_array_equal(by_name.compute(), wanted)
+    both = named.to_dataset(name="v").exact.quantile(0.5, "t", where=keeps, **how)
+    np.testing.assert_array_equal(both.v.compute(), wanted)
+    with dask_gpuselect.enable():
+        found = da.quantile(da.from_array(a, chunks=CHUNKS), 0.5, axis=0, where=keeps, **how)
+    np.testing.assert_array_equal(found.compute(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "method", "fill", "error"),
+    [
+        ("u1", "lower", -1, ValueError),
+        ("i8", "lower", 0.5, ValueError),
+        ("i8", "lower", np.nan, ValueError),
+        ("i8", "lower", 2**70, ValueError),
+        ("?", "lower", 5, ValueError),
+        ("f2", "linear", 1e6, ValueError),
+        ("i8", "lower", [1, 2], ValueError),
+        ("i8", "lower", "none", TypeError),
+        ("i8", "lower", 1j, TypeError),
+        ("M8[D]", "lower", 0, TypeError),
+        ("i8", "lower", np.ma.masked, TypeError),
+        ("i8", "lower", da.ones(()), TypeError),
+    ],
+)
+def test_what_the_answer_cannot_hold(dtype: str, method: str, fill: Any, error: Any) -> None:
+    for x in (np.ones(3, dtype), da.ones(3, dtype=dtype)):
+        with pytest.raises(error, match="fill_value"):
+            quantile(x, 0.5, method=method, fill_value=fill)
+
+
+def test_without_it_the_error_names_it() -> None:
+    with pytest.raises(IndexError, match="fill_value="):
+        quantile(np.arange(3), 0.5, method="lower", where=False)
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+@pytest.mark.parametrize("method", DISCRETE)
+def test_ranges_of_integers_are_nan(backend: Backend, method: str, axis: Any) -> None:
+    """The two quantiles have no NaN, and their difference has."""
+    a = np.array([[3, 5], [7, 1]], np.uint8)
+    for x in (backend.lazy(a, 1), backend.asarray(a)):
+        for find in (iqr, naniqr):
+            for how in ({"where": np.zeros((2, 2), bool)}, {"nodata": [1, 3, 5, 7]}):
+                with pytest.warns(RuntimeWarning, match="All-NaN"):
+                    found = da.compute(find(x, axis, method=method, **how))[0]
+                assert np.isnan(backend.to_numpy(found)).all()
+            with pytest.warns(RuntimeWarning, match="All-NaN"):
+                found = da.compute(find(x, 0, method=method, nodata=[3, 7]))[0]
+            kept = np.array([5, 1])
+            right = np.subtract(*np.quantile(kept, [0.75, 0.25], method=method))
+            np.testing.assert_array_equal(backend.to_numpy(found), [np.nan, right])
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+def test_ranges_of_empty_groups_and_arrays() -> None:
+    for x in (np.array([[3]]), da.ones((1, 1), dtype=int)):
+        found = groupby(x, np.array([[5]]), groups=[5, 2]).naniqr(method="higher")
+        np.testing.assert_array_equal(da.compute(found)[0], [0.0, np.nan])
+    unknown = da.arange(4, chunks=2)
+    assert np.isnan(naniqr(unknown[unknown > 9], method="lower").compute())
+    with pytest.raises(IndexError, match="empty"):
+        iqr(unknown[unknown > 9], method="lower").compute()
