@@ -27,6 +27,7 @@ from dask_gpuselect.quantiles.order_statistics import order_statistic
 from dask_gpuselect.sorting.binning import digitize, quantile_bins
 from dask_gpuselect.sorting.functions import argsort, sort, sort_by
 from dask_gpuselect.staging import to_gpu
+from dask_gpuselect.versions import show_versions
 from dask_gpuselect.warm import warm
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ __all__ = [
     "percentile",
     "quantile",
     "quantile_bins",
+    "show_versions",
     "sort",
     "sort_by",
     "to_gpu",

@@ -203,7 +203,7 @@ def calls() -> dict[str, Call]:
         function = getattr(importlib.import_module(".".join(["dask_gpuselect", *path])), last)
         if last not in SPECIAL:
             found[name] = _function(last, function)
-    del found["to_gpu"], found["enable"], found["disable"]
+    del found["to_gpu"], found["enable"], found["disable"], found["show_versions"]
     how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
     found["groups.groupby"] = Call(
@@ -286,6 +286,7 @@ def calls() -> dict[str, Call]:
 
 SECOND = {"bins": [1.0, 2.0], "by": np.arange(12).reshape(A.shape) % 3}
 SPECIAL = {"groupby", "to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
+SPECIAL |= {"show_versions"}
 
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
@@ -390,6 +391,7 @@ WITHOUT = {
     "to_gpu",
     "enable",
     "disable",
+    "show_versions",
     "Box",
     "Boxplot",
     "ChunksChangedError",

@@ -53,6 +53,8 @@ REACHING = {
     ("sys", "optional.py"): "sys.modules and sys.meta_path: what is imported, and will be",
     ("sys", "engine/boards.py"): "sys.modules: whether distributed is imported",
     ("sys", "engine/expressions.py"): "sys.modules: whether dask_array is imported",
+    ("importlib.metadata", "versions.py"): "the versions of packages, by constant names",
+    ("platform", "versions.py"): "the versions of Python and of the system",
     ("tempfile", "engine/spill.py"): "the files that have no name",
 }
 # Of these modules, what may be used: they can do much more.
@@ -62,7 +64,9 @@ USED = {
     "tempfile": {"TemporaryFile", "gettempdir"},
     "importlib": {"abc", "import_module"},
     "importlib.abc": {"MetaPathFinder"},
+    "importlib.metadata": {"PackageNotFoundError", "version"},
     "importlib.resources": {"files"},
+    "platform": {"platform", "python_implementation", "python_version"},
     "mmap": {"mmap"},
     "secrets": {"randbits"},
 }
