@@ -22,6 +22,8 @@ ARGS ?=
 # Of the campaign of faults; on GPUs it has seconds.
 RUNS ?= 1000
 SECONDS ?= 300
+# Of the campaign of the matrix.
+MINUTES ?= 60
 SEED ?= 0
 LOG ?= faults.log
 
@@ -31,7 +33,7 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all test-oldest test-expressions test-gpu test-emulated test-emulated-all test-dist faults faults-gpu \
+.PHONY: help demo matrix planted grid test test-all test-oldest test-expressions test-gpu test-emulated test-emulated-all test-dist faults faults-gpu \
 	lint format mypy docs dist bench bench-pages clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -44,6 +46,9 @@ help:
 	@echo "make test-expressions  those of engine and doors, with arrays that are expressions"
 	@echo "make test-gpu     the tests that need a CUDA device; none may be skipped (CUDA=12 or 13)"
 	@echo "make test-emulated  a part of those on a CPU, which needs g++; test-emulated-all for all of them"
+	@echo "make matrix       drawn cases, judged by definitions and laws: MINUTES=60 SEED=0"
+	@echo "make planted      plant mistakes one at a time: a minute of the matrix must catch each"
+	@echo "make grid         time every question with every measure, mask, home and dtype"
 	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
 	@echo "make faults-gpu   the same on dask-cuda, one worker a GPU: SECONDS=300 SEED=0 LOG=faults.log"
 	@echo "make lint         ruff, mypy, and the layers of the package"
@@ -90,6 +95,15 @@ test-emulated: $(VENV)/.test
 
 test-emulated-all: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) -m "gpu and not slow" --emulate $(ARGS)
+
+matrix: $(VENV)/.test
+	$(VENV)/bin/python -m tests.matrix --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+planted: $(VENV)/.test
+	$(VENV)/bin/python -m tests.matrix.planted $(ARGS)
+
+grid: $(VENV)/.test
+	$(VENV)/bin/python asv_bench/grid.py $(ARGS)
 
 # Of schedulers, those of real processes only where ARGS="--only processes".
 faults: $(VENV)/.test

@@ -148,6 +148,10 @@ their tasks with the array beside them, chunks in memory, of unknown sizes, and 
 
 SCHEDULERS = ("sync", "threads")
 
+KERNELS = ("NumPy", "compiled")
+"""What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""
+COMPILED = ("f8",)
+
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "nothing kept": {"keep-limit": 0},

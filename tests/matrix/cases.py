@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import dask.array as da
@@ -19,6 +20,7 @@ from dask.callbacks import Callback
 from numpy.typing import NDArray
 
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.kernels import compiling
 from tests.matrix import axes, definitions
 from tests.matrix.questions import QUESTIONS, Question, pick
 
@@ -137,6 +139,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "home": axes.HOMES,
     "scheduler": axes.SCHEDULERS,
     "limits": tuple(axes.LIMITS),
+    "kernels": axes.KERNELS,
 }
 
 
@@ -165,6 +168,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
     if row["measure"] != "count":
         keep("dtype", [d for d in kinds if np.dtype(d).kind in "iuf"])
     keep("missing", question.missing)
+    if row["dtype"] not in axes.COMPILED:
+        row["kernels"] = "NumPy"
     if row["dtype"] == "?" and "nodata" in row["missing"]:
         row["missing"] = "where"
     slots = axes.SLOTS[row["slots"]]
@@ -363,10 +368,16 @@ def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def surroundings(case: Case) -> Iterator[None]:
-    """Set the limits and the scheduler of a case; warnings of what is missing say nothing new."""
+    """Set the limits, the scheduler and the kernels of a case; warnings of what is missing say
+    nothing new."""
+    large = 0 if case.row["kernels"] == "compiled" else np.inf
     limits = axes.LIMITS[case.row["limits"]]
     config = {f"dask_gpuselect.{name}": value for name, value in limits.items()}
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with (
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+        patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
+    ):
         warnings.simplefilter("ignore")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
             yield

@@ -271,7 +271,8 @@ def answer(definition: Definition, name: str, about: Elements, **how: Any) -> An
     """
     dtype = about.values.dtype
     if any(slot.n_weightless and not len(slot.values) for slot in about.slots()):
-        raise Refused(ValueError)  # as NumPy refuses weights that are all 0
+        # As NumPy refuses weights that are all 0; of integers another slot may be empty.
+        raise Refused(ValueError, IndexError)
     found = [definition(name, slot, dtype, **how) for slot in about.slots()]
     if definition is box:
         return found
