@@ -233,7 +233,7 @@ def reports_of(
         "limits": keeping.limits,
         "is_marked": is_marked,
     }
-    name = f"quantile-reports-{tokenize(source.name, question, arguments)}"
+    name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
     asked = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
     arguments |= {"block_ids": True, "board_name": name}
     return graphs.each_chunk(_report, name, [source], [asked], **arguments)

@@ -343,10 +343,11 @@ def _first_load(
     # stay in memory until its median is known.
     source = private_copy(x, f"load 1 of {among or x.name}")
     arguments: dict[str, Any] = {"dtype": x.dtype, "share": share}
+    known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
     if settled is None:
-        name = f"quantile-cuts-{tokenize(source.name, arguments)}"
+        name = f"quantile-cuts-{tokenize(source.name, known)}"
         return graphs.each_chunk(kernels.cuts, name, [source], **arguments)
-    name = f"quantile-cuts-{tokenize(source.name, arguments, settled.name)}"
+    name = f"quantile-cuts-{tokenize(source.name, known, settled.name)}"
     return graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
 
 

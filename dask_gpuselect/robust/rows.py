@@ -220,7 +220,9 @@ class LazyRows:
     ) -> T:
         self.n_passes += 1
         label = f"robust{measure.__name__.replace('_', '-')}"
-        token = tokenize(self.x.name, self.y.name, own, arguments, self.sizes, self.marks)
+        token = tokenize(
+            self.x.name, self.y.name, own, list(arguments.items()), self.sizes, self.marks
+        )
         about = self._about(own)
         each = held(f"{label}-own-{token}", about, (len(about), 1))
         name = f"{label}-{token}"
@@ -241,7 +243,7 @@ class LazyRows:
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)
-        token = tokenize(self.x.name, self.y.name, self.sizes, self.marks, arguments)
+        token = tokenize(self.x.name, self.y.name, self.sizes, self.marks, list(arguments.items()))
         about = self._about([None] * len(self.sizes))
         own = held(f"{label}-own-{token}", about, (len(about),))
         rows = (self.x, (0, 1), self.y, (0, 1), own, (0,))

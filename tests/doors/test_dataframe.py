@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def test_several_quantiles_are_those_of_pandas(kind: str, interpolation: str) ->
     found = dd.from_pandas(s, npartitions=3).exact.quantile(q, interpolation=interpolation)
     assert found.dtype == expected.dtype
     if kind == "timestamp[ms][pyarrow]":  # whose dates before 1970 are cut the other way
-        expected, computed = expected[:4], found.compute()[:4]
+        expected, computed = expected.iloc[:4], found.compute().iloc[:4]
         assert_series_equal(computed, expected)
     elif interpolation == "nearest" and "pyarrow" in kind:  # which rounds halves up
         assert_series_equal(
@@ -250,7 +251,10 @@ def test_an_index_has_quantiles() -> None:
 def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
     s = COLUMNS[kind] if kind in COLUMNS else pd.Series([True, False, True, True], dtype=kind)
     found = dd.from_pandas(s, npartitions=3).exact.median(skipna=skipna).compute()
-    same(found, s.median(skipna=skipna))
+    expected = s.median(skipna=skipna)
+    if isinstance(expected, datetime):  # what pandas 2 makes of PyArrow's, and 3 a Timestamp
+        expected = pd.Timestamp(expected)
+    same(found, expected)
 
 
 def test_medians_of_a_frame_with_what_is_missing() -> None:
@@ -395,7 +399,8 @@ def test_without_elements_answers_are_missing(kind: str) -> None:
     expected = s[:0].quantile(0.5)
     found = none.exact.quantile(0.5).compute()
     assert pd.isna(found)
-    same(found, expected)
+    if found is not pd.NA or expected is pd.NA:  # pandas 2 says NaN of no integers, and NA of some
+        same(found, expected)
     assert none.exact.quantile([0.2, 0.5]).compute().isna().tolist() == [True, True]
     assert pd.isna(none.exact.median().compute())
     if s.dtype.kind in "iuf":

@@ -342,7 +342,7 @@ def test_kinds_of_variables() -> None:
     loaded = xr.Dataset(
         {
             "flag": ("x", [True, False, True, True]),
-            "lag": ("x", np.array([1, 2, 3, 10], "m8[s]")),
+            "lag": ("x", np.array([1, 2, 3, 10], "m8[ns]")),
             "name": ("x", list("abcd")),
             "when": ("y", np.array(["2020"], "M8[ns]")),
         }
