@@ -176,7 +176,7 @@ DASKS_PERCENTILE = 'internal_method="dask"'
 
 
 def _told(more: Mapping[str, Any]) -> str:
-    return ", ".join(more) if more else "q that is lazy or has two dimensions"
+    return ", ".join(more) if more else "q that is lazy"
 
 
 def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,8 +203,6 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
                 DASKS_PERCENTILE,
             )
         is_ours = is_all and not is_lazy
-        # Dask's percentiles of such a q would be approximate, its quantiles are not.
-        is_ours = is_ours and (np.ndim(said.get("q", 0)) <= 1 or "percentile" in name)
         leaves_out = is_masked(a) or any(said.get(key) is not None for key in LOST)
         if leaves_out and not is_ours:
             raise TypeError(f"{name}() of masked or weighted elements takes no {_told(more)}")
@@ -404,7 +402,6 @@ def enable() -> Enabled:
     ``internal_method``         percentile                   dask: approximate, as is asked
     lazy q                      all but percentile           dask: exact, or it raises
     lazy q                      percentile of one dimension  nobody: a TypeError
-    q of two dimensions         quantile, nanquantile        dask: exact, or it raises
     complex numbers, objects    all but percentile           dask: exact, or it raises
     complex numbers, objects    percentile                   nobody: a TypeError
     strings                     percentile of one dimension  dask: approximate, with a warning

@@ -128,6 +128,7 @@ def answered(
     keeps_attrs = asked.pop("keep_attrs", None)
     if not asked.keys().isdisjoint({"axis", "keepdims"}):
         raise TypeError("a DataArray is reduced along dim, and keeps none of those")
+    check_known(q, "q")  # before NumPy looks at it
     if np.ndim(q) > 1:
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
     dims = reduced_dims(dim, array.dims)

@@ -172,6 +172,27 @@ def test_what_a_function_does_not_take_is_no_matter_of_its_value(name: str) -> N
             ask(**{name: x})
 
 
+@pytest.mark.parametrize("q", [da.zeros(()), da.zeros(2, chunks=1), dask.delayed(0.5)])
+def test_lazy_q_at_every_door(q: Any) -> None:
+    x = da.arange(6, chunks=2)
+    labelled = xr.DataArray(x, dims="t", name="v")
+    frame = dd.from_pandas(pd.DataFrame({"k": [0, 1], "v": [2.0, 3.0]}), 1)
+    asked: list[Callable[..., Any]] = [
+        x.exact.quantile,
+        lambda q: dask_gpuselect.quantile(x, q, weights=x, method="inverted_cdf"),
+        groupby(x, x % 2, groups=[0, 1]).quantile,
+        labelled.exact.quantile,
+        labelled.to_dataset().exact.quantile,
+        frame.exact.quantile,
+        frame["v"].exact.quantile,
+        frame.exact.groupby("k").quantile,
+        frame.exact.groupby("k")["v"].quantile,
+    ]
+    for ask in asked:
+        with pytest.raises(TypeError, match=r"q must be known when .*, q\.compute\(\)"):
+            ask(q)
+
+
 # --------------------------------------------------------------------------------------------------
 # axis, method, weights, and what is not offered
 # --------------------------------------------------------------------------------------------------
