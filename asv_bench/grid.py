@@ -35,7 +35,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FINDING = 3.0
-LONG = 3.0  # seconds: a call that takes longer is timed once, with what it compiles
+LONG = 3.0  # seconds: a call that takes longer is timed once, and none of its neighbours is
 
 # --- The tables -----------------------------------------------------------------------------------
 
@@ -225,10 +225,7 @@ class Bench:
 
         def run() -> Any:
             found = ask()
-            found = found.compute() if hasattr(found, "compute") else found
-            if self.gpu:
-                self.xp.cuda.Device().synchronize()
-            return found
+            return self._ended(found.compute() if hasattr(found, "compute") else found)
 
         return run
 
@@ -280,24 +277,18 @@ class Bench:
         return lambda: getattr(target, name)(*given, **how)
 
     def read_seconds(self, cell: Cell, repeat: int) -> float:
-        """What ``x.sum()`` of the same array takes."""
+        """What the sum of the same elements takes, as one stretch."""
         about = cell.slots, cell.home, cell.dtype
         if about not in self.reads:
-            self.reads[about] = statistics.median(timed(self._read(cell), repeat))
+            a = self.values(cell.slots, cell.dtype, cell.data).reshape(-1)
+            x = a if cell.home == "plain" else self.lazy(a, cell.home)
+
+            def run() -> None:
+                found = x.sum()
+                self._ended(found.compute() if hasattr(found, "compute") else found)
+
+            self.reads[about] = statistics.median(timed(run, repeat))
         return self.reads[about]
-
-    def _read(self, cell: Cell) -> Callable[[], Any]:
-        a = self.values(cell.slots, cell.dtype, cell.data)
-        x = a if cell.home == "plain" else self.lazy(a, cell.home)
-
-        def run() -> None:
-            found = x.sum()
-            if hasattr(found, "compute"):
-                found.compute()
-            if self.gpu:
-                self.xp.cuda.Device().synchronize()
-
-        return run
 
     def peer(self, cell: Cell) -> Callable[[], Any] | None:
         """The function of NumPy or CuPy for the same, of a plain array."""
@@ -323,14 +314,10 @@ class Bench:
 
 
 def timed(run: Callable[[], Any], repeat: int) -> list[float]:
-    """The seconds of several calls after a first one, or of that if it is long."""
-    begin = time.perf_counter()
+    """The seconds of several calls after a first one, which may compile; of a long one alone."""
     run()
-    first = time.perf_counter() - begin
-    if first > LONG:
-        return [first]
-    found = []
-    for _ in range(repeat):
+    found: list[float] = []
+    while len(found) < repeat and sum(found) < LONG:
         begin = time.perf_counter()
         run()
         found.append(time.perf_counter() - begin)
@@ -457,30 +444,43 @@ def main() -> None:
     known: dict[Cell, float] = {}
     before: dict[Cell, float] = {}
     others: dict[Cell, dict[str, Any]] = {}
+    seconds: dict[Cell, float] = {}
+    left_out: list[str] = []
     for cell in some:
-        if time.monotonic() > end:
-            print(f"{len(some) - len(others)} of {len(some)} cells are left out: no time is left\n")
-            break
+        slow = [each for each in neighbours(cell, seconds) if seconds[each] > LONG]
+        if slow or time.monotonic() > end:
+            why = f"{slow[0]} takes {seconds[slow[0]]:.1f} s" if slow else "no time is left"
+            left_out.append(f"{cell}: {why}")
+            continue
         told = here.ask(cell, asked.repeat, beside=there is None)
         others[cell] = told
-        if there is not None:
-            other = there.ask(cell, asked.repeat, beside=False)
-            if "ours" in told and "ours" in other:
-                again = here.ask(cell, asked.repeat, beside=False)
-                known[cell] = min(told["ours"], again["ours"])
-                before[cell] = min(
-                    other["ours"], there.ask(cell, asked.repeat, beside=False)["ours"]
-                )
-        elif "ours" in told:
-            per = told["read"] if asked.gpu else elements * 1e-9
-            known[cell] = told["ours"] / per
         print(f"{cell}: {told}", file=sys.stderr, flush=True)
+        if "ours" not in told:
+            continue
+        seconds[cell] = told["ours"]
+        if there is None:
+            known[cell] = told["ours"] / (told["read"] if asked.gpu else elements * 1e-9)
+            continue
+        # In turn, twice: the faster of both is the less disturbed.
+        rounds = [(told, there.ask(cell, asked.repeat, beside=False))]
+        rounds.append(
+            (
+                here.ask(cell, asked.repeat, beside=False),
+                there.ask(cell, asked.repeat, beside=False),
+            )
+        )
+        if all("ours" in each for pair in rounds for each in pair):
+            known[cell], before[cell] = (
+                min(each["ours"] for each in side) for side in zip(*rounds, strict=True)
+            )
     if there is None:
         show(known, others, "reads" if asked.gpu else "ns an element")
     else:
         show_ratios(before, known)
         there.end()
     here.end()
+    print(f"\n{len(left_out)} of {len(some)} cells are left out:\n")
+    print("\n".join(f"- {each}" for each in left_out))
     return None
 
 
