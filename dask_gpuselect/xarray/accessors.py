@@ -22,6 +22,7 @@ from dask_gpuselect.xarray.reductions import (
     Reductions,
     answered,
     companions_of,
+    is_answered,
     keeps,
     reduced_dims,
 )
@@ -242,7 +243,7 @@ class ExactDataset(_Accessor):
             own = [each for each in dims if each in array.dims]
             if not own:
                 found[name] = array
-            elif pair.answers(array.dtype, method):
+            elif is_answered(pair.every.__name__, array.dtype, method):
                 found[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
         attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
         return xr.Dataset(found, attrs=attrs)
@@ -265,7 +266,7 @@ class ExactDataset(_Accessor):
             name: ExactDataArray(array).explain(q, own, **how)
             for name, array in self._obj.data_vars.items()
             if (own := [each for each in dims if each in array.dims])
-            and array.dtype.kind in "biufm"
+            and is_answered("median", array.dtype)
             and is_dask_collection(array.data)
         }
 
@@ -291,7 +292,7 @@ class ExactDataset(_Accessor):
         arrays = {
             str(name): array
             for name, array in self._obj.data_vars.items()
-            if array.dtype.kind in "iuf"
+            if is_answered("describe_boxplot", array.dtype)
         }
         named = {name: companions_of(array, how) for name, array in arrays.items()}
         for each in {"where", "weights"} & next(iter(named.values()), {}).keys():

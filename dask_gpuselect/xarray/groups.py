@@ -20,14 +20,11 @@ from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.xarray.reductions import (
     answered,
     companions_of,
+    is_answered,
     keeps,
     keeps_attrs_by_default,
     reduced_dims,
 )
-
-KINDS = "biuf"
-"""Of the elements that are asked."""
-
 
 # --- Groups, of whatever origin -------------------------------------------------------------------
 
@@ -237,10 +234,12 @@ class _Asked:
 
     def takes(self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]) -> bool:
         """Whether a variable of a dataset is part of the answer."""
+        function, method = self.methods[0].__name__, self.how.get("method", "linear")
+        has_answer = is_answered(function, array.dtype, method)
         if set(groups.dims).isdisjoint(array.dims):
             is_asked = not set(dims).isdisjoint(array.dims)
-            return self.carried is not None and (array.dtype.kind in KINDS or not is_asked)
-        return array.dtype.kind in KINDS
+            return self.carried is not None and (has_answer or not is_asked)
+        return has_answer
 
     def of(self, obj: Any, groups: Groups, dims: Sequence[Hashable]) -> Any:
         """The answer about a DataArray or a Dataset."""

@@ -31,13 +31,20 @@ class Pair:
         """The one to ask about elements of a dtype: by default floats skip NaN, as in xarray."""
         return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
 
-    def answers(self, dtype: np.dtype[Any], method: str) -> bool:
-        """Whether a variable of a Dataset has an answer. xarray's numbers are bool and time
-        differences too."""
-        if self.every in (spread.iqr, spread.mad):
-            return dtype.kind in ("iuf" if self.every is spread.iqr else "biuf")
-        is_mixed_bool = dtype.kind == "b" and self.every is not quantiles.median
-        return dtype.kind in "biufm" and not (is_mixed_bool and not check_method(method).discrete)
+
+KINDS = {"mad": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
+"""Of the elements that a function is asked about in a Dataset, if not `NUMBERS`."""
+
+NUMBERS = "biufm"
+"""To xarray, bool and time differences are numbers, and dates are none."""
+
+
+def is_answered(function: str, dtype: np.dtype[Any], method: str = "linear") -> bool:
+    """Whether a variable of a Dataset has a part in an answer, of groups or not: by the name of the
+    function or method that is asked. A DataArray is asked whatever it is."""
+    if function.endswith(("quantile", "percentile")) and dtype.kind == "b":
+        return check_method(method).discrete
+    return dtype.kind in KINDS.get(function, NUMBERS)
 
 
 def _reducing(pair: Pair) -> Callable[..., Any]:

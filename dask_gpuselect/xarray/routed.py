@@ -15,7 +15,7 @@ from xarray.core.resample import DataArrayResample, DatasetResample
 
 from dask_gpuselect.methods import also_replace
 from dask_gpuselect.quantiles import functions as quantiles
-from dask_gpuselect.xarray.groups import KINDS, ExactGroupBy, all_dims, groups_of
+from dask_gpuselect.xarray.groups import ExactGroupBy, all_dims, groups_of
 from dask_gpuselect.xarray.reductions import Dims, answered, keeps_attrs_by_default
 
 try:
@@ -61,8 +61,9 @@ OURS = {
     "median": {"dim", "skipna", "keep_attrs"},
     "quantile": {"q", "dim", "skipna", "keep_attrs", "method"},
 }
-TAKEN = {"median": {*KINDS, *"SU"}, "quantile": {*KINDS}}
-"""Kinds of variables. Of a dataset, xarray leaves strings out of medians."""
+TAKEN = {"median": {*"biufSU"}, "quantile": {*"iuf"}}
+"""Kinds of variables. Of a dataset, xarray leaves strings out of medians, and raises for quantiles
+of bool, which ours leaves out."""
 
 
 def _routed_groups(original: Callable[..., Any]) -> Callable[..., Any]:

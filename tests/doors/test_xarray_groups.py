@@ -447,3 +447,27 @@ def test_repr() -> None:
     grouped = chunked(cube()).exact.groupby("time.month")
     assert repr(grouped) == "<12 groups of a DataArray along time>"
     assert len(grouped) == 12
+
+
+@pytest.mark.parametrize("name", ["median", "quantile", "mad", "iqr"])
+@pytest.mark.parametrize("kind", ["?", "u1", "i8", "f4", "m8[s]", "M8[s]", "U1"])
+def test_a_dataset_is_asked_about_the_same_variables_with_and_without_groups(
+    name: str, kind: str
+) -> None:
+    """Bool and time differences are numbers, as in xarray, where a function answers about them."""
+    of_quantiles = name in ("median", "quantile")
+    values = np.array([1, 0, 1, 1]).astype(kind)
+    labels = xr.DataArray([0, 0, 1, 1], dims="t", name="g")
+    ds = xr.Dataset({"v": ("t", values), "w": ("t", np.arange(4.0))}).chunk(t=2)
+    for how in ({}, {"method": "lower"}) if name == "quantile" else ({},):
+        q = [0.5] if name == "quantile" else []
+        whole = getattr(ds.exact, name)(*q, **how)
+        grouped = getattr(ds.exact.groupby(labels), name)(*q, **how)
+        assert set(whole) == set(grouped)
+        is_there = kind[0] in "uif" or (kind == "?" and name in ("median", "mad"))
+        is_there |= (kind == "?" and bool(how)) or (kind[0] == "m" and of_quantiles)
+        assert ("v" in whole) == is_there
+        if is_there:
+            alone = getattr(ds.v.isel(t=[2, 3]).exact, name)(*q, **how)
+            second = grouped.v.isel(g=1)
+            np.testing.assert_array_equal(np.squeeze(second.values), np.squeeze(alone.values))

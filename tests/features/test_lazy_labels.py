@@ -349,3 +349,14 @@ def test_fractions_are_told_while_computing() -> None:
     found = groupby(da.zeros((6, 4), chunks=2), da.arange(6, chunks=2) / 4, 0).median()
     with pytest.raises(ValueError, match="floats with fractions"):
         found.compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("groups", [None, [0, 1]])
+@pytest.mark.parametrize("axis", [None, 0])
+def test_labels_of_unknown_sizes_beside_data_of_known_ones(axis: Any, groups: Any) -> None:
+    """Which cannot be matched before they are known: an error at the call, however many chunks."""
+    x = da.arange(6, chunks=2)
+    for chunks in (2, (2, 3, 1), 6):
+        labels = da.from_array(np.array([0, 1, 0, 1, 1, 1]), chunks=(chunks,))
+        with pytest.raises(ValueError, match=r"unknown sizes.*compute_chunk_sizes\(\)"):
+            groupby(x, labels[labels >= 0], axis, groups=groups).median()
