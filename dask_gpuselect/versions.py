@@ -6,10 +6,10 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from dask import config
 from dask.system import CPU_COUNT
 
 from dask_gpuselect.devices import check_device, import_cupy
+from dask_gpuselect.engine.settings import all_values
 
 __all__ = ["show_versions"]
 
@@ -69,8 +69,7 @@ def _facts() -> Iterator[tuple[str, object]]:
     for name in PACKAGES:
         if (found := _version(name)) is not None:
             yield name, found
-    for name, value in sorted(config.get("dask_gpuselect", {}).items()):
-        yield f"dask_gpuselect.{name}", value
+    yield from all_values().items()
 
 
 def _version(name: str) -> str | None:

@@ -204,6 +204,7 @@ def calls() -> dict[str, Call]:
         if last not in SPECIAL:
             found[name] = _function(last, function)
     del found["to_gpu"], found["enable"], found["disable"], found["show_versions"]
+    del found["warm"]
     how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
     found["groups.groupby"] = Call(
@@ -286,7 +287,7 @@ def calls() -> dict[str, Call]:
 
 SECOND = {"bins": [1.0, 2.0], "by": np.arange(12).reshape(A.shape) % 3}
 SPECIAL = {"groupby", "to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
-SPECIAL |= {"show_versions"}
+SPECIAL |= {"show_versions", "warm"}
 
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
@@ -392,6 +393,7 @@ WITHOUT = {
     "enable",
     "disable",
     "show_versions",
+    "warm",
     "Box",
     "Boxplot",
     "ChunksChangedError",

@@ -38,6 +38,12 @@ def _value(name: str, chosen: Any = None) -> Any:
     return chosen if value is None and default is None else value
 
 
+def all_values() -> dict[str, Any]:
+    """The values of all settings, as they are set, by their names."""
+    found: Mapping[str, Any] = config.get(OURS.rstrip("."), {})
+    return {f"{OURS}{name}": found[name] for name in sorted(found)}
+
+
 def n_bytes(name: str, chosen: str | None = None) -> int:
     """The bytes that `dask_gpuselect.<name>` is set to: a number, or a string such as "500 MB".
 

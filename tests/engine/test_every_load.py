@@ -374,6 +374,8 @@ NOT_OF_CHUNKS = {
     "disable",
     "enable",
     "explain",
+    "show_versions",
+    "warm",
     # Of plain arrays.
     "EmpiricalDistribution",
     "EstimatedDistribution",
@@ -413,7 +415,8 @@ def test_no_module_of_functions_is_forgotten() -> None:
         for found in pkgutil.iter_modules(dask_gpuselect.__path__, "dask_gpuselect.")
         if found.ispkg and hasattr(importlib.import_module(found.name), "__all__")
     }
-    of_others = {".xarray", ".dataframe"}  # accessors of these, with tests of their own
+    # Accessors of these, with tests of their own; and a command.
+    of_others = {".xarray", ".dataframe", ".warm"}
     assert packages - {".strategies", *of_others} == set(PUBLIC) - {""}
 
 
