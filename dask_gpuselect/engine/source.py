@@ -283,6 +283,15 @@ def _device_of(array: Any) -> int | None:
     return int(array.device.id) if is_cupy(array) else None
 
 
+STAGED = "to-gpu-"
+"""How the names of layers begin that move chunks from the host to a device."""
+
+
+def is_staged(x: DaskArray) -> bool:
+    """Tell whether the chunks of an array come from the host to a device."""
+    return any(name.startswith(STAGED) for name in x.dask.layers)
+
+
 def is_in_memory(x: DaskArray) -> bool:
     """Whether all chunks of an array are read at no cost: they are data nodes or futures, or views
     of a NumPy or CuPy array in memory; or chunks of several such arrays, one behind the other."""

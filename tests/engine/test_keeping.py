@@ -26,6 +26,7 @@ from dask_gpuselect import (
     nanquantile,
     order_statistic,
     quantile,
+    to_gpu,
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
@@ -36,6 +37,8 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.rulers import COARSE
 from dask_gpuselect.robust import mad
+from tests.backends import CUPY
+from tests.data import normal
 from tests.engine.test_schedulers import kill_one, wait_for
 from tests.sources import Source, changing
 
@@ -590,3 +593,17 @@ def test_few_names_for_all_tasks() -> None:
     names = {dask.utils.key_split(key) for key in dict(median(source().lazy(N)).dask)}
     assert names >= {"quantile-reports", "quantile-groups", "median-decided", "median-candidates"}
     assert len(names) <= 16
+
+
+@pytest.mark.gpu
+def test_chunks_that_are_made_on_a_device_are_not_kept() -> None:
+    """What is kept goes to the host, so only chunks that come from there are."""
+    a = normal(64_000)
+    staged = to_gpu(Source((64_000,)).lazy(4000))
+    made = CUPY.lazy(a, 4000)
+    assert explain(staged, [0.25, 0.75]).kept_bytes > 0
+    assert explain(staged + 1, [0.25, 0.75]).kept_bytes > 0
+    plan = explain(made, [0.25, 0.75])
+    assert plan.kept_bytes == 0
+    assert "made on a device" in plan.why
+    np.testing.assert_array_equal(CUPY.to_numpy(quantile(made, 0.3).compute()), np.quantile(a, 0.3))
