@@ -89,7 +89,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_SHRINK", "1000")
 
 
-@pytest.mark.few(40)
+@pytest.mark.few(2)
 @pytest.mark.usefixtures("_tiny")
 @pytest.mark.parametrize(("suite", "name", "values"), CASES)
 def test_benchmark_runs(suite: type, name: str, values: tuple[Any, ...]) -> None:
@@ -191,6 +191,7 @@ def test_compare_notices_a_wrong_answer(
     assert "x.sum answered" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_many_chunks(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--many-chunks", "--elements", "3000", "--chunks", "30", "--repeat", "2"]
     rows = run(arguments, capsys)
@@ -288,6 +289,7 @@ def test_compare_boxplot(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(float(cell) > 0 for row in rows[-len(names) :] for cell in row[1:])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [

@@ -28,7 +28,7 @@ def numbers_of(answer: Any) -> Any:
     return repr(found) if not isinstance(found, np.ndarray | np.generic) else found
 
 
-@pytest.mark.few(14)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("number", range(len(WORST)))
 def test_all_plans_have_one_answer(number: int) -> None:
     """Any plan, and another number of chunks, to the last bit; and work is bounded."""

@@ -332,6 +332,7 @@ def test_partitions_of_unknown_length_and_empty_ones() -> None:
     assert_frame_equal(few.exact.groupby("k").count().compute(), expected.groupby("k").count())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", ["int", "str", "dates", "category"])
 def test_of_no_rows(kind: str) -> None:
     x, df = frames(pd.DataFrame({"k": KEYS[kind], "b": PLACES, "v": hashed(np.arange(N))}))
@@ -522,6 +523,7 @@ def test_masked_columns_of_small_integers_can_be_sent(kind: str) -> None:
     np.testing.assert_array_equal(sent.filled(), made.filled())
 
 
+@pytest.mark.slow
 def test_masked_columns_of_small_integers_on_a_cluster(cluster: Client) -> None:
     """Workers send each other elements that are masked, and answers."""
     table = pd.DataFrame({"key": PLACES % 4, "x": small("Int8")})
@@ -592,6 +594,7 @@ def test_aggregates_that_are_not_there() -> None:
         x.exact.groupby("k")["v"].agg({"v": "median"})
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("keys", ["k", "c", ["c", "b"]])
 @pytest.mark.parametrize("columns", ["v", ["i", "v"], None])
 def test_descriptions_are_those_of_pandas(columns: Any, keys: Any) -> None:

@@ -128,6 +128,7 @@ def test_objects_that_no_rule_knows_are_together() -> None:
     assert len(classes(pd.Index(keys, dtype=object), MANY)) == 5
 
 
+@pytest.mark.slow
 def test_classes_do_not_depend_on_the_process() -> None:
     """As Python's hashes of words do."""
     code = (
@@ -260,6 +261,7 @@ def test_tasks_do_not_grow_with_the_square_of_partitions() -> None:
             assert roots == min(group_tables.MOST_ROOTS, group_tables.MOST_REPORTS // n)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_between_loads_are_noticed(name: str, looks: None) -> None:
     answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()

@@ -419,6 +419,7 @@ PURE = [
 ]
 
 
+@pytest.mark.few(46)
 @pytest.mark.parametrize("module", PURE)
 def test_the_mathematics_needs_numpy_alone(module: str) -> None:
     outside = {name.split(".")[0] for name in imports(modules()[module])}
@@ -439,7 +440,7 @@ def test_only_few_modules_know_how_a_graph_is_written(module: str) -> None:
         assert not name.startswith(GRAPH_MACHINERY), name
 
 
-@pytest.mark.few(120)
+@pytest.mark.few(86)
 @pytest.mark.parametrize("module", sorted({*modules()} - {*LAYERS}))
 def test_fewer_know_that_there_are_layers(module: str) -> None:
     for name in imports(modules()[module]):

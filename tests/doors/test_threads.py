@@ -52,6 +52,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", CALLS)
 def test_eager_calls_from_many_threads(name: str) -> None:
     arrays = [VALUES * (i + 1) for i in range(N_THREADS)]

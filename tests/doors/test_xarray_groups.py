@@ -331,6 +331,7 @@ def by_hand(name: str, function: Callable[..., Any]) -> Any:
     return GROUPERS[name](cube()).map(lambda a: a.reduce(function, "time", keep_attrs=True))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["month", "bins", "empty periods"])
 @pytest.mark.parametrize("function", ["mad", "iqr"])
 def test_spread(function: str, name: str) -> None:

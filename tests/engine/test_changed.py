@@ -253,6 +253,7 @@ def told(answer: Any) -> Any:
     return {name: to_host(found[name]) for name in ("q1", "med", "q3", "mean", "whislo", "whishi")}
 
 
+@pytest.mark.few(5)
 @pytest.mark.usefixtures("_looks_once_more")
 @pytest.mark.parametrize("name", ANY_ORDER)
 def test_rows_in_another_order_are_the_same(backend: Backend, name: str) -> None:

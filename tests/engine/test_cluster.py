@@ -216,7 +216,7 @@ def test_a_lazy_source_stays_where_it_is_loaded(
     assert place.n_workers == 1 or len(found.objects) > 1  # or nothing was noted
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
 def test_chunks_in_memory_are_used_in_place(
     client: Client,

@@ -133,6 +133,7 @@ CHUNKINGS: list[Any] = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("axis", [None, 0])
 def test_the_answer_is_the_same_under_any_chunking(axis: int | None) -> None:
     a = normal(3000).reshape(SHAPE).astype("f4")

@@ -187,6 +187,7 @@ def test_masks_and_missing_labels(dtype: str) -> None:
     assert found[1].tolist()[2] == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("labels", ["u1", "i1", "?"])
 def test_lazy_labels_of_one_byte_need_not_be_known(labels: str) -> None:
     """There are at most 256 of them; `mad` and boxes load them twice."""

@@ -129,6 +129,7 @@ def test_each_group_is_what_it_would_be_alone(dtype: str, method: str) -> None:
         np.testing.assert_array_equal(found[:, i], right)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunks", [SHAPE, ((0, 59, 1), 333), ((30, 0, 30), (500, 0))])
 def test_any_chunks(chunks: Any) -> None:
     source, by, weights = Source(SHAPE, "i2"), zones(), WEIGHTS["floats"]

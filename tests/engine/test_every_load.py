@@ -549,7 +549,7 @@ def test_one_version_or_an_error_at_every_load(name: str, i: int) -> None:
     check_changes(case, every_change(loads_of(case)))
 
 
-@pytest.mark.few(23)
+@pytest.mark.few(10)
 @every_case
 def test_what_the_array_does_not_declare_is_refused(name: str, i: int) -> None:
     case = CASES[name][i]

@@ -74,7 +74,7 @@ def source() -> Source:
     return Source((N * N_CHUNKS,))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_answers_are_those_of_two_loads(name: str) -> None:
     ask = QUESTIONS[name]
@@ -98,7 +98,7 @@ KEPT: dict[str, Callable[[da.Array], Any]] = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
@@ -127,6 +127,7 @@ def median_of(cuts: Cuts) -> Brackets:
     return find_brackets(cuts, rank, rank)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("step", "keeps"), [(0.01, True), (0.1, False)])
 def test_none_guesses_alone_where_chunks_are_far_apart(step: float, keeps: bool) -> None:
     """Of two chunks there is no guess either way, but one tells that another will not hold."""
@@ -206,6 +207,7 @@ def test_chunks_that_differ_do_not_go_on_to_guess_alone(monkeypatch: pytest.Monk
 # --- Rulers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["quartiles", "a box", "a mask", "several arrays"])
 def test_nearly_all_chunks_are_measured_by_a_ruler(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +233,7 @@ def test_nearly_all_chunks_are_measured_by_a_ruler(
     assert by["pivots"] + by["a ruler"] <= 1.1 * n_chunks * n_arrays
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shift", [0.02, 1.0, 1e9, np.nan])
 def test_a_ruler_that_was_made_for_other_data(
     shift: float, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +356,7 @@ def test_what_waits_on_disk_is_answered_by_processes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, np.quantile(source().whole(), QUARTILES))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["quartiles", "weights", "a box"])
 @pytest.mark.parametrize("room", [-1, 20_000])
 def test_a_disk_that_takes_nothing_costs_loads_alone(

@@ -75,7 +75,7 @@ def by_lane(function: str, a: NDArray[Any], q: Any, method: str) -> NDArray[Any]
 # --- Answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("limit", LIMITS)

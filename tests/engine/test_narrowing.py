@@ -208,7 +208,7 @@ def test_few_candidates_come_to_one_place(
     assert few < every / (3 if "box" in question else 10) if how == "tree" else few <= every
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes to each task there, and all that it takes beside."""
     peaks: dict[str, int] = {}
@@ -314,6 +314,7 @@ def test_two_loads(backend: Backend, scheduler: str) -> None:
     assert backend.to_numpy(found[0])[1] == backend.to_numpy(found[1])
 
 
+@pytest.mark.few(1)
 def test_a_box_of_each_category_in_two_loads() -> None:
     source = Source((N_CHUNKS * SIZE,))
     with dask.config.set(LIMIT):

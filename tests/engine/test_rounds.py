@@ -244,6 +244,7 @@ def test_chunks_do_not_matter(strategy: str, data: st.DataObject) -> None:
     check(answer, np.sort(x)[k])
 
 
+@pytest.mark.few(7)
 @every_strategy
 def test_dimensions_and_empty_chunks(strategy: str) -> None:
     x = np.where(uniform(24 * 30) < 0.1, np.nan, normal(24 * 30)).reshape(4, 6, 30)

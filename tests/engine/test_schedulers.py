@@ -98,6 +98,7 @@ def test_persisted_on_a_cluster(backend: Backend, cluster: Client, tmp_path: Pat
     assert set(source.loads.values()) == {1}
 
 
+@pytest.mark.slow
 def test_large_data_persisted_on_a_cluster(backend: Backend, cluster: Client) -> None:
     """Large enough that a sample guesses the bracket, and every worker counts what it holds."""
     source = Source((2_500_000,))

@@ -83,7 +83,7 @@ QUESTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_source_of_a_shuffle_is_loaded_once(name: str, cluster: Any, tmp_path: Path) -> None:
     source = Source(SHAPE, log=tmp_path / "loads")

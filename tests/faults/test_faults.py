@@ -197,7 +197,7 @@ def test_what_is_left_on_a_device(place: Lab, monkeypatch: pytest.MonkeyPatch) -
     assert judge(CALM, place).what == RIGHT  # what an earlier case has left is its own
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["bytes taken", "files", "threads"])
 def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     stop.clear()

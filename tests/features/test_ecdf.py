@@ -131,7 +131,7 @@ def assert_bounds(found: EmpiricalDistribution, a: NDArray[Any], told: Any) -> N
 # --- Exact counts, and what they prove ------------------------------------------------------------
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exact_counts(dtype: str) -> None:
     """Of any data, plain and in chunks, some of them empty; at ranks and at values."""
@@ -781,6 +781,7 @@ def test_array_api(dtype: str) -> None:
         assert_same(found, ecdf(a, points))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
 def test_backends(backend: Backend, dtype: str) -> None:
     """Lazy, in memory and plain: the counts of NumPy."""

@@ -305,6 +305,7 @@ def test_windows_may_overlap() -> None:
     assert negative.count()[:, 0, 0].tolist() == [2, 0]
 
 
+@pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", ["f4", "i2"])
 @pytest.mark.parametrize("axes", [0, 2, (1, 2)])

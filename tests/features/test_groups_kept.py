@@ -76,6 +76,7 @@ def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_fewer_loads_of_fewer_groups() -> None:
     """Of fewer groups the first guess is narrow enough, in whatever order the parts are taken."""
     loads = []
@@ -142,6 +143,7 @@ class Counted:
         self.lazy = da.map_blocks(load, chunks=(tuple(sizes),), dtype=empty.dtype, meta=empty)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("of_labels", LABELS)
 @pytest.mark.parametrize("of_data", DATA)
 def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) -> None:
@@ -185,7 +187,7 @@ def test_masks_are_loaded_along() -> None:
     assert max(data.loads.values()) <= 2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [mad, iqr])
 def test_what_is_composed(ask: Callable[..., Any]) -> None:
     """Deviations are from medians that are found first."""
@@ -195,6 +197,7 @@ def test_what_is_composed(ask: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), ask))
 
 
+@pytest.mark.slow
 def test_boxes_take_a_further_load() -> None:
     loads = []
     for n_groups in (3, 4, 18):
@@ -232,6 +235,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     assert "2 loads, because parts are many; " in told()
 
 
+@pytest.mark.slow
 def test_many_groups_that_were_not_known_take_two_loads() -> None:
     data, _, labels = data_and_labels(n_groups=100)
     found = groupby(data.lazy(N), labels).median().compute()
@@ -239,6 +243,7 @@ def test_many_groups_that_were_not_known_take_two_loads() -> None:
     assert set(data.loads.values()) == {2}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", [100_000, 1_000_000])
 def test_what_is_kept_never_exceeds_the_limit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     most = 0

@@ -223,7 +223,7 @@ def test_what_gathers_is_what_explain_says() -> None:
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u2", "?"])
 def test_any_kind_of_array(backend: Backend, dtype: str, plan: str) -> None:
@@ -273,6 +273,7 @@ def test_boxes_of_any_kind_of_array(backend: Backend) -> None:
 # --- Labels ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plan", PLANS)
 def test_labels_of_all_kinds(plan: str) -> None:
     a, numbers = values(), labels(6) + 3

@@ -63,6 +63,7 @@ def assert_same(found: Boxplot, wanted: list[Box]) -> None:
 # --- Answers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("name", RULES)
 def test_adversarial_lanes(backend: Backend, name: str, dtype: str) -> None:
@@ -82,6 +83,7 @@ def test_adversarial_lanes(backend: Backend, name: str, dtype: str) -> None:
             assert_same(lazy.compute(scheduler="sync"), wanted)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i2", "u1"])
 def test_integers(backend: Backend, dtype: str) -> None:
     a = np.stack([make(N, dtype) for make in INTEGERS.values()], axis=1)
@@ -96,6 +98,7 @@ def test_integers(backend: Backend, dtype: str) -> None:
         assert_same(lazy.compute(scheduler="sync"), wanted)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("axis", [0, 1, -1, (0, 1), (0, 2), (1, 2), (), (2, 0, 1)])
 def test_every_axis(backend: Backend, axis: Any) -> None:
     a = normal(7 * 9 * 11).reshape(7, 9, 11)
@@ -163,7 +166,7 @@ def test_ends_as_in_the_reference(dtype: str) -> None:
 # --- Loads ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", [None, "50%", "9%"])
 def test_loads(limit: str | None) -> None:
     """Those of quantiles; in passes one more, of each slab."""

@@ -103,7 +103,7 @@ def test_every_function_along_every_axis(backend: Backend, function: str, axis: 
             assert_same(backend, plain, wanted)
 
 
-@pytest.mark.few(21)
+@pytest.mark.few(8)
 @pytest.mark.any_dask
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")

@@ -106,6 +106,7 @@ def test_as_of_known_labels(name: str, laid: str, plan: str) -> None:
     np.testing.assert_array_equal(compute(found), wanted)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_group_by_group(kind: str) -> None:
     """By a loop of NumPy, for labels of all kinds and data of several types."""
@@ -185,6 +186,7 @@ def test_masked_data() -> None:
 # --- No group at all ------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("axis", [0, (0, 1), None])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])

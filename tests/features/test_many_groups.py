@@ -37,7 +37,7 @@ def assert_same_box(found: Any, wanted: Any) -> None:
             np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
 @pytest.mark.parametrize("weighs", [False, True])

@@ -106,6 +106,7 @@ def same(found: Any, wanted: Any, dtype: str = "f8") -> None:
     np.testing.assert_allclose(np.asarray(found, "f8"), wanted, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.few(6)
 @pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 1), (1, 2), (0, 2)])
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -560,7 +561,7 @@ def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> No
             np.testing.assert_array_equal(sent.filled(), array.filled())
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_of_small_dtypes_on_a_cluster(cluster: Client, name: str) -> None:
     """Answers come from the workers, and go from one to the other."""

@@ -330,6 +330,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     return sizes
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("data", ["normal", "constant", "far from the origin", "descending"])
 @pytest.mark.parametrize("limit", ["8 B", "1 kB", "16 kB", "1 MB"])
 def test_no_tile_is_larger_than_the_limit(
@@ -445,6 +446,7 @@ def test_array_api_arrays() -> None:
     assert_same((to_host(found[0]), to_host(found[1])), by_definition(X, Q, 4))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8"])
 def test_foreign_byte_order(dtype: str) -> None:
     X, Q = whole(300, 3, 50).astype(dtype), whole(7, 3, 50, 1).astype(dtype)
@@ -623,6 +625,7 @@ def test_chunks_that_are_not_as_promised() -> None:
 ESTIMATORS = [NearestNeighbors(), KNeighborsRegressor(), KNeighborsClassifier()]
 
 
+@pytest.mark.few(4)
 @pytest.mark.filterwarnings("ignore:.*column-vector y was passed")
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:

@@ -444,7 +444,7 @@ def test_schedulers(scheduler: str, small_samples: None) -> None:
     assert support.sum() == found.n_covered_
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @both
 @pytest.mark.parametrize("kind", ["plain", "held", "lazy"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

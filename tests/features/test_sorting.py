@@ -525,6 +525,7 @@ def test_loads(backend: Backend, name: str, dtype: str) -> None:
     assert len(key.loads) == 12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["?", "u1", "i1", "u2", "i2", "f2"])
 def test_elements_that_are_counted(backend: Backend, dtype: str) -> None:
     """As of elements of more bytes; ties with splitters by their places."""

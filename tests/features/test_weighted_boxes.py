@@ -147,7 +147,7 @@ def test_every_dtype_and_rule(rule: str, dtype: str, method: str) -> None:
     assert box.fliers.dtype == values.dtype
 
 
-@pytest.mark.few(17)
+@pytest.mark.few(14)
 @pytest.mark.parametrize("name", [*FLOATS, *MISSING])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_adversarial_data(name: str) -> None:
@@ -268,6 +268,7 @@ def nearly_equal(u: NDArray[Any]) -> NDArray[Any]:
     return 1 + u / 10_000
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", WEIGHTED)
 @pytest.mark.usefixtures("nothing_kept")
 def test_two_loads(method: str) -> None:
@@ -334,6 +335,7 @@ def assert_lanes(found: Boxplot, wanted: list[Box]) -> None:
         assert_same_box(box, other)
 
 
+@pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("method", WEIGHTED)
@@ -355,7 +357,7 @@ def test_lanes_are_as_alone(backend: Backend, name: str, method: str, plan: str)
     )
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("dtype", ["f4", "i8", "u8", "i2"])

@@ -97,7 +97,7 @@ def test_every_plan(backend: Backend, plan: str, method: str) -> None:
     np.testing.assert_array_equal(backend.to_numpy(found), wanted)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_ten_chunkings(method: str) -> None:
     """The same bits, along one axis and along several."""

@@ -445,6 +445,7 @@ def counted(values: NDArray[Any], width: int) -> Any:
     return report
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("width", [3, 20, 48])
 @pytest.mark.parametrize(
     ("name", "dtype"),

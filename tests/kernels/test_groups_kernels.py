@@ -114,6 +114,7 @@ def brackets_of(parts: Parts, n_groups: int) -> GroupBrackets:
     return find_group_brackets(several, n_groups, three)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n_groups", NUMBERS)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)

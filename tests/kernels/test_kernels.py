@@ -249,7 +249,7 @@ def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
     return found
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(2)
 @each_case(CPU)
 @pytest.mark.parametrize("n_ends", [0, 5, 60])  # of the most, a table tells which cells are reached
 def test_tally_by_a_ruler(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
@@ -280,6 +280,7 @@ def test_tally_by_a_ruler_refuses_more_candidates_than_there_can_be(kernel: Kern
         assert module.tally_by_ruler(values, ruler, brackets, held - 1) is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n_ends", [0, 1, 6, spans.FEW_ENDS, 100])
 @each_case(CPU, CUDA)
 def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:

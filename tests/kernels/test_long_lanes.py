@@ -40,6 +40,7 @@ def looked_at(rows: NDArray[Any], seed: int = KNOWN) -> IntArray:
 N = 30_000
 
 
+@pytest.mark.slow
 def test_crafted_data_are_given_up_in_time() -> None:
     """With the seed they were made for; then NumPy selects. Else they are data like others."""
     row = crafted.killer(N, (N - 1) // 2, crafted.salt_of(KNOWN), 40)[None]

@@ -57,6 +57,7 @@ def valid(kept: NDArray[Any]) -> NDArray[Any]:
     return kept[~np.isnan(kept)] if kept.dtype.kind == "f" else kept
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("rate", [0.6, 0.0, 0.001, 1.0])
 @pytest.mark.parametrize(
     ("dtype", "layout"),

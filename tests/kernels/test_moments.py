@@ -98,7 +98,7 @@ def root_of(x: Fraction) -> float:
 # --- Sums -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_sums_are_exact(n: int, backend: Backend) -> None:
     """Of every kernel, whatever the data; float16 too."""
@@ -438,6 +438,7 @@ def test_pieces_of_float32_have_room(pieces: int, tmp_path: Path) -> None:
                 assert on_host.moments(a, top) == wanted, (top, row)
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("pieces", PIECES["f4"])
 def test_sums_of_float32_at_every_scale(pieces: int, tmp_path: Path) -> None:

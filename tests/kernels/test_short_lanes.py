@@ -156,6 +156,7 @@ def test_as_numpy(dtype: str, n: int) -> None:
                 np.testing.assert_array_equal(found, wanted.astype(found.dtype))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_many_lanes_by_threads(n: int) -> None:
     """Threads write their answers to one array: all of them, in order, and all axes."""
@@ -178,6 +179,7 @@ def test_lanes_of_nan_are_told_once() -> None:
     assert np.isnan(median(a, 1)).all()  # without a warning, which would be an error
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["f8", "u1", "i2"])
 @pytest.mark.parametrize("n", [1, 2, 3, 33])
 def test_boxes(dtype: str, n: int) -> None:

@@ -122,6 +122,7 @@ def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(by_numpy)) == len(rows) - 1  # x[::2] is there twice
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_any_call_may_take_either_way(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One call after the other, as while some kinds of calls have kernels and others have not."""

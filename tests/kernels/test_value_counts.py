@@ -156,6 +156,7 @@ def test_tables_fit_into_shared_memory(shared: int) -> None:
         assert (1 << 8 * np.dtype(dtype).itemsize) % window == 0
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "f2"])
 def test_lanes_are_counted_together(backend: Backend, dtype: str) -> None:
     """Side by side or one behind the other, with masks and without; few words in shared memory, and

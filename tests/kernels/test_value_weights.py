@@ -75,7 +75,7 @@ def assert_lane(found: ValueWeights, lane: int, values: Any, weights: Any) -> No
     assert found.numbers.idle[lane] == np.count_nonzero(weights == 0)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_are_exact(dtype: str, kind: str) -> None:
@@ -99,6 +99,7 @@ def test_sums_are_exact(dtype: str, kind: str) -> None:
             assert square == of_all * (1 << 2176)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_groups(dtype: str) -> None:
     values, codes = elements(dtype), np.floor(uniform(N + 9)[9:] * 5).astype("i4") - 1

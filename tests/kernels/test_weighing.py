@@ -259,7 +259,7 @@ def test_reports_of_any_weights(kernel: Kernel, name: str, n: int) -> None:
     check(kernel, make("normal", "f8", n), WEIGHTS[name](n))
 
 
-@pytest.mark.few(21)
+@pytest.mark.few(12)
 @each_kernel
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize("data", [*FLOATS, *MISSING])

@@ -158,7 +158,7 @@ def assert_both_loads(values: NDArray[Any], weights: NDArray[np.float64]) -> Non
             assert weighing.tally(values, weights, brackets, len(wanted) - 1) is None
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", list(WEIGHTS))
 def test_both_loads_are_exact(name: str) -> None:
     """Of weights of any size."""
@@ -173,7 +173,7 @@ def test_both_loads_of_large_chunks(name: str) -> None:
     assert_both_loads(normal(100_000), WEIGHTS[name](100_000))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_both_loads_of_any_data(name: str, dtype: str) -> None:
     n = SORT_AT_MOST + 100
@@ -189,7 +189,7 @@ def test_data_and_weights_go_together() -> None:
         assert_both_loads(values, np.exp(4 * values) + 1e-3 * uniform(n) + 1e-9)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", ["f8", "f4", *INTEGER_DTYPES])
 def test_products_are_exact(dtype: str) -> None:
     """Of any magnitude, in few cells and in many."""
@@ -238,6 +238,7 @@ def oracle(
     return sorted(pairs), int((takes_part & is_missing).sum())
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f8", "?", *INTEGER_DTYPES, "M8[s]", "m8[D]"])
 @pytest.mark.parametrize("left_out", ["nothing", "keeps", "zero", "missing", "all"])
 def test_weighed(dtype: str, left_out: str) -> None:

@@ -347,6 +347,7 @@ def test_narrow_integers_overflow_in_numpy() -> None:
         assert quantile(x, 0.5) == 49151
 
 
+@pytest.mark.few(8)
 @all_mixing
 @given(
     values=st.lists(st.integers(-(2**53) + 1, 2**53 - 1), min_size=1, max_size=20),

@@ -69,7 +69,7 @@ def bracket_of(q: float, cuts: Cuts) -> Brackets:
     return find_brackets(cuts, rank, rank)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.75])
 def test_chunks_seen_anywhere_tell_of_all_of_noise(q: float) -> None:
     """Nothing says that tasks run in an even order."""
