@@ -126,7 +126,11 @@ def _between_dates(valid: NDArray[Any], share: NDArray[np.float64], method: str)
     if method == "median":
         a, b = (int(valid.view("i8")[k]) for k in ((len(valid) - 1) // 2, len(valid) // 2))
         return np.full(share.shape, int(Fraction(a + b, 2))).view(valid.dtype)
-    answer = np.array(_quantile(valid, share, method=method))
+    try:
+        answer = np.array(_quantile(valid, share, method=method))
+    except OverflowError:  # from NumPy 2.5 on, where the difference of two neighbours overflows
+        each = [_one_between_dates(valid, q, method) for q in share.ravel()]
+        answer = np.array(each, valid.dtype).reshape(share.shape)
     for i in np.ndindex(share.shape):
         where = neighbours(len(valid), float(share[i]), method)
         a, b = (int(valid.view("i8")[min(where.lower + k, len(valid) - 1)]) for k in (0, 1))
@@ -135,6 +139,14 @@ def _between_dates(valid: NDArray[Any], share: NDArray[np.float64], method: str)
             step = round((b - a) * Fraction(1 - where.weight if up else where.weight))
             answer[i] = np.int64(b - step if up else a + step).view(valid.dtype)
     return answer
+
+
+def _one_between_dates(valid: NDArray[Any], share: Any, method: str) -> Any:
+    """NumPy's own answer, or the lower neighbour where NumPy has none."""
+    try:
+        return np.asarray(_quantile(valid, share, method=method))[()]
+    except OverflowError:
+        return valid[neighbours(len(valid), float(share), method).lower]
 
 
 def _numpys(valid: NDArray[Any], share: NDArray[np.float64], method: str) -> NDArray[np.float64]:

@@ -80,6 +80,21 @@ class Box:
 
 
 Numbers = IntArray | FloatArray
+WIDE = 2**53  # integers up to here are float64 numbers
+
+
+def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[Any]:
+    """Copy statistics with NaN at some places: in an array of objects, where float64 would round
+    integers that stay."""
+    if column.dtype.kind == "f":
+        found = column.copy()
+    else:
+        some = column[~is_missing]
+        is_exact = column.dtype.itemsize < 8 or not some.size
+        is_exact = is_exact or bool((some <= WIDE).all() and (some >= -WIDE).all())
+        found = column.astype(np.float64 if is_exact else object)
+    found[is_missing] = np.nan
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,11 +279,7 @@ class Boxes(Arrays):
             return self
         columns = {}
         for name in ("min", "q1", "med", "q3", "max", "mean", "std", "low", "high"):
-            column = getattr(self, name)
-            # An integer's box has no elements if it is missing: then none has in all the table.
-            column = np.array(column, column.dtype if column.dtype.kind == "f" else np.float64)
-            column[is_missing] = np.nan
-            columns[name] = column
+            columns[name] = _with_nan(getattr(self, name), is_missing)
         for name in ("n_low", "n_high", "kept_low", "kept_high"):
             columns[name] = np.where(is_missing, 0, getattr(self, name))
         kept = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))

@@ -451,7 +451,7 @@ def test_repr() -> None:
 
 
 @pytest.mark.parametrize("name", ["median", "quantile", "mad", "iqr"])
-@pytest.mark.parametrize("kind", ["?", "u1", "i8", "f4", "m8[s]", "M8[s]", "U1"])
+@pytest.mark.parametrize("kind", ["?", "u1", "i8", "f4", "m8[ns]", "M8[ns]", "U1"])
 def test_a_dataset_is_asked_about_the_same_variables_with_and_without_groups(
     name: str, kind: str
 ) -> None:

@@ -597,3 +597,17 @@ def test_what_is_refused(name: str) -> None:
     ask, error, message = BAD[name]
     with pytest.raises(error, match=message):
         ask()
+
+
+def test_large_integers_are_exact_beside_boxes_without_elements() -> None:
+    """float64, which has NaN for those, would round them."""
+    a = 2**60 + np.array([1, 3, 5, 7], np.int64)
+    by, names = np.array([0, 0, 1, 1]), [2, 0, 1]
+    for x in (a, da.from_array(a, chunks=3)):
+        lazy = groupby(x, by, groups=names).describe_boxplot(whis=9)
+        boxes = list(dask.compute(lazy)[0])
+        assert np.isnan(boxes[0].min)
+        for box, some in zip(boxes[1:], (a[:2], a[2:]), strict=True):
+            assert [box.min, box.max] == some.tolist()
+    few = groupby(a % 100, by, groups=names).describe_boxplot()
+    assert all(isinstance(box.min, float) for box in few)

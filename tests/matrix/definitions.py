@@ -140,8 +140,12 @@ def mad(name: str, slot: Slot, dtype: Any, *, scale: Any) -> Any:
     function = "nanmedian" if name.startswith("nan") else "median"
     center = quantiles(function, slot, dtype)
     with np.errstate(all="ignore"):
-        distances = np.abs(slot.values - center)
-        found = quantiles(function, slot._replace(values=distances), distances.dtype)
+        values = slot.values
+        if function == "nanmedian":
+            values = values[values == values]
+        # Of infinite elements at an infinite median: NaN, as SciPy has it.
+        distances = np.abs(values - center)
+        found = quantiles("median", slot._replace(values=distances), distances.dtype)
         return found / found.dtype.type(1 / NORMAL_MAD if scale == "normal" else scale)
 
 
@@ -149,12 +153,12 @@ def iqr(name: str, slot: Slot, dtype: Any, *, q: Any, method: str, scale: Any) -
     """Define the interquartile range: the difference of two quantiles of float64, rounded once."""
     function = "nanquantile" if name.startswith("nan") else "quantile"
     wide = slot.values if dtype.kind in "iu" else slot.values.astype("f8")
-    low, high = np.asarray(
+    if not len(wide):
+        return _spread_dtype(dtype).type(np.nan)
+    pair = np.asarray(
         quantiles(function, slot._replace(values=wide), np.dtype("f8"), q=[*q], method=method)
-        if len(wide)
-        else [np.nan, np.nan],
-        "f8",
-    ).tolist()
+    )
+    low, high = pair.tolist()  # exact, of integers that a method chooses
     with np.errstate(all="ignore"):
         found = np.float64(high - low) / (1 / NORMAL_IQR if scale == "normal" else float(scale))
     return np.asarray(found).astype(_spread_dtype(dtype))[()]
