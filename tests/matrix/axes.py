@@ -31,8 +31,9 @@ def elements(name: str, dtype: str, n: int, random: Random) -> Array:
     """Elements of a distribution, in an order of their own for every case."""
     if name == FEW:
         found = random.integers(0, 6, n).astype(dtype)
-        if dtype[0] == "f":
-            found = np.where(random.random(n) < 0.1, np.nan, found).astype(dtype)
+        if dtype[0] in "fmM":
+            missing = np.array("NaT" if dtype[0] in "mM" else "nan", dtype)
+            found = np.where(random.random(n) < 0.1, missing, found)
         return found
     found = shared.make(name, dtype, n)
     return found if name in ("sorted", "reversed", "trended") else random.permutation(found)
@@ -48,6 +49,7 @@ def distributions(dtype: str) -> tuple[str, ...]:
 SHAPES: Mapping[str, Callable[[Random], tuple[int, ...]]] = {
     "long": lambda r: (int(r.integers(200, 900)),),
     "short": lambda r: (int(r.integers(1, 30)),),
+    "tall map": lambda r: (int(r.integers(300, 700)), int(r.integers(1, 4))),
     "map": lambda r: (int(r.integers(2, 40)), int(r.integers(2, 12))),
     "wide map": lambda r: (int(r.integers(2, 6)), int(r.integers(30, 90))),
     "stack": lambda r: (int(r.integers(3, 30)), int(r.integers(1, 6)), int(r.integers(1, 6))),
@@ -122,6 +124,7 @@ WEIGHTS: Mapping[str, Callable[[int, Random], Array]] = {
     "any weights": lambda n, r: r.random(n),
     "counts": lambda n, r: r.integers(0, 4, n),
     "mostly 0": lambda n, r: np.where(r.random(n) < 0.7, 0.0, r.random(n)),
+    "alike": lambda n, r: np.full(n, 0.1),
     "tenths": lambda n, r: r.integers(1, 4, n) / 10,
     "one heavy": lambda n, r: np.where(np.arange(n) == n // 3, 1e9, 1.0),
     "magnitudes": lambda n, r: np.exp2(r.integers(-60, 60, n)),
@@ -147,6 +150,9 @@ HOMES = ("plain", "memory", "tasks", "tasks", "shared", "persisted", "unknown si
 their tasks with the array beside them, chunks in memory, of unknown sizes, and of an expression."""
 
 SCHEDULERS = ("sync", "threads")
+
+PARTS: Mapping[str, int] = {"64 MiB": 1 << 26, "1 kB": 1000}
+"""How large the parts of data are that a task takes where it groups all elements."""
 
 KERNELS = ("NumPy", "compiled")
 """What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""

@@ -19,6 +19,7 @@ import numpy as np
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
+from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from tests.matrix import axes, definitions
@@ -139,6 +140,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "home": axes.HOMES,
     "scheduler": axes.SCHEDULERS,
     "limits": tuple(axes.LIMITS),
+    "parts": tuple(axes.PARTS),
     "kernels": axes.KERNELS,
 }
 
@@ -174,7 +176,7 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         row["missing"] = "where"
     slots = axes.SLOTS[row["slots"]]
     least = next(n for n in range(5) if slots.fits(n))
-    ndims = {"0-d": 0, "long": 1, "short": 1, "map": 2, "wide map": 2, "stack": 3}
+    ndims = {"0-d": 0, "long": 1, "short": 1, "map": 2, "wide map": 2, "tall map": 2, "stack": 3}
     if least and ndims.get(row["shape"], 0) < least:
         row["shape"] = pick(random, [name for name, n in ndims.items() if n >= least])
     if row["slots"] == "groups, lazy labels" and row["measure"] != "count":
@@ -379,6 +381,7 @@ def surroundings(case: Case) -> Iterator[None]:
         warnings.catch_warnings(),
         np.errstate(all="ignore"),
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
+        patch.object(plans, "ONE_TASK", axes.PARTS[case.row["parts"]]),
     ):
         warnings.simplefilter("ignore")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
@@ -436,7 +439,7 @@ def smaller(case: Case, fails: Callable[[Case], bool], most: int = 120) -> Case:
 
 
 def _simpler(case: Case) -> Iterator[Case]:
-    simple = {"home": "memory", "scheduler": "sync", "limits": "defaults"}
+    simple = {"parts": "64 MiB", "home": "memory", "scheduler": "sync", "limits": "defaults"}
     for table, value in simple.items():
         if case.row[table] != value:
             yield replace(case, row={**case.row, table: value})

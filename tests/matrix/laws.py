@@ -360,6 +360,16 @@ def _is_flat(case: Case) -> bool:
     return case.axis is None and shapes <= {case.values.shape} and case.values.ndim > 0
 
 
+def _has_stated_loads(case: Case) -> bool:
+    """Tell whether `explain` or a docstring states the loads. `explain` is asked about quantiles
+    that choose elements: others hold more, and may take passes, or windows of weights."""
+    if case.axis is None:
+        # As stated if what a task may hold is enough.
+        return not (case.slots.groups and "columns" in case.row["limits"])
+    chooses = "weights" not in case.beside or case.asked["method"] != "linear"
+    return case.question.definition is definitions.quantiles and chooses
+
+
 def _keeps_order(case: Case) -> bool:
     return _is_answered(case) and _is_lazy(case)
 
@@ -371,8 +381,7 @@ LAWS: Mapping[str, Law] = {
         lambda c: (
             c.row["home"] in ("tasks", "shared")
             and c.values.size > 0
-            # `explain` is asked about quantiles: others hold more, and may take passes.
-            and (c.axis is None or c.question.definition is definitions.quantiles)
+            and _has_stated_loads(c)
             and _is_answered(c)
         ),
     ),

@@ -67,7 +67,7 @@ def pick(random: Random, options: Any) -> Any:
 
 
 def draw_share(random: Random) -> float:
-    return float(pick(random, [0.5, 0.25, 0.0, 1.0, 1 / 3, 0.9, 1 - 2.0**-53, random.random()]))
+    return float(pick(random, [0.5, 0.25, 0.0, 1.0, 0.1, 0.3, 0.7, 1 - 2.0**-53, random.random()]))
 
 
 def draw_q(random: Random) -> Any:
