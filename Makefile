@@ -28,6 +28,9 @@ SEED ?= 0
 LOG ?= faults.log
 
 SHELL := /bin/sh
+# What is installed is compiled when it is first imported: without a place for that, every process of
+# a test or of a cluster would compile it again, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 # Modules are compiled when they are imported, most of them never: 28 s to install the test extra, not 70.
 PIP_FLAGS := -qq --disable-pip-version-check --no-compile
 ASV = $(abspath $(VENV))/bin/asv
