@@ -285,6 +285,18 @@ def _window_mean(
     return nearest(mean, dtype)
 
 
+def root_of(x: Fraction) -> float:
+    """The float64 that is nearest to a square root, to even if two are: by comparing squares."""
+    scale = 2**1200
+    near = float(Fraction(math.isqrt(x.numerator * scale**2 // x.denominator), scale))
+    below, above = math.nextafter(near, 0), math.nextafter(near, math.inf)
+    low, high = ((Fraction(near) + Fraction(other)) / 2 for other in (below, above))
+    if x in (low * low, high * high):
+        other = below if x == low * low else above
+        return min(near, other, key=lambda y: int(y / math.ulp(y)) % 2)
+    return below if x < low * low else above if x > high * high else near
+
+
 def nearest(number: Fraction, dtype: np.dtype[Any]) -> Any:
     """The number of a floating-point dtype that is nearest to a fraction; of two the even one."""
     with np.errstate(over="ignore"):

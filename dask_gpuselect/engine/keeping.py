@@ -181,8 +181,8 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
         "keep-limit is 0": lambda: not limits().n_bytes,
         **own,
         "chunks are in memory": lambda: any(map(is_in_memory, reads.arrays)),
-        # What is kept of them goes to the host: quartiles of 8 chunks of 512 MiB take 287 ms on an
-        # H100, and 36 in two loads.
+        # What is kept of them goes to the host: quartiles of 8 chunks of 512 MiB take 392 ms on an
+        # H200, and 36 in two loads.
         "chunks are made on a device": lambda: any(map(_is_made_on_device, reads.arrays)),
         "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
         # A task that answers for a group may have to read its chunks: from several workers' disks.

@@ -38,7 +38,8 @@ from dask_gpuselect.maths.boxes import QUARTILES, largest_to, smallest_from
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal
 from tests.engine.test_lane_passes import limited, share
-from tests.kernels.test_moments import HOSTILE, root_of
+from tests.kernels.test_moments import HOSTILE
+from tests.oracle import root_of
 from tests.sources import Source, changing
 
 # NumPy interpolates these with an overflow, or to NaN.

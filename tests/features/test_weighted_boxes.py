@@ -23,9 +23,8 @@ from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal, uniform
 from tests.features.test_boxplot import Shaped, cluster_at_the_fence
-from tests.kernels.test_moments import root_of
 from tests.kernels.test_weighing import WEIGHTS
-from tests.oracle import weighted
+from tests.oracle import root_of, weighted
 from tests.sources import Source, changing
 
 FLOAT = np.dtype("f8")

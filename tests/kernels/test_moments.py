@@ -36,6 +36,7 @@ from dask_gpuselect.maths.moments import (
 from tests.backends import Backend
 from tests.cuda_on_host import NAMES, compiled, pointer
 from tests.data import INTEGER_DTYPES, make, names_of, normal, uniform
+from tests.oracle import root_of
 
 SIZES = (1, 2, 3, 511, 512, 513, 5000)
 FLOAT_DTYPES = ("f8", "f4")
@@ -81,18 +82,6 @@ def exact(values: NDArray[Any]) -> Moments:
     square = sum((x * x for x in finite), Fraction()) * 2 ** (DIGIT * SQUARE_POINT)
     assert total.denominator == square.denominator == 1
     return Moments(len(finite), n_high, n_low, int(total), int(square))
-
-
-def root_of(x: Fraction) -> float:
-    """The float64 that is nearest to a square root, to even if two are: by comparing squares."""
-    scale = 2**1200
-    near = float(Fraction(math.isqrt(x.numerator * scale**2 // x.denominator), scale))
-    below, above = math.nextafter(near, 0), math.nextafter(near, math.inf)
-    low, high = ((Fraction(near) + Fraction(other)) / 2 for other in (below, above))
-    if x in (low * low, high * high):
-        other = below if x == low * low else above
-        return min(near, other, key=lambda y: int(y / math.ulp(y)) % 2)
-    return below if x < low * low else above if x > high * high else near
 
 
 # --- Sums -----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ where NumPy is exact and by fractions elsewhere.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -180,20 +179,6 @@ def order_statistic(name: str, slot: Slot, dtype: Any, *, k: Any) -> Any:
 # --- Box plots ------------------------------------------------------------------------------------
 
 
-def root(x: Fraction) -> float:
-    """Find the float64 nearest to a square root, the even one of two, by comparing squares."""
-    if x == 0:
-        return 0.0
-    scale = 2**1200
-    near = float(Fraction(math.isqrt(x.numerator * scale**2 // x.denominator), scale))
-    below, above = math.nextafter(near, 0), math.nextafter(near, math.inf)
-    low, high = ((Fraction(near) + Fraction(other)) / 2 for other in (below, above))
-    if x in (low * low, high * high):
-        other = below if x == low * low else above
-        return min(near, other, key=lambda y: int(y / math.ulp(y)) % 2)
-    return below if x < low * low else above if x > high * high else near
-
-
 def box(
     name: str,
     slot: Slot,
@@ -258,7 +243,7 @@ def box(
         exact, total = [*map(Fraction, v.tolist())], sum(w, Fraction(0))
         mean = sum(map(Fraction.__mul__, exact, w), Fraction(0)) / total
         square = sum((x * x * y for x, y in zip(exact, w, strict=True)), Fraction(0)) / total
-        found |= {"mean": float(mean), "std": root(square - mean * mean)}
+        found |= {"mean": float(mean), "std": oracle.root_of(square - mean * mean)}
     return found
 
 
