@@ -425,7 +425,33 @@ def plan_lanes(
         counted = _plan_counts(x, question, parts, chunks, n_lanes, COUNTS_SHARE)
         if counted is not None:
             return counted
-    limit = one_lane_limit(x) if is_one_lane and question.takes_passes else column_limit()
+    limits = [column_limit()]
+    if is_one_lane and question.takes_passes:
+        limits.insert(0, one_lane_limit(x))  # which may be too little for many groups
+    for limit in limits:
+        plan = _plan_within(limit, x, axes, question, chunks, n_lanes, each, is_one_lane)
+        if plan is not None:
+            return plan
+    raise ValueError(
+        f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
+        f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+        f"{_told(question.advice)}"
+    )
+
+
+def _plan_within(
+    limit: int,
+    x: DaskArray,
+    axes: tuple[int, ...],
+    question: LaneQuestion,
+    chunks: list[int],
+    n_lanes: int,
+    each: int,
+    is_one_lane: bool,
+) -> LanePlan | None:
+    """The plan for columns of several chunks, of which a task may hold so many bytes, if there is
+    one."""
+    column_bytes = sum(chunks) * n_lanes * each
     is_known_larger = column_bytes > limit
     if not is_known_larger or _is_taken_in_place(x, axes, question, sum(chunks)):
         shares = _shares(x, axes, column_bytes / len(chunks))
@@ -453,11 +479,7 @@ def plan_lanes(
         if slabs >= MORE_LOADS * least and not is_in_memory(x):
             break  # more slabs are more loads
     if not plans:
-        raise ValueError(
-            f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
-            f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
-            f"{_told(question.advice)}"
-        )
+        return None
     *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
     advice = _advice(x, axes, int(column_bytes)) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))

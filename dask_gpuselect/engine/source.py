@@ -533,6 +533,19 @@ def with_tasks_apart(
     return DaskArray(Graph(layers, dependencies), x.name, x.chunks, meta=x._meta)
 
 
+def computed_once(x: DaskArray) -> DaskArray:
+    """The same array, whose chunks all loads share, whatever their size.
+
+    It is for small results that other questions need. Results of unknown size, and those that are
+    larger than a chunk, would otherwise be computed again by every load.
+    """
+    layer = x.dask.layers[x.name]
+    once = DoneOnce(dict(layer), layer.annotations)
+    once.collection_annotations = layer.collection_annotations
+    graph = Graph({**x.dask.layers, x.name: once}, x.dask.dependencies)
+    return DaskArray(graph, x.name, x.chunks, meta=x._meta)
+
+
 def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str]:
     """The layers of these names, and all that they depend on."""
     closed: dict[str, None] = {}

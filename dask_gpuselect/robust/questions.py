@@ -20,7 +20,7 @@ from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
 from dask_gpuselect.engine.questions import Block, LaneQuestion, Question
-from dask_gpuselect.engine.source import DaskArray, blockwise, map_blocks
+from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import valid_in
 from dask_gpuselect.maths.boxes import rungs_of
@@ -240,7 +240,7 @@ class LaneDeviationQuestion(LaneQuestion):
     ) -> DaskArray:
         """The median of the distances from the median of each group: two loads for both."""
         question, every = self.of_all, tuple(range(x.ndim))
-        median = ask(x, question.median, True)
+        median = computed_once(ask(x, question.median, True))
         distances = blockwise(
             partial(_distances_in_groups, question=question, numblocks=x.numblocks),
             every,

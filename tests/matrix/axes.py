@@ -6,7 +6,6 @@ leaves out the combinations that a question does not answer.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,11 @@ Random = np.random.Generator
 
 # --- Elements -------------------------------------------------------------------------------------
 
-DTYPES = ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", "M8[s]", "m8[ns]")
+DTYPES = (
+    *("f8", "f8", "f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "u8"),
+    *("?", "M8[s]", "m8[ns]"),
+)
+"""Most rounding shows in float64 alone, and uint64 are the integers that no other dtype holds."""
 
 FEW = "few values"
 """Ties everywhere: the data of one in two cases, because most mistakes are made at ties."""
@@ -48,8 +51,9 @@ def distributions(dtype: str) -> tuple[str, ...]:
 
 SHAPES: Mapping[str, Callable[[Random], tuple[int, ...]]] = {
     "long": lambda r: (int(r.integers(200, 900)),),
+    "tens": lambda r: (int(r.integers(1, 30)) * 10,),  # of which tenths are whole numbers
     "short": lambda r: (int(r.integers(1, 30)),),
-    "tall map": lambda r: (int(r.integers(300, 700)), int(r.integers(1, 4))),
+    "tall map": lambda r: (int(r.integers(30, 70)) * 10, int(r.integers(1, 4))),
     "map": lambda r: (int(r.integers(2, 40)), int(r.integers(2, 12))),
     "wide map": lambda r: (int(r.integers(2, 6)), int(r.integers(30, 90))),
     "stack": lambda r: (int(r.integers(3, 30)), int(r.integers(1, 6)), int(r.integers(1, 6))),
@@ -57,6 +61,12 @@ SHAPES: Mapping[str, Callable[[Random], tuple[int, ...]]] = {
     "0-d": lambda r: (),
     "no element": lambda r: (0,) if r.random() < 0.5 else (int(r.integers(1, 4)), 0),
 }
+DIMENSIONS = {
+    **dict.fromkeys(("long", "tens", "short"), 1),
+    **dict.fromkeys(("tall map", "map", "wide map"), 2),
+    "stack": 3,
+}
+"""How many dimensions shapes have at least, but for those that have none or one."""
 
 
 def _parts(n: int, ends: Any) -> tuple[int, ...]:
@@ -76,9 +86,21 @@ CUTS: Mapping[str, Callable[[int, Random], tuple[int, ...]]] = {
 """How an axis is divided: from its size to the sizes of the chunks along it."""
 
 
+MOST_CHUNKS = 24
+"""Of an array: more take longer, and find nothing more."""
+
+
 def chunks_of(shape: tuple[int, ...], cuts: str, random: Random) -> tuple[tuple[int, ...], ...]:
-    """Chunks of a shape, in which every axis is divided by the same rule."""
-    return tuple(CUTS[cuts](n, random) for n in shape)
+    """Chunks of a shape, in which every axis is divided by the same rule, or not at all where that
+    makes too many."""
+    chunks: list[tuple[int, ...]] = []
+    left = MOST_CHUNKS
+    for n in shape:
+        sizes = CUTS[cuts](n, random)
+        sizes = sizes if len(sizes) <= left else (n,)
+        chunks.append(sizes)
+        left //= len(sizes)
+    return tuple(chunks)
 
 
 # --- Slots ----------------------------------------------------------------------------------------
@@ -92,8 +114,9 @@ class Slots:
     ----------
     axis : callable
         From the number of dimensions to the reduced axes; None for all of them.
-    groups : {"", "labels", "labels along", "lazy labels"}
-        Labels of every element, or of the places along the only reduced axis.
+    groups : {"", "labels", "labels along", "lazy labels", "windows"}
+        Labels of every element, or of the places along the only reduced axis; or windows of places
+        along it, which overlap.
     """
 
     axis: Callable[[int], int | tuple[int, ...] | None]
@@ -101,13 +124,14 @@ class Slots:
 
     def fits(self, ndim: int) -> bool:
         """Tell whether data of some dimensions have such slots."""
-        if self.groups == "labels along":
+        if self.groups in ("labels along", "windows"):
             return ndim >= 1
         return ndim >= (1 if self.groups else 0) and (self.axis(ndim) is None or ndim >= 2)
 
 
 SLOTS: Mapping[str, Slots] = {
     "all": Slots(lambda n: None),
+    "all, again": Slots(lambda n: None),  # most is about all elements
     "first axis": Slots(lambda n: 0),
     "last axis": Slots(lambda n: -1),
     "outer axes": Slots(lambda n: (0, n - 1)),
@@ -115,33 +139,38 @@ SLOTS: Mapping[str, Slots] = {
     "groups, lazy labels": Slots(lambda n: None, "lazy labels"),
     "groups along the first axis": Slots(lambda n: 0, "labels along"),
     "groups along the last axis": Slots(lambda n: n - 1, "labels along"),
+    "windows along the last axis": Slots(lambda n: n - 1, "windows"),
     "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),
 }
 
 # --- Measures and masks ---------------------------------------------------------------------------
 
-WEIGHTS: Mapping[str, Callable[[int, Random], Array]] = {
-    "any weights": lambda n, r: r.random(n),
-    "counts": lambda n, r: r.integers(0, 4, n),
-    "mostly 0": lambda n, r: np.where(r.random(n) < 0.7, 0.0, r.random(n)),
-    "alike": lambda n, r: np.full(n, 0.1),
-    "tenths": lambda n, r: r.integers(1, 4, n) / 10,
-    "one heavy": lambda n, r: np.where(np.arange(n) == n // 3, 1e9, 1.0),
-    "magnitudes": lambda n, r: np.exp2(r.integers(-60, 60, n)),
+WEIGHTS: Mapping[str, Callable[[Array, Random], Array]] = {
+    "any weights": lambda v, r: r.random(v.size),
+    "counts": lambda v, r: r.integers(0, 4, v.size),
+    "mostly 0": lambda v, r: np.where(r.random(v.size) < 0.7, 0.0, r.random(v.size)),
+    "0 of what is missing": lambda v, r: np.where(v == v, r.integers(1, 4, v.size), 0),
+    "alike": lambda v, r: np.full(v.size, 0.1),
+    "tenths": lambda v, r: r.integers(1, 4, v.size) / 10,
+    "one heavy": lambda v, r: np.where(np.arange(v.size) == v.size // 3, 1e9, 1.0),
+    "magnitudes": lambda v, r: np.exp2(r.integers(-60, 60, v.size)),
 }
-MEASURES = ("count", "count", *WEIGHTS)
+"""From the elements to their weights."""
+MEASURES = ("count",) * 6 + tuple(WEIGHTS)
 WEIGHTS_OF = ("elements", "axes")
 """Whether weights have the shape of the data, or that of the reduced axes."""
 
 MISSING = ("nothing", "nothing", "where", "where broadcast", "masked", "nodata", "where and nodata")
 
-MASKS: Mapping[str, Callable[[int, Random], Array]] = {
-    "most": lambda n, r: r.random(n) < 0.8,
-    "half": lambda n, r: r.random(n) < 0.5,
-    "few": lambda n, r: r.random(n) < 0.1,
-    "none": lambda n, r: np.zeros(n, bool),
-    "all": lambda n, r: np.ones(n, bool),
+MASKS: Mapping[str, Callable[[Array, Random], Array]] = {
+    "most": lambda v, r: r.random(v.size) < 0.8,
+    "half": lambda v, r: r.random(v.size) < 0.5,
+    "few": lambda v, r: r.random(v.size) < 0.1,
+    "all but what is missing": lambda v, r: v == v,
+    "none": lambda v, r: np.zeros(v.size, bool),
+    "all": lambda v, r: np.ones(v.size, bool),
 }
+"""From the elements to those that take part."""
 
 # --- Surroundings ---------------------------------------------------------------------------------
 
@@ -169,15 +198,28 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def decks(tables: Mapping[str, tuple[str, ...]], seed: int) -> Iterator[dict[str, str]]:
-    """Deal rows of all tables for ever: each table is shuffled anew once all its rows are dealt."""
-    randoms = {name: np.random.default_rng([seed, i]) for i, name in enumerate(tables)}
+def decks(
+    questions: tuple[str, ...],
+    tables_of: Callable[[str], Mapping[str, tuple[str, ...]]],
+    seed: int,
+) -> Iterator[dict[str, str]]:
+    """Deal questions for ever, each with a row of all its tables.
 
-    def dealt(name: str) -> Iterator[str]:
+    Questions are shuffled anew once all were dealt, and so are the rows of each question's tables:
+    every question soon comes with every row.
+    """
+
+    def dealt(rows: tuple[str, ...], *number: int) -> Iterator[str]:
+        random = np.random.default_rng([seed, *number])
         while True:
-            for i in randoms[name].permutation(len(tables[name])):
-                yield tables[name][i]
+            for i in random.permutation(len(rows)):
+                yield rows[i]
 
-    every = {name: dealt(name) for name in tables}
-    for _ in itertools.count():
-        yield {name: next(deck) for name, deck in every.items()}
+    of_question = {
+        question: {
+            name: dealt(rows, i, j) for j, (name, rows) in enumerate(tables_of(question).items())
+        }
+        for i, question in enumerate(questions)
+    }
+    for question in dealt(questions):
+        yield {"question": question} | {k: next(deck) for k, deck in of_question[question].items()}

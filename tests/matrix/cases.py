@@ -48,6 +48,8 @@ class Case:
     nodata : scalar, optional
     groups : list, optional
         The labels that are asked for; None for all that are there.
+    windows : dict, optional
+        Places along the reduced axis, in place of labels.
     """
 
     row: Mapping[str, str]
@@ -57,6 +59,7 @@ class Case:
     beside: Mapping[str, Array]
     nodata: Any = None
     groups: list[int] | None = None
+    windows: Mapping[str, list[int]] | None = None
     keepdims: bool = False
     seed: tuple[int, int] = (0, 0)
 
@@ -107,8 +110,10 @@ class Case:
         groups = None
         if labels is not None:
             groups = tuple(np.unique(labels).tolist() if self.groups is None else self.groups)
+        if self.windows is not None:
+            groups = tuple(self.windows)
         return definitions.Elements(
-            values, self.axes, self.full("weights"), takes_part, labels, groups
+            values, self.axes, self.full("weights"), takes_part, labels, groups, self.windows
         )
 
     def expected(self) -> Any:
@@ -126,58 +131,55 @@ class Case:
 
 # --- Drawing --------------------------------------------------------------------------------------
 
-TABLES: Mapping[str, tuple[str, ...]] = {
-    "question": tuple(QUESTIONS),
-    "slots": tuple(axes.SLOTS),
-    "measure": axes.MEASURES,
-    "weights of": axes.WEIGHTS_OF,
-    "missing": axes.MISSING,
-    "mask": tuple(axes.MASKS),
-    "dtype": axes.DTYPES,
-    "shape": tuple(axes.SHAPES),
-    "cuts": tuple(axes.CUTS),
-    "companion cuts": ("alike", *axes.CUTS),
-    "home": axes.HOMES,
-    "scheduler": axes.SCHEDULERS,
-    "limits": tuple(axes.LIMITS),
-    "parts": tuple(axes.PARTS),
-    "kernels": axes.KERNELS,
-}
+
+def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
+    """The rows of all tables that go with a question."""
+    question = QUESTIONS[name]
+    return {
+        "slots": question.slots,
+        "measure": question.measures,
+        "weights of": axes.WEIGHTS_OF,
+        "missing": question.missing,
+        "mask": tuple(axes.MASKS),
+        "dtype": tuple(d for d in axes.DTYPES if np.dtype(d).kind in question.kinds),
+        "shape": tuple(axes.SHAPES),
+        "cuts": tuple(axes.CUTS),
+        "companion cuts": ("alike", *axes.CUTS),
+        "home": axes.HOMES,
+        "scheduler": axes.SCHEDULERS,
+        "limits": tuple(axes.LIMITS),
+        "parts": tuple(axes.PARTS),
+        "kernels": axes.KERNELS,
+    }
 
 
 def drawn(seed: int, start: int = 0, step: int = 1) -> Iterator[Case]:
     """Draw cases for ever: numbers start, start + step, ... of a seed."""
     number = -1
-    for row in axes.decks(TABLES, seed):
+    for row in axes.decks(tuple(QUESTIONS), tables_of, seed):
         number += 1
         if number % step == start:
             yield made(row, seed, number)
 
 
 def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
-    """Replace the rows that do not go with the question, or with each other."""
+    """Replace the rows that do not go with each other."""
     row = dict(row)
-    question = QUESTIONS[row["question"]]
-    kinds = [d for d in axes.DTYPES if np.dtype(d).kind in question.kinds]
 
     def keep(table: str, options: Any) -> None:
         if row[table] not in options:
             row[table] = pick(random, options)
 
-    keep("dtype", kinds)
-    keep("slots", question.slots)
-    keep("measure", question.measures)
     if row["measure"] != "count":
-        keep("dtype", [d for d in kinds if np.dtype(d).kind in "iuf"])
-    keep("missing", question.missing)
+        keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iuf"])
     if row["dtype"] not in axes.COMPILED:
         row["kernels"] = "NumPy"
     if row["dtype"] == "?" and "nodata" in row["missing"]:
         row["missing"] = "where"
     slots = axes.SLOTS[row["slots"]]
     least = next(n for n in range(5) if slots.fits(n))
-    ndims = {"0-d": 0, "long": 1, "short": 1, "map": 2, "wide map": 2, "tall map": 2, "stack": 3}
-    if least and ndims.get(row["shape"], 0) < least:
+    ndims = dict.fromkeys(axes.SHAPES, 0) | axes.DIMENSIONS
+    if ndims[row["shape"]] < least:
         row["shape"] = pick(random, [name for name, n in ndims.items() if n >= least])
     if row["slots"] == "groups, lazy labels" and row["measure"] != "count":
         # Documented: one task holds all data, which must fit the limit.
@@ -225,29 +227,47 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
 
 def _with_companions(case: Case, random: axes.Random) -> Case:
     beside: dict[str, Array] = {}
-    row, shape = case.row, case.values.shape
+    row, values = case.row, case.values
+    shape = values.shape
     along = tuple(shape[i] for i in case.axes)
-    if case.slots.groups:
+    if case.slots.groups == "windows":
+        case = replace(case, windows=_windows(along[0], random))
+    elif case.slots.groups:
         of = along if case.slots.groups == "labels along" else shape
         labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
         beside["labels"] = labels
         if case.slots.groups != "lazy labels" and random.random() < 0.3:
             case = replace(case, groups=[2, 0, 7])
     if row["measure"] != "count":
-        of = along if row["weights of"] == "axes" and case.axis is not None else shape
-        beside["weights"] = axes.WEIGHTS[row["measure"]](int(np.prod(of)), random).reshape(of)
+        weigh = axes.WEIGHTS[row["measure"]]
+        if row["weights of"] == "axes" and case.axis is not None:
+            beside["weights"] = weigh(np.zeros(int(np.prod(along))), random).reshape(along)
+        else:
+            beside["weights"] = weigh(values.ravel(), random).reshape(shape)
     draw_mask = axes.MASKS[row["mask"]]
     if "where" in row["missing"]:
-        of = shape
-        if row["missing"] == "where broadcast" and shape:
-            of = shape[1:]
-        beside["where"] = draw_mask(int(np.prod(of)), random).reshape(of)
+        is_broadcast = row["missing"] == "where broadcast" and shape
+        about = values[0] if is_broadcast and len(values) else values
+        beside["where"] = draw_mask(about.ravel(), random).reshape(about.shape)
     if row["missing"] == "masked":
-        mask = ~draw_mask(case.values.size, random).reshape(shape)
-        case = replace(case, values=np.ma.masked_array(case.values, mask))
-    if "nodata" in row["missing"] and case.values.size:
-        case = replace(case, nodata=pick(random, case.values.ravel()))
+        mask = ~draw_mask(values.ravel(), random).reshape(shape)
+        case = replace(case, values=np.ma.masked_array(values, mask))
+    if "nodata" in row["missing"] and values.size:
+        is_missing = values.dtype.kind == "f" and random.random() < 0.4
+        nodata = values.dtype.type("nan") if is_missing else pick(random, values.ravel())
+        case = replace(case, nodata=nodata)
     return replace(case, beside=beside)
+
+
+def _windows(n: int, random: axes.Random) -> dict[str, list[int]]:
+    """Windows of places along an axis: some that go on at its begin, one empty, one of all."""
+    width = int(random.integers(1, n + 2))
+    windows = {
+        f"from {start}": sorted({(start + i) % n for i in range(min(width, n))})
+        for start in random.integers(0, max(1, n), pick(random, [2, 12])).tolist()
+        if n
+    }
+    return windows | {"none": [], "all": [*range(n)]}
 
 
 # --- Asking ---------------------------------------------------------------------------------------
@@ -353,6 +373,12 @@ def _hidden(x: Any, n: int) -> Any:
     return x.map_blocks(_identity, chunks=chunks, dtype=x.dtype, meta=x._meta)
 
 
+def grouped(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
+    """Divide the elements into the groups of a case."""
+    by = beside["labels"] if case.windows is None else case.windows
+    return groupby(values, by, case.axis, groups=case.groups)
+
+
 def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
     """Call the function of a question."""
     how: dict[str, Any] = dict(case.asked)
@@ -361,9 +387,8 @@ def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
         how["nodata"] = case.nodata
     if case.keepdims:
         how["keepdims"] = True
-    if "labels" in beside:
-        grouped = groupby(values, beside["labels"], case.axis, groups=case.groups)
-        return getattr(grouped, case.question.name)(**how)
+    if case.slots.groups:
+        return getattr(grouped(case, values, beside), case.question.name)(**how)
     assert case.question.function is not None
     if case.question.name != "order_statistic":
         how["axis"] = case.axis
@@ -454,6 +479,8 @@ def _simpler(case: Case) -> Iterator[Case]:
         for q in np.ravel(case.asked["q"]).tolist():
             yield replace(case, asked={**case.asked, "q": q})
     for axis, n in enumerate(case.values.shape):
+        if case.windows is not None and axis in case.axes:
+            continue  # windows tell places
         for part in (slice(n // 2), slice(n // 2, n), slice(n - 1), slice(1, n)) if n > 1 else ():
             yield _cut(case, axis, part)
         sizes = case.chunks[axis]
@@ -516,8 +543,9 @@ def script(case: Case, problem: str) -> str:
     how += [f"nodata=a.dtype.type({case.nodata!r})"] if case.nodata is not None else []
     how += ["keepdims=True"] if case.keepdims else []
     name = case.question.name
-    if "labels" in case.beside:
-        grouped = f"groups.groupby(x, labels, {case.axis}, groups={case.groups})"
+    if case.slots.groups:
+        by = "labels" if case.windows is None else case.windows
+        grouped = f"groups.groupby(x, {by}, {case.axis}, groups={case.groups})"
         call = f"{grouped}.{name}({', '.join(how)})"
     else:
         home = "robust" if name in ("mad", "nanmad", "iqr", "naniqr") else "dask_gpuselect"

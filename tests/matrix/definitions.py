@@ -58,6 +58,8 @@ class Elements:
         Of the shape of the values.
     groups : tuple or None
         The labels that are asked for.
+    windows : dict or None
+        Places along the only reduced axis for each of `groups`, in place of labels.
     """
 
     values: Array
@@ -66,6 +68,7 @@ class Elements:
     takes_part: Array | None = None
     labels: Array | None = None
     groups: tuple[Any, ...] | None = None
+    windows: Mapping[Any, list[int]] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,6 +92,8 @@ class Elements:
                 index[axis] = i
             values = np.asarray(self.values[tuple(index)]).ravel()
             every = np.ones(len(values), bool)
+            if self.windows is not None:
+                every = np.isin(np.arange(len(values)), self.windows[place[at]])
             if self.labels is not None:
                 every &= np.asarray(self.labels[tuple(index)]).ravel() == place[at]
             takes_part, weights, n_weightless = every, None, 0
