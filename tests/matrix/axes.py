@@ -22,7 +22,7 @@ Random = np.random.Generator
 
 DTYPES = (
     *("f8", "f8", "f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "u8"),
-    *("?", "M8[s]", "m8[ns]"),
+    *("?", "M8[s]", "m8[ns]", "m8[ns]"),
 )
 """Most rounding shows in float64 alone, and uint64 are the integers that no other dtype holds."""
 
@@ -30,8 +30,14 @@ FEW = "few values"
 """Ties everywhere: the data of one in two cases, because most mistakes are made at ties."""
 
 
+LARGE = "large integers"
+"""Integers that are no floats: those of 8 bytes beyond 2**53."""
+
+
 def elements(name: str, dtype: str, n: int, random: Random) -> Array:
     """Elements of a distribution, in an order of their own for every case."""
+    if name == LARGE:
+        return np.iinfo(dtype).max - random.integers(0, 3000, n).astype(dtype)
     if name == FEW:
         found = random.integers(0, 6, n).astype(dtype)
         if dtype[0] in "fmM":
@@ -44,6 +50,8 @@ def elements(name: str, dtype: str, n: int, random: Random) -> Array:
 
 def distributions(dtype: str) -> tuple[str, ...]:
     """The names of the distributions that there are in a dtype."""
+    if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 8:
+        return (FEW, LARGE, LARGE, LARGE, *shared.names_of(dtype))
     return (FEW, *(("bools",) if dtype == "?" else shared.names_of(dtype)))
 
 
@@ -86,7 +94,7 @@ CUTS: Mapping[str, Callable[[int, Random], tuple[int, ...]]] = {
 """How an axis is divided: from its size to the sizes of the chunks along it."""
 
 
-MOST_CHUNKS = 24
+MOST_CHUNKS = 12
 """Of an array: more take longer, and find nothing more."""
 
 
@@ -139,6 +147,7 @@ SLOTS: Mapping[str, Slots] = {
     "groups, lazy labels": Slots(lambda n: None, "lazy labels"),
     "groups along the first axis": Slots(lambda n: 0, "labels along"),
     "groups along the last axis": Slots(lambda n: n - 1, "labels along"),
+    "windows along the first axis": Slots(lambda n: 0, "windows"),
     "windows along the last axis": Slots(lambda n: n - 1, "windows"),
     "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),
 }
@@ -156,7 +165,7 @@ WEIGHTS: Mapping[str, Callable[[Array, Random], Array]] = {
     "magnitudes": lambda v, r: np.exp2(r.integers(-60, 60, v.size)),
 }
 """From the elements to their weights."""
-MEASURES = ("count",) * 6 + tuple(WEIGHTS)
+MEASURES = ("count",) * 6 + tuple(WEIGHTS) + ("0 of what is missing",)
 WEIGHTS_OF = ("elements", "axes")
 """Whether weights have the shape of the data, or that of the reduced axes."""
 
