@@ -78,8 +78,3 @@ def test_what_is_not_installed(
     monkeypatch.setitem(sys.modules, missing, None)
     assert example.main([]) == 1
     assert "pip install '.[gallery]'" in capsys.readouterr().err
-
-
-def test_too_few_rows(example: ModuleType) -> None:
-    with pytest.raises(SystemExit):
-        example.main(["--rows", "99"])

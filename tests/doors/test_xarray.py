@@ -202,15 +202,6 @@ def test_masks_are_broadcast_by_name(name: str, dim: Any) -> None:
             )
 
 
-def test_boxes_with_masks() -> None:
-    loaded = cube()
-    keeps = loaded.y > "b"
-    for each in (keeps, keeps.chunk()):
-        boxes = chunked(loaded).exact.describe_boxplot(where=each).compute()
-        assert boxes[0].med == float(loaded.where(keeps).median())
-        assert boxes[0].n_left_out == 40 * 2 * 6
-
-
 @pytest.mark.legacy  # query planning has no broadcast_to
 def test_boxes_with_weights_by_dimension() -> None:
     """Of an array, and of the variables of a dataset, one of which is transposed."""

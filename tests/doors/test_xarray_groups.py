@@ -156,18 +156,6 @@ def test_as_xarray_of_the_loaded_array(name: str, dtype: str) -> None:
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("time", [1, 13, DAYS])
-@pytest.mark.parametrize("name", ["month", "months", "zones", "bins"])
-def test_chunks_need_not_match(name: str, time: int) -> None:
-    loaded = cube()
-    wanted = GROUPERS[name](loaded).quantile([0.1, 0.5])
-    for grouped, _ in asked(name, chunked(loaded, time)):
-        with enable():
-            found = grouped.quantile([0.1, 0.5])
-        xr.testing.assert_identical(found.compute(), wanted)
-
-
-@pytest.mark.few(3)
 @pytest.mark.parametrize("dim", [..., ["time", "x"], "time", ["x", "time", "y"]])
 @pytest.mark.parametrize("name", ["month", "bins", "months"])
 def test_more_dimensions(name: str, dim: Any) -> None:
@@ -310,20 +298,6 @@ def test_groups_of_a_multi_index() -> None:
             found = lazy.groupby(level).quantile([0.2, 0.5])
         wanted = loaded.groupby(level).quantile([0.2, 0.5])
         xr.testing.assert_identical(found.compute(), wanted)
-
-
-@pytest.mark.parametrize("method", ["lower", "hazen", "median_unbiased"])
-@pytest.mark.parametrize("dtype", ["f8", "i4"])
-def test_methods(dtype: str, method: str) -> None:
-    """Of integers, too, which become floats where a bin has none."""
-    loaded = cube(dtype)
-    for name in ("month", "bins"):
-        wanted = GROUPERS[name](loaded).quantile(0.35, method=method)
-        for grouped, _ in asked(name, chunked(loaded)):
-            with enable():
-                found = grouped.quantile(0.35, method=method)
-            xr.testing.assert_allclose(found.compute(), wanted, rtol=1e-14)
-            assert found.dtype == wanted.dtype
 
 
 def by_hand(name: str, function: Callable[..., Any]) -> Any:

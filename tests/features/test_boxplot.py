@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import dask
@@ -27,7 +24,7 @@ from dask_gpuselect import (
     kernels,
     quantile,
 )
-from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import QUARTILES, largest_to, smallest_from
 from tests.backends import Backend
@@ -260,31 +257,6 @@ def test_a_guess_of_uncertain_fences_is_looked_at_again(monkeypatch: pytest.Monk
     (box,) = describe_boxplot(a, max_fliers=10)
     assert n_looks == 1
     assert_box(box, a, 1.5, autorange=False, kept=10, name="lognormal")
-
-
-def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the main thread, without a copy of what is contiguous in any order; others are alone."""
-    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
-    monkeypatch.setitem(threads.WORTH, "elements", 10_000)
-    chunks: list[Any] = []
-
-    def noted(original: Callable[..., Any], chunk: Any, *args: Any) -> Any:
-        chunks.append(chunk)
-        return original(chunk, *args)
-
-    for name in ("moments", "tally_and_sums"):
-        monkeypatch.setattr(kernels, name, partial(noted, getattr(kernels, name)))
-    a = normal(40_000).reshape(200, 200).T
-    (box,) = describe_boxplot(a)
-    assert len(chunks) > 1
-    assert all(np.may_share_memory(chunk, a) for chunk in chunks)
-    chunks.clear()
-    with ThreadPoolExecutor(1) as pool:
-        (same,) = pool.submit(describe_boxplot, a).result()
-    assert [chunk.size for chunk in chunks] == [a.size]
-    assert repr(same) == repr(box)
-    assert_box(box, a.ravel(), 1.5, autorange=False, kept=1000, name="normal")
 
 
 def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import boards, keeping, spill
 from dask_gpuselect.groups import groupby
-from tests.sources import Source, changing
+from tests.sources import Source
 
 pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
 
@@ -197,14 +196,6 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     assert "2 loads, because parts are many; " in told()
 
 
-@pytest.mark.slow
-def test_many_groups_that_were_not_known_take_two_loads() -> None:
-    data, _, labels = data_and_labels(n_groups=100)
-    found = groupby(data.lazy(N), labels).median().compute()
-    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
-    assert set(data.loads.values()) == {2}
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("limit", [100_000, 1_000_000])
 def test_what_is_kept_never_exceeds_the_limit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,18 +238,6 @@ def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Everything that can happen meanwhile ---------------------------------------------------------
-
-
-def test_a_chunk_that_changes_is_caught_if_it_is_loaded_twice(tmp_path: Path) -> None:
-    """As all chunks are where nothing finds room."""
-    x = changing(lambda values, load: values / load, directory=tmp_path, chunk=20, n_chunks=40)
-    labels = da.arange(40_000, chunks=1000) % 3
-    x._chunks = labels.chunks
-    with (
-        dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.column-limit": 8000}),
-        pytest.raises(ChunksChangedError, match=r"chunk \(0, 20\) h"),
-    ):
-        groupby(x, labels).median().compute(scheduler="sync")
 
 
 @pytest.mark.slow

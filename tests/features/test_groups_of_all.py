@@ -217,26 +217,6 @@ def test_labels_of_all_kinds(plan: str) -> None:
             )
 
 
-def test_several_kinds_of_lazy_labels() -> None:
-    """The combinations that there are, as of labels in memory."""
-    a = values(n=3000).reshape(50, 60)
-    rows, cells = np.floor(uniform(50) * 4).astype(int)[:, None], labels(5, 3000).reshape(50, 60)
-    x = da.from_array(a, chunks=(20, 13))
-    lazy = da.from_array(rows, chunks=(7, 1)), da.from_array(cells, chunks=(50, 9))
-    known, found = groupby(x, (rows, cells)), groupby(x, lazy)
-    with dask.config.set(PLANS["roots"]):
-        names, medians = dask.compute(found.groups, found.median())
-        assert names.tolist() == known.groups
-        np.testing.assert_array_equal(medians, known.median().compute())
-        some = groupby(x, lazy, groups=[(3, -3), (9, 9), (0, 1)])
-        with pytest.warns(RuntimeWarning):
-            found_some = some.nanmedian().compute()
-    assert np.isnan(found_some[1])
-    for i, (row, cell) in enumerate([(3, -3), (9, 9), (0, 1)]):
-        if i != 1:
-            assert found_some[i] == np.median(a[(rows == row) & (cells == cell)])
-
-
 def test_fractions_are_told_while_computing() -> None:
     by = da.from_array(np.arange(10) / 4, chunks=5)
     with pytest.raises(ValueError, match="floats with fractions"):
@@ -249,13 +229,3 @@ def test_fractions_are_told_while_computing() -> None:
 
 
 # --- Chunks ---------------------------------------------------------------------------------------
-
-
-def test_at_once() -> None:
-    """Plain arrays are answered in kind, as lazy ones are."""
-    a, by = values(), labels(30)
-    grouped = groupby(a, by)
-    found = grouped.quantile([0.3, 0.6])
-    assert type(found) is np.ndarray
-    np.testing.assert_array_equal(found, alone(a, by, lambda some: np.quantile(some, [0.3, 0.6])))
-    assert groupby([1.0, 2.0, 4.0], ["a", "b", "a"]).median().tolist() == [2.5, 2.0]

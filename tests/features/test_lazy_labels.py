@@ -128,24 +128,6 @@ def test_boxes(plan: str) -> None:
             np.testing.assert_equal(box.to_dict(), other.to_dict())
 
 
-def test_any_chunks() -> None:
-    """Chunks without elements, of data and labels, along both kinds of axes; arrays in memory."""
-    a, by = data(), labels((12,))
-    wanted = groupby(a, by, 0).median()
-    for limit in ("1 GiB", 400):
-        for chunks in (((0, 7, 0, 5), (5,), (0, 6, 0)), ((1,) * 12, (1, 0, 4), (6,))):
-            x, lazy = da.from_array(a, chunks=chunks), da.from_array(by, chunks=((3, 0, 9),))
-            with dask.config.set({LIMIT: limit}):
-                np.testing.assert_array_equal(groupby(x, lazy, 0).median().compute(), wanted)
-    lazy = da.from_array(by, chunks=5)
-    np.testing.assert_array_equal(groupby(a, lazy, 0).median().compute(), wanted)
-    some = da.from_array(a, chunks=(5, 2, 4))[lazy >= 0]  # of unknown sizes
-    found = groupby(some, lazy[lazy >= 0], 0)
-    np.testing.assert_array_equal(
-        found.median().compute(), groupby(a[by >= 0], by[by >= 0], 0).median()
-    )
-
-
 # --- No group at all ------------------------------------------------------------------------------
 
 

@@ -321,24 +321,6 @@ def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         assert sum(count for _, count in tallies) == 0
 
 
-def test_half_of_all_at_one_distance() -> None:
-    """That of the last element nearer than half of all, so that it may be the answer or not: none
-    of them is gathered, be they equal, or different and at one distance by rounding."""
-    n, n_pivots = 40_000, 100
-    u = uniform(n)
-    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
-    ties = np.concatenate([u[:10] / 100, signs[: n // 2 - 10], (signs * (2 + u))[n // 2 :]])
-    near = -1e8 - u[:10] / 100
-    lost = np.concatenate([near, u[: n // 2 - 5] * 1e-20, -3e8 - u[: n // 2 - 5]])
-    for a in (ties, lost):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deviations, "ROOM", -1)
-            patch.setattr(deviations, "LEAST_ROOM", -1)
-            found, most = by_steps(list(np.split(a[np.argsort(u)], 4)), a.dtype, n_pivots)
-        check(found, formula(a))
-        assert most <= 5 * n / n_pivots
-
-
 def test_few_steps() -> None:
     """What all tasks are told for a third load is thinned, and answers as before."""
     with pytest.MonkeyPatch.context() as patch:
@@ -350,17 +332,6 @@ def test_few_steps() -> None:
             found, most = by_steps(list(np.split(a, 4)), a.dtype, 100)
             check(found, formula(a), name)
             assert most <= len(a) / 2, name
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_cuts_are_shared_with_medians() -> None:
-    source = Source((60_000,))
-    x = source.lazy(7000)
-    dask.compute(mad(x), dask_gpuselect.median(x), iqr(x), scheduler="sync")
-    assert set(source.loads.values()) <= {2, 3, 4}  # a first load for all
-    again = Source((60_000,))
-    computed(iqr(again.lazy(7000)))
-    assert set(again.loads.values()) == {2}
 
 
 def test_it_composes() -> None:
