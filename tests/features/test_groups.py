@@ -239,9 +239,6 @@ def test_combinations_of_labels() -> None:
     np.testing.assert_array_equal(medians[0], np.median(a[members[3]], axis=0))
 
 
-# --- With masks and weights -----------------------------------------------------------------------
-
-
 # --- Loads ----------------------------------------------------------------------------------------
 
 

@@ -223,9 +223,3 @@ def test_fractions_are_told_while_computing() -> None:
         groupby(da.arange(10, chunks=5), by).median().compute(scheduler="sync")
     found = groupby(da.arange(10, chunks=5), by, groups=[0.25, 1.0]).median()
     np.testing.assert_array_equal(found.compute(), [1, 4])
-
-
-# --- Companions -----------------------------------------------------------------------------------
-
-
-# --- Chunks ---------------------------------------------------------------------------------------

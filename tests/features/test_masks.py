@@ -432,7 +432,7 @@ def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> No
             np.testing.assert_array_equal(sent.filled(), array.filled())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_of_small_dtypes_on_a_cluster(cluster: Client, name: str) -> None:
     """Answers come from the workers, and go from one to the other."""

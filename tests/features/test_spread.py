@@ -33,7 +33,6 @@ from tests.data import FLOATS, normal, uniform
 from tests.oracle import check, expected
 from tests.sources import Source, changing
 
-NORMAL_MAD, NORMAL_IQR = 0.6744897501960817, 1.3489795003921634
 FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
 
 
@@ -188,9 +187,6 @@ def test_all_missing() -> None:
         np.testing.assert_array_equal(nanmad(lanes, 0, scale=1.0), [np.nan, 1.5])
     assert len(told) == 1
     np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
-
-
-# --- Interquartile range --------------------------------------------------------------------------
 
 
 # --- Along some axes ------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +27,22 @@ METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 rng = np.random.default_rng(3)
 
 
-@contextmanager
-def limited(to: float | None) -> Iterator[None]:
-    with dask.config.set({"dask_gpuselect.column-limit": int(to or 1 << 30)}):
-        yield
-
-
 def asked(
     a: Any,
     weights: Any,
-    axes: tuple[int, ...] = (0,),
     method: str = "inverted_cdf",
     *,
     keeps: Any = None,
-    skips_missing: bool = False,
-    keepdims: bool = False,
     limit: float | None = None,
 ) -> tuple[LanePlan, Any]:
-    """The plan for some quantiles of lanes, and the lazy answer."""
+    """The plan for some quantiles of lanes along the first axis, and the lazy answer."""
     x = accompanied(a, keeps, weights)
     source = np.dtype(x.dtype).newbyteorder("=")
     dtype = source if method == "inverted_cdf" or source.kind == "f" else np.dtype("f8")
-    question = WeightedLaneQuantiles(Q, method, skips_missing, x.dtype, dtype, if_none="missing")
-    shape = AnswerAxes(x.ndim, axes, keepdims, False)
-    with limited(limit):
-        return plan_lanes(x, axes, question), ask_lanes(x, question, "weighted", shape, dtype)
+    question = WeightedLaneQuantiles(Q, method, False, x.dtype, dtype, if_none="missing")
+    shape = AnswerAxes(x.ndim, (0,), False, False)
+    with dask.config.set({"dask_gpuselect.column-limit": int(limit or 1 << 30)}):
+        return plan_lanes(x, (0,), question), ask_lanes(x, question, "weighted", shape, dtype)
 
 
 def drawn(dtype: str = "f8") -> NDArray[Any]:
@@ -184,6 +173,3 @@ def test_changed_chunks_are_named(tmp_path: Path, changes: str) -> None:
     assert plan.name == "passes"
     with pytest.raises(ChunksChangedError, match=r"chunk \(3, 0, 1\) held other elements"):
         lazy.compute(scheduler="sync")
-
-
-# --- Loads ----------------------------------------------------------------------------------------
