@@ -497,7 +497,7 @@ def test_companions_of_lanes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_companions_of_ten_chunkings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = ["chunkings", "--elements", "8000"]
+    sizes = ["chunkings", "--elements", "2000"]
     assert companions.main(sizes) == 0
     rows = [row for row in rows_of(capsys.readouterr().out) if row[0].startswith("(")]
     assert len(rows) == 20

@@ -359,25 +359,6 @@ def test_order_statistics(backend: Backend, strategy: str | None) -> None:
 
 # --- Arrays of every kind -------------------------------------------------------------------------
 
-VIEWS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "Fortran order": np.asfortranarray,
-    "negative steps": lambda a: a[::-1, ::-2, ::3],
-    "transposed": lambda a: a.T,
-    "broadcast": lambda a: np.broadcast_to(a[:1], a.shape),
-}
-
-
-@pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
-@pytest.mark.parametrize("axis", [None, (0, 2)])
-@pytest.mark.parametrize("view", VIEWS)
-def test_views(view: str, axis: Any) -> None:
-    a, keeps = (VIEWS[view](x) for x in (data("f4"), mask()))
-    a.flags.writeable = keeps.flags.writeable = False
-    for ask, find in (FUNCTIONS["median"], FUNCTIONS["mad"]):
-        wanted = of_lanes(find, a, keeps, axis)
-        same(ask(a, axis=axis, where=keeps), wanted, "f4")
-        same(ask(da.from_array(a, chunks=5), axis=axis, where=keeps).compute(), wanted, "f4")
-
 
 @pytest.mark.parametrize("axis", [None, (0, 2)])
 def test_arrays_of_the_standard(axis: Any) -> None:

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
-from scipy.special import ndtr
 
 from dask_gpuselect.distribution import MonotoneQuadraticSpline, MonotoneRationalSpline
 from tests.backends import Backend
@@ -325,28 +323,6 @@ def test_a_parabola_is_met() -> None:
     np.testing.assert_allclose(spline(z), z * z, rtol=4 * EPS)
     np.testing.assert_allclose(spline(z, nu=1), 2 * z, rtol=1e-12)
     np.testing.assert_allclose(spline(z, nu=2), 2, rtol=1e-8)
-
-
-@pytest.mark.parametrize("function", [ndtr, np.exp, np.arctan])
-def test_errors_fall_as_they_should(function: Any) -> None:
-    """Where points are equally far apart, Butland's slopes have errors of second order, and so the
-    spline of third; with true slopes the rational spline's are of fourth."""
-    z = np.linspace(-3, 3, 5001)
-
-    def errors(n: int) -> tuple[float, ...]:
-        x = np.linspace(-3, 3, n)
-        y = function(x)
-        true_slopes = {ndtr: np.exp(-x * x / 2) / np.sqrt(2 * np.pi), np.exp: y}
-        p = true_slopes.get(function, 1 / (1 + x * x))
-        splines = (quadratic(x, y), MonotoneRationalSpline(x, y, p), PchipInterpolator(x, y))
-        return tuple(float(np.abs(each(z) - function(z)).max()) for each in splines)
-
-    ours, hermite, pchip = errors(97)
-    ours_twice, hermite_twice, _ = errors(193)
-    assert ours_twice < ours / 6
-    assert hermite_twice < hermite / 13
-    assert ours < 4 * pchip
-    assert hermite < pchip
 
 
 @both
