@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 
 from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
 from dask_gpuselect.engine import boards, spill
+from tests.features.test_groups_kept import Counted, numbers
 from tests.sources import Source, changing
 
 N, N_CHUNKS = 50_000, 60
@@ -44,10 +45,6 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
 
 
-def numbers(n: int) -> Any:
-    return np.random.default_rng(3).random(n)
-
-
 DATA: dict[str, Callable[[int], Any]] = {
     "mixed": numbers,
     "sorted": lambda n: np.arange(n, dtype="f8"),
@@ -58,21 +55,6 @@ DATA: dict[str, Callable[[int], Any]] = {
     "dates": lambda n: (1e6 * numbers(n)).astype("M8[s]"),
     "infinite": lambda n: np.log(np.maximum(numbers(n) - 0.5, 0)),
 }
-
-
-class Counted:
-    """Chunks of any data, and how often each was loaded."""
-
-    def __init__(self, values: Any, chunk: int) -> None:
-        self.n_loads = np.zeros(len(values) // chunk, np.int64)
-
-        def load(block_id: tuple[int, ...]) -> Any:
-            self.n_loads[block_id] += 1
-            return values[chunk * block_id[0] : chunk * (block_id[0] + 1)]
-
-        chunks = ((chunk,) * len(self.n_loads),)
-        empty = values[:0]
-        self.lazy = da.map_blocks(load, chunks=chunks, dtype=empty.dtype, meta=empty)
 
 
 @pytest.mark.few(2)

@@ -30,6 +30,8 @@ from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
 from tests.data import FLOATS, normal, uniform
+from tests.features.test_boxplot import Shaped
+from tests.features.test_ecdf import lazy_of
 from tests.oracle import check, expected
 from tests.sources import Source, changing
 
@@ -46,12 +48,6 @@ def formula(a: NDArray[Any], *, skips_missing: bool = False) -> Any:
     with np.errstate(all="ignore"):
         distances = np.abs(a - expected("median", a))
     return expected("median", distances)
-
-
-def lazy_of(a: NDArray[Any], chunks: Any) -> da.Array:
-    """Of an array that dask takes for a file."""
-    x = da.from_array(a, chunks=chunks)
-    return x.map_blocks(np.copy, dtype=a.dtype, meta=np.empty((0,) * a.ndim, a.dtype))
 
 
 def computed(x: da.Array) -> Any:
@@ -234,20 +230,6 @@ def test_loads_of_columns_that_do_not_fit() -> None:
 
 
 # --- Loads, and what is gathered ------------------------------------------------------------------
-
-
-class Shaped(Source):
-    """Elements by a function of their hashes."""
-
-    def __init__(self, n: int, of: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        super().__init__((n,))
-        self.of = of
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return *super().__dask_tokenize__(), tokenize(self.of)
-
-    def values(self, index: Any) -> NDArray[Any]:
-        return np.asarray(self.of(super().values(index)))
 
 
 def two_halves(u: NDArray[Any]) -> NDArray[Any]:
