@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +22,7 @@ from dask.dataframe.utils import assert_eq
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect import describe_boxplot, disable, enable
+from dask_gpuselect import describe_boxplot, enable
 from dask_gpuselect.optional import after_import
 from tests.data import hashed
 
@@ -48,13 +47,6 @@ COLUMNS: dict[str, pd.Series] = {
     "differences": pd.Series(DATES - DATES[0]).dt.as_unit("ms"),
     "timestamp[ms][pyarrow]": pd.Series(DATES).astype("timestamp[ms][pyarrow]"),
 }
-
-
-@pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
-    yield
-    disable()
 
 
 class Counting:

@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,6 @@ from tests.data import normal
 from tests.sources import Source
 
 NAMES = list(OURS)
-
-
-@pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
-    yield
-    disable()
 
 
 def asked(name: str) -> tuple[Any, ...]:

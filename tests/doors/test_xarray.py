@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -11,19 +11,12 @@ import pytest
 import xarray as xr
 
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
-from dask_gpuselect import describe_boxplot, disable, enable, explain, robust
+from dask_gpuselect import describe_boxplot, enable, explain, robust
 from tests.data import normal
 from tests.graphs import names_of
 from tests.sources import Source
 
 DIMS: tuple[Any, ...] = (None, "time", ["y", "time"], ["x"], ["time", "y", "x"])
-
-
-@pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
-    yield
-    disable()
 
 
 def cube(dtype: str = "f8") -> xr.DataArray:

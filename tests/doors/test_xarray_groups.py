@@ -13,7 +13,7 @@ import xarray as xr
 from xarray.groupers import BinGrouper, TimeResampler, UniqueGrouper
 
 import dask_gpuselect.xarray
-from dask_gpuselect import describe_boxplot, disable, enable, robust
+from dask_gpuselect import describe_boxplot, enable, robust
 from tests.data import normal
 from tests.graphs import names_of
 from tests.sources import Source
@@ -27,12 +27,10 @@ DAYS = 90
 
 
 @pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
+def without_flox() -> Iterator[None]:
     # What flox answers in memory differs by scalar coordinates and the order of dimensions.
     with xr.set_options(use_flox=False):
         yield
-    disable()
 
 
 def cube(dtype: str = "f8") -> xr.DataArray:

@@ -46,7 +46,7 @@ def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
     return [describe_boxplot(lane, **asked)[0] for lane in lanes]
 
 
-def assert_same(found: Boxplot, wanted: list[Box]) -> None:
+def assert_same(found: Boxplot | list[Box], wanted: list[Box]) -> None:
     assert len(found) == len(wanted)
     for i, (mine, other) in enumerate(zip(found, wanted, strict=True)):
         for name, value in other.to_dict().items():

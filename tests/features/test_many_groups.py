@@ -15,6 +15,7 @@ from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.data import normal, uniform
+from tests.features.test_lane_boxes import assert_same
 
 pytestmark = pytest.mark.any_dask
 
@@ -28,12 +29,6 @@ PLANS: dict[str, tuple[int, dict[str, str]]] = {
 def skewed(n_groups: int) -> NDArray[np.int64]:
     """Half of all elements in one group, few in most, and none in some."""
     return np.floor(uniform(N)[::-1] ** 4 * n_groups).astype(np.int64)
-
-
-def assert_same_box(found: Any, wanted: Any) -> None:
-    for name, value in wanted.to_dict().items():
-        if name != "label":
-            np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
 
 
 @pytest.mark.few(2)
@@ -54,7 +49,7 @@ def test_boxes_are_as_alone(dtype: str, plan: str, weighs: bool) -> None:
     for box, group in zip(boxes, present, strict=True):
         some = by == group
         own = {name: each[some] if name == "weights" else each for name, each in how.items()}
-        assert_same_box(box, describe_boxplot(a[some], where=where[some], **own)[0])
+        assert_same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_calls_do_not_grow_with_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, Boxplot, ChunksChangedError, describe_boxplot
+from dask_gpuselect import Box, ChunksChangedError, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.backends import Backend
 from tests.data import INTEGERS, make, normal, uniform
 from tests.features.test_boxplot import Shaped, cluster_at_the_fence
+from tests.features.test_lane_boxes import assert_same
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.sources import Source, changing
@@ -43,12 +44,6 @@ def assert_box(box: Box, expected: Mapping[str, Any]) -> None:
     assert isinstance(box.n, float)
 
 
-def assert_same(found: Boxplot, wanted: Boxplot) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        for name, value in other.to_dict().items():
-            np.testing.assert_array_equal(getattr(one, name), value, err_msg=name)
-
-
 # --- All elements ---------------------------------------------------------------------------------
 
 
@@ -71,7 +66,7 @@ def test_every_statistic_is_exact(name: str, method: str, backend: Backend) -> N
     assert_box(box, wanted)
     # The same at once.
     at_once = describe_boxplot(backend.asarray(values), weights=backend.asarray(weights), **asked)
-    assert_same(at_once, lazy.compute())
+    assert_same(at_once, list(lazy.compute()))
 
 
 @pytest.mark.parametrize("method", WEIGHTED[:2])
@@ -172,12 +167,6 @@ def alone(a: NDArray[Any], w: NDArray[Any], **asked: Any) -> list[Box]:
     ]
 
 
-def assert_lanes(found: Boxplot, wanted: list[Box]) -> None:
-    assert len(found) == len(wanted)
-    for box, other in zip(found, wanted, strict=True):
-        assert_same_box(box, other)
-
-
 @pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("plan", PLANS)
@@ -194,8 +183,8 @@ def test_lanes_are_as_alone(backend: Backend, name: str, method: str, plan: str)
         x, v = backend.lazy(a, (31, 3, 4)), backend.lazy(w, (50, 4, 5))
         lazy = describe_boxplot(x, 0, weights=v, **asked)
         assert lazy.shape == (4, 5)
-        assert_lanes(lazy.compute(), wanted)
-    assert_lanes(
+        assert_same(lazy.compute(), wanted)
+    assert_same(
         describe_boxplot(backend.asarray(a), 0, weights=backend.asarray(w), **asked), wanted
     )
 
@@ -225,18 +214,12 @@ def test_weights_of_each_array() -> None:
         describe_boxplot({"a": lazy[0], "b": b}, weights={"b": w, "a": v}, labels=["", " "]),
     ):
         for box, (one,) in zip(found, alone, strict=True):
-            assert_same_box(box, one)
+            assert_same([box], [one])
     _, second = describe_boxplot([a, b], weights=[v, w], where=[True, mask])
     (one,) = describe_boxplot(b, weights=w, where=mask)
-    assert_same_box(second, one)
+    assert_same([second], [one])
     both = describe_boxplot([b, 2 * b], weights=w)
     assert both[1].med == 2 * both[0].med == 2 * alone[1][0].med
-
-
-def assert_same_box(box: Box, other: Box) -> None:
-    for name, value in other.to_dict().items():
-        if name != "label":
-            np.testing.assert_array_equal(getattr(box, name), value, err_msg=name)
 
 
 A = np.arange(10.0)
