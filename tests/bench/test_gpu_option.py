@@ -84,14 +84,6 @@ def test_a_skip_is_a_failure(run: Run, skips: str, reason: str) -> None:
     done.stdout.fnmatch_lines([f"not to be skipped with --gpu: Skipped: {reason}"])
 
 
-def test_what_is_expected_to_fail_may(run: Run) -> None:
-    fails = "@pytest.mark.xfail(reason='known')\ndef test_(): assert False\n"
-    left = "@pytest.mark.xfail(run=False, reason='known')\ndef test_not_run(): assert False\n"
-    done = run(PASSES + fails + left, "--gpu")
-    assert done.ret == 0
-    done.assert_outcomes(passed=1, xfailed=2)
-
-
 def test_a_run_without_any_is_a_failure(run: Run) -> None:
     done = run(ON_A_CPU, "--gpu")
     assert done.ret == pytest.ExitCode.TESTS_FAILED

@@ -30,8 +30,8 @@ from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.neighbors import steps
 from tests.backends import CUPY
 from tests.data import normal
+from tests.docs.programs import ROOT, module_of
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -493,19 +493,9 @@ def test_cupy_has_five_of_the_methods_and_no_nanquantile() -> None:
 # --- The pictures ---------------------------------------------------------------------------------
 
 
-def drawing(name: str) -> ModuleType:
-    """A program of `docs/` that draws a picture."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.any_dask
 def test_the_picture_of_the_front_page_is_of_what_was_measured(tmp_path: Path) -> None:
-    drawn = drawing("overview").draw(tmp_path / "picture.png")
+    drawn = module_of(DOCS / "overview.py").draw(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert (DOCS / "overview.png").stat().st_size < 60_000
     assert drawn["times"]["dask_gpuselect"] == 1
@@ -518,7 +508,7 @@ def test_the_picture_of_the_front_page_is_of_what_was_measured(tmp_path: Path) -
 
 @pytest.mark.any_dask
 def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
-    drawn = drawing("pictures").draw(tmp_path / "picture.png")
+    drawn = module_of(DOCS / "pictures.py").draw(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     elements, bracket = drawn["elements"], drawn["bracket"]
     upto = np.searchsorted(elements, drawn["y"], side="right")
@@ -531,7 +521,7 @@ def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
 
 @pytest.mark.any_dask
 def test_the_picture_of_what_is_kept_is_true(tmp_path: Path) -> None:
-    drawn = drawing("pictures").draw_kept(tmp_path / "picture.png")
+    drawn = module_of(DOCS / "pictures.py").draw_kept(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     (low, high), (first, last) = drawn["guess"], drawn["proven"]
     assert low < first < drawn["median"] <= last < high

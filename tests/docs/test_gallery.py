@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import dask
@@ -18,12 +16,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from tests.docs.test_docs import drawing
+from tests.docs.programs import EXAMPLES, ROOT, example, module_of
 
 pytestmark = pytest.mark.any_dask  # of examples
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 
 # Options that make the data small, and what the script says when its check has passed. Other
@@ -38,13 +34,6 @@ SCRIPTS = {
 }
 
 
-def module_of(name: str) -> ModuleType:
-    spec: Any = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_script_checks_its_answers_and_draws(
@@ -52,7 +41,7 @@ def test_the_script_checks_its_answers_and_draws(
 ) -> None:
     arguments, told = SCRIPTS[name]
     picture = tmp_path / "picture.png"
-    assert module_of(name).main([*arguments, "--output", str(picture)]) == 0
+    assert example(name).main([*arguments, "--output", str(picture)]) == 0
     assert told in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -61,12 +50,12 @@ def test_the_script_checks_its_answers_and_draws(
 def test_bad_sizes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     option = SCRIPTS[name][0][0]
     with pytest.raises(SystemExit):
-        module_of(name).main([option, "0"])
+        example(name).main([option, "0"])
     assert "error: needs " in capsys.readouterr().err
 
 
 def test_wrong_zones_are_noticed(tmp_path: Path) -> None:
-    zones = module_of("zonal_statistics")
+    zones = example("zonal_statistics")
     zones.make_stores(tmp_path, 64, 3)
     both = [da.from_zarr(tmp_path / f"{name}.zarr") for name in ("elevation", "districts")]
     medians, boxes = zones.statistics(*both, 3)
@@ -82,10 +71,10 @@ def test_memory_out_of_core_is_a_few_chunks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--gigabytes", "0.08", "--chunks", "40", "--output", str(tmp_path / "a.png")]
-    example = module_of("out_of_core_gpu")
-    if example.device(1 << 30):
+    program = example("out_of_core_gpu")
+    if program.device(1 << 30):
         pytest.skip("this is about host memory")
-    assert example.main(arguments) == 0
+    assert program.main(arguments) == 0
     peak = re.search(r"at most ([\d.]+) GB, host memory", capsys.readouterr().out)
     assert peak is not None
     assert float(peak[1]) < 0.04
@@ -215,7 +204,7 @@ def test_the_snippet_runs(name: str) -> None:
 
 
 def test_the_picture_of_a_gpu_is_of_what_was_measured(tmp_path: Path) -> None:
-    drawn = drawing("gpu_picture").draw(tmp_path / "picture.png")
+    drawn = module_of(ROOT / "docs" / "gpu_picture.py").draw(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     (sentence,) = re.findall(r"Quartiles of [^.]*?used", PAGE)
     memory = [f"{value:.0f} GiB" for value in drawn["memory"].values()]

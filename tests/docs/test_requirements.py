@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tomllib
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.programs import ROOT, module_of
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The version of dask that dask-cuda 26.10 pins: a later lower bound would leave GPUs behind.
@@ -21,12 +20,7 @@ DASK_OF_CUDA = "2026.7.1"
 
 
 def script() -> Any:
-    spec = importlib.util.spec_from_file_location("oldest", ROOT / ".ci" / "oldest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / ".ci" / "oldest.py")
 
 
 def required(*extras: str) -> dict[str, Requirement]:

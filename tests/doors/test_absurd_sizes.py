@@ -14,7 +14,6 @@ import pytest
 from dask_gpuselect import median, order_statistic, quantile_bins, sort
 from dask_gpuselect.arguments import MOST
 from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.distribution.counts import even_ranks
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.neighbors import NearestNeighbors, kneighbors
 from dask_gpuselect.radix_sort import radix_sort
@@ -84,11 +83,6 @@ def test_the_limits_themselves() -> None:
         quantile_bins(lazy(), MOST_BINS + 1)
     with pytest.raises(ValueError, match=f"at most {MOST_STARTS:,}"):
         LeastTrimmedSquares(n_starts=MOST_STARTS + 1).fit(TABLE[:, 1:], TABLE[:, 0])
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7])
-def test_no_more_ranks_than_elements(n: int) -> None:
-    np.testing.assert_array_equal(even_ranks(n, 2**62), np.arange(n))
 
 
 def test_points_and_labels_are_bounded_by_the_data() -> None:

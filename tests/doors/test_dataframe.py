@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +22,7 @@ from dask.dataframe.utils import assert_eq
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect import describe_boxplot, disable, enable
-from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect import describe_boxplot, enable
 from dask_gpuselect.optional import after_import
 from tests.data import hashed
 
@@ -49,13 +47,6 @@ COLUMNS: dict[str, pd.Series] = {
     "differences": pd.Series(DATES - DATES[0]).dt.as_unit("ms"),
     "timestamp[ms][pyarrow]": pd.Series(DATES).astype("timestamp[ms][pyarrow]"),
 }
-
-
-@pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
-    yield
-    disable()
 
 
 class Counting:
@@ -153,13 +144,6 @@ def test_one_quantile_is_that_of_pandas(kind: str, interpolation: str) -> None:
     same(found.compute(), expected)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_are_those_of_numpy(method: str) -> None:
-    s = whole()["a"]
-    found = dd.from_pandas(s, npartitions=3).exact.quantile(Q, method=method).compute()
-    np.testing.assert_array_equal(found, np.quantile(s, Q, method=method))
-
-
 def test_wide_integers_keep_every_bit() -> None:
     s = pd.Series([2**62 + 1, 2**62 + 3, None], dtype="Int64")
     x = dd.from_pandas(s, npartitions=2).exact
@@ -185,12 +169,6 @@ def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
     assert found.to_numpy().view("i8").tolist() == [7, 4, 8, 2]
     assert x.quantile(0.7).compute() == s.quantile(0.7)
     assert x.median().compute() == s.median()
-
-
-def test_whole_quantiles_of_nullable_integers_stay_floats() -> None:
-    s = dd.from_pandas(pd.Series([1, 2, 3], dtype="Int64"), npartitions=2)
-    same(s.exact.quantile(0.5).compute(), np.float64(2))
-    assert s.exact.quantile([0.5]).compute().dtype == "Float64"
 
 
 def test_bool_elements_are_chosen_and_not_mixed() -> None:
@@ -228,15 +206,6 @@ def test_numeric_only_leaves_strings_out() -> None:
         x.exact.median()
 
 
-def test_a_frame_without_numbers() -> None:
-    df = pd.DataFrame({"s": list("abc")})
-    x = dd.from_pandas(df, npartitions=2).exact
-    assert_series_equal(
-        x.quantile(0.5, numeric_only=True).compute(), df.quantile(0.5, numeric_only=True)
-    )
-    assert x.quantile([0.5], numeric_only=True).compute().shape == (1, 0)
-
-
 def test_an_index_has_quantiles() -> None:
     index = dd.from_pandas(pd.DataFrame(index=pd.Index(NUMBERS, name="i")), npartitions=3).index
     expected = pd.Series(NUMBERS, name="i").quantile(Q)
@@ -255,15 +224,6 @@ def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
     if isinstance(expected, datetime):  # what pandas 2 makes of PyArrow's, and 3 a Timestamp
         expected = pd.Timestamp(expected)
     same(found, expected)
-
-
-def test_medians_of_a_frame_with_what_is_missing() -> None:
-    df = whole().drop(columns="s")
-    x = dd.from_pandas(df, npartitions=4, sort=False).exact
-    for skipna in (True, False):
-        expected = df.median(skipna=skipna)
-        assert_series_equal(x.median(skipna=skipna).compute(), expected)
-        assert (expected["b"] is pd.NA) is not skipna
 
 
 # --- Descriptions ---------------------------------------------------------------------------------
@@ -353,16 +313,6 @@ def test_frames_of_every_making(name: str) -> None:
     np.testing.assert_allclose(s.exact.quantile(Q).compute(), s.compute().quantile(Q), rtol=1e-13)
 
 
-def test_answers_compose() -> None:
-    source = Counting()
-    a = source.lazy()["a"]
-    mad = (a - a.exact.median()).abs().exact.median()
-    s = whole()["a"]
-    assert mad.compute() == (s - s.median()).abs().median()
-    assert source.loads == [4] * PARTITIONS
-    assert (a.exact.quantile(Q) * 2).sum().compute() == (s.quantile(Q) * 2).sum()
-
-
 def test_of_files(tmp_path: Path) -> None:
     for i in range(PARTITIONS):
         partition(i).to_parquet(tmp_path / f"{i}.parquet")
@@ -405,23 +355,6 @@ def test_without_elements_answers_are_missing(kind: str) -> None:
     assert pd.isna(none.exact.median().compute())
     if s.dtype.kind in "iuf":
         assert_series_equal(none.exact.describe().compute(), s[:0].describe())
-
-
-def test_all_missing_is_missing() -> None:
-    for kind in ("float64", "float32", "Int64", "double[pyarrow]", "M8[ns]"):
-        s = pd.Series([None] * 4, dtype=kind)
-        x = dd.from_pandas(s, npartitions=2).exact
-        assert pd.isna(x.quantile(0.5).compute())
-        assert x.quantile(Q).compute().isna().all()
-        assert x.quantile(Q).compute().dtype == (s.quantile(Q, interpolation="lower")).dtype or (
-            kind in ("Int64", "float32")
-        )
-
-
-def test_no_quantiles_of_no_q() -> None:
-    s = pd.Series([1.0, 2], name="x")
-    found = dd.from_pandas(s, npartitions=2).exact.quantile([]).compute()
-    assert_series_equal(found, s.quantile([]))
 
 
 # --- Errors ---------------------------------------------------------------------------------------
@@ -611,23 +544,6 @@ def test_on_a_cluster(cluster: Any) -> None:
     held = x.persist()
     assert_frame_equal(held.exact.quantile(Q, numeric_only=True).compute(), expected)
     assert held["a"].exact.median().persist().compute() == df["a"].median()
-
-
-@pytest.mark.parametrize(
-    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
-)
-def test_of_every_scheduler(scheduler: str) -> None:
-    df = whole()[["a", "b"]]
-    x = dd.from_pandas(df, npartitions=4, sort=False)
-    with dask.config.set(scheduler=scheduler):
-        assert_frame_equal(x.exact.quantile(Q).compute(), df.quantile(Q))
-
-
-def test_names_are_deterministic() -> None:
-    x = dd.from_pandas(whole(), npartitions=4, sort=False)
-    once, again = (x.exact.quantile(Q, numeric_only=True) for _ in range(2))
-    assert once._name == again._name
-    assert once._name != x.exact.quantile([0.5], numeric_only=True)._name
 
 
 @pytest.mark.parametrize(

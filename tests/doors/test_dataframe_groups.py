@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -20,14 +18,12 @@ import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine import frames as engine_frames
 from dask_gpuselect.maths.cuts import ChunksChangedError
-from dask_gpuselect.maths.ranks import METHODS
 from tests.data import hashed
 from tests.doors.test_dataframe import (
     COLUMNS,
     INTERPOLATIONS,
     PARTITIONS,
     Counting,
-    partition,
     whole,
 )
 
@@ -153,7 +149,7 @@ def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.Monke
     assert max(made) < 20
 
 
-@pytest.mark.few(13)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
@@ -206,21 +202,6 @@ def test_frames_are_as_pandas_has_them() -> None:
         assert_frame_equal(ours.count().compute(), theirs.count())
 
 
-def test_the_key_itself_is_asked_about() -> None:
-    x, df = frames(pd.DataFrame({"k": PLACES, "v": hashed(np.arange(N))}))
-    assert_series_equal(x.exact.groupby("k")["k"].median().compute(), df.groupby("k")["k"].median())
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_are_those_of_numpy(method: str) -> None:
-    v = hashed(np.arange(N))
-    x, _ = frames(pd.DataFrame({"k": PLACES, "v": v}))
-    found = x.exact.groupby("k")["v"].quantile(Q, method=method).compute()
-    for k in range(20):
-        wanted = np.quantile(v[k == PLACES], Q, method=method)
-        np.testing.assert_array_equal(found[k].to_numpy(), wanted)
-
-
 def test_groups_of_nothing_but_missing_elements_are_there() -> None:
     for kind in ("float64", "Int64", "M8[s]", "double[pyarrow]", "boolean"):
         v = pd.Series([None, None, 1, 0, 1], dtype=kind)
@@ -245,25 +226,12 @@ def test_wide_unsigned_integers_keep_every_bit() -> None:
     assert found.tolist() == [2**64 - 3, 2**64 - 1]
 
 
-def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
-    v = pd.Series(np.array([2**60 + 1, 2**60 + 4, -3, -2], "M8[ns]"))
-    x, _ = frames(pd.DataFrame({"k": [1, 1, 2, 2], "v": v}), 2)
-    found = x.exact.groupby("k")["v"].quantile(0.5).compute()
-    assert found.astype("i8").tolist() == [2**60 + 2, -2]
-
-
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
 def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
     x, df = frames(pd.DataFrame({"k": [1, 1, 2], "v": np.array([0, 10, 3], dtype)}), 2)
     found = x.exact.groupby("k")["v"].quantile([0.7, 0.36]).compute()
     assert found.to_numpy().view("i8").tolist() == [7, 4, 3, 3]
     assert_series_equal(x.exact.groupby("k")["v"].median().compute(), df.groupby("k")["v"].median())
-
-
-def test_no_quantiles_of_no_q() -> None:
-    x, df = frames(pd.DataFrame({"k": [1, 2], "v": [1.0, 2]}), 2)
-    found = x.exact.groupby("k")["v"].quantile([]).compute()
-    assert (found.dtype, len(found)) == ("float64", 0)
 
 
 # --- Partitions -----------------------------------------------------------------------------------
@@ -296,19 +264,7 @@ def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
     assert source.columns == {"a", "c"}
 
 
-def test_answers_compose() -> None:
-    source, df = Counting(), whole()
-    medians = source.lazy().exact.groupby("c")["a"].median()
-    assert (medians * 2).max().compute() == (df.groupby("c")["a"].median() * 2).max()
-    assert source.loads == [2] * PARTITIONS
-    joined = source.lazy().merge(medians.rename("m").to_frame(), left_on="c", right_index=True)
-    expected = df.merge(df.groupby("c")["a"].median().rename("m"), left_on="c", right_index=True)
-    assert np.isclose(
-        (joined["a"] - joined["m"]).sum().compute(), (expected["a"] - expected["m"]).sum()
-    )
-
-
-@pytest.mark.parametrize("n", [1, 2, 40])
+@pytest.mark.parametrize("n", [1, 12])
 def test_of_any_number_of_partitions(n: int) -> None:
     x, df = frames(whole(), n)
     expected = df.groupby("c")[["a", "b"]].quantile(Q)
@@ -332,7 +288,7 @@ def test_partitions_of_unknown_length_and_empty_ones() -> None:
     assert_frame_equal(few.exact.groupby("k").count().compute(), expected.groupby("k").count())
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["int", "str", "dates", "category"])
 def test_of_no_rows(kind: str) -> None:
     x, df = frames(pd.DataFrame({"k": KEYS[kind], "b": PLACES, "v": hashed(np.arange(N))}))
@@ -358,16 +314,6 @@ def test_categories_that_partitions_do_not_share() -> None:
     x = dd.from_map(lambda part: part, parts, meta=parts[0].iloc[:0])
     found = x.exact.groupby("k")["v"].median().compute()
     assert found.to_dict() == {"a": 3.0, "b": 3.0, "c": 3.0}
-
-
-def test_of_files(tmp_path: Path) -> None:
-    df = whole()
-    for i in range(PARTITIONS):
-        partition(i).to_parquet(tmp_path / f"{i}.parquet")
-    x = dd.read_parquet(f"{tmp_path}/*.parquet")
-    assert_frame_equal(
-        x.exact.groupby("c")[["a", "b"]].median().compute(), df.groupby("c")[["a", "b"]].median()
-    )
 
 
 def test_shuffled_and_computed_keys() -> None:
@@ -480,33 +426,6 @@ def test_bad_arguments_are_told_at_the_call() -> None:
 
 
 # --- Schedulers -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_on_a_cluster(cluster: Any) -> None:
-    df = whole()
-    x = dd.from_pandas(df, npartitions=4, sort=False)
-    expected = df.groupby("c")[["a", "b"]].quantile(Q)
-    assert_frame_equal(x.exact.groupby("c")[["a", "b"]].quantile(Q).compute(), expected)
-
-
-@pytest.mark.parametrize(
-    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
-)
-def test_of_every_scheduler(scheduler: str) -> None:
-    x, df = frames(whole())
-    with dask.config.set(scheduler=scheduler):
-        found = x.exact.groupby("s").quantile(Q).compute()
-    assert_frame_equal(found, df.groupby("s").quantile(Q))
-
-
-def test_names_are_deterministic() -> None:
-    x = dd.from_pandas(whole(), npartitions=4, sort=False)
-    groups = x.exact.groupby("c")["a"]
-    assert groups.quantile(Q)._name == groups.quantile(Q)._name
-    names = [groups.quantile(Q)._name, groups.quantile(0.5)._name, groups.median()._name]
-    names += [x.exact.groupby("c", sort=False)["a"].quantile(Q)._name, groups.count()._name]
-    assert max(Counter(names).values()) == 1
 
 
 def small(kind: str) -> pd.Series:

@@ -236,7 +236,7 @@ def with_data(call: Call, name: str, values: Any, *, is_lazy: bool) -> dict[str,
     return {key: like(key, plain) for key, plain in call.data.items()}
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(15)
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [*((kind, "f8") for kind in HOSTILE), ("largest", "f4"), ("denormal", "f4"), ("missing", "f4")],

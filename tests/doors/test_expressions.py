@@ -18,7 +18,6 @@ import pytest
 from dask._task_spec import DataNode
 from dask.core import flatten
 
-import dask_gpuselect
 from dask_gpuselect import describe_boxplot, enable, median, nanquantile, quantile, sort, sort_by
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine.expressions import LowLevel, as_source, kind_of
@@ -114,27 +113,6 @@ def test_answers_are_what_they_say() -> None:
     assert median(x).name == median(lazy(source)).name != median(x, axis=0).name
 
 
-@pytest.mark.parametrize("axis", [None, 0])
-@pytest.mark.parametrize("ask", [median, mad])
-def test_masks(ask: Callable[..., Any], axis: int | None) -> None:
-    source, x = counted()
-    whole = source.whole()
-    wanted = ask(whole, axis=axis, where=whole > 0.3)
-    for where in (whole > 0.3, x > 0.3, da.from_array(whole > 0.3, chunks=7)):
-        found = ask(x, axis=axis, where=where)
-        assert type(found) is da.Array
-        np.testing.assert_array_equal(found.compute(), wanted)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-@pytest.mark.parametrize("axis", [None, 0])
-def test_a_mapping_and_a_list_of_arrays(axis: int | None) -> None:
-    source, x = counted()
-    boxes = describe_boxplot({"x": x, "twice": x * 2}, axis=axis).compute()
-    assert set(source.loads.values()) == {2 if axis is None else 1} or axis == 0
-    assert boxes[0].med == np.median(source.whole(), axis=axis).ravel()[0]
-
-
 def test_estimators_keep_what_they_are_given() -> None:
     a = normal(400).reshape(100, 4)
     x, y = da.from_array(a[:, :3], chunks=(30, 3)), da.from_array(a[:, 3], chunks=30)
@@ -224,14 +202,6 @@ def test_on_a_cluster(cluster_here: Any) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_accessor() -> None:
-    x = da.from_array(normal(1000), chunks=300)
-    assert da.Array.exact is dask_gpuselect.methods.Exact
-    assert x.exact.median().compute() == np.median(normal(1000))
-    assert type(x.exact.quantile([0.5])) is da.Array
-    assert x.exact.describe_boxplot().compute()[0].med == np.median(normal(1000))
-
-
 def test_enable_reaches_them() -> None:
     x = da.from_array(normal(1000).reshape(20, 50), chunks=(7, 20))
     before = [getattr(da, name) for name in ("median", "nanquantile")]
@@ -267,13 +237,6 @@ def test_mixed_inputs_are_refused_with_a_way_out() -> None:
         made = da.core.from_graph(value.dask, value._meta, value.chunks, [], value.name)
         found = sort_by(key, made)[1]
         np.testing.assert_array_equal(found.compute(), -np.sort(a))
-
-
-def test_plain_arrays_go_with_them() -> None:
-    a = normal(100)
-    _, found = sort_by(da.from_array(a, chunks=30), -a)
-    assert type(found) is da.Array
-    np.testing.assert_array_equal(found.compute(), -np.sort(a))
 
 
 # --------------------------------------------------------------------------------------------------

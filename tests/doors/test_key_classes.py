@@ -269,13 +269,6 @@ def test_changes_between_loads_are_noticed(name: str, looks: None) -> None:
         answer.compute(scheduler="sync")
 
 
-def test_one_group_has_nearly_all_rows() -> None:
-    keys = np.where(PLACES == 3, np.arange(N) % 50, 7)
-    x, df = frames(pd.DataFrame({"k": keys, "v": hashed(np.arange(N))}), 6)
-    expected = df.groupby("k")[["v"]].quantile(Q)
-    assert_frame_equal(x.exact.groupby("k")[["v"]].quantile(Q).compute(), expected)
-
-
 def test_keys_that_only_all_partitions_make_equal_are_told() -> None:
     """2**53 and 2**53 + 1 are two keys, and one once floats of another partition are beside."""
     parts = [

@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,6 @@ from tests.data import normal
 from tests.sources import Source
 
 NAMES = list(OURS)
-
-
-@pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
-    yield
-    disable()
 
 
 def asked(name: str) -> tuple[Any, ...]:
@@ -167,32 +159,6 @@ def test_contexts_are_nested() -> None:
     with pytest.raises(KeyError), enable():
         raise KeyError
     assert not is_on()
-
-
-def test_contexts_of_threads_overlap() -> None:
-    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
-    seen = []
-
-    def first() -> None:
-        with enable():
-            first_is_in.set()
-            second_is_in.wait(10)
-        first_is_out.set()
-
-    def second() -> None:
-        first_is_in.wait(10)
-        with enable():
-            second_is_in.set()
-            first_is_out.wait(10)
-            seen.append(is_on())
-        seen.append(is_on())
-
-    threads = [threading.Thread(target=each) for each in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert seen == [True, False]
 
 
 def test_a_context_does_not_end_what_others_have_enabled() -> None:
@@ -403,17 +369,6 @@ def test_percentiles_of_strings_say_that_they_are_approximate(calls: list[str]) 
         found = da.percentile(x, [0, 50, 100])
     assert found.compute().tolist() == ["a", "d", "e"]
     assert calls == ["percentile"]
-
-
-@pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile", "nanpercentile"])
-def test_q_of_two_dimensions_while_enabled(name: str, calls: list[str]) -> None:
-    a = data()
-    x, q = da.from_array(a, chunks=(7, 11)), [[0.5], [0.3]]
-    with enable():
-        for axis in (None, 0):
-            found = getattr(np, name)(x, q, axis=axis).compute()
-            np.testing.assert_array_equal(found, getattr(np, name)(a, q, axis=axis))
-    assert not calls
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from dask._task_spec import Alias, DataNode
 from dask.callbacks import Callback
-from dask.diagnostics import ProgressBar
 from dask.utils import key_split
 
 import dask_gpuselect as gs
@@ -230,12 +229,6 @@ def test_callbacks_of_dask_see_the_tasks(ask: Any) -> None:
     with Counted() as progress:
         ask(stored())
     assert progress.n_done == progress.n_tasks > 8
-
-
-def test_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressBar(minimum=0, dt=0.01):
-        _ = gs.describe_boxplot(stored()).boxes
-    assert "100% Completed" in capsys.readouterr().out
 
 
 QUESTIONS = {

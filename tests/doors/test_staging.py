@@ -512,14 +512,6 @@ def test_lazy(dtype: str, chunks: Any) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_deterministic_names() -> None:
-    x = da.ones((4, 5), chunks=2)
-    assert to_gpu(x).name == to_gpu(x).name
-    assert to_gpu(x).name != to_gpu(x + 1).name
-    assert to_gpu(x).name.startswith("to-gpu-")
-
-
-@pytest.mark.usefixtures("machine")
 @pytest.mark.legacy
 def test_fuses_with_the_reader() -> None:
     x = Source((40, 50)).lazy((20, 30), inline=True)

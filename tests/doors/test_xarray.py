@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -11,19 +11,12 @@ import pytest
 import xarray as xr
 
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
-from dask_gpuselect import describe_boxplot, disable, enable, explain, robust
+from dask_gpuselect import describe_boxplot, enable, explain, robust
 from tests.data import normal
 from tests.graphs import names_of
 from tests.sources import Source
 
 DIMS: tuple[Any, ...] = (None, "time", ["y", "time"], ["x"], ["time", "y", "x"])
-
-
-@pytest.fixture(autouse=True)
-def not_enabled() -> Iterator[None]:
-    disable()
-    yield
-    disable()
 
 
 def cube(dtype: str = "f8") -> xr.DataArray:
@@ -200,15 +193,6 @@ def test_masks_are_broadcast_by_name(name: str, dim: Any) -> None:
                 found.drop_vars("y", errors="ignore").compute(),
                 wanted.drop_vars("y", errors="ignore"),
             )
-
-
-def test_boxes_with_masks() -> None:
-    loaded = cube()
-    keeps = loaded.y > "b"
-    for each in (keeps, keeps.chunk()):
-        boxes = chunked(loaded).exact.describe_boxplot(where=each).compute()
-        assert boxes[0].med == float(loaded.where(keeps).median())
-        assert boxes[0].n_left_out == 40 * 2 * 6
 
 
 @pytest.mark.legacy  # query planning has no broadcast_to

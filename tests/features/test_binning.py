@@ -74,16 +74,6 @@ def test_exactly(backend: Backend, dtype: str, of_edges: str) -> None:
             assert backend.to_numpy(plain).tolist() == expected
 
 
-@pytest.mark.any_dask
-@pytest.mark.parametrize("right", [False, True])
-def test_as_numpy(right: bool) -> None:
-    x = np.append(normal(300), np.nan).reshape(7, 43)
-    for edges in (np.array([-1.0, 0, 0, 2]), np.array([1.0]), np.array([]), np.zeros(3)):
-        lazy = digitize(da.from_array(x, chunks=(3, 20)), edges, right=right)
-        np.testing.assert_array_equal(lazy, np.digitize(x, edges, right=right))
-    assert int(digitize(2.5, [1, 2, 3])) == 2
-
-
 def test_dates() -> None:
     days = np.array(["2020-01-01", "2020-06-01", "NaT", "2021-01-01"], "M8[D]")
     edges = np.array(["2020-01-01T12", "2020-12-31T12"], "M8[h]")

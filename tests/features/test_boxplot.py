@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -17,7 +11,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.base import is_dask_collection, tokenize
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.cbook import boxplot_stats
@@ -26,28 +19,23 @@ from numpy.typing import NDArray
 from dask_gpuselect import (
     Box,
     Boxplot,
-    ChunksChangedError,
     describe_boxplot,
     explain,
     kernels,
     quantile,
 )
-from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import QUARTILES, largest_to, smallest_from
 from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal
 from tests.engine.test_lane_passes import limited, share
-from tests.kernels.test_moments import HOSTILE
-from tests.oracle import root_of
-from tests.sources import Source, changing
+from tests.sources import Source
 
 # NumPy interpolates these with an overflow, or to NaN.
 BEYOND_NUMPY = ("huge", "every binade", "infinite", "all inf", "nan and inf", "whole range", "ends")
-WHISKERS: tuple[Any, ...] = (1.5, 0.3, 0, (5, 95), (0, 100))
 # Percentiles inside the box, or of one side of it.
 INSIDE = ((0, 50), (50, 50), (0, 0), (100, 100), (25, 75), (30, 40), (80, 100), (0, 10), (26, 99))
-RULES = [(whis, autorange) for whis in WHISKERS for autorange in (False, True)]
 KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
 
 
@@ -99,62 +87,6 @@ def assert_box(
     assert (box.min, box.max) == (v.min(), v.max())
 
 
-@pytest.mark.few(28)
-@pytest.mark.any_dask
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        *itertools.product(FLOATS | MISSING, ["f8", "f4", "f2"]),
-        *itertools.product(INTEGERS, ["i8", "i2", "u1"]),
-    ],
-)
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 40, 3000])
-def test_as_matplotlib(n: int, name: str, dtype: str) -> None:
-    """Plain arrays and lazy ones, key by key."""
-    a = make(name, dtype, n)
-    if not len(valid(a)):
-        return
-    for i, (whis, autorange) in enumerate(RULES):
-        asked = {"whis": whis, "autorange": autorange, "max_fliers": 7}
-        (box,) = describe_boxplot(a, **asked)
-        assert_box(box, a, whis, autorange=autorange, kept=7, name=name)
-        if i == len(name) % len(RULES):
-            x = da.from_array(a, chunks=-(-n // 3))
-            (same,) = describe_boxplot(x, **asked).compute(scheduler="sync")
-            assert_box(same, a, whis, autorange=autorange, kept=7, name=name)
-            for key, value in box.to_dict().items():
-                np.testing.assert_array_equal(getattr(same, key), value)
-
-
-def lanes_of(a: NDArray[Any]) -> list[Any]:
-    """Ways to ask for the box of one array: plain, lazy, and as lanes of both kinds."""
-    column = np.stack([a, a], axis=1)
-    return [
-        describe_boxplot,
-        lambda _, **asked: describe_boxplot(da.from_array(a, chunks=-(-len(a) // 3)), **asked),
-        lambda _, **asked: describe_boxplot(column, axis=0, **asked),
-        lambda _, **asked: describe_boxplot(
-            da.from_array(column, chunks=(-(-len(a) // 3), 1)), axis=0, **asked
-        ),
-    ]
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 101])
-@pytest.mark.slow
-def test_percentiles_inside_the_box(n: int, dtype: str) -> None:
-    """No whisker ends inside the box, and what is beyond its end is a flier."""
-    for name in FLOATS if dtype[0] == "f" else INTEGERS:
-        a = make(name, dtype, n)
-        for i, ask in enumerate(lanes_of(a)):
-            whis = INSIDE[(len(name) + n + 2 * i) % len(INSIDE)]
-            asked: Any = {"whis": whis, "autorange": i % 2 == 0, "max_fliers": 7}
-            box = ask(a, **asked).computed()[0]
-            assert_box(box, a, whis, autorange=asked["autorange"], kept=7, name=name)
-
-
 def test_percentiles_inside_the_box_of_lanes_in_passes() -> None:
     a = np.stack([normal(999), np.arange(999.0), np.floor(4 * normal(999))], axis=1)
     x = da.from_array(a, chunks=(100, 3))
@@ -172,15 +104,13 @@ PERCENTILES = st.one_of(st.sampled_from([0, 25, 50, 75, 100]), st.floats(0, 100)
 @settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1),
-    pair=st.tuples(PERCENTILES, PERCENTILES).map(sorted),
+    whis=st.tuples(PERCENTILES, PERCENTILES).map(sorted) | st.sampled_from([1.5, 0.3, 0]),
     autorange=st.booleans(),
 )
-def test_any_percentiles_as_matplotlib(
-    values: list[float], pair: list[float], autorange: bool
-) -> None:
-    """Every field, whatever the two percentiles."""
+def test_as_matplotlib(values: list[float], whis: Any, autorange: bool) -> None:
+    """Every field, whatever the whiskers."""
     a = np.array(values)
-    asked: Any = {"whis": tuple(pair), "autorange": autorange}
+    asked: Any = {"whis": whis, "autorange": autorange}
     lazy = describe_boxplot(da.from_array(a, chunks=7), **asked).compute(scheduler="sync")
     for box in (*describe_boxplot(a, **asked), *lazy, *describe_boxplot(a[:, None], 0, **asked)):
         assert_box(box, a, asked["whis"], autorange=autorange, kept=1000, name="")
@@ -193,72 +123,6 @@ def test_any_kind_of_array(backend: Backend) -> None:
     assert_box(plain, a.ravel(), 1.5, autorange=False, kept=1000, name="lognormal")
     (lazy,) = describe_boxplot(backend.lazy(a, (70, 40))).compute(scheduler="sync")
     assert_box(lazy, a.ravel(), 1.5, autorange=False, kept=1000, name="lognormal")
-
-
-# --- Moments --------------------------------------------------------------------------------------
-
-
-@pytest.mark.any_dask
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
-@pytest.mark.slow
-def test_mean_and_deviation_do_not_depend_on_chunks(dtype: str) -> None:
-    """Rounded once from the exact values, whatever the chunks, their order, and the way."""
-    names = (*FLOATS, *MISSING, *HOSTILE) if dtype[0] == "f" else INTEGERS
-    for name in names:
-        with np.errstate(all="ignore"):
-            a = HOSTILE[name](700).astype(dtype) if name in HOSTILE else make(name, dtype, 700)
-        v = valid(a)
-        if not len(v):
-            continue
-        column = np.stack([a[::-1], a], axis=1)
-        lazy = [
-            *(describe_boxplot(da.from_array(a, chunks=chunk)) for chunk in (700, 50, 17)),
-            describe_boxplot(da.from_array(a[::-1], chunks=333)),
-            describe_boxplot(da.from_array(column, chunks=(70, 2)), axis=0),
-        ]
-        computed = dask.compute(*lazy, scheduler="sync")
-        boxes = [box for found in (*computed, describe_boxplot(column, 0)) for box in found]
-        boxes += describe_boxplot(a)
-        found = {(repr(box.mean), repr(box.std)) for box in boxes}
-        assert len(found) == 1, name
-        with np.errstate(all="ignore"):
-            is_finite = np.isfinite(v.astype(np.float64)).all()
-            if not is_finite:
-                np.testing.assert_equal([boxes[0].mean, boxes[0].std], [v.mean(), v.std()])
-                continue
-        exact = [Fraction(x) for x in v.tolist()]
-        mean = sum(exact) / len(exact)
-        variance = sum((x - mean) ** 2 for x in exact) / len(exact)
-        assert boxes[0].mean == float(mean), name
-        assert boxes[0].std == root_of(variance), name
-
-
-def test_the_mean_where_all_else_cancels() -> None:
-    a = np.array([1e60, -1e60, 1e-5])
-    for chunks in (1, 2, 3):
-        (box,) = describe_boxplot(da.from_array(a, chunks=chunks)).compute()
-        assert box.mean == 1e-5 / 3
-
-
-# --- Missing and nothing --------------------------------------------------------------------------
-
-
-def test_nan_is_left_out_or_propagates() -> None:
-    a = np.array([1.0, np.nan, 2.0, 3.0, 100.0, 4.0])
-    (box,) = describe_boxplot(a)
-    assert (box.n, box.n_nan, box.med, box.max) == (5, 1, 3.0, 100.0)
-    for b in (a, da.from_array(a, chunks=2)):
-        (box,) = describe_boxplot(b, nan_policy="propagate").boxes
-        assert (box.n, box.n_nan, box.n_low, box.n_high, len(box.fliers)) == (5, 1, 0, 0, 0)
-        assert all(np.isnan(getattr(box, key)) for key in (*KEYS, "min", "max", "std"))
-
-
-@pytest.mark.parametrize("a", [np.empty(0), np.full(5, np.nan), np.empty((0, 3), "i4")])
-def test_without_elements(a: NDArray[Any]) -> None:
-    for b in (a, da.from_array(a, chunks=2)):
-        (box,) = describe_boxplot(b).boxes
-        assert (box.n, box.n_nan) == (0, a.size)
-        assert all(np.isnan(getattr(box, key)) for key in (*KEYS, "min", "max", "std"))
 
 
 # --- Loads ----------------------------------------------------------------------------------------
@@ -336,31 +200,6 @@ def test_boxes_share_loads() -> None:
     assert set(again.loads.values()) == {2}
 
 
-@pytest.mark.slow
-def test_on_a_cluster(cluster: Client) -> None:
-    """A third load too, of data that is made on the workers, and of persisted data."""
-    x = Shaped(200_000, np.exp).lazy(17_000)
-    y = x.map_blocks(cluster_at_the_fence_of)
-    held = cluster.persist(y)
-    (box,), (same,) = dask.compute(describe_boxplot(y), describe_boxplot(held))
-    a = y.compute()
-    for found in (box, same):
-        assert_box(found, a, 1.5, autorange=False, kept=1000, name="")
-
-
-def cluster_at_the_fence_of(block: NDArray[Any]) -> NDArray[Any]:
-    return cluster_at_the_fence((block - 1) / (np.e - 1))
-
-
-def test_a_changing_source(tmp_path: Path) -> None:
-    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
-        return values[2:] if load == 2 else values
-
-    x = changing(change, directory=tmp_path)
-    with pytest.raises(ChunksChangedError, match="chunk"):
-        describe_boxplot(x).compute(scheduler="sync")
-
-
 # --- Data in memory -------------------------------------------------------------------------------
 
 
@@ -412,31 +251,6 @@ def test_a_guess_of_uncertain_fences_is_looked_at_again(monkeypatch: pytest.Monk
     (box,) = describe_boxplot(a, max_fliers=10)
     assert n_looks == 1
     assert_box(box, a, 1.5, autorange=False, kept=10, name="lognormal")
-
-
-def test_large_plain_arrays_are_shared_out_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the main thread, without a copy of what is contiguous in any order; others are alone."""
-    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
-    monkeypatch.setitem(threads.WORTH, "elements", 10_000)
-    chunks: list[Any] = []
-
-    def noted(original: Callable[..., Any], chunk: Any, *args: Any) -> Any:
-        chunks.append(chunk)
-        return original(chunk, *args)
-
-    for name in ("moments", "tally_and_sums"):
-        monkeypatch.setattr(kernels, name, partial(noted, getattr(kernels, name)))
-    a = normal(40_000).reshape(200, 200).T
-    (box,) = describe_boxplot(a)
-    assert len(chunks) > 1
-    assert all(np.may_share_memory(chunk, a) for chunk in chunks)
-    chunks.clear()
-    with ThreadPoolExecutor(1) as pool:
-        (same,) = pool.submit(describe_boxplot, a).result()
-    assert [chunk.size for chunk in chunks] == [a.size]
-    assert repr(same) == repr(box)
-    assert_box(box, a.ravel(), 1.5, autorange=False, kept=1000, name="normal")
 
 
 def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:

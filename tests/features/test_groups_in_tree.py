@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from dask_gpuselect import ChunksChangedError, describe_boxplot
+from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import group_narrowing
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.robust import mad
 from tests.data import normal, uniform
 from tests.sources import Source, changing
 
@@ -72,23 +71,6 @@ def test_each_group_is_as_alone(dtype: str, groups: str, keep: dict[str, Any]) -
     assert np.isnan(found[:, 5:]).all()
 
 
-def test_boxes_and_deviations() -> None:
-    """Which take a further load, after the order statistics."""
-    a, by = values("i8"), labels(4)
-    x, lazy = da.from_array(a, chunks=900), da.from_array(by, chunks=900)
-    with dask.config.set(TREE):
-        grouped = groupby(x, lazy, groups=range(3))
-        boxes, mads = dask.compute(grouped.describe_boxplot(), grouped.mad(), scheduler="sync")
-    for group in range(3):
-        own = a[by == group]
-        box = describe_boxplot(own)[0]
-        assert (boxes[group].med, boxes[group].q3, boxes[group].n_low) == (
-            *(box.med, box.q3),
-            box.n_low,
-        )
-        assert mads[group] == mad(own)
-
-
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 @pytest.mark.parametrize("groups", [range(5), None])
 def test_two_loads(scheduler: str, groups: Any) -> None:
@@ -137,7 +119,7 @@ def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> No
     assert few < every / 3
 
 
-@pytest.mark.parametrize(("n_groups", "n_chunks"), [(1, 10**4), (1000, 10**4), (12, 10**5)])
+@pytest.mark.parametrize(("n_groups", "n_chunks"), [(1, 10**4), (1000, 10**4)])
 def test_no_task_holds_more_than_the_limit_at_1e12(n_groups: int, n_chunks: int) -> None:
     x = da.zeros(10**12, chunks=10**12 // n_chunks)
     for groups in (range(n_groups), None)[: 2 if n_groups == 1 else 1]:

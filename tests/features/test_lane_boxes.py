@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -14,18 +13,14 @@ import pytest
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, Boxplot, ChunksChangedError, describe_boxplot, explain
+from dask_gpuselect import Box, Boxplot, describe_boxplot, explain
 from dask_gpuselect.boxplot.questions import LaneBoxQuestion
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes
-from dask_gpuselect.kernels.cpu import lanes as cpu
-from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.boxes import QUARTILES, Rule
-from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from tests.backends import Backend
 from tests.data import INTEGERS, normal
 from tests.engine.test_lane_passes import LIMITS, limited, share, stack
-from tests.sources import Source, changing
+from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
 
@@ -51,7 +46,7 @@ def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
     return [describe_boxplot(lane, **asked)[0] for lane in lanes]
 
 
-def assert_same(found: Boxplot, wanted: list[Box]) -> None:
+def assert_same(found: Boxplot | list[Box], wanted: list[Box]) -> None:
     assert len(found) == len(wanted)
     for i, (mine, other) in enumerate(zip(found, wanted, strict=True)):
         for name, value in other.to_dict().items():
@@ -63,7 +58,7 @@ def assert_same(found: Boxplot, wanted: list[Box]) -> None:
 # --- Answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("name", RULES)
 def test_adversarial_lanes(backend: Backend, name: str, dtype: str) -> None:
@@ -98,21 +93,6 @@ def test_integers(backend: Backend, dtype: str) -> None:
         assert_same(lazy.compute(scheduler="sync"), wanted)
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize("axis", [0, 1, -1, (0, 1), (0, 2), (1, 2), (), (2, 0, 1)])
-def test_every_axis(backend: Backend, axis: Any) -> None:
-    a = normal(7 * 9 * 11).reshape(7, 9, 11)
-    a[3, 4, 5] = np.nan
-    axes = (axis,) if isinstance(axis, int) else axis
-    lanes = np.moveaxis(a, axes, range(len(axes)))
-    kept = lanes.shape[len(axes) :]
-    wanted = alone(lanes.reshape(-1, *kept))
-    for b in (backend.asarray(a), backend.lazy(a, (3, 4, 5)), backend.held(a, (7, 4, 11))):
-        found = describe_boxplot(b, axis)
-        assert found.shape == (kept or (1,))
-        assert_same(found.computed(), wanted)
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 4)])
 def test_without_elements(shape: tuple[int, int]) -> None:
     for dtype in ("f4", "i2"):
@@ -124,43 +104,6 @@ def test_without_elements(shape: tuple[int, int]) -> None:
             for box in found:
                 assert np.isnan([box.min, box.med, box.std]).all() == (shape[0] == 0)
                 assert len(box.fliers) == box.n_low == 0
-
-
-@pytest.mark.slow
-def test_large_plain_arrays_by_threads() -> None:
-    a = normal(2**21).reshape(2**10, 2**11)
-    found = describe_boxplot(a, 0)
-    assert_same(found, alone(a))
-
-
-# --- Kernels --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i1"])
-def test_ends_as_in_the_reference(dtype: str) -> None:
-    """Also in parts."""
-    if dtype[0] == "f":
-        a = stack(dtype).reshape(N, -1).T
-    else:
-        a = np.stack([make(N, dtype) for make in INTEGERS.values()])
-    rows = np.ascontiguousarray(a, selection_dtype(np.dtype(dtype)))
-    rule = Rule(0.7, autorange=False, max_fliers=9, method="linear")
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        q = np.nanquantile(rows.astype("f8"), QUARTILES, axis=1)
-    bounds = Bounds(*rule.fences(q), rows.dtype)
-    wanted = reference.lane_ends([rows], bounds, 9)
-    parts = [rows[:, :100], rows[:, 100:100], rows[:, 100:]]
-    merged = LaneEnds.merge([cpu.lane_ends([part], bounds, 9) for part in parts], 9)
-    for found in (cpu.lane_ends([rows], bounds, 9), cpu.lane_ends(parts, bounds, 9), merged):
-        for name in ("n_valid", "n_missing", "least", "most", "low", "high"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-        for side in ("beyond_low", "beyond_high"):
-            for name in ("n", "kept", "elements"):
-                mine, other = (getattr(getattr(ends, side), name) for ends in (found, wanted))
-                np.testing.assert_array_equal(mine, other)
-        mine, other = (ends.moments.mean_and_std() for ends in (found, wanted))
-        np.testing.assert_array_equal(mine, other)
 
 
 # --- Loads ----------------------------------------------------------------------------------------
@@ -182,19 +125,6 @@ def test_loads(limit: str | None) -> None:
     assert set(source.loads.values()) == {plan.loads + more}
     assert plan.loads + more <= of_quantiles.loads + getattr(of_quantiles, "slabs", 1)
     assert_same(found, alone(source.values((slice(None),) * 3)))
-
-
-def test_a_changing_source(tmp_path: Path) -> None:
-    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
-        return np.where(values > 0.5, np.nan, values) if load == 3 else values
-
-    x = changing(change, directory=tmp_path)
-    x._chunks = ((1000,) * 6,)  # they are of known sizes
-    x = x[:, None]
-    with limited(share(x, 0, "50%")):
-        lazy = describe_boxplot(x, 0)
-    with pytest.raises(ChunksChangedError, match=r"chunk \(\d, 0\) held other elements"):
-        lazy.compute(scheduler="sync")
 
 
 # --- The result -----------------------------------------------------------------------------------

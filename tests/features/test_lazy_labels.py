@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, quantile
+from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.groups import GroupBy, groupby
-from dask_gpuselect.robust import iqr, mad
+from dask_gpuselect.robust import mad
 from tests.data import normal, uniform
 from tests.sources import Source
 
@@ -85,11 +85,6 @@ def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) ->
         return ask(groupby(a, by, axis))
 
 
-def groups_of(by: NDArray[Any]) -> NDArray[Any]:
-    names = np.unique(by)
-    return names[names == names]
-
-
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("laid", LAID)
 @pytest.mark.parametrize("name", ASKED)
@@ -104,28 +99,6 @@ def test_as_of_known_labels(name: str, laid: str, plan: str) -> None:
     assert sum(np.isnan(found.shape)) == 1
     assert all(n == size or np.isnan(n) for n, size in zip(found.shape, wanted.shape, strict=True))
     np.testing.assert_array_equal(compute(found), wanted)
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("kind", KINDS)
-def test_group_by_group(kind: str) -> None:
-    """By a loop of NumPy, for labels of all kinds and data of several types."""
-    by = labels((12,), kind)
-    for dtype in ("f8", "f4", "i2", "u1"):
-        a = data(dtype)
-        grouped = groupby(da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=7), 0)
-        names = groups_of(by)
-        np.testing.assert_array_equal(grouped.groups.compute(), names)
-        for scheduler in ("synchronous", "threads"):
-            found = grouped.quantile([0.2, 0.5]).compute(scheduler=scheduler)
-            wanted = np.stack([np.quantile(a[by == each], [0.2, 0.5], axis=0) for each in names], 1)
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
-            np.testing.assert_array_equal(
-                found, np.stack([quantile(a[by == e], [0.2, 0.5], 0) for e in names], 1)
-            )
-        for ask, alone in ((GroupBy.mad, mad), (GroupBy.iqr, iqr)):
-            wanted = np.stack([alone(a[by == each], 0) for each in names])
-            np.testing.assert_array_equal(ask(grouped).compute(), wanted)
 
 
 def test_several_kinds_of_labels() -> None:
@@ -153,34 +126,6 @@ def test_boxes(plan: str) -> None:
         assert found.shape == wanted.shape == (3, 6)
         for box, other in zip(found, wanted, strict=True):
             np.testing.assert_equal(box.to_dict(), other.to_dict())
-
-
-def test_any_chunks() -> None:
-    """Chunks without elements, of data and labels, along both kinds of axes; arrays in memory."""
-    a, by = data(), labels((12,))
-    wanted = groupby(a, by, 0).median()
-    for limit in ("1 GiB", 400):
-        for chunks in (((0, 7, 0, 5), (5,), (0, 6, 0)), ((1,) * 12, (1, 0, 4), (6,))):
-            x, lazy = da.from_array(a, chunks=chunks), da.from_array(by, chunks=((3, 0, 9),))
-            with dask.config.set({LIMIT: limit}):
-                np.testing.assert_array_equal(groupby(x, lazy, 0).median().compute(), wanted)
-    lazy = da.from_array(by, chunks=5)
-    np.testing.assert_array_equal(groupby(a, lazy, 0).median().compute(), wanted)
-    some = da.from_array(a, chunks=(5, 2, 4))[lazy >= 0]  # of unknown sizes
-    found = groupby(some, lazy[lazy >= 0], 0)
-    np.testing.assert_array_equal(
-        found.median().compute(), groupby(a[by >= 0], by[by >= 0], 0).median()
-    )
-
-
-def test_masked_data() -> None:
-    a, by = np.ma.masked_less(data(), 4), labels((12,))
-    found = groupby(da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=7), 0)
-    wanted = groupby(a, by, 0)
-    np.testing.assert_array_equal(found.count().compute(), wanted.count())
-    medians = found.median().compute()
-    np.testing.assert_array_equal(np.ma.getmaskarray(medians), np.ma.getmaskarray(wanted.median()))
-    np.testing.assert_array_equal(medians.filled(0), wanted.median().filled(0))
 
 
 # --- No group at all ------------------------------------------------------------------------------
@@ -213,22 +158,6 @@ def test_all_labels_missing(dtype: str, axis: Any, plan: str) -> None:
 
 
 # --- All elements ---------------------------------------------------------------------------------
-
-
-def test_weights_of_all_elements() -> None:
-    a, by = data(), labels(SHAPE, "missing")
-    x, lazy = da.from_array(a, chunks=(5, 2, 4)), da.from_array(by, chunks=4)
-    repeats = WEIGHTS.astype(int)
-    found = groupby(x, lazy).quantile([0.2, 0.5], weights=WEIGHTS, method="inverted_cdf")
-    assert np.isnan(found.shape[1])
-    wanted = [
-        np.quantile(np.repeat(a[by == e], repeats[by == e]), [0.2, 0.5], method="inverted_cdf")
-        for e in groups_of(by)
-    ]
-    np.testing.assert_array_equal(found.compute(), np.transpose(wanted))
-    boxes = groupby(x, lazy).describe_boxplot(weights=da.from_array(WEIGHTS, chunks=5)).compute()
-    for box, other in zip(boxes, groupby(a, by).describe_boxplot(weights=WEIGHTS), strict=True):
-        np.testing.assert_equal(box.to_dict(), other.to_dict())
 
 
 @pytest.mark.parametrize("limit", ["1 GiB", "20 kB"])
@@ -300,19 +229,6 @@ def test_loads(name: str) -> None:
         labels.counts.clear()
 
 
-def test_loads_of_labels_of_each_element() -> None:
-    """As often as the data, and once more to know which there are."""
-    source, labels = Source((400, 60)), Source((400, 60))
-    x, by = source.lazy((50, 30)), (labels.lazy((50, 30)) * 4).astype(int)
-    for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
-        with dask.config.set({LIMIT: limit}):
-            groupby(x, by, 0).median().compute()
-        assert set(source.loads.values()) == {loads}
-        assert set(labels.loads.values()) == {1 + loads}
-        source.counts.clear()
-        labels.counts.clear()
-
-
 @pytest.mark.parametrize("groups", [None, range(4)])
 def test_columns_one_after_the_other(groups: Any) -> None:
     """Labels that all columns share give no reason to hold them all at once."""
@@ -345,12 +261,6 @@ def test_a_changing_source(tmp_path: Path) -> None:
         found = groupby(x, da.from_array(np.arange(12) % 3, chunks=5), 0).median()
         with pytest.raises(ChunksChangedError, match=r"chunk \(2, 0\)"):
             found.compute(scheduler="synchronous")
-
-
-def test_fractions_are_told_while_computing() -> None:
-    found = groupby(da.zeros((6, 4), chunks=2), da.arange(6, chunks=2) / 4, 0).median()
-    with pytest.raises(ValueError, match="floats with fractions"):
-        found.compute(scheduler="synchronous")
 
 
 @pytest.mark.parametrize("groups", [None, [0, 1]])

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, quantile
+from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.robust import mad
 from tests.data import normal, uniform
+from tests.features.test_lane_boxes import assert_same
 
 pytestmark = pytest.mark.any_dask
 
@@ -29,12 +29,6 @@ PLANS: dict[str, tuple[int, dict[str, str]]] = {
 def skewed(n_groups: int) -> NDArray[np.int64]:
     """Half of all elements in one group, few in most, and none in some."""
     return np.floor(uniform(N)[::-1] ** 4 * n_groups).astype(np.int64)
-
-
-def assert_same_box(found: Any, wanted: Any) -> None:
-    for name, value in wanted.to_dict().items():
-        if name != "label":
-            np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
 
 
 @pytest.mark.few(2)
@@ -55,23 +49,7 @@ def test_boxes_are_as_alone(dtype: str, plan: str, weighs: bool) -> None:
     for box, group in zip(boxes, present, strict=True):
         some = by == group
         own = {name: each[some] if name == "weights" else each for name, each in how.items()}
-        assert_same_box(box, describe_boxplot(a[some], where=where[some], **own)[0])
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_deviations_and_weights_are_as_alone(plan: str) -> None:
-    n_groups, limits = PLANS[plan]
-    a, by, weights = normal(N), skewed(n_groups), uniform(N)
-    present, q = np.unique(by), [0.1, 0.5]
-    with dask.config.set(limits):
-        grouped = groupby(da.from_array(a, chunks=4211), by, groups=present)
-        asked = grouped.mad(), grouped.quantile(q, weights=weights, method="inverted_cdf")
-        deviations, quantiles = dask.compute(*asked, scheduler="sync")
-    for i, group in enumerate(present):
-        some = by == group
-        assert deviations[i] == mad(a[some])
-        wanted = quantile(a[some], q, weights=weights[some], method="inverted_cdf")
-        np.testing.assert_array_equal(quantiles[:, i], wanted)
+        assert_same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_calls_do_not_grow_with_groups(monkeypatch: pytest.MonkeyPatch) -> None:

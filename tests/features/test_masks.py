@@ -16,16 +16,14 @@ import pytest
 from distributed import Client
 from distributed.protocol import deserialize, serialize
 from numpy.typing import NDArray
-from scipy.stats import mstats
 
 import dask_gpuselect
-from dask_gpuselect import describe_boxplot, median, nanmedian, nanquantile, order_statistic
+from dask_gpuselect import median, nanmedian, nanquantile, order_statistic
 from dask_gpuselect import quantile as ours_quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, mad, naniqr, nanmad
 from tests.backends import Backend
 from tests.data import normal, uniform
-from tests.oracle import DISCRETE
 
 quantile: Any = ours_quantile
 SHAPE = (6, 20, 14)
@@ -131,33 +129,6 @@ def test_where(backend: Backend, name: str, axis: Any) -> None:
     assert backend.to_numpy(kept.compute()).size == wanted.size
 
 
-@pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
-@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
-@pytest.mark.parametrize(
-    "dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f4", ">u2", "?"]
-)
-def test_every_dtype_by_every_way(backend: Backend, dtype: str, axis: Any) -> None:
-    """`where`, `nodata` and a masked array are one: of elements that are some value."""
-    a = data("f8" if dtype == "?" else dtype)
-    a = a > 0 if dtype == "?" else a
-    out = a.flat[3]
-    keeps = a != out
-    how: dict[str, Any] = {"axis": axis, "method": "lower"}
-    x = backend.lazy(a, CHUNKS)
-    keeps[:, 7, 2] = True  # so that one lane at least is whole
-    everywhere = of_lanes(lambda kept: kept.size, a, keeps, axis)
-    if np.isnan(everywhere).any() and a.dtype.kind in "biu":
-        with pytest.raises(IndexError, match="every element is left out"):
-            quantile(x, 0.3, where=keeps, **how).compute()
-        return
-    wanted = of_lanes(lambda kept: np.quantile(kept, 0.3, method="lower"), a, keeps, axis)
-    found = backend.to_numpy(quantile(x, 0.3, where=keeps, **how).compute())
-    assert found.dtype == a.dtype.newbyteorder("=")
-    np.testing.assert_array_equal(found, wanted)
-    now = quantile(backend.asarray(a), 0.3, where=keeps, **how)
-    np.testing.assert_array_equal(backend.to_numpy(now), wanted)
-
-
 VALUES: dict[str, tuple[str, Any]] = {
     "0 of uint16": ("u2", 0),
     "several": ("u2", [0, 7, 11]),
@@ -235,19 +206,6 @@ def test_where_that_makes_no_sense(where: Any, error: type[Exception], message: 
                 median(x, where=companion)
 
 
-@pytest.mark.parametrize("shape", [(), (14,), (20, 1), (6, 1, 14), (1, 1, 1)])
-def test_broadcast_masks(backend: Backend, shape: tuple[int, ...]) -> None:
-    a = data()
-    keeps = np.arange(int(np.prod(shape))).reshape(shape) % 3 != 1
-    whole = np.broadcast_to(keeps, SHAPE)
-    for where in (keeps, da.from_array(keeps, chunks=2), keeps.tolist(), np.asfortranarray(keeps)):
-        found = median(backend.lazy(a, CHUNKS), where=where).compute()
-        assert backend.to_numpy(found) == np.median(a[whole])
-        lanes = median(backend.lazy(a, CHUNKS), axis=1, where=where & whole[:, :1].any())
-        if whole.any(1).all():
-            same(backend.to_numpy(lanes.compute()), of_lanes(np.median, a, whole, 1))
-
-
 def test_true_is_everything() -> None:
     x = da.from_array(data(), chunks=5)
     assert median(x, where=True).name == median(x).name
@@ -272,8 +230,8 @@ def computed(found: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])
-@pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
-@pytest.mark.parametrize("dtype", ["u2", "f4", "f8"])
+@pytest.mark.parametrize("axis", [None, 0, (0, 1)])
+@pytest.mark.parametrize("dtype", ["u2", "f8"])
 def test_masked_arrays_as_numpys(dtype: str, axis: Any, is_lazy: bool) -> None:
     a, keeps = data(dtype), mask()
     x = masked(a, keeps, is_lazy)
@@ -306,11 +264,6 @@ def test_all_is_masked(name: str, is_lazy: bool) -> None:
         assert found.mask.all()
     else:
         assert found is np.ma.masked
-    lanes = computed(ask(masked(a, mask(), is_lazy), axis=0))
-    np.testing.assert_array_equal(
-        np.ma.getmaskarray(lanes), np.broadcast_to(~mask().any(0), lanes.shape)
-    )
-    same(lanes.filled(np.nan), of_lanes(find, a, mask(), 0))
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])
@@ -322,18 +275,6 @@ def test_integers_that_are_chosen_and_all_masked(is_lazy: bool) -> None:
     ):
         assert (np.ma.getmaskarray(found) == ~mask().any(0)).all()
     assert computed(quantile(x, 0.5, axis=0, method="lower")).dtype == np.uint16
-
-
-def test_masked_arrays_as_scipys() -> None:
-    a, keeps = data(), mask()
-    q = [0.1, 0.25, 0.5, 0.9]
-    flat = np.ma.array(a, mask=~keeps).reshape(6, -1)
-    for axis in (None, 0, 1):
-        wanted = mstats.mquantiles(flat, q, alphap=1, betap=1, axis=axis)
-        x = masked(a, keeps, True).reshape(6, -1)
-        found = np.moveaxis(quantile(x, q, axis).compute(), 0, 0 if axis != 1 else -1)
-        np.testing.assert_array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(wanted))
-        np.testing.assert_allclose(np.ma.filled(found, 0), np.ma.filled(wanted, 0), atol=1e-14)
 
 
 def test_a_mask_and_where_and_nodata() -> None:
@@ -367,7 +308,7 @@ def test_nan_below_a_mask_is_left_out_and_others_are_not() -> None:
 # --- What is missing ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", ["median", "nanquantile", "mad", "iqr"])
 @pytest.mark.parametrize("axis", [None, 0])
 def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
     ask, _ = FUNCTIONS[name]
@@ -378,45 +319,13 @@ def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
             assert np.isnan(backend.to_numpy(found)).all()
 
 
-@pytest.mark.parametrize("method", DISCRETE)
-@pytest.mark.parametrize("dtype", ["u2", "i8", "?"])
+@pytest.mark.parametrize("dtype", ["u2", "?"])
 @pytest.mark.parametrize("axis", [None, 1])
-def test_all_integers_are_left_out(dtype: str, method: str, axis: Any) -> None:
+def test_all_integers_are_left_out(dtype: str, axis: Any) -> None:
     a = data().astype(dtype)
     for x in (a, da.from_array(a, chunks=5)):
         with pytest.raises(IndexError, match="every element is left out"):
-            computed(quantile(x, 0.5, axis, method=method, where=False))
-
-
-def test_no_elements_at_all() -> None:
-    for x in (da.zeros((0, 3)), np.zeros((0, 3))):
-        for axis, shape in ((None, ()), (0, (3,))):
-            with pytest.warns(RuntimeWarning):
-                found = computed(median(x, axis, where=np.zeros((0, 3), bool)))
-            assert np.shape(found) == shape
-            assert np.isnan(found).all()
-        assert computed(median(x, 1, where=np.zeros((0, 3), bool))).shape == (0,)
-
-
-def test_arrays_without_dimensions(backend: Backend) -> None:
-    x = backend.lazy(np.array(3.0), ())
-    assert backend.to_numpy(median(x, where=np.array(True)).compute()) == 3
-    assert backend.to_numpy(median(x, nodata=4).compute()) == 3
-    with pytest.warns(RuntimeWarning, match=ALL_NAN):
-        assert np.isnan(backend.to_numpy(median(x, nodata=3).compute()))
-
-
-@pytest.mark.parametrize("axis", [None, 0])
-def test_nan_that_take_part(backend: Backend, axis: Any) -> None:
-    a, keeps = data(), mask()
-    a[2:4, ::2] = np.nan
-    how: dict[str, Any] = {"axis": axis, "where": keeps}
-    x = backend.lazy(a, CHUNKS)
-    for ask, find in ((median, np.median), (nanmedian, np.nanmedian)):
-        with pytest.warns(RuntimeWarning) if axis == 0 else warnings.catch_warnings():
-            found = backend.to_numpy(ask(x, **how).compute())
-        same(found, of_lanes(find, a, keeps, axis))
-    assert not np.isnan(median(x, where=~np.isnan(a)).compute())
+            computed(quantile(x, 0.5, axis, method="lower", where=False))
 
 
 def test_dates() -> None:
@@ -436,7 +345,7 @@ def test_dates() -> None:
 # --- Order statistics and boxes -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", [None, "radix", "kelley"])
+@pytest.mark.parametrize("strategy", [None, "kelley"])
 def test_order_statistics(backend: Backend, strategy: str | None) -> None:
     a, keeps = data("f4"), mask()
     kept = np.sort(a[keeps])
@@ -448,64 +357,7 @@ def test_order_statistics(backend: Backend, strategy: str | None) -> None:
             computed(order_statistic(x, kept.size, where=keeps, strategy=strategy))
 
 
-def test_order_statistics_of_masked_arrays() -> None:
-    a, keeps = data("u2"), mask()
-    for is_lazy in (False, True):
-        found = computed(order_statistic(masked(a, keeps, is_lazy), [0, 99]))
-        np.testing.assert_array_equal(found, np.sort(a[keeps])[[0, 99]])
-        assert found.dtype == np.uint16
-
-
-@pytest.mark.parametrize("way", ["where", "nodata", "masked"])
-@pytest.mark.parametrize("axis", [None, (0, 1)])
-def test_boxes(axis: Any, way: str) -> None:
-    a, keeps = data(), mask()
-    if way == "nodata":
-        a[~keeps] = -9999
-    x = da.from_array(a, chunks=CHUNKS)
-    if way == "masked":
-        boxes = describe_boxplot(masked(a, keeps, True), axis).compute()
-    elif way == "where":
-        boxes = describe_boxplot(x, axis, where=keeps).compute()
-    else:
-        boxes = describe_boxplot(x, axis, nodata=-9999).compute()
-    parts = [(a, keeps)] if axis is None else [(a[..., i], keeps[..., i]) for i in range(14)]
-    assert len(boxes) == len(parts)
-    for box, (elements, kept) in zip(boxes, parts, strict=True):
-        assert box.n_left_out == (~kept).sum()
-        if not kept.any():
-            assert box.n == 0
-            assert np.isnan(box.med)
-            continue
-        wanted = describe_boxplot(elements[kept]).compute()[0].to_dict() | {
-            "label": box.label,
-            "n_left_out": box.n_left_out,
-        }
-        found = box.to_dict()
-        np.testing.assert_array_equal(np.sort(found.pop("fliers")), np.sort(wanted.pop("fliers")))
-        np.testing.assert_equal(found, wanted)
-
-
 # --- Arrays of every kind -------------------------------------------------------------------------
-
-VIEWS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "Fortran order": np.asfortranarray,
-    "negative steps": lambda a: a[::-1, ::-2, ::3],
-    "transposed": lambda a: a.T,
-    "broadcast": lambda a: np.broadcast_to(a[:1], a.shape),
-}
-
-
-@pytest.mark.filterwarnings(f"ignore:{ALL_NAN}:RuntimeWarning")
-@pytest.mark.parametrize("axis", [None, 0, 2, (0, 2)])
-@pytest.mark.parametrize("view", VIEWS)
-def test_views(view: str, axis: Any) -> None:
-    a, keeps = (VIEWS[view](x) for x in (data("f4"), mask()))
-    a.flags.writeable = keeps.flags.writeable = False
-    for ask, find in (FUNCTIONS["median"], FUNCTIONS["mad"], FUNCTIONS["nanquantile"]):
-        wanted = of_lanes(find, a, keeps, axis)
-        same(ask(a, axis=axis, where=keeps), wanted, "f4")
-        same(ask(da.from_array(a, chunks=5), axis=axis, where=keeps).compute(), wanted, "f4")
 
 
 @pytest.mark.parametrize("axis", [None, (0, 2)])
@@ -522,7 +374,7 @@ def test_arrays_of_the_standard(axis: Any) -> None:
 
 # Fill values: NumPy's default fits neither small integers nor float16, and distributed refuses it.
 
-FILLED = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "M8[s]", "m8[D]"]
+FILLED = ["?", "i1", "u2", "i8", "f2", "f8", "M8[s]"]
 ANSWERS: dict[str, Callable[[Any], Any]] = {
     "elements": partial(ours_quantile, q=[0.2, 0.7], method="lower"),
     "an axis": partial(ours_quantile, q=0.5, axis=0, method="lower"),
@@ -561,7 +413,7 @@ def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> No
             np.testing.assert_array_equal(sent.filled(), array.filled())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_of_small_dtypes_on_a_cluster(cluster: Client, name: str) -> None:
     """Answers come from the workers, and go from one to the other."""

@@ -12,10 +12,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, NUMPY, Backend, kind_of
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
 from tests.oracle import (
@@ -48,7 +49,7 @@ functions_of_q = pytest.mark.parametrize("function", list(filter(takes_q, FUNCTI
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _in_this_thread() -> Iterator[None]:
     """Warnings of tasks reach the test, and small graphs need no pool."""
     with dask.config.set(scheduler="sync"):
@@ -112,28 +113,12 @@ def warns_if_all_missing(function: str, x: NDArray[Any]) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.any_dask
-@every_function
-@every_case
-def test_in_memory(backend: Backend, function: str, name: str, dtype: str) -> None:
-    x = make(name, dtype, 101)
-    a = backend.asarray(x)
-    before = x.tobytes()
-    with warns_if_all_missing(function, x):
-        for method in methods_for(function, x.dtype):
-            ours = backend.to_numpy(call(function, a, Q, method))
-            check(ours, right(function, x, Q, method), method)
-        for method in methods_for(function, x.dtype)[::5]:
-            ours = backend.to_numpy(call(function, a, 0.25, method))
-            check(ours, right(function, x, 0.25, method), method)
-    assert backend.to_numpy(a).tobytes() == before
-
-
 @pytest.mark.few(13)
 @every_case
 def test_in_chunks(backend: Backend, name: str, dtype: str) -> None:
     x = make(name, dtype, 1000)
     source = backend.lazy(x, (CHUNKS,))
+    a, before = backend.asarray(x), x.tobytes()
     asked, answers = [], []
     for function in FUNCTIONS:
         if skips_missing(function) and not np.any(x != x):
@@ -144,8 +129,11 @@ def test_in_chunks(backend: Backend, name: str, dtype: str) -> None:
             answers.append(call(function, source, Q, method))
     with warns_if_all_missing("nanquantile", x):
         answers = dask.compute(*answers)
-    for (function, method), answer in zip(asked, answers, strict=True):
-        check(backend.to_numpy(answer), right(function, x, Q, method), (function, method))
+        at_once = [call(function, a, Q, method) for function, method in asked]
+    for (function, method), *found in zip(asked, answers, at_once, strict=True):
+        for ours in found:
+            check(backend.to_numpy(ours), right(function, x, Q, method), (function, method))
+    assert backend.to_numpy(a).tobytes() == before
 
 
 LARGE = [
@@ -178,18 +166,40 @@ def test_in_large_chunks(backend: Backend, name: str, dtype: str) -> None:
             check(backend.to_numpy(ours), theirs, (function, method))
 
 
-@pytest.mark.few(13)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("name", "dtype"), [("normal", "f8"), ("tied", "f4"), ("some nan", "f8"), ("few", "i8")]
-)
-def test_a_thousand_quantiles(backend: Backend, name: str, dtype: str, method: str) -> None:
-    x = make(name, dtype, 4000)
-    q = hashed(np.arange(1001))
-    theirs = right("nanquantile", x, q, method)
-    ours = call("nanquantile", backend.lazy(x, 1700), q, method).compute()
-    check(backend.to_numpy(ours), theirs)
-    check(backend.to_numpy(call("nanquantile", backend.asarray(x), q, method)), theirs)
+@st.composite
+def mixtures(draw: st.DrawFn, n: int) -> NDArray[Any]:
+    """Continuous, tied, infinite and missing elements."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = rng.standard_normal(n)
+    changed: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+        "as it is": lambda x: x,
+        "heavy tail": lambda x: np.exp(4 * x),
+        "sorted": np.sort,
+        "few": np.floor,
+        "far": lambda x: x + 1e12,
+    }
+    x = changed[draw(st.sampled_from([*changed]))](x)
+    specials = st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 1e20, 0.5]), max_size=3)
+    for special in draw(specials):
+        x[rng.random(n) < draw(st.sampled_from([1e-4, 0.1, 0.6]))] = special
+    return x.astype(draw(st.sampled_from(["f4", "f8"])))
+
+
+@pytest.mark.any_dask
+@pytest.mark.slow
+@given(data=st.data())
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+def test_any_large_chunks(backend: Backend, data: st.DataObject) -> None:
+    # Larger for CuPy, whose small chunks the host's kernels take.
+    n = data.draw(st.integers(9000, 50_000)) * (3 if backend is CUPY else 1)
+    x, method = data.draw(mixtures(n)), data.draw(st.sampled_from(METHODS))
+    q = data.draw(st.lists(st.floats(0, 1), max_size=4) | st.just(np.linspace(0, 1, 101).tolist()))
+    ends = sorted(data.draw(st.lists(st.integers(0, n), max_size=4)))
+    chunks = tuple(np.diff([0, *ends, n]).tolist())
+    with warns_if_all_missing("nanquantile", x):
+        for a in (backend.lazy(x, (chunks,)), backend.asarray(x)):
+            (ours,) = dask.compute(call("nanquantile", a, q, method))
+            check(backend.to_numpy(ours), right("nanquantile", x, q, method), method)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "u2"])
@@ -213,19 +223,6 @@ def test_more_elements_on_a_gpu_than_32_bits_count() -> None:
     CUPY.free()
 
 
-@pytest.mark.any_dask
-@pytest.mark.parametrize("dtype", ["i8", "u8", "M8[ns]", "m8[ns]"])
-@pytest.mark.parametrize("method", DISCRETE)
-def test_integers_past_2_53_are_chosen_exactly(backend: Backend, dtype: str, method: str) -> None:
-    x = (2**62 + (uniform(999) * 999).astype("i8")).view(dtype)
-    ordered = np.sort(x)
-    ours = dask_gpuselect.quantile(backend.lazy(x, 200), [0, 0.5, 1], method=method).compute()
-    ours = backend.to_numpy(ours)
-    assert ours.dtype == x.dtype
-    median = 498 if method == "closest_observation" else 499  # 499.5 - 1/2 of 999, the even rank
-    np.testing.assert_array_equal(ours, ordered[[0, median, 998]])
-
-
 @functions_of_q
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2, 3), (0, 3), (1, 1)])
 def test_q_of_any_shape(backend: Backend, function: str, shape: tuple[int, ...]) -> None:
@@ -241,30 +238,6 @@ def test_q_of_any_shape(backend: Backend, function: str, shape: tuple[int, ...])
             assert ours.shape == wanted.shape
             (found,) = dask.compute(ours)
             check(backend.to_numpy(found), wanted)
-
-
-def test_q_of_two_dimensions_of_groups_and_masked_arrays() -> None:
-    x, q = normal(60), np.array([[0.1, 0.5], [0.9, 1]])
-    groups = groupby(da.from_array(x, chunks=13), np.arange(60) % 3, 0)
-    wanted = np.stack([np.quantile(x[k::3], q) for k in range(3)], axis=-1)
-    np.testing.assert_array_equal(groups.quantile(q).compute(), wanted)
-    masked = da.ma.masked_less(da.from_array(x, chunks=13), 0)
-    found = dask_gpuselect.quantile(masked, q).compute()
-    np.testing.assert_array_equal(found, np.quantile(x[x >= 0], q))
-    both = dask_gpuselect.quantile([da.from_array(x, chunks=13), da.ones(4)], q)
-    assert [each.shape for each in both] == [(2, 2)] * 2
-
-
-def test_zeros_are_equal(backend: Backend) -> None:
-    x = np.tile([-0.0, 0.0], 500)
-    q = np.linspace(0, 1, 11)
-    for method in METHODS:
-        ours = dask_gpuselect.quantile(backend.lazy(x, 300), q, method=method).compute()
-        assert np.all(backend.to_numpy(ours) == 0)
-    # And no zero is less than another: what lies beside them is found at its rank.
-    x[:300], x[300:400] = -1.0, 1.0
-    ours = dask_gpuselect.quantile(backend.lazy(x, 70), q, method="inverted_cdf").compute()
-    check(backend.to_numpy(ours), expected("quantile", x, q, "inverted_cdf"))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
@@ -286,6 +259,8 @@ def test_the_sign_of_zero_does_not_depend_on_chunks(
 
 WEAK = (0.25, 1.0)
 STRONG = (np.float64(0.25), np.array(0.25), [0.25], (0.9, 0.25, 0.9), np.array([]), [])
+# To us float64, but for a Python number and a float of NumPy's.
+OTHERS = (0, 1, True, np.int64(1), np.float32(0.25), np.float16(0.25), np.array([0.25], "f4"), [0])
 
 
 @pytest.mark.any_dask
@@ -294,8 +269,8 @@ STRONG = (np.float64(0.25), np.array(0.25), [0.25], (0.9, 0.25, 0.9), np.array([
 def test_dtype(backend: Backend, function: str, dtype: str) -> None:
     x = some(dtype, 50)
     a, source = backend.asarray(x), untouchable(backend, (50,), dtype, 20)
-    for method in methods_for(function, x.dtype):
-        for q in (*WEAK, *STRONG):
+    for method in methods_for(function, x.dtype)[::3]:
+        for q in (*WEAK, *STRONG, *(OTHERS if dtype in ("f4", "i4") else ())):
             theirs = right(function, x, q, method)
             check(backend.to_numpy(call(function, a, q, method)), theirs, (method, q))
             if np.size(q) > 1 or type(q) is np.ndarray:
@@ -306,28 +281,6 @@ def test_dtype(backend: Backend, function: str, dtype: str) -> None:
             assert type(ours._meta) is backend.array_type
             assert ours._meta.dtype == theirs.dtype
             assert ours._meta.ndim == theirs.ndim
-
-
-@pytest.mark.parametrize(
-    "q", [0, 1, True, np.int64(1), np.float32(0.25), np.float16(0.25), np.array([0.25], "f4"), [0]]
-)
-@pytest.mark.parametrize("dtype", ["f4", "i4"])
-def test_dtype_for_q_of_other_types(backend: Backend, dtype: str, q: Any) -> None:
-    """Every q but a Python number, and a float of NumPy's, is float64 to us."""
-    x = some(dtype, 50)
-    for method in METHODS:
-        ours = backend.to_numpy(call("nanquantile", backend.asarray(x), q, method))
-        check(ours, expected("nanquantile", x, q, method), method)
-
-
-@pytest.mark.parametrize("q", [50, 0, 100, 33.3, [25, 75], np.array([25, 75]), range(0, 101, 20)])
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
-def test_percentages(backend: Backend, dtype: str, q: Any) -> None:
-    x = some(dtype, 50)
-    theirs = expected("nanpercentile", x, q, "linear")
-    check(backend.to_numpy(dask_gpuselect.nanpercentile(backend.asarray(x), q)), theirs)
-    ours = dask_gpuselect.nanpercentile(backend.lazy(x, 20), q).compute()
-    check(backend.to_numpy(ours), theirs)
 
 
 @every_function
@@ -351,63 +304,9 @@ def test_shape_and_axis(backend: Backend, function: str, axis: Any, keepdims: bo
         check(backend.to_numpy(result.compute()), answer)
 
 
-@pytest.mark.parametrize("axis", [None, ()])
-@pytest.mark.parametrize("keepdims", [False, True])
-def test_no_axes_at_all(backend: Backend, axis: Any, keepdims: bool) -> None:
-    x = np.array(2.5)
-    for a in (
-        backend.asarray(x),
-        backend.held(x, "auto"),
-        backend.lazy(np.arange(6.0), 2).mean(),
-    ):
-        options = {"axis": axis, "keepdims": keepdims}
-        (ours,) = dask.compute(dask_gpuselect.median(a, **options))
-        check(backend.to_numpy(ours), np.float64(2.5))
-        (ours,) = dask.compute(dask_gpuselect.quantile(a, [0.1, 1], **options))
-        check(backend.to_numpy(ours), np.array([2.5, 2.5]))
-
-
-@pytest.mark.parametrize("n_q", [0, 1, 3, 1001])
-@functions_of_q
-def test_all_quantiles_are_one_chunk(backend: Backend, function: str, n_q: int) -> None:
-    source = untouchable(backend, (6, 8), "f8", (2, 3))
-    ours: Any = getattr(dask_gpuselect, function)
-    assert ours(source, np.zeros(n_q)).chunks == ((n_q,),)
-    assert ours(source, np.zeros(n_q), keepdims=True).chunks == ((n_q,), (1,), (1,))
-    assert ours(source, 0.5, keepdims=True).chunks == ((1,), (1,))
-    assert ours(source, 0.5).chunks == ()
-
-
-@every_function
-def test_a_call_computes_nothing(backend: Backend, function: str) -> None:
-    source = untouchable(backend, (20, 30), "f8", 7)
-    unknown = source[source > 0]
-    for a in (source, unknown, abs(source - call(function, source, 0.5, "linear"))):
-        assert isinstance(call(function, a, 0.5, "linear"), da.Array)
-    with pytest.raises(AssertionError, match="loaded"):
-        call(function, source, 0.5, "linear").compute()
-
-
 # --------------------------------------------------------------------------------------------------
 # NaN, NaT, and nothing
 # --------------------------------------------------------------------------------------------------
-
-
-@every_function
-@pytest.mark.parametrize("at", [0, 499, 999])
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "M8[s]", "m8[us]"])
-def test_a_single_missing_element(backend: Backend, function: str, dtype: str, at: int) -> None:
-    if dtype in DATES:
-        x = make("few", "i8", 1000).view(dtype)
-        x.view("i8")[at] = np.iinfo("i8").min
-    else:
-        x = normal(1000).astype(dtype)
-        x[at] = np.nan
-    for method in methods_for(function, x.dtype):
-        (ours,) = dask.compute(call(function, backend.lazy(x, (CHUNKS,)), Q, method))
-        ours = backend.to_numpy(ours)
-        assert np.all(ours != ours) == (not skips_missing(function))
-        check(ours, right(function, x, Q, method), method)
 
 
 @every_function
@@ -442,51 +341,28 @@ KINDS_OF_NOTHING = ("in memory", "lazy", "unknown size")
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
-@pytest.mark.parametrize("dtype", ["?", "i4", "u8", "f2", "f4", "f8"])
-@pytest.mark.parametrize("function", ["median", "nanmedian"])
-def test_median_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
-    theirs: Any = getattr(np, function)
-    message = numpys_warning(function, dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        answer = theirs(np.empty(0, dtype))
-    a = nothing(backend, kind, dtype)
-    with pytest.warns(RuntimeWarning, match=message):
-        (ours,) = dask.compute(getattr(dask_gpuselect, function)(a))
-    check(kind_of(a).to_numpy(ours), answer)
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8"])
+@pytest.mark.parametrize("function", ["median", "nanmedian", "nanquantile", "nanpercentile"])
+def test_nan_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
+    a, method = nothing(backend, kind, dtype), "hazen" if takes_q(function) else "median"
+    for q in (0.5, [0.1, 0.5]) if takes_q(function) else (0.5,):
+        with pytest.warns(RuntimeWarning, match=numpys_warning(function, dtype)):
+            (ours,) = dask.compute(call(function, a, q, method))
+        wanted = expected_dtype(function, np.dtype(dtype), q, method)
+        check(kind_of(a).to_numpy(ours), np.full(np.shape(q), np.nan, wanted)[()])
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
-@pytest.mark.parametrize("dtype", ["?", "i4", "f4", "f8", "M8[s]"])
+@pytest.mark.parametrize("dtype", ["?", "i4", "f4", "M8[s]"])
 @pytest.mark.parametrize("function", ["quantile", "percentile"])
 def test_quantile_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
-    theirs, ours = getattr(np, function), getattr(dask_gpuselect, function)
+    """As NumPy has it: an error, at the call if it is known then."""
     a = nothing(backend, kind, dtype)
-    for method in methods_for(function, np.dtype(dtype)):
-        with pytest.raises(IndexError):
-            theirs(np.empty(0, dtype), 0.5, method=method)
+    for method in methods_for(function, np.dtype(dtype))[::5]:
         for q in (0.5, [0.1, 0.5]):
-            if kind == "unknown size":
-                result = ours(a, q, method=method)
-                with pytest.raises(IndexError, match="an empty array has no quantiles"):
-                    result.compute()
-            else:
-                with pytest.raises(IndexError, match="an empty array has no quantiles"):
-                    ours(a, q, method=method)
-
-
-@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
-@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8"])
-@pytest.mark.parametrize("function", ["nanquantile", "nanpercentile"])
-def test_nanquantile_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
-    ours: Any = getattr(dask_gpuselect, function)
-    a = nothing(backend, kind, dtype)
-    for method in ("linear", "hazen"):
-        for q in (0.5, [0.1, 0.5], [0.5] * 3):
-            with pytest.warns(RuntimeWarning, match=numpys_warning(function, dtype)):
-                (answer,) = dask.compute(ours(a, q, method=method))
-            dtype_ = expected_dtype(function, np.dtype(dtype), q, method)
-            check(kind_of(a).to_numpy(answer), np.full(np.shape(q), np.nan, dtype_)[()])
+            result = call(function, a, q, method) if kind == "unknown size" else None
+            with pytest.raises(IndexError, match="an empty array has no quantiles"):
+                call(function, a, q, method) if result is None else result.compute()
 
 
 @pytest.mark.parametrize("dtype", ["?", "i8", "u1"])
@@ -506,39 +382,6 @@ def test_nanquantile_of_no_integers(backend: Backend, method: str, dtype: str) -
     assert result.dtype == np.dtype(dtype)
     with pytest.raises(IndexError, match=f"no quantiles, and {np.dtype(dtype)} has no NaN"):
         result.compute()
-
-
-@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-def test_nanquantile_of_no_dates(dtype: str, kind: str) -> None:
-    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
-        (ours,) = dask.compute(
-            dask_gpuselect.nanquantile(nothing(NUMPY, kind, dtype), [0.5], method="lower")
-        )
-    check(ours, np.array(["NaT"], dtype))
-
-
-@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
-@pytest.mark.parametrize("dtype", ["i4", "f4", "M8[s]"])
-@functions_of_q
-def test_no_quantile_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
-    a = nothing(backend, kind, dtype)
-    (ours,) = dask.compute(call(function, a, [], "lower"))
-    check(kind_of(a).to_numpy(ours), np.empty(0, dtype))
-
-
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 0), (2, 0, 3)])
-@pytest.mark.parametrize("keepdims", [False, True])
-def test_shape_of_nothing(backend: Backend, shape: tuple[int, ...], keepdims: bool) -> None:
-    left = (1,) * len(shape) if keepdims else ()
-    empty = da.empty(shape, chunks=1 if 0 in shape[:1] else -1)
-    for a in (backend.asarray(np.empty(shape)), backend.mapped(empty)):
-        with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
-            (ours,) = dask.compute(dask_gpuselect.nanquantile(a, [0.1, 0.2], keepdims=keepdims))
-        check(backend.to_numpy(ours), np.full((2, *left), np.nan))
-        with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
-            (ours,) = dask.compute(dask_gpuselect.median(a, keepdims=keepdims))
-        check(backend.to_numpy(ours), np.full(left, np.nan)[()])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -569,7 +412,7 @@ SOURCES: dict[str, Callable[[Backend, NDArray[Any]], da.Array]] = {
 
 
 @pytest.mark.few(13)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.parametrize("dtype", ["f8", "i2"])
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
 def test_sources(
     backend: Backend, source: Callable[[Backend, NDArray[Any]], da.Array], dtype: str
@@ -585,15 +428,6 @@ def test_sources(
     assert result.shape == (1,) * (a.ndim + 1)
     theirs = np.quantile(x.astype("f8"), [0.5], keepdims=True)
     check(kind.to_numpy(result.compute()), theirs)
-
-
-def test_unknown_sizes_with_nan(backend: Backend) -> None:
-    source = backend.lazy(make("nan and inf", "f8", 1000), 70)
-    a = source[~(source > 0)]
-    x = backend.to_numpy(a.compute())
-    ours = kind_of(a).to_numpy(dask_gpuselect.nanmedian(a).compute())
-    check(ours, expected("nanmedian", x))
-    assert np.isnan(kind_of(a).to_numpy(dask_gpuselect.median(a).compute()))
 
 
 @pytest.mark.gpu
@@ -728,20 +562,15 @@ def test_chunks_of_a_narrower_dtype_are_widened(backend: Backend, n: int) -> Non
 @pytest.mark.parametrize(
     "a",
     [
-        [3, 1, 2],
         (3.5, 1, 2, 8),
         [[1, 2], [3, 5]],
         range(7),
-        5,
         2.5,
-        True,
         [True, False, False],
         np.float32(1.5),
-        np.float64(1.5),
         np.int8(3),
         np.bool_(True),
         np.array(1.5),
-        [1.0, float("nan"), 3],
     ],
     ids=repr,
 )
@@ -749,20 +578,6 @@ def test_array_likes(function: str, a: Any) -> None:
     for method in methods_for(function, np.asarray(a).dtype):
         for q in (0.3, [0.3, 0.5]):
             check(call(function, a, q, method), right(function, a, q, method), (method, q))
-
-
-@pytest.mark.parametrize(
-    "a",
-    [
-        np.datetime64("2020-02-03"),
-        np.timedelta64(7, "s"),
-        [np.datetime64("2020-02-03"), np.datetime64("2020-02-01")],
-    ],
-    ids=repr,
-)
-def test_dates(a: Any) -> None:
-    for q in (0.3, [0.3, 0.5]):
-        check(dask_gpuselect.quantile(a, q, method="lower"), expected("quantile", a, q, "lower"))
 
 
 STRICT = ("?", *INTEGER_DTYPES, "f4", "f8")
@@ -801,16 +616,6 @@ def test_array_api_shapes(keepdims: bool) -> None:
     assert dask_gpuselect.median(xp.ones((3,), device=device)).device == device
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_array_api_missing(dtype: str) -> None:
-    for name in ("all nan", "nan and inf", "infinite"):
-        x = make(name, dtype, 100)
-        for function in ("quantile", "nanquantile"):
-            with warns_if_all_missing(function, x):
-                ours = call(function, strict(x), Q, "linear")
-            check_strict(ours, right(function, x, Q, "linear"))
-
-
 @pytest.mark.parametrize("dtype", STRICT)
 def test_array_api_nothing(dtype: str) -> None:
     empty = strict(np.empty((0, 2), dtype))
@@ -839,19 +644,13 @@ def test_array_api_chunks(dtype: str) -> None:
 median, quantile = dask_gpuselect.median, dask_gpuselect.quantile
 
 EXPRESSIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "centred": lambda x, median, quantile: x - median(x),
     "scaled": lambda x, median, quantile: (x - median(x)) / (quantile(x, 0.75) - quantile(x, 0.25)),
     "deviation": lambda x, median, quantile: median(abs(x - median(x))),
-    "largest deviation": lambda x, median, quantile: abs(x - median(x)).max(),
-    "selected": lambda x, median, quantile: x[x > quantile(x, 0.9)],
     "median of those selected": lambda x, median, quantile: median(x[x > median(x)]),
-    "range": lambda x, median, quantile: quantile(x, [0.1, 0.9])[1] - quantile(x, [0.1, 0.9])[0],
     "differences": lambda x, median, quantile: quantile(x, [0.9, 0.1, 0.5])[::-1] * 2,
     "broadcast": lambda x, median, quantile: (
         x[None] <= quantile(x, [0.25, 0.75], keepdims=True)
     ).sum(axis=(1, 2)),
-    "clipped": lambda x, median, quantile: x.clip(quantile(x, 0.05), quantile(x, 0.95)),
-    "median of a mean": lambda x, median, quantile: median(x - x.mean()),
     "quantile of quantiles": lambda x, median, quantile: median(quantile(x, [0.1, 0.2, 0.7])),
 }
 
@@ -869,12 +668,3 @@ def test_composition(backend: Backend, expression: Callable[[Any, Any, Any], Any
         np.testing.assert_array_equal(np.sort(ours, axis=None), np.sort(theirs, axis=None))
         if not np.isnan(result.size):
             np.testing.assert_array_equal(ours, theirs)
-
-
-def test_persisted_answers(backend: Backend) -> None:
-    x = normal(1000)
-    source = backend.lazy(x, 300)
-    middle = median(source).persist()
-    check(backend.to_numpy(middle.compute()), np.median(x))
-    ours = backend.to_numpy((source - middle).compute())
-    np.testing.assert_array_equal(ours, x - np.median(x))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import dask
@@ -11,13 +10,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.maths.keys import selection_dtype, to_keys
 from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
 from dask_gpuselect.sorting import sorted_boxes
 from dask_gpuselect.sorting.radix_sort import radix_sort
@@ -61,39 +57,6 @@ def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> Non
 # --- The scans ------------------------------------------------------------------------------------
 
 
-def moves(parts: list[NDArray[np.int64]]) -> list[list[list[int]]]:
-    """For each chunk and each destination, the numbers of its keys that go there, in the order of
-    their digits: each position computed as Algorithm 1 has it, for every key by itself."""
-    counts = np.array([np.bincount(part, minlength=8) for part in parts])
-    prior_rank = np.cumsum(counts, axis=0) - counts
-    prior_digit = np.cumsum(counts.sum(axis=0)) - counts.sum(axis=0)
-    starts = np.append(0, np.cumsum([len(part) for part in parts]))
-    found: list[list[list[int]]] = [[[] for _ in parts] for _ in parts]
-    for rank, part in enumerate(parts):
-        for digit in range(8):
-            for c, key in enumerate(np.flatnonzero(part == digit)):
-                position = prior_rank[rank, digit] + prior_digit[digit] + c
-                to = int(np.searchsorted(starts, position, side="right")) - 1
-                found[rank][to].append(int(key))
-    return found
-
-
-@given(st.lists(st.lists(st.integers(0, 7), max_size=6), min_size=1, max_size=6))
-@settings(max_examples=150)
-def test_pieces_are_those_of_algorithm_1(lists: list[list[int]]) -> None:
-    parts = [np.array(each, np.int64) for each in lists]
-    counts = np.array([np.bincount(part, minlength=8) for part in parts])
-    cuts = cut_positions(counts)
-    if len(np.unique(np.concatenate(parts))) <= 1:
-        assert cuts is None
-        return
-    assert cuts is not None
-    assert cuts.dtype == np.int64
-    for part, row, expected in zip(parts, cuts.tolist(), moves(parts), strict=True):
-        order = np.argsort(part, kind="stable").tolist()
-        assert [order[a:b] for a, b in pairwise(row)] == expected
-
-
 def test_positions_beyond_32_bits() -> None:
     half = 3 << 40
     cuts = cut_positions(np.array([[half, half], [half, half]]))
@@ -118,29 +81,6 @@ def test_runs_are_joined(runs: list[Run], expected: Run) -> None:
 # --- One chunk ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", *INTEGER_DTYPES])
-def test_keys_are_those_of_the_selection(backend: Backend, dtype: str) -> None:
-    if np.dtype(dtype).kind == "f":
-        values = np.concatenate([floats(kind, 200, dtype) for kind in FLOATS])
-    else:
-        values = np.concatenate([make(200, dtype) for make in INTEGERS.values()])
-    keys = radix.keys_of(backend.asarray(values), values.dtype)
-    assert keys.dtype == f"u{values.dtype.itemsize}"
-    np.testing.assert_array_equal(backend.to_numpy(keys), to_keys(values))
-    back = backend.to_numpy(radix.elements_of(keys, values.dtype))
-    np.testing.assert_array_equal(back, values, strict=True)
-
-
-@pytest.mark.parametrize("dtype", ["M8[us]", "m8[s]", "?"])
-def test_keys_of_what_is_compared_as_integers(dtype: str) -> None:
-    values = INTEGERS["ends"](100, "i8").astype(bool if dtype == "?" else dtype)
-    keys = radix.keys_of(values, values.dtype)
-    assert keys.dtype.itemsize == selection_dtype(values.dtype).itemsize
-    order = np.argsort(keys, kind="stable")
-    np.testing.assert_array_equal(values[order], np.sort(values))
-    np.testing.assert_array_equal(radix.elements_of(keys, values.dtype), values, strict=True)
-
-
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
     infinity = np.array(np.inf, dtype).view(f"u{np.dtype(dtype).itemsize}")
@@ -152,21 +92,10 @@ def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
     assert (keys == np.iinfo(keys.dtype).max).all()
 
 
-@pytest.mark.parametrize(("bits", "shift"), [(8, 0), (8, 8), (11, 22), (16, 16)])
-def test_a_digit_keeps_the_order_of_equal_ones(backend: Backend, bits: int, shift: int) -> None:
-    keys = INTEGERS["whole range"](5000, "u4") & np.uint32(0x07FF_0703)
-    digit = (keys >> np.uint32(shift)) & np.uint32((1 << bits) - 1)
-    expected = keys[np.argsort(digit, kind="stable")]
-    held = backend.asarray(keys)
-    np.testing.assert_array_equal(backend.to_numpy(radix.by_digit(held, shift, bits)), expected)
-    counts = radix.count_digit(held, shift, bits)
-    assert counts.dtype == np.int64
-    np.testing.assert_array_equal(counts, np.bincount(digit, minlength=1 << min(bits, 32 - shift)))
-
-
 # --- The sort -------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(8)
 @pytest.mark.any_dask
 @every_kind_of_float
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
@@ -260,18 +189,6 @@ def test_unknown_sizes(backend: Backend) -> None:
     )
 
 
-@given(
-    st.lists(st.lists(st.integers(-(2**15), 2**15 - 1), max_size=8), min_size=1, max_size=5),
-    st.integers(1, 16),
-)
-@settings(max_examples=40)
-def test_any_chunks_of_any_integers(parts: list[list[int]], bits: int) -> None:
-    values = np.array(sum(parts, []), np.int16)
-    x = da.from_array(values, chunks=(tuple(map(len, parts)),))
-    with dask.config.set(scheduler="sync"):
-        np.testing.assert_array_equal(radix_sort(x, bits=bits).compute(), np.sort(values))
-
-
 @pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
 def test_what_is_known_before_computing(backend: Backend, dtype: str) -> None:
     x = backend.held(np.zeros((5, 4), dtype), (2, 3))
@@ -322,14 +239,6 @@ def test_what_is_sorted_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
         radix_sort(da.from_array(values, chunks=(UNEVEN,))).compute(), np.sort(values)
     )
     assert all(calls)
-
-
-def test_a_digit_that_all_have_in_common_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = (uniform(N) * 100).astype("u8") + np.uint64(7 << 32)
-    calls = counted(monkeypatch, radix, "joined")
-    found = radix_sort(da.from_array(values, chunks=300), bits=8)
-    np.testing.assert_array_equal(found.compute(), np.sort(values))
-    assert len(calls) == found.npartitions  # of eight passes, that of the first digit
 
 
 def test_distributed(cluster_here: Client) -> None:

@@ -367,25 +367,6 @@ def test_few_rows_are_loaded_once() -> None:
     assert found.n_iter_ >= 1
 
 
-@both
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_wrong_guesses_cost_passes_alone(
-    estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, y = contaminated(5000)
-    right = estimator(**FEW, max_iter=3, tol=0).fit(*lazy(x, y, 600))
-    n_steps = right.n_passes_ - 1
-    monkeypatch.setattr(fitting, "SIGMA", 0.0)
-    missed = estimator(**FEW, max_iter=3, tol=0).fit(*lazy(x, y, 600))
-    if estimator is LeastTrimmedSquares:  # the other's steps depend on what is gathered
-        assert missed.n_passes_ > right.n_passes_
-        assert missed.n_passes_ <= 1 + 3 * n_steps
-        np.testing.assert_allclose(missed.coef_, right.coef_, rtol=1e-9)
-    error = np.sort(np.abs(y - x @ missed.coef_ - missed.intercept_))[: missed.n_covered_]
-    wanted = (error**2).sum() if estimator is LeastTrimmedSquares else error[-1] ** 2
-    assert missed.objective_ == pytest.approx(wanted, rel=1e-9)
-
-
 def test_cuts_go_ahead_where_too_much_would_be_gathered(
     small_samples: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,18 +411,6 @@ def test_unknown_sizes(small_samples: None) -> None:
     wanted = LeastTrimmedSquares(**FEW).fit(x[keep], y[keep])
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
     np.testing.assert_array_equal(found.support_.compute(), wanted.support_)
-
-
-@pytest.mark.parametrize(
-    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
-)
-def test_schedulers(scheduler: str, small_samples: None) -> None:
-    x, y = contaminated(2000)
-    with dask.config.set(scheduler=scheduler, num_workers=1):
-        found = LeastTrimmedSquares(**FEW, max_iter=4, tol=0.1).fit(*lazy(x, y, 500))
-        support = found.support_.compute()
-    np.testing.assert_allclose(found.coef_, [1, 2, 3], atol=0.1)
-    assert support.sum() == found.n_covered_
 
 
 @pytest.mark.few(2)

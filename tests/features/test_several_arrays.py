@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dask_gpuselect
-from dask_gpuselect import median, nanquantile, percentile, quantile, quantile_bins
+from dask_gpuselect import median, nanquantile, percentile, quantile
 from tests.data import hashed
 from tests.oracle import FUNCTIONS
 from tests.sources import Source
@@ -105,16 +105,6 @@ def test_none_some_empty_and_some_in_memory() -> None:
     assert found["memory"] == found["lazy"] == np.median(A)
     with pytest.raises(TypeError, match="complex"):
         median({"a": A, "b": A * 1j})
-
-
-def test_bins_and_strategies_of_each() -> None:
-    x = lazy(PLAIN)
-    (found,) = dask.compute(quantile_bins(x, 4))
-    for key, a in PLAIN.items():
-        np.testing.assert_array_equal(found[key], quantile_bins(a, 4))
-    some = {"a": x["a"], "b": x["b"]}
-    (found,) = dask.compute(quantile(some, 0.5, strategy="bisection"))
-    assert found == {key: np.median(PLAIN[key]) for key in "ab"}
 
 
 def test_percentiles_of_each_keep_dims() -> None:

@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 
 from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
 from dask_gpuselect.engine import boards, spill
+from tests.features.test_groups_kept import Counted, numbers
 from tests.sources import Source, changing
 
 N, N_CHUNKS = 50_000, 60
@@ -44,42 +45,19 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
 
 
-def numbers(n: int) -> Any:
-    return np.random.default_rng(3).random(n)
-
-
 DATA: dict[str, Callable[[int], Any]] = {
     "mixed": numbers,
     "sorted": lambda n: np.arange(n, dtype="f8"),
-    "a trend": lambda n: numbers(n) + np.linspace(0, 2, n),
     "missing": lambda n: np.where(numbers(n) < 0.3, np.nan, numbers(n)),
-    "nearly all missing": lambda n: np.where(numbers(n) < 0.999, np.nan, numbers(n)),
     "missing at the end": lambda n: np.where(np.arange(n) > n / 2, np.nan, numbers(n)),
     "ties": lambda n: np.floor(4 * numbers(n)),
-    "constant": np.ones,
-    "integers": lambda n: (1000 * numbers(n)).astype("i2"),
     "bytes": lambda n: (200 * numbers(n)).astype("u1"),
     "dates": lambda n: (1e6 * numbers(n)).astype("M8[s]"),
     "infinite": lambda n: np.log(np.maximum(numbers(n) - 0.5, 0)),
 }
 
 
-class Counted:
-    """Chunks of any data, and how often each was loaded."""
-
-    def __init__(self, values: Any, chunk: int) -> None:
-        self.n_loads = np.zeros(len(values) // chunk, np.int64)
-
-        def load(block_id: tuple[int, ...]) -> Any:
-            self.n_loads[block_id] += 1
-            return values[chunk * block_id[0] : chunk * (block_id[0] + 1)]
-
-        chunks = ((chunk,) * len(self.n_loads),)
-        empty = values[:0]
-        self.lazy = da.map_blocks(load, chunks=chunks, dtype=empty.dtype, meta=empty)
-
-
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("knows_sizes", [True, False])
@@ -96,31 +74,6 @@ def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
     assert data.n_loads.max() <= 3
     with dask.config.set({"dask_gpuselect.keep-limit": 0}):
         np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["missing", "ties", "constant", "bytes"])
-def test_what_is_missing_or_tied_is_kept_as_well(name: str) -> None:
-    values = DATA[name](N * N_CHUNKS)
-    data = Counted(values, N)
-    found = sort(data.lazy, chunks=OUT).compute(scheduler="sync")
-    np.testing.assert_array_equal(found, np.sort(values))
-    assert data.n_loads.sum() <= 2.15 * N_CHUNKS
-
-
-def test_nothing_is_kept_without_a_limit() -> None:
-    data = Source((N * N_CHUNKS,))
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
-        x = sort(data.lazy(N), chunks=OUT)
-    x[-1].compute()
-    assert set(data.loads.values()) == {3}
-
-
-def test_too_many_splitters_take_three_loads() -> None:
-    """Around each of them so many elements are kept that all together are too many."""
-    data = Source((1000 * N_CHUNKS,))
-    np.testing.assert_array_equal(sort(data.lazy(1000)).compute(), np.sort(data.whole()))
-    assert sum(data.loads.values()) > 2.9 * N_CHUNKS
 
 
 def test_what_is_kept_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:

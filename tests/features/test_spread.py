@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
-import pickle
-import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,22 +21,20 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import dask_gpuselect
-from dask_gpuselect import ChunksChangedError, kernels, quantile
-from dask_gpuselect.engine import pilot, threads
+from dask_gpuselect import ChunksChangedError, kernels
+from dask_gpuselect.engine import pilot
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.boxes import Ladder
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.envelope import Envelope
 from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
-from tests.data import FLOATS, INTEGER_DTYPES, make, names_of, normal, uniform
+from tests.data import FLOATS, normal, uniform
+from tests.features.test_boxplot import Shaped
+from tests.features.test_ecdf import lazy_of
 from tests.oracle import check, expected
 from tests.sources import Source, changing
 
-NORMAL_MAD, NORMAL_IQR = 0.6744897501960817, 1.3489795003921634
-DTYPES = ("f8", "f4", "f2", "?", *INTEGER_DTYPES)
 FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
 
 
@@ -55,16 +48,6 @@ def formula(a: NDArray[Any], *, skips_missing: bool = False) -> Any:
     with np.errstate(all="ignore"):
         distances = np.abs(a - expected("median", a))
     return expected("median", distances)
-
-
-def lazy_of(a: NDArray[Any], chunks: Any) -> da.Array:
-    """Of an array that dask takes for a file."""
-    x = da.from_array(a, chunks=chunks)
-    return x.map_blocks(np.copy, dtype=a.dtype, meta=np.empty((0,) * a.ndim, a.dtype))
-
-
-def chunkings(n: int) -> list[Any]:
-    return [max(n, 1), -(-n // 3) or 1, ((0, n - n // 5, 0, n // 5),)]
 
 
 def computed(x: da.Array) -> Any:
@@ -81,66 +64,7 @@ def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-@pytest.mark.parametrize("name", ["normal", "lognormal", "tied", "every binade", "infinite"])
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
-def test_shells_are_those_of_all_distances(name: str, dtype: str) -> None:
-    """The first distance that is enough is found among all numbers of the dtype, too."""
-
-    def among_all_numbers(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
-        number = np.dtype(ascending[0].dtype)
-        bits = f"u{number.itemsize}"
-        first, end = 0, int(np.array(np.inf, number).view(bits)) + 1
-        infinity = end
-        while first < end:
-            middle = (first + end) // 2
-            enough = is_enough(np.array(middle, bits).view(number)[()])
-            first, end = (first, middle) if enough else (middle + 1, end)
-        return None if first == infinity else np.array(first, bits).view(number)[()]
-
-    a = make(name, dtype, 3000)
-    cuts = Cuts.merge([reference.cuts(a[i::3], 40) for i in range(3)])
-    ladder = Ladder.of(Envelope.of(cuts), len(a))
-    for low, high in itertools.pairwise([-np.inf, -0.5, -0.25, 0.0, 0.0, 0.125, 2.0, np.inf]):
-        ends = np.array([low, high], dtype)
-        found = deviations.shells_of(ladder, *ends)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deviations, "_first_distance", among_all_numbers)
-            assert found == deviations.shells_of(ladder, *ends)
-
-
 # --- Values ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.few(18)
-@pytest.mark.any_dask
-@pytest.mark.parametrize(
-    ("dtype", "name"), [(dtype, name) for dtype in DTYPES for name in names_of(dtype)]
-)
-def test_as_numpy(dtype: str, name: str, room: str) -> None:
-    """Bit for bit, of plain arrays and under any chunking, with room for the shells or without."""
-    for n in (1, 2, 3, 40) if room == "as it is" else (40, 1501):
-        a = make(name, dtype, n)
-        is_missing = bool(np.isnan(a).any()) if a.dtype.kind == "f" else False
-        is_all_missing = is_missing and bool(np.isnan(a).all())
-        # Without warnings: they are errors here.
-        check(mad(a, scale=1.0), formula(a), (name, n))
-        chunks = chunkings(n)[(n + len(name)) % 3]
-        check(computed(mad(lazy_of(a, chunks), scale=1.0)), formula(a), (name, n, chunks))
-        if is_missing and not is_all_missing:
-            wanted = formula(a, skips_missing=True)
-            check(nanmad(a, scale=1.0), wanted, (name, n))
-            check(computed(nanmad(lazy_of(a, chunks), scale=1.0)), wanted, (name, n, chunks))
-
-
-@pytest.mark.few(1)
-def test_any_chunking(room: str) -> None:
-    a = normal(5000).astype("f4")
-    wanted = formula(a)
-    for chunks in (1, 7, 100, 4999, 5000, ((0, 1, 4000, 0, 999),)):
-        x = lazy_of(a, chunks if not isinstance(chunks, int) or chunks > 7 else chunks * 20)
-        check(computed(mad(x, scale=1.0)), wanted, chunks)
-    for shape, chunks in (((50, 100), (7, 33)), ((5, 10, 100), (2, 10, 41)), ((5000, 1), 999)):
-        check(computed(mad(lazy_of(a.reshape(shape), chunks), scale=1.0)), wanted, shape)
 
 
 def test_as_scipy() -> None:
@@ -231,34 +155,6 @@ def both(function: Any, a: NDArray[Any], **how: Any) -> Iterator[Any]:
     yield computed(function(lazy_of(a, 2), **how))
 
 
-def test_missing() -> None:
-    a = np.array([1.0, np.nan, 2.0, 3.0, 100.0])
-    for found in (*both(mad, a), *both(iqr, a)):
-        assert np.isnan(found)
-    for found in both(nanmad, a, scale=1.0):
-        assert found == 1.0  # of 1.5, 0.5, 0.5, 97.5
-    for found in both(naniqr, a):
-        assert found == np.subtract(*np.nanquantile(a, [0.75, 0.25]))
-
-
-def test_infinity() -> None:
-    far = np.array([1.0, 2.0, 3.0, np.inf, -np.inf])
-    for found in both(mad, far, scale=1.0):
-        assert found == 1.0  # of 1, 0, 1, inf, inf
-    for values in ([np.inf] * 3 + [1.0, 2.0], [-np.inf, np.inf], [-np.inf] * 3 + [0.0]):
-        for function in (mad, nanmad):
-            for found in both(function, np.array(values)):
-                assert np.isnan(found)
-            lanes = np.array([values, range(len(values))], float).T
-            found = function(lanes, 0, scale=1.0)
-            assert np.isnan(found[0])
-            assert found[1] == formula(lanes[:, 1])
-    for found in both(iqr, np.array([1.0] + [np.inf] * 5)):
-        assert np.isnan(found)
-    for found in both(iqr, np.array([1.0, 2.0, 3.0, np.inf, np.inf, np.inf])):
-        assert found == np.inf
-
-
 @pytest.mark.parametrize("shape", [(0,), (0, 3)])
 def test_empty(shape: tuple[int, ...]) -> None:
     a = np.empty(shape)
@@ -289,56 +185,7 @@ def test_all_missing() -> None:
     np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
 
 
-def test_a_single_element() -> None:
-    for a in (np.float32(3), np.array(3.5), np.array([7])):
-        for function in (mad, nanmad):
-            assert function(a) == 0
-            x = da.from_array(np.asarray(a))
-            assert computed(function(x)) == 0
-            assert function(x).dtype == function(a).dtype
-    assert computed(iqr(da.from_array(np.array(3.5)))) == 0
-
-
-def test_unknown_and_empty_chunks() -> None:
-    a = normal(4000)
-    x = lazy_of(a, 300)
-    for chosen in (x[x > 0.5], x[x > 9]):
-        values = a[a > 0.5] if chosen is not None and chosen.name == x[x > 0.5].name else a[a > 9]
-        if values.size:
-            check(computed(mad(chosen, scale=1.0)), formula(values))
-            check(computed(iqr(chosen)), np.subtract(*np.quantile(values, [0.75, 0.25])))
-        else:
-            with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
-                assert np.isnan(computed(mad(chosen)))
-
-
-# --- Interquartile range --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["linear", "lower", "median_unbiased"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i2", "u1", "i8"])
-def test_iqr(dtype: str, method: str) -> None:
-    a = (50 + 20 * normal(3000)).astype(dtype)
-    for q in ((0.25, 0.75), (0.1, 0.35), (0, 1), (0.5, 0.5)):
-        low, high = np.quantile(a.astype("f8"), q, method=method)
-        wanted = np.array((high - low) / 2.5).astype(a.dtype if dtype[0] == "f" else "f8")[()]
-        check(iqr(a, q=q, method=method, scale=2.5), wanted, q)
-        lazy = iqr(lazy_of(a, 700), q=q, method=method, scale=2.5)
-        assert (lazy.dtype, lazy.shape) == (wanted.dtype, ())
-        check(computed(lazy), wanted, q)
-
-
-def test_iqr_of_integers_does_not_overflow() -> None:
-    a = np.array([-128, -128, 127, 127], "i1")
-    b = np.array([-(2**63), 2**63 - 1], "i8")
-    for values, wanted in ((a, 255.0), (b, float(2**64 - 1))):
-        for found in both(iqr, values, q=(0, 1), method="lower"):
-            check(found, np.float64(wanted))
-
-
 # --- Along some axes ------------------------------------------------------------------------------
-
-AXES: tuple[Any, ...] = (0, 1, -1, (0, 1), (1, 2), (0, 2))
 
 
 def along(a: NDArray[Any], axis: Any, *, keepdims: bool, skips_missing: bool) -> NDArray[Any]:
@@ -350,30 +197,6 @@ def along(a: NDArray[Any], axis: Any, *, keepdims: bool, skips_missing: bool) ->
     found = np.array([formula(lane, skips_missing=skips_missing) for lane in lanes])
     shape = [1 if i in axes else n for i, n in enumerate(a.shape) if keepdims or i not in axes]
     return found.reshape(shape)
-
-
-@pytest.mark.parametrize("plan", ["lanes", "column", "passes"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
-@pytest.mark.slow
-def test_along_axes(plan: str, dtype: str) -> None:
-    a = (100 * normal(24 * 9 * 10)).astype(dtype).reshape(24, 9, 10)
-    for axis, keepdims in itertools.product(AXES, (False, True)):
-        reduced = {i % 3 for i in np.atleast_1d(axis).tolist()}
-        small = tuple(n if i in reduced and plan == "lanes" else 4 for i, n in enumerate(a.shape))
-        source = Holding(a)
-        x = source.lazy(small)
-        limit = {"dask_gpuselect.column-limit": 16000 if plan == "passes" else "1 GiB"}
-        with dask.config.set(limit):
-            found = mad(x, axis, scale=1.0, keepdims=keepdims)
-        wanted = along(a, axis, keepdims=keepdims, skips_missing=False)
-        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-        assert not source.loads
-        check(computed(found), wanted, (axis, keepdims))
-        names = [name for name in found.dask.layers if name.startswith("mad-")]
-        if plan != "passes":
-            assert any(name.startswith(f"mad-{plan}-") for name in names)
-            assert set(source.loads.values()) == {1}
-        check(mad(a, axis, scale=1.0, keepdims=keepdims), wanted, (axis, keepdims))
 
 
 class Holding(Source):
@@ -406,58 +229,7 @@ def test_loads_of_columns_that_do_not_fit() -> None:
         assert set(source.loads.values()) == {loads}
 
 
-@pytest.mark.parametrize("plan", ["lanes", "column", "passes"])
-def test_missing_along_axes(plan: str) -> None:
-    """Lanes with NaN, infinite ones, and ordinary ones, without a warning."""
-    a = normal(60 * 8).reshape(60, 8)
-    a[::3, 1] = np.nan
-    a[:40, 2] = np.inf
-    a[:30, 3], a[30:, 3] = -np.inf, np.inf
-    a[5, 4] = np.inf
-    a[:, 5] = 0
-    x = lazy_of(a, (60 if plan == "lanes" else 7, 3))
-    limit = {"dask_gpuselect.column-limit": 1200 if plan == "passes" else "1 GiB"}
-    for function in (mad, nanmad):
-        wanted = along(a, 0, keepdims=False, skips_missing=function is nanmad)
-        check(function(a, 0, scale=1.0), wanted)
-        with dask.config.set(limit):
-            check(computed(function(x, 0, scale=1.0)), wanted)
-    for function, theirs in ((iqr, np.quantile), (naniqr, np.nanquantile)):
-        finite = a[:, [0, 1, 5, 6, 7]]
-        check(function(finite, 0), np.subtract(*theirs(finite, [0.75, 0.25], axis=0)))
-        lazy = function(lazy_of(finite, (7, 3)), 0)
-        check(computed(lazy), np.subtract(*theirs(finite, [0.75, 0.25], axis=0)))
-
-
-def test_keepdims() -> None:
-    a = normal(600).reshape(20, 30)
-    x = lazy_of(a, (7, 30))
-    for name, function in FUNCTIONS.items():
-        for axis in (None, 0, 1, (0, 1)):
-            plain, lazy = function(a, axis, keepdims=True), function(x, axis, keepdims=True)
-            assert plain.shape == lazy.shape == np.median(a, axis, keepdims=True).shape, name
-            check(computed(lazy), plain, (name, axis))
-            check(np.squeeze(plain), np.asarray(function(a, axis)), (name, axis))
-    np.testing.assert_array_equal(
-        computed((x - x.mean()) / mad(x, keepdims=True)), (a - computed(x.mean())) / mad(a)
-    )
-
-
 # --- Loads, and what is gathered ------------------------------------------------------------------
-
-
-class Shaped(Source):
-    """Elements by a function of their hashes."""
-
-    def __init__(self, n: int, of: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        super().__init__((n,))
-        self.of = of
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return *super().__dask_tokenize__(), tokenize(self.of)
-
-    def values(self, index: Any) -> NDArray[Any]:
-        return np.asarray(self.of(super().values(index)))
 
 
 def two_halves(u: NDArray[Any]) -> NDArray[Any]:
@@ -527,53 +299,6 @@ def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         assert sum(count for _, count in tallies) == 0
 
 
-def test_no_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are for boxes alone."""
-    monkeypatch.setattr(kernels, "moments", None)
-    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    a = normal(40_000)
-    for x in (a, a[:100], lazy_of(a, 9000), da.from_array(a, chunks=9000)):
-        found = mad(x)
-        assert "sums" not in str(found.dask.layers) if isinstance(found, da.Array) else True
-        assert computed(found) == mad(a) if isinstance(found, da.Array) else True
-
-
-def test_shells_are_few_on_any_data() -> None:
-    """By the pure functions: with exact counts of 400 elements a pivot."""
-    n, n_pivots = 40_000, 100
-    for name, make_data in FLOATS.items():
-        a = make_data(n)
-        with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deviations, "LEAST_ROOM", 0)
-            found, most = by_steps(list(np.split(a, 4)), a.dtype, n_pivots)
-        check(found, formula(a), name)
-        assert most <= 40 * 4 * n_pivots + 2 * n / n_pivots, name
-        with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deviations, "ROOM", -1)
-            patch.setattr(deviations, "LEAST_ROOM", -1)
-            found, most = by_steps(list(np.split(a, 4)), a.dtype, n_pivots)
-        check(found, formula(a), name)
-        assert most <= 5 * n / n_pivots, name
-
-
-def test_half_of_all_at_one_distance() -> None:
-    """That of the last element nearer than half of all, so that it may be the answer or not: none
-    of them is gathered, be they equal, or different and at one distance by rounding."""
-    n, n_pivots = 40_000, 100
-    u = uniform(n)
-    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
-    ties = np.concatenate([u[:10] / 100, signs[: n // 2 - 10], (signs * (2 + u))[n // 2 :]])
-    near = -1e8 - u[:10] / 100
-    lost = np.concatenate([near, u[: n // 2 - 5] * 1e-20, -3e8 - u[: n // 2 - 5]])
-    for a in (ties, lost):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deviations, "ROOM", -1)
-            patch.setattr(deviations, "LEAST_ROOM", -1)
-            found, most = by_steps(list(np.split(a[np.argsort(u)], 4)), a.dtype, n_pivots)
-        check(found, formula(a))
-        assert most <= 5 * n / n_pivots
-
-
 def test_few_steps() -> None:
     """What all tasks are told for a third load is thinned, and answers as before."""
     with pytest.MonkeyPatch.context() as patch:
@@ -585,38 +310,6 @@ def test_few_steps() -> None:
             found, most = by_steps(list(np.split(a, 4)), a.dtype, 100)
             check(found, formula(a), name)
             assert most <= len(a) / 2, name
-
-
-def test_layers_and_names() -> None:
-    x = lazy_of(normal(3000), 700)
-    lazy = mad(x)
-    kinds = {re.sub(r"-[0-9a-f]{32}.*", "", name) for name in lazy.dask.layers}
-    assert {
-        "mad-bracket",
-        "mad-candidates",
-        "mad-look",
-        "mad-distances",
-        "mad",
-    } <= kinds
-    assert lazy.name == mad(x).name != nanmad(x).name
-    assert mad(x, scale=1.0).name != lazy.name
-    assert pickle.loads(pickle.dumps(lazy)).compute(scheduler="sync") == computed(lazy)
-    assert isinstance(lazy._meta, np.ndarray)
-    assert iqr(x).name.startswith("iqr-")
-    assert {"quantile-bracket"} <= {name.rsplit("-", 1)[0] for name in iqr(x).dask.layers}
-    median = dask_gpuselect.median(x)
-    assert dask.compute(lazy, median, scheduler="sync")[1] == computed(median)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_cuts_are_shared_with_medians() -> None:
-    source = Source((60_000,))
-    x = source.lazy(7000)
-    dask.compute(mad(x), dask_gpuselect.median(x), iqr(x), scheduler="sync")
-    assert set(source.loads.values()) <= {2, 3, 4}  # a first load for all
-    again = Source((60_000,))
-    computed(iqr(again.lazy(7000)))
-    assert set(again.loads.values()) == {2}
 
 
 def test_it_composes() -> None:
@@ -683,34 +376,6 @@ def _small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
     monkeypatch.setattr(pilot, "PILOT_SIZE", 6000)
     monkeypatch.setattr(deviations, "SAMPLED_ROOM", (0.1, 0.3, 0.6))
-
-
-@pytest.mark.usefixtures("_small_pilots")
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
-@pytest.mark.slow
-def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guess that is proven by the counts, or a miss: then the way of lazy data."""
-    monkeypatch.setitem(threads.WORTH, "elements", 30_000)
-    missed: list[str] = []
-    original = kernels.cuts
-    name = ""
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        missed.append(name)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(kernels, "cuts", noted)
-    for name in names_of(dtype):
-        a = make(name, dtype, 40_000)
-        if dtype[0] == "f" and np.isnan(a).all():
-            continue
-        for function in (mad, nanmad):
-            wanted = formula(a, skips_missing=function is nanmad)
-            held = function(da.from_array(a, chunks=10_000), scale=1.0)
-            assert any("mad-guess" in layer for layer in held.__dask_graph__().layers)
-            check(function(a, scale=1.0), wanted, name)
-            check(computed(held), wanted, name)
-    assert not {"normal", "tied", "constant", "sorted", "few"} & set(missed)
 
 
 @pytest.mark.usefixtures("_small_pilots")
@@ -825,29 +490,3 @@ def test_errors() -> None:
         naniqr(x, method="no such")
     with pytest.raises(TypeError, match="numbers, not bool"):
         iqr(x > 1)
-
-
-def test_signatures() -> None:
-    for name, function in FUNCTIONS.items():
-        plain = ", ".join(
-            f"{p.name}={p.default!r}" if p.default is not p.empty else p.name
-            for p in inspect.signature(function).parameters.values()
-        )
-        wanted = "x, axis=None, scale='normal', keepdims=False"
-        if "iqr" in name:
-            wanted = "x, axis=None, q=(0.25, 0.75), method='linear', scale=1.0, keepdims=False"
-        assert plain == f"{wanted}, where=None, nodata=None"
-        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
-        assert set(kinds[2:]) == {inspect.Parameter.KEYWORD_ONLY}
-
-
-def test_normal_scale() -> None:
-    a = normal(100_000)
-    assert mad(a) == mad(a, scale=1.0) / NORMAL_MAD
-    assert iqr(a, scale="normal") == iqr(a) / NORMAL_IQR
-    for found in (mad(a), iqr(a, scale="normal")):
-        assert found == pytest.approx(1, abs=0.02)
-    assert iqr(a) == np.subtract(*quantile(a, [0.75, 0.25]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert mad(np.full(9, 1e308), scale=1e-300) == 0

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,6 @@ from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 from tests.backends import Backend
 from tests.oracle import weighted_lanes
-from tests.sources import Source
 
 Q = (0.1, 0.5, 0.9)
 SHAPE = (2000, 2, 4)
@@ -32,31 +27,22 @@ METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 rng = np.random.default_rng(3)
 
 
-@contextmanager
-def limited(to: float | None) -> Iterator[None]:
-    with dask.config.set({"dask_gpuselect.column-limit": int(to or 1 << 30)}):
-        yield
-
-
 def asked(
     a: Any,
     weights: Any,
-    axes: tuple[int, ...] = (0,),
     method: str = "inverted_cdf",
     *,
     keeps: Any = None,
-    skips_missing: bool = False,
-    keepdims: bool = False,
     limit: float | None = None,
 ) -> tuple[LanePlan, Any]:
-    """The plan for some quantiles of lanes, and the lazy answer."""
+    """The plan for some quantiles of lanes along the first axis, and the lazy answer."""
     x = accompanied(a, keeps, weights)
     source = np.dtype(x.dtype).newbyteorder("=")
     dtype = source if method == "inverted_cdf" or source.kind == "f" else np.dtype("f8")
-    question = WeightedLaneQuantiles(Q, method, skips_missing, x.dtype, dtype, if_none="missing")
-    shape = AnswerAxes(x.ndim, axes, keepdims, False)
-    with limited(limit):
-        return plan_lanes(x, axes, question), ask_lanes(x, question, "weighted", shape, dtype)
+    question = WeightedLaneQuantiles(Q, method, False, x.dtype, dtype, if_none="missing")
+    shape = AnswerAxes(x.ndim, (0,), False, False)
+    with dask.config.set({"dask_gpuselect.column-limit": int(limit or 1 << 30)}):
+        return plan_lanes(x, (0,), question), ask_lanes(x, question, "weighted", shape, dtype)
 
 
 def drawn(dtype: str = "f8") -> NDArray[Any]:
@@ -97,45 +83,6 @@ def test_every_plan(backend: Backend, plan: str, method: str) -> None:
     np.testing.assert_array_equal(backend.to_numpy(found), wanted)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_ten_chunkings(method: str) -> None:
-    """The same bits, along one axis and along several."""
-    a, weights = drawn("f4"), weights_of()
-    weights[..., 0] += 1
-    for axes in ((0,), (2,), (0, 2), (0, 1)):
-        wanted = weighted_lanes(a, weights, axes, Q, method, "f4")
-        names = set()
-        for chunks, share in (
-            (-1, 1.0),
-            ((230, 2, 3), 1.0),
-            ((230, 2, 3), 0.45),
-            ((200, 1, 4), 0.7),
-            ((500, 1, 1), 1.0),
-            (((3, 0, 1860, 137), 2, (3, 1)), 1.0),
-            ((200, 2, 2), 0.6),
-            ((200, 1, 2), 0.4),
-            ((100, 2, 4), 0.4),
-            ((20, 2, 4), 1.0),
-        ):
-            x = da.from_array(a, chunks=chunks).map_blocks(np.copy)
-            column = 12 * np.prod([a.shape[i] if i in axes else max(x.chunks[i]) for i in range(3)])
-            plan, answer = asked(x, weights, axes, method, limit=share * column)
-            names.add(plan.name)
-            np.testing.assert_array_equal(answer.compute(scheduler="sync"), wanted)
-        assert names >= {"lanes", "column"}
-        if 0 in axes:
-            assert "passes" in names
-
-
-def test_keepdims() -> None:
-    a, weights = drawn(), weights_of()
-    _, lazy = asked(da.from_array(a, chunks=(500, 2, 2)), weights, (0, 2), keepdims=True)
-    assert lazy.shape == (3, 1, 2, 1)
-    wanted = weighted_lanes(a, weights, (0, 2), Q, "inverted_cdf")
-    np.testing.assert_array_equal(lazy.compute()[:, 0, :, 0], wanted)
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("limit", [None, COLUMN * 0.4])
 def test_broadcast_weights(limit: float | None, method: str) -> None:
@@ -156,74 +103,7 @@ def test_broadcast_weights(limit: float | None, method: str) -> None:
         np.testing.assert_array_equal(lazy.compute(scheduler="sync"), whole.compute())
 
 
-@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
-def test_integer_weights_repeat_elements(method: Any) -> None:
-    a, weights = np.round(drawn() / 50), rng.integers(0, 4, SHAPE)
-    for limit in (None, COLUMN * 0.4):
-        lazy = da.from_array(a, chunks=(200, 2, 2)).map_blocks(np.copy)
-        _, answer = asked(lazy, weights, method=method, limit=limit)
-        found = answer.compute(scheduler="sync")
-        for i, j in itertools.product(range(2), range(4)):
-            repeated = np.repeat(a[:, i, j], weights[:, i, j])
-            wanted = np.quantile(repeated, Q, method=method)
-            np.testing.assert_array_equal(found[:, i, j], wanted)
-
-
-def test_equal_weights_are_none() -> None:
-    """Of the estimator of type 7, up to the rounding of NumPy's arithmetic."""
-    a = drawn()
-    _, lazy = asked(da.from_array(a, chunks=(200, 2, 2)), np.full(1, 0.1), method="linear")
-    np.testing.assert_allclose(lazy.compute(), np.quantile(a, Q, axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("limit", [None, COLUMN * 0.4])
-@pytest.mark.parametrize("dtype", ["u2", "i1", "f2", ">f8", "?", "M8[s]"])
-def test_dtypes(dtype: str, limit: float | None) -> None:
-    a, weights = np.abs(drawn("f8")).astype("i8").astype(dtype), weights_of()
-    x = da.from_array(a, chunks=(200, 2, 2)).map_blocks(np.copy)
-    _, lazy = asked(x, weights, limit=limit)
-    found = lazy.compute(scheduler="sync")
-    assert found.dtype == lazy.dtype == np.dtype(dtype).newbyteorder("=")
-    whole = a.astype("f8") if dtype != "M8[s]" else a.astype("i8")
-    wanted = weighted_lanes(whole, weights, (0,), Q, "inverted_cdf")
-    np.testing.assert_array_equal(found, wanted.astype(found.dtype))
-    if dtype in ("u2", "f2"):
-        for method in METHODS[1:]:
-            _, lazy = asked(x, weights, method=method, limit=limit)
-            wanted = weighted_lanes(whole, weights, (0,), Q, method, lazy.dtype)
-            np.testing.assert_array_equal(lazy.compute(scheduler="sync"), wanted)
-
-
 # --- What takes no part ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("skips", [False, True])
-@pytest.mark.parametrize("limit", [None, COLUMN * 0.4])
-def test_missing_elements(limit: float | None, skips: bool) -> None:
-    a, weights = drawn(), weights_of()
-    weights[0] = 1.0
-    is_nan = rng.random(SHAPE) < 0.01
-    is_nan[0] = False
-    is_nan[:, 1, 1] = False
-    a[is_nan] = np.nan
-    a[weights == 0] = np.nan  # and of no weight
-    a[:, 0, 2] = np.nan
-    x = da.from_array(a, chunks=(200, 2, 2)).map_blocks(np.copy)
-    _, lazy = asked(x, weights, skips_missing=skips, limit=limit)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        found = lazy.compute(scheduler="sync")
-    some = np.where(np.isnan(a), 0, weights)
-    some[:, 0, 2] = 1
-    wanted = weighted_lanes(np.nan_to_num(a), some, (0,), Q, "inverted_cdf")
-    has_nan = (is_nan & (weights > 0)).any(axis=0)
-    wanted[:, np.zeros_like(has_nan) if skips else has_nan] = np.nan
-    wanted[:, 0, 2] = np.nan
-    np.testing.assert_array_equal(found, wanted)
-    assert not np.isnan(found[:, 1, 1]).any()
-    assert {str(each.message) for each in told} == (
-        {"All-NaN slice encountered"} if skips else set()
-    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -243,14 +123,6 @@ def test_elements_that_are_left_out(limit: float | None, method: str) -> None:
     wanted = weighted_lanes(a, some, (0,), Q, method)
     wanted[:, 1, 3] = np.nan
     np.testing.assert_array_equal(found, wanted)
-
-
-def test_lanes_of_integers_that_are_left_out() -> None:
-    keeps = np.ones(SHAPE, bool)
-    keeps[:, 0, 0] = False
-    _, lazy = asked(da.from_array(drawn("i4"), chunks=500), np.ones(1), keeps=keeps)
-    with pytest.raises(IndexError, match="every element is left out, and int32 has no NaN"):
-        lazy.compute()
 
 
 # --- Errors ---------------------------------------------------------------------------------------
@@ -301,23 +173,3 @@ def test_changed_chunks_are_named(tmp_path: Path, changes: str) -> None:
     assert plan.name == "passes"
     with pytest.raises(ChunksChangedError, match=r"chunk \(3, 0, 1\) held other elements"):
         lazy.compute(scheduler="sync")
-
-
-# --- Loads ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_loads(plan: str) -> None:
-    """Of the data and of the weights: as many as the plan says."""
-    data, weights = Source(SHAPE), Source(SHAPE)
-    chunks, limit = PLANS[plan]
-    how, lazy = asked(data.lazy(chunks), weights.lazy(chunks), limit=limit)
-    assert not data.loads
-    found = lazy.compute()
-    wanted = weighted_lanes(data.whole(), weights.whole(), (0,), Q, "inverted_cdf")
-    np.testing.assert_array_equal(found, wanted)
-    assert how.loads == {"lanes": 1, "column": 1, "column of slabs": 2, "passes": 2}.get(
-        plan, how.loads
-    )
-    for source in (data, weights):
-        assert set(source.loads.values()) == {how.loads}

@@ -1,0 +1,30 @@
+"""Programs of the repository that are in no package: examples, pictures, scripts."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def module_of(path: Path) -> ModuleType:
+    """Run a program as a module, and hand it back."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # While it runs, dataclasses look their module up.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, path.stem, module)
+        spec.loader.exec_module(module)
+    return module
+
+
+def example(name: str) -> ModuleType:
+    return module_of(EXAMPLES / f"{name}.py")
