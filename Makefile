@@ -144,7 +144,7 @@ dist: $(VENV_DIST)/.dist
 
 # In the unpacked sdist, without the package in it: what is tested is the wheel.
 test-dist: dist
-	@$(VENV_WHEEL)/bin/python -m pip install $(PIP_FLAGS) "$$(echo dist/*.whl)[test]"
+	@$(VENV_WHEEL)/bin/python -m pip install $(PIP_FLAGS) "$$(echo dist/*.whl)[test,expressions]"
 	mkdir dist/unpacked
 	tar -xzf dist/*.tar.gz -C dist/unpacked --strip-components 1
 	rm -r dist/unpacked/dask_gpuselect
@@ -182,8 +182,8 @@ $(VENV)/.made $(VENV_OLDEST)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made $(VENV_D
 	@touch $@
 
 $(VENV)/.demo: EXTRAS := demo
-$(VENV)/.test: EXTRAS := test
-$(VENV)/.dev: EXTRAS := dev,test,demo
+$(VENV)/.test: EXTRAS := test,expressions
+$(VENV)/.dev: EXTRAS := dev,test,demo,expressions
 $(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	@echo "installing dask_gpuselect[$(EXTRAS)] into $(@D)"
 	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[$(EXTRAS)]'

@@ -143,6 +143,8 @@ class ExactGroupBy:
         word = "lower" if chosen.discrete else "linear"
 
         def by_pandas(groups: Any) -> Any:
+            if any(self._frame._meta[name].dtype == np.bool_ for name in self._chosen):
+                raise TypeError("bool has no quantiles")  # pandas 3 says so, and 2.2 warns
             how = {"numeric_only": True} if numeric_only else {}
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)
 
@@ -275,6 +277,7 @@ class ExactGroupBy:
         meta = alone._by_pandas(lambda groups: groups.describe()).iloc[:0]
         boxes = [self._of(name).describe_boxplot(max_fliers=0) for name in names]
         counts = self._of(names[0]).count()
+        meta = meta.set_axis(counts._meta.index)  # pandas 2.2 forgets categories without rows
         return lazily_of([counts, *boxes], partial(_described, meta=meta), meta)
 
     @public("where", "weights")

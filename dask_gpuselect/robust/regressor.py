@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from dask.base import is_dask_collection
+from dask.base import is_dask_collection, tokenize
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -146,7 +146,8 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             check_table(X, "X")
             self._check_columns(X)
             meta = namespace(X._meta).zeros((0,), dtype=np.float64)
-            how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "token": "prediction"}
+            name = f"prediction-{tokenize(X.name, self.coef_, self.intercept_)}"
+            how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "name": name}
             return map_blocks(_predicted, X, **how)
         if is_cupy(X):
             self._check_columns(X)

@@ -437,7 +437,8 @@ def test_every_setting_in_yaml_has_a_comment() -> None:
 def test_dask_has_no_quantiles_of_all_elements() -> None:
     x = da.ones((8, 6), chunks=(4, 3))
     for function, *q in ((da.median,), (da.quantile, 0.5), (da.percentile, 50)):
-        with pytest.raises(NotImplementedError):
+        # AttributeError: `quantile` of dask 2025.1 fails before it raises its own error.
+        with pytest.raises((NotImplementedError, AttributeError)):
             function(x, *q)
 
 

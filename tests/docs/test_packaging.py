@@ -26,7 +26,7 @@ CONDA = {
     "cupy-cuda13x": "cupy",
 }
 # Extras that are for work on the package, or for GPUs of which conda-forge knows other names.
-NOT_CONSTRAINED = {"bench", "demo", "dev", "docs", "gallery", "test"}
+NOT_CONSTRAINED = {"bench", "demo", "dev", "docs", "expressions", "gallery", "test"}
 
 
 @pytest.fixture(scope="module")

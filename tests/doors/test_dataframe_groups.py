@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dask
@@ -67,6 +69,15 @@ def frames(df: pd.DataFrame, n: int = 3) -> tuple[Any, pd.DataFrame]:
     """A lazy frame, and all of it as dask has it: strings of PyArrow."""
     x = dd.from_pandas(df, npartitions=n, sort=False)
     return x, x.compute()
+
+
+def each_alone(expected: Any, groups: Any, ask: Callable[[Any], Any]) -> Any:
+    """Replace pandas' answer about groups by those about the elements of each of them alone.
+
+    pandas 2.2 takes NaT for an element of groups, and of "nearest" not NumPy's element at a half.
+    """
+    found = pd.concat([pd.Series(ask(own.dropna())) for _, own in groups])
+    return found.set_axis(expected.index).astype(expected.dtype).rename(expected.name)
 
 
 # --- As pandas has it -----------------------------------------------------------------------------
@@ -161,6 +172,9 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
             if "No matching signature" not in str(error):
                 raise
             pytest.skip("pandas 3.0 has no quantiles of groups of PyArrow's milliseconds")
+        if interpolation == "nearest":
+            nearest = partial(pd.Series.quantile, q=q, interpolation="nearest")
+            expected = each_alone(expected, df.groupby("k")["v"], nearest)
         found = x.exact.groupby("k")["v"].quantile(q, interpolation=interpolation)
         if kind == "uint64" and interpolation in ("lower", "higher", "nearest"):
             expected = expected.astype("uint64")
@@ -176,7 +190,10 @@ def test_medians_and_counts_are_those_of_pandas(kind: str) -> None:
     v = values(kind) if kind in COLUMNS else pd.Series(PLACES > 9, dtype=kind)
     x, df = frames(pd.DataFrame({"k": PLACES % 6, "v": v}))
     for name in ("median", "count"):
-        expected = getattr(df.groupby("k")["v"], name)()
+        theirs = df.groupby("k")["v"]
+        expected = getattr(theirs, name)()
+        if name == "median" and kind != "bool[pyarrow]":  # which has a median in groups alone
+            expected = each_alone(expected, theirs, pd.Series.median)
         found = getattr(x.exact.groupby("k")["v"], name)()
         assert found.dtype == expected.dtype
         assert_series_equal(found.compute(), expected)
@@ -190,7 +207,10 @@ def test_frames_are_as_pandas_has_them() -> None:
         ours, theirs = x.exact.groupby(by), df.groupby(by)
         for columns in (["v"], ["w", "v"], ["f", "d"]):
             assert_frame_equal(ours[columns].quantile(Q).compute(), theirs[columns].quantile(Q))
-            assert_frame_equal(ours[columns].median().compute(), theirs[columns].median())
+            expected = theirs[columns].median()
+            for name in columns:
+                expected[name] = each_alone(expected[name], theirs[name], pd.Series.median)
+            assert_frame_equal(ours[columns].median().compute(), expected)
         for q in (0.3, Q):
             found = ours.quantile(q, numeric_only=True)
             expected = theirs.quantile(q, numeric_only=True)
@@ -522,6 +542,7 @@ def test_descriptions_are_those_of_pandas(columns: Any, keys: Any) -> None:
     own = [name for name in ("b", "v", "i") if name not in keys] if columns is None else columns
     found = (ours if columns is None else ours[columns]).describe()
     expected = theirs[own].describe()
+    expected.index = theirs.size().index  # pandas 2.2 forgets categories without rows
     assert_frame_equal(found.compute(), expected)
     assert_frame_equal(found._meta, expected.iloc[:0])
 
@@ -532,7 +553,7 @@ def test_boxes_of_groups(keys: Any, column: str) -> None:
     x, df = typed()
     boxes = x.exact.groupby(keys)[column].describe_boxplot(whis=0.5).compute()
     groups = df.groupby(keys, observed=True)[column]
-    assert boxes.labels == tuple(str(name) for name, _ in groups)
+    assert boxes.labels == tuple(map(str, groups.size().index.to_list()))
     for box, (_, own) in zip(boxes, groups, strict=True):
         alone = describe_boxplot(own.dropna().to_numpy(dtype="f8"), whis=0.5)[0]
         for name in ("n", "q1", "med", "q3", "mean", "whislo", "whishi", "n_low", "fliers"):

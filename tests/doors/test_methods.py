@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -303,7 +304,7 @@ def test_what_ours_does_not_know_is_dasks(calls: list[str]) -> None:
         assert da.median(x, 0, out=out) is out
         assert calls == ["median"]
         da.percentile(x.ravel(), [50], internal_method="dask")
-        with pytest.raises(NotImplementedError, match="overwrite_input"):
+        with suppress(NotImplementedError):  # of dask; 2025.1 ignores the argument
             da.quantile(x, 0.5, axis=0, overwrite_input=True)
         assert calls == ["median", "percentile", "quantile"]
         with pytest.raises(TypeError):

@@ -10,7 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import DataNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.blockwise import Blockwise
 from dask.graph_manipulation import bind, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -62,6 +62,17 @@ def scaled(block: Any, by: float) -> Any:
     return block * by
 
 
+def nested_keyword() -> da.Array:
+    try:
+        return lazy().map_blocks(
+            lambda block, by: block * by[0]["by"], by=[{"by": dask.delayed(float)(5)}], dtype=float
+        )
+    except AttributeError as error:
+        if "'List' object has no attribute 'items'" not in str(error):
+            raise
+        pytest.skip("dask 2025.1 itself takes no dict in a list as a keyword")
+
+
 def of_ones(n: int) -> Any:
     return np.ones(n)
 
@@ -99,9 +110,7 @@ SOURCES: dict[str, Make] = {
     "keyword alone": lambda _: da.map_blocks(
         of_ones, n=dask.delayed(int)(4), chunks=((4, 4),), dtype=float, meta=np.empty(0)
     ),
-    "nested keyword": lambda _: lazy().map_blocks(
-        lambda block, by: block * by[0]["by"], by=[{"by": dask.delayed(float)(5)}], dtype=float
-    ),
+    "nested keyword": lambda _: nested_keyword(),
     "waited for": lambda _: wait_on(lazy()),
     "bound": lambda _: bind(lazy(), dask.delayed(float)(5)),
     "two results": lambda _: da.apply_gufunc(
@@ -254,7 +263,8 @@ def test_a_reader_is_left_as_dask_knows_it() -> None:
         task for task in copy.values() if isinstance(task, Task) and "getter" in str(task.func)
     ]
     assert len(readers) == 9
-    assert all(isinstance(task.args[0], TaskRef) for task in readers)
+    # Of what is read they hold the key and no task. In dask 2025.1 an alias holds it.
+    assert all(isinstance(task.args[0], TaskRef | Alias) for task in readers)
 
 
 # --- What is in memory ----------------------------------------------------------------------------
