@@ -116,10 +116,16 @@ class Shells:
 
     @property
     def cells(self) -> list[tuple[int, int]]:
-        """Between which values elements are to be gathered."""
-        if self.inner is None:
-            return [self.outer]
-        return [(self.outer[0], self.inner[0]), (self.inner[1], self.outer[1])]
+        """Between which values elements are to be gathered.
+
+        Large integers have the same distance as others next to them, as it is rounded: where that
+        is the middle distance, the outer positions may be the wrong way round, with nothing between.
+        """
+        begin, end = self.outer
+        cells = [(begin, end)]
+        if self.inner is not None:
+            cells = [(begin, self.inner[0]), (self.inner[1], end)]
+        return [(lo, max(lo, hi)) for lo, hi in cells]
 
     @classmethod
     def union(cls, parts: Sequence[Shells]) -> Shells:

@@ -83,6 +83,33 @@ def test_loads_of_data_and_labels(n_groups: int) -> None:
         assert set(by.loads.values()) == {1}
 
 
+@pytest.mark.parametrize("n_groups", [3, 3000])
+def test_loads_of_deviations(n_groups: int) -> None:
+    """Four, where labels alone tell how many groups there are, or medians are larger than a chunk:
+    all loads of the distances share the medians."""
+    source, by = Source((20_000,)), Source((20_000,))
+    x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
+    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.keep-limit": 0}):
+        for groups, n_named in ((None, 1), (np.arange(n_groups), 0)):
+            source.counts.clear()
+            by.counts.clear()
+            _without_warnings(groupby(x, lazy, groups=groups).nanmad().compute)
+            assert set(source.loads.values()) == {4}
+            assert set(by.loads.values()) == {4 + n_named}
+
+
+def test_many_groups_in_more_than_parts_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where cuts of all groups are too many for the parts that threads take, one task may hold as
+    much as `column-limit` allows."""
+    monkeypatch.setattr(plans, "ONE_TASK", 1000)
+    a, by = values(), labels(500)
+    weights = da.ones(N, chunks=611)
+    grouped = groupby(da.from_array(a, chunks=611), by)
+    found = grouped.quantile(0.5, method="inverted_cdf", weights=weights).compute()
+    wanted = alone(a, by, lambda some: np.quantile(some, 0.5, method="inverted_cdf"))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_a_device_takes_in_one_task_what_fits(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
