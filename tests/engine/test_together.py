@@ -180,21 +180,6 @@ def test_arrays_whose_chunks_do_not_match_take_loads_of_their_own() -> None:
     assert set(source.loads.values()) == {4}
 
 
-def test_arrays_are_aligned_by_what_they_share() -> None:
-    source, labels = sources()
-    x, k = source.lazy(SIZE), labels.lazy(SIZE)
-    rows = Source((8, 8)).lazy(2)
-    assert aligned([x, 2 * x, x[k == 0], x - k]) == [[0, 1, 2, 3]]
-    assert aligned([x, x[::-1], x - x.mean(), x[::-1] * 2]) == [[0, 2], [1, 3]]
-    assert aligned([x[k == 0], x - k[::-1]]) == [[0], [1]]
-    assert aligned([x, k]) == [[0, 1]]  # they share nothing: any order suits both
-    assert aligned([x[: x.size // 2], x]) == [[0, 1]]  # as far as there are chunks of both
-    if da.Array is engine.DaskArray:  # an expression reads the part from the source
-        assert aligned([x, x[x.size // 2 :]]) == [[0], [1]]
-    assert aligned([rows, rows.T, rows + 1]) == [[0, 2], [1]]
-    assert aligned([]) == []
-
-
 # --- Keys -----------------------------------------------------------------------------------------
 
 ONE = {
