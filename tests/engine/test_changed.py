@@ -117,6 +117,12 @@ def test_only_the_number_of_nan_changes(backend: Backend, size: int, tmp_path: P
         nanmedian(x).compute()
 
 
+def test_persisting_fixes_the_data(backend: Backend, tmp_path: Path) -> None:
+    x = backend.mapped(changing(second(lambda values: values / 2), directory=tmp_path)).persist()
+    ours, values = (backend.to_numpy(made.compute()) for made in (median(x), x))
+    assert ours == np.median(values)
+
+
 def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None:
     """Every load of twenty chunks is drawn anew, the same number of elements each time."""
     rng = np.random.default_rng()

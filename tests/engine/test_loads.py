@@ -106,6 +106,20 @@ def test_a_third_load_for_a_use_of_the_array_beside_its_median(backend: Backend)
     np.testing.assert_array_equal(centred, source.whole() - np.median(source.whole()))
 
 
+@pytest.mark.parametrize(("chunks", "expected"), [((5, 20), 2), ((20, 10), 1)])
+def test_a_use_of_the_array_beside_its_medians_along_an_axis(
+    backend: Backend, chunks: tuple[int, int], expected: int
+) -> None:
+    """A chunk that holds whole lanes is used for both; of several, none waits for the others."""
+    source = Source((20, 20))
+    x = backend.mapped(source.lazy(chunks))
+    centred = backend.to_numpy((x - median(x, axis=0)).compute())
+    # An expression of x reads it by tasks of its own.
+    assert set(source.loads.values()) == {expected if da.Array is DaskArray else 2}
+    whole = source.whole()
+    np.testing.assert_array_equal(centred, whole - np.median(whole, axis=0))
+
+
 def test_four_loads_for_the_median_absolute_deviation(backend: Backend) -> None:
     """The inner median is computed once, not once for each load of the outer one."""
     source = Source(SHAPE)
@@ -151,6 +165,14 @@ def test_arrays_in_memory_are_read_in_place() -> None:
     held = [value for value in graph.values() if isinstance(value, np.ndarray)]
     assert len(held) == 10
     assert all(value is x.dask[key] for key, value in graph.items() if key in x.dask)
+
+
+def test_persisted_chunks_are_read_in_place(backend: Backend) -> None:
+    source = Source(SHAPE)
+    x = backend.mapped(source.lazy(CHUNKS)).persist()
+    backend.to_numpy(median(x).compute())
+    backend.to_numpy((x - median(x)).compute())
+    assert loads(source) == {1}
 
 
 # --- Laziness -----------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ ALONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", ["1 GiB", 8 * 8 * SIZE])
 @pytest.mark.parametrize("name", ALONG)
 def test_no_more_than_a_column_is_held(name: str, limit: int | str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
@@ -21,11 +20,19 @@ from dask_gpuselect.maths.envelope import (
 )
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.finish import order_statistics
-from tests.data import FLOATS
+from tests.data import FLOATS, MISSING
+
+QUANTILES = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 
 def cuts_of(chunks: Sequence[NDArray[Any]], n_pivots: int) -> Cuts:
     return Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
+
+
+def ranks_of(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The two neighbours of some quantiles."""
+    first = np.unique((QUANTILES * (n - 1)).astype(np.int64))
+    return first, np.minimum(first + 1, n - 1)
 
 
 def bounds(envelope: Envelope, cuts: Cuts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -49,6 +56,9 @@ def split(values: NDArray[Any], how: str) -> list[NDArray[Any]]:
     return chunks[how]()
 
 
+SPLITS = ("as it comes", "dealt", "sorted", "irregular", "one")
+
+
 def holds(brackets: Brackets, value: Any) -> bool:
     """Whether a value is an end, or in a wanted cell."""
     cell = int(np.searchsorted(brackets.ends, value, side="left"))
@@ -56,10 +66,22 @@ def holds(brackets: Brackets, value: Any) -> bool:
     return bool(is_end or brackets.wanted[cell])
 
 
+@pytest.mark.parametrize("use_distances", [False, True])
+@pytest.mark.parametrize("how", SPLITS)
+@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+def test_brackets_hold_the_order_statistics(name: str, how: str, use_distances: bool) -> None:
+    values = (FLOATS | MISSING)[name](1500)
+    ordered = np.sort(values[~np.isnan(values)])
+    cuts = cuts_of(split(values, how), 12)
+    assert cuts.n_valid.sum() == len(ordered)
+    if len(ordered) == 0:
+        return
+    first, last = ranks_of(len(ordered))
+    brackets = find_brackets(cuts, first, last, use_distances=use_distances)
+    assert all(holds(brackets, ordered[k]) for k in [*first, *last])
+
+
 # --- Brackets hold the order statistics ---------------------------------------------------------
-
-
-floats = st.floats(allow_nan=False, width=64)
 
 
 # --- Distances ----------------------------------------------------------------------------------
