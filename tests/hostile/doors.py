@@ -362,15 +362,6 @@ def verify_xarray(found: Any, a: Array, *, axis: Any, what: str) -> None:
 # --- Spread and distribution ----------------------------------------------------------------------
 
 
-def deviation(lane: Array, *, skips: bool) -> Any:
-    if skips and lane.dtype.kind == "f":
-        lane = lane[~np.isnan(lane)]
-    if not lane.size:
-        return oracle.expected("median", lane)
-    with np.errstate(all="ignore"):
-        return oracle.expected("median", np.abs(lane - oracle.expected("median", lane)))
-
-
 def draw_spread(name: str) -> Callable[[Dice, Array], Arguments]:
     def draw(d: Dice, a: Array) -> Arguments:
         arguments = {"axis": drawn_axis(d, a), "keepdims": d.chance(0.3)}
@@ -384,28 +375,13 @@ def draw_spread(name: str) -> Callable[[Dice, Array], Arguments]:
 
 
 def verify_spread(name: str) -> Callable[..., None]:
-    skips = name.startswith("nan")
+    definition = definitions.mad if "mad" in name else definitions.iqr
 
-    def one(lane: Array, scale: Any, q: Any, method: str) -> Any:
-        if "mad" in name:
-            found = deviation(lane, skips=skips)
-            by = robust.spread.NORMAL_MAD if scale == "normal" else float(scale)
-            with np.errstate(all="ignore"):
-                return found / found.dtype.type(by)
-        wide = lane if lane.dtype.kind in "iu" else lane.astype(np.float64)
-        function = "nanquantile" if skips else "quantile"
-        low, high = oracle.expected(function, with_nan(wide), list(q), method).tolist()
-        by = robust.spread.NORMAL_IQR if scale == "normal" else float(scale)
-        dtype = lane.dtype if lane.dtype.kind == "f" else np.float64
-        with np.errstate(all="ignore"):
-            return np.asarray(np.float64(high - low) / by).astype(dtype)[()]
+    def verify(found: Any, a: Array, *, axis: Any, keepdims: bool, **how: Any) -> None:
+        def one(lane: Array) -> Any:
+            return definition(name, definitions.Slot(lane, None, 0), lane.dtype, **how)
 
-    def verify(
-        found: Any, a: Array, *, axis: Any, keepdims: bool, scale: Any, q: Any = None,
-        method: str = "",
-    ) -> None:  # fmt: skip
-        wanted = by_lane(a, axis, keepdims, partial(one, scale=scale, q=q, method=method))
-        same(found, wanted, "oracle")
+        same(found, by_lane(a, axis, keepdims, one), "by definition")
 
     return verify
 
@@ -768,10 +744,6 @@ def draw_isotonic(d: Dice, a: Array) -> Arguments:
 def as_sequence(d: Dice, a: Array) -> Array:
     a = a.ravel()[: d.pick([12, 12, 400])]
     return np.clip(np.nan_to_num(a.astype("f8"), nan=0.5, posinf=1.0, neginf=-1.0), -1e300, 1e300)
-
-
-def drawn_nothing(d: Dice, a: Array) -> Arguments:
-    return {}
 
 
 DOORS: Mapping[str, Door] = {
