@@ -506,10 +506,10 @@ def _items_of(
     is_one = (place >= 0) & (place < size[:, None])
     at = np.where(is_one, starts[:, None] + place, 0)
     values, weights = (
-        np.where(is_one, column[at] if column.size else 0, other).astype(column.dtype)
-        for column, other in (
-            (tally.candidates, last_of(tally.candidates.dtype)),
-            (tally.weights, 0),
+        np.where(is_one, column[at], filler) if column.size else np.full(at.shape, filler)
+        for column, filler in (
+            (tally.candidates, np.array(last_of(tally.candidates.dtype), tally.candidates.dtype)),
+            (tally.weights, np.zeros((), tally.weights.dtype)),
         )
     )
     # First the candidates alone, between the two places for the ends.

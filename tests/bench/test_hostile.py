@@ -23,7 +23,6 @@ from tests.hostile.judge import (
     judge,
     senseless,
     signature,
-    smaller,
     spoilt_by,
 )
 
@@ -151,21 +150,6 @@ def test_what_makes_no_sense_and_is_answered() -> None:
     with pytest.raises(Broken, match="not refused: median: axis=0"):
         judge(replace(case_of("median", axis=0), spoiled="axis=0"))
     judge(replace(case_of("median", axis=2), spoiled="axis=2"))
-
-
-def test_failures_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(x: Any, **how: Any) -> Any:
-        return dask_gpuselect.median(x, **how) + (1 if 2 in x.chunks[1] else 0)
-
-    monkeypatch.setitem(DOORS, "median", replace(DOORS["median"], ask=wrong))  # type: ignore[attr-defined]
-    case = case_of("median", **MEDIAN)
-    case = replace(case, layout="F", surroundings=Surroundings(scheduler="threads", raises=True))
-    small = smaller(case, seconds=20)
-    assert small.surroundings == Surroundings()
-    assert small.layout == "C"
-    assert len(small.chunks[0]) == 1
-    assert small.a.size < 24
-    assert isinstance(failure_of(small), Broken)
 
 
 # --- The processes --------------------------------------------------------------------------------

@@ -108,30 +108,6 @@ def test_copies_of_the_answer_become_something_else(
     assert not least <= found <= most
 
 
-def test_the_rank_leaves_its_bracket(backend: Backend, tmp_path: Path) -> None:
-    """A chunk changes within what its counts prove, and the median moves all the same.
-
-    Chunk 0 has its 31 pivots at 0, 1, 2, ... and 32 elements or so between two of them: on the
-    first load just below the next pivot, on the second just above the last. Chunk 1 is small enough
-    to be known in full and lies in the middle cell, so that the first load's distances prove the
-    median to be in chunk 1.
-    """
-    place = np.arange(1000)
-    pivots = np.arange(31) * 999 // 30
-    cell = np.searchsorted(pivots, place, side="right") - 1.0
-    between = np.where(np.isin(place, pivots), 0, 0.001 + place * 1e-6)
-    moved = np.where(between > 0, 0.99, 0)
-    x = changing(
-        lambda _, load: cell + between + (moved if load == 1 else 0),
-        directory=tmp_path,
-        chunk=0,
-        n_chunks=1,
-    )
-    known = backend.held(15 + np.linspace(0.1, 0.9, 16), -1)
-    with pytest.raises(ChunksChangedError, match=r"left the brackets .* `.persist\(\)`"):
-        median(da.concatenate([backend.mapped(x), known])).compute(scheduler="sync")
-
-
 @pytest.mark.parametrize("size", [1000, 20_000])
 def test_only_the_number_of_nan_changes(backend: Backend, size: int, tmp_path: Path) -> None:
     """The valid elements are the same, the missing ones are more."""
@@ -155,16 +131,6 @@ def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None
     )
     with pytest.raises(ChunksChangedError, match=r"persist"):
         quantile(backend.mapped(drawn), np.linspace(0.05, 0.95, 19)).compute(scheduler="sync")
-
-
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_a_source_that_shrinks_between_the_loads(
-    backend: Backend, scheduler: str, tmp_path: Path
-) -> None:
-    """All of a chunk is gone, so that the wanted rank is beyond the end of what is left."""
-    x = changing(second(lambda values: values[:0]), directory=tmp_path, chunk=0, n_chunks=1)
-    with pytest.raises(ChunksChangedError, match=r"chunk \(0,\) held 1000 valid .* and 0 on the"):
-        quantile(backend.mapped(x), 1).compute(scheduler=scheduler)
 
 
 def test_what_changes_is_named_in_all_dimensions(backend: Backend, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +14,18 @@ from distributed import Client
 
 from dask_gpuselect import (
     ChunksChangedError,
-    describe_boxplot,
-    explain,
     kernels,
     median,
     quantile,
 )
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.kernels.companions import Accompanied, copied
-from dask_gpuselect.robust import iqr, mad
+from dask_gpuselect.kernels.companions import Accompanied
 from tests.backends import NUMPY, Backend
 from tests.data import normal, uniform
 from tests.sources import Source, changing
 
 SHAPE, CHUNKS, OTHERS = (60, 50), (25, 20), (20, 50)
 LIMIT = "dask_gpuselect.column-limit"
-# A column of (60, 20) float64 has 9,600 bytes, and its mask 1,200.
-PLANS = {"column": 2**30, "slabs": 6_000}
-
-QUESTIONS: dict[str, Callable[..., Any]] = {
-    "median": median,
-    "quartiles": lambda x, **how: quantile(x, [0.25, 0.5, 0.75], **how),
-    "iqr": iqr,
-    "mad": mad,
-    "boxes": describe_boxplot,
-}
 
 
 def sources() -> tuple[Source, Any, Source, Any]:
@@ -51,105 +36,6 @@ def sources() -> tuple[Source, Any, Source, Any]:
 
 def most(source: Source) -> int:
     return max(source.loads.values())
-
-
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_two_loads_of_data_and_of_masks(backend: Backend, name: str) -> None:
-    data, x, _, _ = sources()
-    other = Source(SHAPE)
-    found = QUESTIONS[name](backend.mapped(x), where=other.lazy(CHUNKS) > 0.5)
-    assert not data.loads
-    assert not other.loads
-    found.compute()
-    allowed = 2 + (name == "mad")  # which may look once more
-    assert set(data.loads.values()) == set(other.loads.values())
-    assert most(data) <= allowed
-
-
-def test_a_mask_is_rechunked_and_the_data_are_not() -> None:
-    """The part of a mask that several chunks need is read once for all of them."""
-    data, x, other, where = sources()
-    found = median(x, where=where)
-    keys = str(dict(found.__dask_graph__()))
-    assert keys.count("getitem") > 0
-    found.compute()
-    assert set(data.loads.values()) == {2}
-    assert most(other) <= 2
-
-
-@pytest.mark.parametrize("name", ["median", "quartiles", "boxes"])
-@pytest.mark.usefixtures("nothing_kept")
-def test_a_mask_of_the_data_themselves(backend: Backend, name: str) -> None:
-    """Both are read by one private copy of their graph."""
-    source = Source(SHAPE)
-    x = backend.mapped(source.lazy(CHUNKS))
-    QUESTIONS[name](x, where=x > 0.5).compute()
-    assert set(source.loads.values()) == {2}
-    source.counts.clear()
-    QUESTIONS[name](x, axis=0, where=x > 0.1).compute()
-    assert set(source.loads.values()) == {1}
-
-
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("name", ["median", "quartiles", "iqr"])
-def test_lanes_under_every_plan(backend: Backend, name: str, axis: int, plan: str) -> None:
-    data, other = Source(SHAPE), Source(SHAPE)
-    x, where = backend.mapped(data.lazy(CHUNKS)), other.lazy(CHUNKS) > 0.2
-    keeps = other.whole() > 0.2
-    with dask.config.set({LIMIT: PLANS[plan]}):
-        found = QUESTIONS[name](x, axis=axis, where=where)
-        told = str(explain(x, axis=axis, where=where))
-    assert told.startswith("column: one load" if plan == "column" else "column: 2 loads")
-    wanted = QUESTIONS[name](np.ma.array(data.whole(), mask=~keeps), axis=axis)
-    np.testing.assert_array_equal(backend.to_numpy(found.compute()), np.ma.getdata(wanted))
-    assert most(data) <= (1 if plan == "column" else 2)
-    assert most(other) <= (1 if plan == "column" else 2)
-
-
-def test_lanes_in_passes(backend: Backend) -> None:
-    data, other = Source((40_000, 2)), Source((40_000, 2))
-    x, where = backend.mapped(data.lazy((2000, 2))), other.lazy((2000, 2)) > 0.2
-    kept = np.ma.array(data.whole(), mask=other.whole() <= 0.2)
-    with dask.config.set({LIMIT: 150_000}):
-        found = quantile(x, [0.2, 0.5], axis=0, where=where)
-        assert str(explain(x, axis=0, where=where)).startswith("passes: 2 loads")
-        wanted = quantile(kept, [0.2, 0.5], axis=0)
-    np.testing.assert_array_equal(backend.to_numpy(found.compute()), np.ma.getdata(wanted))
-    assert set(data.loads.values()) == set(other.loads.values()) == {2}
-
-
-def test_what_is_persisted_is_read_in_place() -> None:
-    source = Source(SHAPE)
-    x = source.lazy(CHUNKS).persist(scheduler="sync")
-    found = median(x, where=x > 0.5).compute()
-    assert set(source.loads.values()) == {1}
-    whole = source.whole()
-    assert found == np.median(whole[whole > 0.5])
-
-
-CHUNKINGS: list[Any] = [
-    -1, 1000, (60, 7), (7, 50), (11, 13), (1, 50), (60, 1), ((30, 0, 30), 25), (25, 20), (59, 49)
-]  # fmt: skip
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("axis", [None, 0])
-def test_the_answer_is_the_same_under_any_chunking(axis: int | None) -> None:
-    a = normal(3000).reshape(SHAPE).astype("f4")
-    keeps = uniform(3000).reshape(SHAPE) > 0.3
-    found = {
-        quantile(
-            da.from_array(a, chunks=chunks),
-            [0.1, 0.37, 0.5],
-            axis,
-            where=da.from_array(keeps, chunks=others),
-        )
-        .compute()
-        .tobytes()
-        for chunks, others in zip(CHUNKINGS, CHUNKINGS[3:] + CHUNKINGS[:3], strict=True)
-    }
-    assert len(found) == 1
 
 
 # --- Chunks ---------------------------------------------------------------------------------------
@@ -232,57 +118,6 @@ def test_names_are_deterministic() -> None:
         )
     }
     assert len(names) == 7
-
-
-@pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize("axis", [None, 0])
-def test_a_call_computes_nothing(name: str, axis: int | None) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("something was computed")
-
-    data, x, other, where = sources()
-    with dask.config.set(scheduler=refuse):
-        for how in ({"where": where}, {"nodata": 0.5}, {"where": x > 0}):
-            QUESTIONS[name](x, axis=axis, **how)
-        QUESTIONS[name](da.ma.masked_less(x, 0.5), axis=axis)
-    assert not data.loads
-    assert not other.loads
-
-
-def test_on_a_cluster(cluster_here: Client) -> None:
-    data, x, other, where = sources()
-    kept = data.whole()[other.whole() > 0.5]
-    assert median(x, where=where).compute() == np.median(kept)
-    lanes = median(da.ma.masked_array(x, mask=~where), axis=1).compute()
-    wanted = np.ma.median(np.ma.array(data.whole(), mask=other.whole() <= 0.5), axis=1)
-    np.testing.assert_array_equal(lanes, wanted)
-
-
-def test_a_mask_that_is_stretched_is_read_once_for_all() -> None:
-    data, mask = Source((20, 3, 40, 40)), Source((20, 1, 40, 40))
-    x, keeps = data.lazy((5, 1, 20, 20)), mask.lazy((5, 1, 20, 20)) > 0.4
-    kept = np.where(np.broadcast_to(mask.whole() > 0.4, data.shape), data.whole(), np.nan)
-    for axis, loads in ((0, 1), (None, 2), ((0, 2), 1)):
-        data.counts.clear()
-        mask.counts.clear()
-        found = median(x, axis=axis, where=keeps).compute()
-        np.testing.assert_array_equal(found, np.nanmedian(kept, axis=axis))
-        assert set(data.loads.values()) == set(mask.loads.values()) == {loads}
-
-
-def test_labels_that_are_broadcast_stay_small() -> None:
-    """In copies, as slabs keep them, and in fingerprints, which tell them apart."""
-    labels = np.arange(10)[:, None, None]
-    chunk = Accompanied(
-        np.zeros((10, 20, 30), np.float32), labels=np.broadcast_to(labels, (10, 20, 30))
-    )
-    copy = copied(chunk[:, :5])
-    assert copy.labels.shape == (10, 5, 30)
-    assert copy.labels.strides[1:] == (0, 0)
-    np.testing.assert_array_equal(copy.labels[:, 2, 3], np.arange(10))
-    other = replace(chunk, labels=np.broadcast_to(labels[::-1], (10, 20, 30)))
-    assert kernels.fingerprint(chunk) != kernels.fingerprint(other)
-    assert kernels.fingerprint(chunk) == kernels.fingerprint(copied(chunk))
 
 
 SMALL = {

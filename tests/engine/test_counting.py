@@ -47,68 +47,20 @@ def numbers(answer: Any) -> list[float]:
     return [float(number) for column in flat for number in np.ravel(column) if number is not None]
 
 
-def wide(values: Any) -> Any:
-    """The same numbers in a dtype that takes two loads."""
-    return values.astype("f4" if values.dtype.kind == "f" else "i4")
-
-
 def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
     return backend.mapped(source.lazy(chunks))
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
-def test_one_load(backend: Backend, name: str, dtype: str) -> None:
-    ask, source = QUESTIONS[name], Source(SHAPE, dtype)
+def test_several_questions_share_the_load(backend: Backend, dtype: str) -> None:
+    source = Source(SHAPE, dtype)
     x = lazy(backend, source)
-    answer = ask(x)
-    assert not source.counts
-    (found,) = dask.compute(answer, scheduler="sync")
-    assert set(source.counts.values()) == {1}
-    assert len(source.counts) == x.npartitions
-    for chunks in ((60, 500), (1, 500), ((0, 59, 1), 333)):
-        (again,) = dask.compute(ask(lazy(backend, source, chunks)), scheduler="sync")
-        np.testing.assert_array_equal(numbers(again), numbers(found), str(chunks))
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
-def test_the_same_as_in_two_loads(dtype: str) -> None:
-    """Of numbers that are of a wider type; but for the type of a quantile, of float16."""
-    values = Source(SHAPE, dtype).values((slice(None),) * 2)
-    for name, ask in QUESTIONS.items():
-        if dtype == "f2" and name != "order statistic":
-            continue
-        narrow, two = (ask(da.from_array(each, chunks=CHUNKS)) for each in (values, wide(values)))
-        found, right = dask.compute(narrow, two, scheduler="sync")
-        np.testing.assert_array_equal(numbers(found), numbers(right), name)
-        np.testing.assert_array_equal(numbers(ask(values)), numbers(right), name)
-
-
-def test_several_questions_share_the_load() -> None:
-    source = Source(SHAPE, "u1")
-    x = source.lazy(CHUNKS)
     dask.compute([ask(x) for ask in QUESTIONS.values()], scheduler="sync")
     assert set(source.counts.values()) == {1}
     boxes = describe_boxplot({"low": x[:30], "masked": da.where(x > 3, x, 0)})
     source.counts.clear()
     dask.compute(boxes, scheduler="sync")
     assert max(source.counts.values()) <= 2  # x[:30] has other chunks than the whole
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_masks_and_weights() -> None:
-    source = Source(SHAPE, "u2")
-    x, values = source.lazy(CHUNKS), source.values((slice(None),) * 2)
-    keeps = values % 3 == 0
-    masked = quantile(x, [0.2, 0.9], where=da.from_array(keeps, chunks=CHUNKS))
-    found = masked.compute(scheduler="sync")
-    np.testing.assert_array_equal(found, np.quantile(values[keeps], [0.2, 0.9]))
-    assert set(source.counts.values()) == {1}
-    source.counts.clear()
-    weights = da.ones(SHAPE, chunks=CHUNKS, dtype=int)
-    quantile(x, 0.5, weights=weights, method="inverted_cdf").compute(scheduler="sync")
-    assert set(source.counts.values()) == {1}
 
 
 def test_the_plan_says_so() -> None:
@@ -118,16 +70,6 @@ def test_the_plan_says_so() -> None:
     assert explain(Source(SHAPE, "i4").lazy(CHUNKS)).loads == 2
     unknown = Source(SHAPE, "u2").lazy(CHUNKS)
     assert explain(unknown[unknown > 3]).gathered_bytes == 32 * 65_536 * 10  # of one merge
-
-
-@pytest.mark.filterwarnings("ignore:Mean of empty slice:RuntimeWarning")
-def test_nothing_and_nothing_but_nan() -> None:
-    assert np.isnan(median(da.zeros((0,), dtype="u1")).compute())
-    nothing = da.full((40,), np.nan, dtype="f2", chunks=7)
-    with pytest.warns(RuntimeWarning, match="All-NaN"):
-        assert np.isnan(nanquantile(nothing, 0.5).compute(scheduler="sync"))
-    with pytest.raises(IndexError):
-        quantile(da.zeros((0,), dtype="i2"), 0.5).compute()
 
 
 LANES: dict[str, Callable[[Any], Any]] = {
@@ -164,28 +106,6 @@ def test_boxes_and_deviations_of_long_lanes_with_masks() -> None:
         assert set(source.counts.values()) == {1}
         wanted = ask(values, axis=0, where=keeps, nodata=3)
         np.testing.assert_array_equal(numbers(found), numbers(wanted))
-
-
-def test_long_lanes_with_masks_and_nan() -> None:
-    rng = np.random.default_rng(2)
-    values = rng.normal(0, 50, (40_000, 4)).clip(-120, 120).astype("i1")
-    keeps = rng.random(values.shape) < 0.4
-    keeps[:, 3] = False
-    x, where = (da.from_array(each, chunks=(12_000, 3)) for each in (values, keeps))
-    found = quantile(x[:, :3], 0.3, axis=0, where=where[:, :3]).compute(scheduler="sync")
-    lanes = [values[keeps[:, i], i] for i in range(3)]
-    np.testing.assert_array_equal(found, [np.quantile(lane, 0.3) for lane in lanes])
-    with pytest.warns(RuntimeWarning):
-        assert np.isnan(nanquantile(x, 0.3, axis=0, where=where).compute(scheduler="sync")[3])
-    floats = da.from_array(rng.normal(size=(9_000_000, 1)).astype("f2"), chunks=(4_500_000, 1))
-    assert explain(floats, axis=0).name == "counts"
-    missing = da.where(da.arange(9_000_000, chunks=4_500_000)[:, None] == 7, np.nan, floats)
-    missing = missing.astype("f2")
-    answer = quantile(missing, 0.5, axis=0, method="lower").compute()
-    assert np.isnan(answer).all()
-    # As float64, for NumPy 2.1 computes ranks in the dtype of the data, and 2^23 is no float16.
-    right = np.nanquantile(missing.astype("f8").compute(), 0.5, axis=0, method="lower")
-    np.testing.assert_array_equal(nanquantile(missing, 0.5, axis=0, method="lower"), right)
 
 
 def test_short_lanes_are_taken_as_ever() -> None:

@@ -17,7 +17,6 @@ from dask_gpuselect import quantile
 from dask_gpuselect.engine import plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.maths.ranks import METHODS
 from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
@@ -47,18 +46,6 @@ def parts_of_few_chunks(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(plans, "GROUP_COUNTS_SHARE", math.inf)
     with dask.config.set({"dask_gpuselect.column-limit": "4 kB"}):
         yield
-
-
-@pytest.fixture
-def in_two_loads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
-    """What a call gives where nothing is counted."""
-
-    def ask(call: Callable[[], Any]) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(GroupedElements, "lanes_counted", math.inf)
-            return call()
-
-    return ask
 
 
 def zones(shape: tuple[int, ...] = SHAPE, dtype: str = "i4") -> NDArray[Any]:
@@ -96,67 +83,6 @@ def assert_same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_one_load(dtype: str, name: str, in_two_loads: Callable[[Callable[[], Any]], Any]) -> None:
-    """The answers of two loads or three, to the last bit; and those about the array in memory."""
-    ask, (source, x, values) = QUESTIONS[name], elements(dtype)
-    by, groups = zones(), [3, 99, 0, 1]
-    lazy = da.from_array(by, chunks=(11, 400))
-    for labels, wanted in ((by, None), (by, groups), (lazy, groups)):
-        if dtype[0] in "iu" and wanted and name == "box":
-            wanted = [3, 0, 1]  # integers have no NaN for an empty box beside others
-        grouped = groupby(x, labels, groups=wanted)
-        plan = grouped.explain()
-        assert (plan.name, plan.loads) == ("counts", 1)
-        assert len(plan.parts) > 5
-        answer = ask(grouped)
-        source.counts.clear()
-        (found,) = compute(answer)
-        assert set(source.counts.values()) == {1}
-        assert len(source.counts) == x.npartitions
-        (two,) = compute(
-            in_two_loads(
-                lambda labels=labels, wanted=wanted: ask(groupby(x, labels, groups=wanted))
-            )
-        )
-        assert_same(found, two)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            assert_same(found, ask(groupby(values, by, groups=wanted)))
-
-
-@pytest.mark.parametrize("dtype", ["?", *DTYPES])
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_numpys(method: str, dtype: str) -> None:
-    if dtype == "?" and not METHODS[method].discrete:
-        pytest.skip("bools are not interpolated")
-    source = Source(SHAPE, "u1" if dtype == "?" else dtype)
-    x, values, by = source.lazy(CHUNKS), source.whole(), zones()
-    if dtype == "?":
-        x, values = x > 40, values > 40
-    q = [0.0, 0.2, 0.5, 0.77, 1.0]
-    (found,) = compute(groupby(x, by).quantile(q, method=method))
-    for i in range(N_GROUPS):
-        np.testing.assert_array_equal(found[:, i], quantile(values[by == i], q, method=method))
-        if dtype != "f2":  # which NumPy interpolates in float16
-            right = np.quantile(values[by == i], q, method=method)
-            np.testing.assert_array_equal(found[:, i], right)
-
-
-@pytest.mark.parametrize("chunks", [SHAPE, (1, 500), ((0, 59, 1), 333), ((30, 0, 30), (500, 0))])
-def test_any_chunks(chunks: Any) -> None:
-    source, by = Source(SHAPE, "u1"), zones()
-    wanted = compute(*(ask(groupby(source.whole(), by)) for ask in QUESTIONS.values()))
-    grouped = groupby(source.lazy(chunks), da.from_array(by, chunks=(13, 501)), groups=range(5))
-    for found, right in zip(
-        compute(*(ask(grouped) for ask in QUESTIONS.values())), wanted, strict=True
-    ):
-        assert_same(found, right)
-    assert set(source.counts.values()) == {1}  # of all questions together
-
-
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f2"])
 def test_masks_and_missing_labels(dtype: str) -> None:
     source, x, values = elements(dtype)
@@ -187,26 +113,6 @@ def test_masks_and_missing_labels(dtype: str) -> None:
     assert found[1].tolist()[2] == 0
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("labels", ["u1", "i1", "?"])
-def test_lazy_labels_of_one_byte_need_not_be_known(labels: str) -> None:
-    """There are at most 256 of them; `mad` and boxes load them twice."""
-    source, by = Source(SHAPE, "u1"), Source(SHAPE, "u1")
-    lazy = (by.lazy(CHUNKS) // 20 - (2 if labels == "i1" else 0)).astype(labels)
-    values, told = source.whole(), lazy.compute(scheduler="sync")
-    grouped = groupby(source.lazy(CHUNKS), lazy)
-    assert grouped.explain().name == "counts"
-    for name, ask in QUESTIONS.items():
-        source.counts.clear()
-        by.counts.clear()
-        (found,) = compute(ask(grouped))
-        assert_same(found, ask(groupby(values, told)))
-        assert set(source.counts.values()) == {1}
-        # `mad` numbers the labels first, and boxes have the names of the groups as labels.
-        numbers = "mad" in name or "box" in name
-        assert set(by.counts.values()) == ({2} if numbers else {1}), name
-
-
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_chunks_of_any_kind(backend: Backend, name: str) -> None:
     """Labels are on the host, or with the data; and maybe in the chunks' masks."""
@@ -221,20 +127,6 @@ def test_chunks_of_any_kind(backend: Backend, name: str) -> None:
         (found,) = compute(ask(grouped))
         assert set(source.counts.values()) == {1}
         assert_same(found if "box" in name else backend.to_numpy(found), wanted)
-
-
-def test_unknown_sizes() -> None:
-    source, by = Source((3000,), "u2"), zones((3000,))
-    x, values = source.lazy(400), source.whole()
-    keeps = x > 30
-    some, labels = x[keeps], da.from_array(by, chunks=400)[keeps]
-    grouped = groupby(some, labels, groups=range(N_GROUPS))
-    plan = grouped.explain()
-    assert (plan.name, plan.loads, plan.task_bytes) == ("counts", 1, -1)
-    source.counts.clear()
-    (found,) = compute(grouped.quantile([0.2, 0.9]))
-    wanted = groupby(values[values > 30], by[values > 30]).quantile([0.2, 0.9])
-    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(

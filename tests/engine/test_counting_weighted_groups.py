@@ -107,40 +107,6 @@ def test_one_load(dtype: str, kind: str) -> None:
             assert_same(one, wanted)
 
 
-@pytest.mark.parametrize("method", WEIGHTED)
-@pytest.mark.parametrize("dtype", ["u1", "i2"])
-def test_each_group_is_what_it_would_be_alone(dtype: str, method: str) -> None:
-    """Groups that have no elements, or are not wanted; masks, and values that are none."""
-    source, by = Source(SHAPE, dtype), zones()
-    values, weights, keeps = source.whole(), WEIGHTS["floats"], UNIT < 0.6
-    groups, nodata = [3, 99, 0, 1], values[3, 3]
-    if method == "inverted_cdf":
-        groups.remove(99)  # integers have no NaN for it
-    how = {"where": da.from_array(keeps, chunks=(20, 100)), "nodata": nodata, "method": method}
-    grouped = groupby(source.lazy(CHUNKS), by, groups=groups)
-    (found,) = compute(grouped.nanquantile(Q, weights=da.from_array(weights, chunks=CHUNKS), **how))
-    assert set(source.counts.values()) == {1}
-    for i, group in enumerate(groups):
-        some = (by == group) & keeps & (values != nodata)
-        if not some.any():
-            assert np.isnan(found[:, i]).all()
-            continue
-        right = quantile(values[some], Q, weights=weights[some], method=method)
-        np.testing.assert_array_equal(found[:, i], right)
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("chunks", [SHAPE, ((0, 59, 1), 333), ((30, 0, 30), (500, 0))])
-def test_any_chunks(chunks: Any) -> None:
-    source, by, weights = Source(SHAPE, "i2"), zones(), WEIGHTS["floats"]
-    grouped = groupby(source.lazy(chunks), da.from_array(by, chunks=(13, 501)), groups=range(5))
-    lazy = da.from_array(weights, chunks=(9, 77))
-    found = compute(*(ask(grouped, weights=lazy) for ask in QUESTIONS.values()))
-    assert set(source.counts.values()) == {1}
-    for one, ask in zip(found, QUESTIONS.values(), strict=True):
-        assert_same(one, now(lambda ask=ask: ask(groupby(source.whole(), by), weights=weights)))
-
-
 def test_a_group_is_all() -> None:
     """One group is asked as all elements are, and a box of it is."""
     source, weights = Source(SHAPE, "i2"), WEIGHTS["float32"]
@@ -169,20 +135,6 @@ def test_weights_that_are_none() -> None:
     for ask in QUESTIONS.values():
         with pytest.raises(ValueError, match="all zero"):
             compute(ask(groupby(x, by), weights=lazy))
-
-
-@pytest.mark.parametrize(
-    "scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)]
-)
-def test_any_scheduler(scheduler: str) -> None:
-    source, by = Source(SHAPE, "i2"), zones(dtype="u1")
-    lazy = da.from_array(WEIGHTS["floats"], chunks=CHUNKS)
-    lazy_by = da.from_array(by, chunks=(9, 500))
-    for labels, groups in ((by, None), (lazy_by, [0, 1, 4]), (by, [4, 2])):
-        grouped = groupby(source.lazy(CHUNKS), labels, groups=groups)
-        asked = [ask(grouped, weights=lazy) for ask in QUESTIONS.values()]
-        for one, other in zip(compute(*asked, scheduler=scheduler), compute(*asked), strict=True):
-            assert_same(one, other)
 
 
 # --- Where sums are too many ----------------------------------------------------------------------

@@ -532,16 +532,6 @@ def check_changes(case: Case, changes: Iterable[tuple[str, int, int, bool]]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.any_dask
-@every_case
-def test_one_version_or_an_error_at_some_loads(name: str, i: int) -> None:
-    """A fifth of the changes, each case another one: all are made by the cases together."""
-    case = CASES[name][i]
-    first = EVERY.index((name, i)) % 5
-    check_changes(case, itertools.islice(every_change(loads_of(case)), first, None, 5))
-
-
-@pytest.mark.slow
 @pytest.mark.thorough
 @every_case
 def test_one_version_or_an_error_at_every_load(name: str, i: int) -> None:

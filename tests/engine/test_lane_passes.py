@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -21,17 +20,12 @@ from dask_gpuselect import (
     explain,
     kernels,
     median,
-    nanmedian,
     nanquantile,
     quantile,
 )
-from dask_gpuselect.engine import lanes, marks, plans
-from dask_gpuselect.groups import groupby
-from dask_gpuselect.maths.sizes import plan_passes
-from dask_gpuselect.robust import mad
-from tests.backends import CUPY, Backend
+from dask_gpuselect.engine import lanes, marks
+from tests.backends import CUPY
 from tests.data import FLOATS, INTEGERS, MISSING, make
-from tests.features.test_lanes import call, scaled
 from tests.oracle import expected
 from tests.sources import Source
 
@@ -75,119 +69,11 @@ def by_lane(function: str, a: NDArray[Any], q: Any, method: str) -> NDArray[Any]
 # --- Answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(2)
-@pytest.mark.any_dask
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("function", ["median", "nanmedian", "quantile", "nanpercentile"])
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-def test_adversarial_lanes(backend: Backend, function: str, limit: str, dtype: str) -> None:
-    """All NaN in one lane, none in the next; tied, sorted, infinite."""
-    a = stack(dtype)
-    q = scaled(function, [0.5, 0.01, 0.9]) if "nti" in function else 0.5
-    method = "linear" if "nti" in function else "median"
-    wanted = by_lane(function, a, q, method)
-    small = (1,) * 40 + (5,) * 112  # of one row, or a few: 152 chunks one above the other
-    for chunks in ((25, 5, 3), (small, 2, 6), ((100, 0, 3, 497), (4, 1), 6)):
-        x = backend.lazy(a, chunks)
-        with limited(share(x, 0, LIMITS[limit])):
-            lazy = call(function, x, q, method, axis=0)
-        assert lazy.shape == wanted.shape
-        assert lazy.dtype == wanted.dtype
-        assert lazy.chunks[-2:] == x.chunks[1:]
-        found = np.asarray(backend.to_numpy(lazy.compute(scheduler="sync")))
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found, wanted)
-        assert not np.signbit(found[found == 0]).any()
-
-
-@pytest.mark.few(1)
-@pytest.mark.any_dask
-@pytest.mark.parametrize(
-    ("dtype", "limit"),
-    [*((dtype, limit) for dtype in ("i4", "i8", "u8") for limit in LIMITS), ("i1", "passes")],
-)
-def test_integers(backend: Backend, limit: str, dtype: str) -> None:
-    a = np.stack([make(N, dtype) for make in INTEGERS.values()], axis=1)
-    for method in ("higher", "linear"):
-        wanted = by_lane("quantile", a, [0.5, 0.1], method)
-        x = backend.lazy(a, (40, 3))
-        with limited(share(x, 0, LIMITS[limit])):
-            found = quantile(x, [0.5, 0.1], axis=0, method=method).compute(scheduler="sync")
-        np.testing.assert_array_equal(backend.to_numpy(found), wanted)
-
-
-@pytest.mark.parametrize("dtype", ["?", "M8[s]", ">f8"])
-@pytest.mark.parametrize("limit", ["passes", "slabs"])
-def test_other_dtypes(backend: Backend, limit: str, dtype: str) -> None:
-    if not backend.supports(dtype):
-        pytest.skip("NumPy's alone")
-    a = (FLOATS["normal"](N * 4) * 50).astype("i8").reshape(N, 4).astype(dtype)
-    if dtype[0] == "M":
-        a[::7, 1] = "NaT"
-    wanted = by_lane("quantile", a, [0.2, 0.9], "lower")
-    x = backend.lazy(a, (30, 4))
-    with limited(share(x, 0, "30%")):
-        found = quantile(x, [0.2, 0.9], axis=0, method="lower").compute(scheduler="sync")
-    np.testing.assert_array_equal(backend.to_numpy(found), wanted)
-
-
-@pytest.mark.parametrize("keepdims", [False, True])
-@pytest.mark.parametrize("q", [0.4, [0.4, 0.1]])
-@pytest.mark.parametrize("axis", [1, -1, (0, 2), (1, 2)])
-@pytest.mark.parametrize(("plan_name", "percent"), [("column", 60), ("passes", 85)])
-def test_any_axes(
-    backend: Backend,
-    plan_name: str,
-    percent: int,
-    axis: Any,
-    q: Any,
-    keepdims: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of columns that are too large: in slabs that fit; in passes if slabs must not."""
-    if plan_name == "passes":
-        monkeypatch.setattr(plans, "_numbers_of_slabs", lambda *sizes: [1])
-    a = FLOATS["normal"](40 * 50 * 60).reshape(40, 50, 60)
-    wanted = np.quantile(a, q, axis=axis, keepdims=keepdims)
-    x = backend.lazy(a, (8, 10, 12))
-    with limited(explain(x, q, axis=axis).task_bytes * percent // 100):
-        lazy = quantile(x, q, axis=axis, keepdims=keepdims)
-        plan = explain(x, q, axis=axis)
-    assert plan.name == plan_name
-    assert plan.loads > 1
-    assert plan_name in lazy.name
-    assert lazy.shape == wanted.shape
-    np.testing.assert_array_equal(backend.to_numpy(lazy.compute(scheduler="sync")), wanted)
-
-
 def test_no_quantiles() -> None:
     x = Source((N, 4)).lazy((60, 2))
     with limited(2000):
         none = quantile(x, [], axis=0)
     assert none.shape == none.compute().shape == (0, 4)
-
-
-@pytest.mark.parametrize("limit", LIMITS)
-def test_lanes_that_are_all_nan_are_told(limit: str) -> None:
-    a = np.random.default_rng(0).normal(size=(N, 6))
-    a[:, 2] = np.nan
-    x = da.from_array(a, chunks=(20, 6))
-    with limited(share(x, 0, LIMITS[limit])):
-        lazy = nanmedian(x, axis=0)
-    with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
-        found = lazy.compute(scheduler="sync")
-    np.testing.assert_array_equal(np.isnan(found), np.arange(6) == 2)
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
-def test_schedulers(scheduler: str) -> None:
-    a = np.random.default_rng(0).normal(size=(N, 6))
-    x = da.from_array(a, chunks=(20, 3)).map_blocks(np.copy)
-    with limited("6 kB"):
-        found = quantile(x, [0.1, 0.5], axis=0).compute(scheduler=scheduler, num_workers=2)
-    np.testing.assert_array_equal(found, np.quantile(a, [0.1, 0.5], axis=0))
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -227,38 +113,6 @@ def test_two_loads_are_enough_for_most() -> None:
         assert explain(x, axis=0).loads == 6  # a chunk is 125 MB
     x = da.zeros((2920, 2048, 1024), chunks=(73, 1024, 1024), dtype="f4")
     assert explain(x, axis=0).loads == 3
-
-
-def test_columns_that_are_a_little_too_large_are_cut() -> None:
-    """In as many loads as passes would take, and no more than of a column; of boxes too."""
-    source = Source((N, 6, 5))
-    x = source.lazy((8, 3, 5))
-    a = source.whole()
-    with limited(share(x, 0, "70%")):
-        plan = explain(x, axis=0)
-        lazy, boxes, spread = median(x, axis=0), describe_boxplot(x, axis=0), mad(x, axis=0)
-    assert (plan.name, plan.loads) == ("column", 2)
-    for asked, wanted in ((lazy, np.median(a, axis=0)), (spread, mad(a, axis=0))):
-        before = dict(source.loads)
-        np.testing.assert_array_equal(asked.compute(), wanted)
-        assert {n - before.get(chunk, 0) for chunk, n in source.loads.items()} == {2}
-    before = source.loads
-    np.testing.assert_array_equal(boxes.compute().to_dict()["med"], np.median(a, axis=0))
-    assert {n - before[chunk] for chunk, n in source.loads.items()} == {2}
-
-
-def test_columns_in_memory_are_cut_however_large() -> None:
-    """Loads of what is held cost nothing: a look at each element is all."""
-    a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
-    x = da.from_array(a, chunks=(100, 10_000))
-    with limited(share(x, 0, "17%")):
-        plan, lazy = explain(x, axis=0), median(x, axis=0)
-        other = explain(x.map_blocks(np.copy), axis=0)
-    assert (plan.name, plan.loads, plan.task_bytes <= a.nbytes * 17 / 100) == ("column", 6, True)
-    assert other.name == "passes"
-    assert "rechunk" in str(other)
-    assert "rechunk" not in str(plan)
-    np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
 
 
 def made_on_a_device(a: NDArray[Any], n_chunks: int = 5) -> da.Array:
@@ -389,26 +243,6 @@ def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(found, np.median(a, axis=0))
 
 
-@pytest.mark.parametrize("n_q", [1, 3, 8])
-def test_no_more_loads_with_parts_that_are_small(n_q: int) -> None:
-    """Parts and reports are as small as they may be; the loads are those of the largest."""
-    for shape, chunks in (
-        ((3650, 300, 300), (365, 300, 300)),
-        ((3650, 200, 200), (1, 200, 200)),
-        ((4 * 10**7, 10), (2 * 10**6, 10)),
-    ):
-        x = da.zeros(shape, chunks=chunks, dtype="f4")
-        for ratio in (2.5, 4, 10):
-            limit = int(shape[0] * np.prod(chunks[1:]) * 4 / ratio)
-            with limited(limit):
-                plan = explain(x, np.linspace(0, 1, n_q), axis=0)
-            sizes = [sum(x.chunks[0][i:j]) for i, j in plans._parts(x.chunks[0], shape[0] / ratio)]
-            largest = plan_passes(sizes, n_q, limit // int(np.prod(chunks[1:])), 4)
-            assert largest is None or plan.loads <= len(largest.widths) + 1
-            assert plan.task_bytes <= limit
-            assert plan.gathered_bytes <= limit
-
-
 def test_plans_are_explained() -> None:
     x = da.zeros((1000, 10, 10), chunks=(100, 5, 5))
     assert str(explain(x, axis=0)) == (
@@ -465,22 +299,6 @@ def test_chunks_that_hold_whole_lanes_may_be_of_any_size() -> None:
         np.testing.assert_array_equal(median(x, axis=0).compute(), np.ones(10))
 
 
-def test_names_are_deterministic() -> None:
-    x = Source((N, 4)).lazy((20, 2))
-    with limited(5000):
-        names = [
-            median(x, axis=0).name,
-            nanmedian(x, axis=0).name,
-            quantile(x, 0.5, axis=0).name,
-            quantile(x, [0.5], axis=0).name,
-            median(x, axis=0, keepdims=True).name,
-        ]
-        assert median(x, axis=0).name == names[0]
-    with limited(4000):
-        names.append(median(x, axis=0).name)
-    assert len(set(names)) == 6
-
-
 def test_first_loads_are_shared() -> None:
     """Several questions about one array, computed together: the first of each passes, every load of
     slabs."""
@@ -499,72 +317,4 @@ def test_first_loads_are_shared() -> None:
         assert set(source.loads.values()) == {loads}
 
 
-def test_windows_have_reports_of_their_own() -> None:
-    """Those of two sets of windows of one array, computed together: each of as many elements."""
-    source = Source((N, 12))
-    x, a = source.lazy((25, 12)), source.whole()
-    days = np.arange(N) % 50
-    near = [{k: np.flatnonzero(abs(days - 9 * k - s) < 5) for k in range(1, 5)} for s in (0, 3)]
-    with limited(12_000):
-        grouped = [groupby(x, windows, axis=0) for windows in near]
-        assert {each.explain(0.5).name for each in grouped} == {"passes"}
-        found = dask.compute(*(each.median() for each in grouped))
-    for windows, answer in zip(near, found, strict=True):
-        wanted = [np.median(a[places], axis=0) for places in windows.values()]
-        np.testing.assert_array_equal(answer, wanted)
-
-
-def test_it_composes() -> None:
-    source = Source((N, 4))
-    x = source.lazy((20, 2))
-    a = source.whole()
-    with limited(5000):
-        found = median(abs(x - median(x, axis=0)), axis=0)
-    expected = np.median(abs(a - np.median(a, axis=0)), axis=0)
-    np.testing.assert_array_equal(found.compute(), expected)
-    assert set(source.loads.values()) == {4}
-
-
-def test_data_in_memory_is_read_in_place() -> None:
-    source = Source((N, 4))
-    x = source.lazy((20, 2)).persist()
-    assert set(source.loads.values()) == {1}
-    with limited(5000):
-        found = median(x, axis=0)
-    np.testing.assert_array_equal(found.compute(), np.median(source.whole(), axis=0))
-    assert set(source.loads.values()) == {1}
-
-
 # --- Data that changed ----------------------------------------------------------------------------
-
-
-def test_a_source_that_is_not_reproducible(tmp_path: Path) -> None:
-    """Each load draws anew, and the same in every run: in two of a hundred runs of others, all four
-    medians would stay where the first load had them."""
-    rng = np.random.default_rng(0)
-
-    def read(block: NDArray[Any]) -> NDArray[Any]:
-        return rng.normal(size=block.shape)
-
-    x = da.zeros((N, 4), chunks=(20, 4)).map_blocks(read, dtype="f8", meta=np.empty((0, 0)))
-    with limited(5000):
-        lazy = median(x, axis=0)
-    with pytest.raises(ChunksChangedError, match="persist"):
-        lazy.compute(scheduler="sync")
-
-
-def test_another_number_of_nan_is_noticed() -> None:
-    n_loads = {"n": 0}
-
-    def read(block: NDArray[Any]) -> NDArray[Any]:
-        n_loads["n"] += 1
-        values = np.random.default_rng(0).normal(size=block.shape)
-        values[0] = np.nan if n_loads["n"] == 40 else values[0]
-        return values
-
-    x = da.zeros((N, 4), chunks=(20, 4)).map_blocks(read, dtype="f8", meta=np.empty((0, 0)))
-    with limited(9000), warnings.catch_warnings():
-        assert explain(x, axis=0).loads == 2
-        lazy = nanmedian(x, axis=0)
-        with pytest.raises(ChunksChangedError, match=r"chunk \(\d+, 0\) held other elements"):
-            lazy.compute(scheduler="sync")

@@ -20,7 +20,6 @@ from dask.utils import key_split
 from distributed import Client, fire_and_forget, progress
 
 from dask_gpuselect import describe_boxplot, median, nanquantile, quantile
-from tests.data import normal
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
@@ -96,14 +95,6 @@ def test_fire_and_forget(cluster_here: Client, tmp_path: Path) -> None:
     assert np.load(tmp_path / "median.npy") == np.median(Source((60_000,)).values((slice(None),)))
 
 
-def test_answers_compose_with_what_is_theirs(cluster_here: Client) -> None:
-    a = normal(5000)
-    x = da.from_array(a, chunks=700)
-    total, middle = cluster_here.gather(cluster_here.compute([(x - median(x)).sum(), median(x)]))
-    assert middle == np.median(a)
-    np.testing.assert_allclose(total, (a - np.median(a)).sum())
-
-
 # --- Pictures of the graph ------------------------------------------------------------------------
 
 
@@ -138,28 +129,6 @@ PICTURES = [
         },
     ),
     (
-        lambda x: nanquantile(x, [0.1, 0.9]),
-        {
-            "original-array": 1,
-            "quantile-cuts": 9,
-            "nanquantile-bracket": 1,
-            "nanquantile-candidates": 9,
-            "nanquantile": 1,
-        },
-    ),
-    (
-        describe_boxplot,
-        {
-            "original-array": 1,
-            "quantile-cuts": 9,
-            "boxplot-bracket": 1,
-            "boxplot-candidates": 9,
-            "boxplot-look": 1,
-            "boxplot-fences": 9,
-            "boxplot": 1,
-        },
-    ),
-    (
         lambda x: median(da.stack([x, x]), axis=0),
         {"array": 9, "stack-checked": 18, "checked": 18, "median-column": 9},
     ),
@@ -179,30 +148,6 @@ def test_a_picture_of_the_tasks(question: Any, tasks: dict[str, int], tmp_path: 
     assert all(re.fullmatch(r"[\d, ()]*", label) for label in boxes.values())
     ends = {end for arrow in arrows for end in arrow}
     assert ends == circles.keys() | boxes.keys()
-
-
-@pytest.mark.legacy
-@pytest.mark.usefixtures("_undrawn")
-def test_a_picture_of_the_layers(tmp_path: Path) -> None:
-    """From two loads to the answer: the second one waits for the bracket, and its tasks read."""
-    median(lazy()).dask.visualize(filename=str(tmp_path / "layers.dot"))
-    circles, boxes, arrows = drawn((tmp_path / "layers.dot").read_text())
-    assert not circles
-    label_of_layer = re.compile(r"[a-z-]{5,30}-#\d(-data|r)?")
-    assert all(map(label_of_layer.fullmatch, boxes.values()))
-    names = {node: re.sub(r"-#.*", "", label) for node, label in boxes.items()}
-    steps = Counter((names[start], names[end]) for start, end in arrows)
-    assert steps == {
-        ("original-array", "array"): 1,
-        ("original-array", "original-array"): 1,
-        ("array", "quantile-cuts"): 1,
-        ("quantile-cuts", "median-bracket"): 1,
-        ("median-bracket", "original-array"): 1,
-        ("original-array", "median-candidates"): 1,
-        ("median-bracket", "median-candidates"): 1,
-        ("median-candidates", "median"): 1,
-        ("median-bracket", "median"): 1,
-    }
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")

@@ -12,15 +12,12 @@ import pytest
 from dask_gpuselect import median, nanquantile, quantile
 from dask_gpuselect.engine import pilot, plans, questions
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.kernels.reference.sampling import sample as sample_of
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
-from dask_gpuselect.maths.sizes import pilot_bracket
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, normal
+from tests.data import FLOATS, MISSING, normal
 from tests.graphs import names_of
-from tests.sources import Source
 
 N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
@@ -118,32 +115,6 @@ def forms(backend: Backend, values: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.any_dask
-@pytest.mark.usefixtures("small_pilots")
-@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
-def test_floats(backend: Backend, name: str) -> None:
-    values = (FLOATS | MISSING)[name](N)
-    valid = values[~np.isnan(values)]
-    if len(valid) == 0:
-        return
-    expected = np.quantile(valid, Q, method="lower") + 0.0
-    for form in forms(backend, values):
-        found = nanquantile(form, Q, method="lower")
-        assert isinstance(found, backend.array_type) or plan(found) == "pilot"
-        np.testing.assert_array_equal(compute(backend, found), expected)
-
-
-@pytest.mark.any_dask
-@pytest.mark.usefixtures("small_pilots")
-@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
-@pytest.mark.parametrize("name", INTEGERS)
-def test_integers(backend: Backend, name: str, dtype: str) -> None:
-    values = INTEGERS[name](N, dtype)
-    for form in forms(backend, values):
-        found = compute(backend, quantile(form, Q, method="higher"))
-        np.testing.assert_array_equal(found, np.quantile(values, Q, method="higher"))
-
-
 @pytest.mark.usefixtures("small_pilots")
 def test_nan_propagates(backend: Backend) -> None:
     values = np.where(np.arange(N) == 777, np.nan, normal(N))
@@ -162,20 +133,6 @@ def test_a_miss_falls_back_to_the_guaranteed_plan(
     assert misses == [False] * 3
 
 
-def test_a_guess_that_holds_is_all_that_runs(
-    backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counts, where the guess holds, are never taken of the pivots."""
-
-    def fail(*args: Any) -> Any:
-        raise AssertionError("the guaranteed plan ran")
-
-    for module in kernel_modules(backend, "selection"):
-        monkeypatch.setattr(module, "cuts", fail)
-    for form in forms(backend, normal(N)):
-        assert compute(backend, median(form)) == np.median(normal(N))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
 @pytest.mark.parametrize("n", [2**22, 2**22 + 1, 20_000_000])
@@ -191,22 +148,6 @@ def test_plain_arrays_of_every_plan(dtype: str, n: int) -> None:
     np.testing.assert_array_equal(CUPY.to_numpy(a), values)
 
 
-def test_the_plan_is_chosen_by_the_chunks(backend: Backend) -> None:
-    values = np.zeros(3 * pilot.PILOT_WORTH, np.int32)
-    assert plan(median(backend.held(values, pilot.PILOT_WORTH))) == "pilot"
-    assert plan(median(backend.held(values, pilot.PILOT_WORTH - 1))) == "two loads"
-    assert plan(median(backend.held(values, pilot.PILOT_WORTH) + 1)) == "two loads"
-    lazy = backend.mapped(Source((pilot.PILOT_WORTH,)).lazy(pilot.PILOT_WORTH))
-    assert plan(median(lazy)) == "two loads"
-    assert plan(median(lazy.persist())) == "pilot"
-    many = np.linspace(0, 1, 9)
-    assert plan(quantile(backend.held(values, -1), many[1:])) == "pilot"
-    assert plan(quantile(backend.held(values, -1), many)) == "two loads"
-    unknown = backend.held(values, pilot.PILOT_WORTH)
-    unknown = unknown[unknown == 0].persist()
-    assert plan(median(unknown)) == "two loads"
-
-
 def test_arrays_of_any_size_do_not_meet_in_one_place(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,54 +156,6 @@ def test_arrays_of_any_size_do_not_meet_in_one_place(
     values = np.zeros(2 * pilot.PILOT_WORTH + 1, np.int32)
     assert plan(median(backend.held(values[:-1], -1))) == "pilot"
     assert plan(median(backend.held(values, -1))) == "two loads"
-
-
-def test_guesses_hold() -> None:
-    """A thousand and one quantiles of each, none missed, and few candidates."""
-    for name in ("normal", "lognormal", "tied", "zipf", "half tied", "sorted"):
-        values = np.sort(FLOATS[name](400_000))
-        sample = np.sort(sample_of(values, 20_000))
-        first = np.linspace(0, len(sample) - 1, 1001).astype(np.int64)
-        ranks = np.linspace(0, len(values) - 1, 1001).astype(np.int64)
-        for sampled, rank in zip(first[::50], ranks[::50], strict=True):
-            rank_of = np.array([sampled])
-            brackets, share = guess_brackets(sample.take, len(sample), rank_of, rank_of)
-            tally = reference.tally(values, brackets, len(values))
-            assert tally is not None
-            assert holds(brackets, tally, np.array([rank]))
-            assert len(tally.candidates) <= 0.12 * len(values)
-            assert len(tally.candidates) <= share * len(values) + 8000
-
-
-def test_pilot_brackets_are_open_at_the_ends() -> None:
-    ranks = np.array([0, 50, 99])
-    lo, hi = pilot_bracket(ranks, ranks, 100)
-    assert lo.tolist()[0] == -1
-    assert hi.tolist()[2] == 100
-    assert (lo < ranks).all()
-    assert (hi > ranks).all()
-
-
-@pytest.mark.parametrize(
-    ("kind", "kernel"),
-    [
-        param(NUMPY, NUMPY, "reference"),
-        param(NUMPY, NUMPY, "cpu"),
-        param(CUPY, CUPY, "cuda"),
-    ],
-)
-def test_samples(kind: Backend, kernel: str) -> None:
-    module = kernel_module(kernel, "sampling")
-    values = normal(10_000)
-    values[::10] = np.nan
-    a = kind.asarray(values)
-    drawn = module.sample(a, 1000)
-    assert np.isin(drawn, values).all()
-    assert 850 < len(drawn) < 950
-    np.testing.assert_array_equal(drawn, module.sample(a, 1000))
-    assert len(module.sample(a[:0], 0)) == 0
-    many = kind.asarray(np.arange(10**6))
-    assert abs(np.median(module.sample(many, 10_000)) - 5e5) < 500
 
 
 PILOTED = [

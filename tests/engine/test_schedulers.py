@@ -109,15 +109,6 @@ def test_large_data_persisted_on_a_cluster(backend: Backend, cluster: Client) ->
     np.testing.assert_array_equal(ours, np.quantile(source.whole(), Q))
 
 
-def test_a_lazy_answer_persists_and_composes(backend: Backend, cluster: Client) -> None:
-    source = Source(SHAPE)
-    x = backend.mapped(source.lazy(CHUNKS))
-    middle = cluster.persist(median(x))
-    spread = cluster.compute(median(abs(x - middle))).result(timeout=120)
-    expected = np.median(abs(source.whole() - np.median(source.whole())))
-    assert backend.to_numpy(spread) == expected
-
-
 def test_a_changed_chunk_is_named_by_another_process(
     backend: Backend, cluster: Client, tmp_path: Path
 ) -> None:

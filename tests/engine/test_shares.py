@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import describe_boxplot, explain, quantile
+from dask_gpuselect import describe_boxplot, quantile
 from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
@@ -92,44 +92,3 @@ def test_groups_in_one_load(divides: Callable[[bool], None], name: str) -> None:
     source, found, wanted = both(divides, GROUPED[name])
     assert_same(found, wanted)
     assert set(source.loads.values()) == {1}
-
-
-def test_several_columns_are_divided_less(divides: Callable[[bool], None]) -> None:
-    divides(True)
-    for per_axis, shares in ((1, plans.COLUMNS), (2, 4), (3, 1)):
-        x = da.zeros(SHAPE, chunks=(20, -(-23 // per_axis), -(-30 // per_axis)))
-        assert explain(x, axis=0).shares == shares
-
-
-def test_what_is_not_divided(divides: Callable[[bool], None]) -> None:
-    """Small chunks, unknown sizes, and columns that do not fit."""
-    x = da.zeros(SHAPE, chunks=CHUNKS)
-    assert explain(x, axis=0).shares == 1
-    divides(True)
-    unknown = x[:, :, 0].map_blocks(np.asarray, chunks=((np.nan,) * 3, (23,)), dtype="f8")
-    assert explain(unknown, axis=0).shares == 1
-    with dask.config.set({"dask_gpuselect.column-limit": "150 kB"}):
-        assert explain(x, axis=0).loads > 1
-        assert explain(x, axis=0).shares == 1
-
-
-def test_a_lane_is_one_share(divides: Callable[[bool], None]) -> None:
-    """There are no more shares than lanes."""
-    divides(True)
-    for n_lanes in (1, 2, 5):
-        x = Source((41, n_lanes), "f4").lazy((10, -1))
-        assert explain(x, axis=0).shares == n_lanes
-        assert_same(quantile(x, 0.4, axis=0).compute(), np.quantile(x.compute(), 0.4, axis=0))
-
-
-def test_a_later_load_is_of_the_same_chunks(divides: Callable[[bool], None]) -> None:
-    source, found, wanted = both(divides, lambda x: x - quantile(x, 0.5, axis=0))
-    assert_same(found, wanted)
-    assert set(source.loads.values()) == {2}
-
-
-def test_the_plan_says_one_load(divides: Callable[[bool], None]) -> None:
-    divides(True)
-    plan = explain(da.zeros(SHAPE, chunks=CHUNKS, dtype="f4"), axis=0)
-    assert (plan.name, plan.loads) == ("column", 1)
-    assert plan.task_bytes == 4 * np.prod(SHAPE)

@@ -14,13 +14,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask.highlevelgraph import MaterializedLayer
 from distributed import Client, LocalCluster
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, explain, median, order_statistic, quantile
 from dask_gpuselect.engine.reads import Reads
-from dask_gpuselect.engine.shuffles import is_barrier
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.sources import Source
@@ -42,31 +40,7 @@ def rechunked(source: Source) -> da.Array:
     return source.lazy(COLUMNS).rechunk(ROWS)
 
 
-def barriers_of(collection: Any) -> int:
-    graph = dict(collection.__dask_graph__())
-    return sum(map(is_barrier, graph.values()))
-
-
 # --- What dask makes ------------------------------------------------------------------------------
-
-
-def test_barriers_of_arrays_are_found() -> None:
-    assert barriers_of(da.ones(SHAPE, chunks=COLUMNS).rechunk(ROWS)) == 1
-    assert barriers_of(da.ones(SHAPE, chunks=(24, 1)).rechunk((4, 12))) == 4
-    assert barriers_of(da.ones(SHAPE, chunks=COLUMNS).rechunk(ROWS, method="tasks")) == 0
-
-
-@pytest.mark.parametrize(("method", "n"), [("p2p", 1), ("disk", 1), ("tasks", 0)])
-def test_barriers_of_tables_are_found(method: str, n: int) -> None:
-    table = dd.from_pandas(TABLE, npartitions=8)
-    assert barriers_of(table.shuffle("k", shuffle_method=method).optimize()) == n
-
-
-def test_a_join_of_shuffles_has_two_barriers() -> None:
-    table = dd.from_pandas(TABLE, npartitions=8)
-    others = dd.from_pandas(TABLE.rename(columns={"v": "w"}), npartitions=8)
-    joined = table.merge(others, on="k", shuffle_method="p2p", broadcast=False)
-    assert barriers_of(joined.optimize()) == 2
 
 
 # --- Loads ----------------------------------------------------------------------------------------
@@ -106,13 +80,6 @@ def test_a_shuffle_in_memory_is_read_once(cluster: Any, tmp_path: Path) -> None:
     assert median(x).compute() == np.median(source.whole())
     assert set(source.loads.values()) == {1}
     assert "wait in memory" in str(explain(x))
-
-
-def test_arrays_of_tables_share_a_shuffle(cluster: Any) -> None:
-    table = dd.from_pandas(TABLE, npartitions=8).shuffle("k")
-    x = table.v.values
-    assert isinstance(next(iter(x.dask.layers.values())), MaterializedLayer)
-    assert median(x).compute() == TABLE.v.median()
 
 
 def test_plans_say_that_a_shuffle_runs_once() -> None:

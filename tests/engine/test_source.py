@@ -10,10 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Alias, DataNode, Task, TaskRef
-from dask.blockwise import Blockwise
 from dask.graph_manipulation import bind, wait_on
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_gpuselect import explain, median, sort
 from dask_gpuselect.engine import source
@@ -21,7 +18,7 @@ from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.sorting import graph as sorting
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal
-from tests.graphs import of_sources, tasks_of
+from tests.graphs import of_sources
 from tests.sources import Source
 
 is_in_memory = of_sources(source.is_in_memory)
@@ -29,12 +26,6 @@ is_in_process = of_sources(source.is_in_process)
 private_copy = of_sources(source.private_copy)
 
 Make = Callable[[Path], da.Array]
-
-TURN = "turn-1"
-
-
-def turn_graph() -> MaterializedLayer:
-    return MaterializedLayer({TURN: DataNode(TURN, "the turn has come")})
 
 
 def zarr_array(path: Path) -> da.Array:
@@ -143,18 +134,6 @@ every_source = pytest.mark.parametrize(
 )
 
 
-def waiting_copy(x: da.Array) -> da.Array:
-    """A copy after the turn, whose graph holds the turn as well."""
-    copy = private_copy(x, "a seed", after=TURN, after_layer=TURN)
-    if copy.name == as_source(x).name:
-        return x
-    graph = HighLevelGraph(
-        {**copy.dask.layers, TURN: turn_graph()}, {**copy.dask.dependencies, TURN: set()}
-    )
-    graph.validate()
-    return source.DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
-
-
 def made(make: Make, path: Path) -> da.Array:
     """A source, if it is one of those that a package of expressions can make and compute."""
     if da.Array is source.DaskArray:
@@ -168,103 +147,10 @@ def made(make: Make, path: Path) -> da.Array:
 
 
 @every_source
-def test_a_copy_is_the_same_array(kind: Backend, make: Make, tmp_path: Path) -> None:
+def test_medians_of_any_graph(kind: Backend, make: Make, tmp_path: Path) -> None:
     x = made(make, tmp_path)
-    copy = waiting_copy(x)
-    assert copy.chunks == x.chunks or np.isnan(x.shape).any()
-    assert copy.dtype == x.dtype
-    assert type(copy._meta) is type(x._meta)
-    theirs, copied = (kind.to_numpy(array.compute(scheduler="sync")) for array in (x, copy))
-    np.testing.assert_array_equal(copied, theirs)
+    theirs = kind.to_numpy(x.compute(scheduler="sync"))
     assert median(x).compute(scheduler="sync") == np.median(theirs)
-
-
-@every_source
-def test_a_copy_shares_data_only_and_waits(kind: Backend, make: Make, tmp_path: Path) -> None:
-    x = made(make, tmp_path)
-    original, copy = tasks_of(as_source(x)), tasks_of(waiting_copy(x))
-    for key in original.keys() & copy.keys():
-        assert isinstance(original[key], DataNode), key
-    for key, task in copy.items():
-        if isinstance(task, DataNode):
-            continue
-        assert task.dependencies, key
-        needs = {need for need in task.dependencies if not isinstance(copy[need], DataNode)}
-        assert needs or TURN in task.dependencies, f"{key} waits for nothing"
-
-
-@every_source
-def test_copies_of_one_seed_are_one(kind: Backend, make: Make, tmp_path: Path) -> None:
-    x = made(make, tmp_path)
-    assert private_copy(x, "a").name == private_copy(x, "a").name != private_copy(x, "b").name
-    assert set(private_copy(x, "a").dask) == set(private_copy(x, "a").dask)
-
-
-@pytest.mark.legacy
-def test_blockwise_layers_stay_symbolic() -> None:
-    copy = private_copy(Source((4,)).lazy(1) * 2 + 1, "a", after=TURN, after_layer=TURN)
-    kinds = [type(layer) for layer in copy.dask.layers.values()]
-    assert kinds.count(Blockwise) == 3
-    assert all(
-        not layer.is_materialized()
-        for layer in copy.dask.layers.values()
-        if isinstance(layer, Blockwise)
-    )
-
-
-def test_chunks_in_memory_are_not_copied(backend: Backend) -> None:
-    for x in (backend.held(normal(100), 30), backend.mapped(lazy()).persist()):
-        assert private_copy(x, "a", after=TURN, after_layer=TURN).name == as_source(x).name
-
-
-@pytest.mark.legacy
-@pytest.mark.parametrize("reduce", [da.mean, da.sum, da.var, median])
-@pytest.mark.usefixtures("nothing_kept")
-def test_small_results_of_reductions_are_shared(reduce: Callable[[da.Array], da.Array]) -> None:
-    x = lazy()
-    result = reduce(x)
-    copy = private_copy(x - result, "a", after=TURN, after_layer=TURN)
-    assert result.name in copy.dask.layers
-    # What the reduction needs is there as it was, beside the copy.
-    assert set(result.dask.layers) <= set(copy.dask.layers)
-    # The difference, the reader, the file under another name, and the file.
-    assert len(copy.dask.layers) == len(result.dask.layers) + 4
-
-
-@pytest.mark.legacy
-def test_large_results_of_reductions_are_copied() -> None:
-    x = Source((12, 1000)).lazy((2, 10))
-    result = x.sum(axis=0)  # 8,000 bytes, where a chunk has 160
-    copy = private_copy(x - result, "a", after=TURN, after_layer=TURN)
-    assert result.name not in copy.dask.layers
-
-
-@pytest.mark.legacy
-def test_annotations_stay() -> None:
-    """Of symbolic and of materialised layers, and no layer gets another's."""
-    with dask.annotate(retries=3):
-        x = lazy() + 1
-    with dask.annotate(resources={"GPU": 1}):
-        x = x.rechunk((3, 3))
-    copy = private_copy(x * 2, "a", after=TURN, after_layer=TURN)
-    annotations = {
-        name.partition("-")[0]: layer.annotations for name, layer in copy.dask.layers.items()
-    }
-    assert annotations["add"] == annotations["array"] == {"retries": 3}
-    assert annotations["rechunk"] == {"resources": {"GPU": 1}}
-    assert annotations["mul"] is None
-
-
-@pytest.mark.legacy
-def test_a_reader_is_left_as_dask_knows_it() -> None:
-    """Dask fuses slices into its own reading functions, and into no other."""
-    copy = tasks_of(waiting_copy(lazy()))
-    readers = [
-        task for task in copy.values() if isinstance(task, Task) and "getter" in str(task.func)
-    ]
-    assert len(readers) == 9
-    # Of what is read they hold the key and no task. In dask 2025.1 an alias holds it.
-    assert all(isinstance(task.args[0], TaskRef | Alias) for task in readers)
 
 
 # --- What is in memory ----------------------------------------------------------------------------
@@ -331,13 +217,6 @@ def check_views(x: da.Array, monkeypatch: pytest.MonkeyPatch) -> Any:
         return median(x).compute(), sort(x).compute(scheduler="sync")
 
 
-def test_plan_and_answer_of_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = normal(1 << 21)
-    middle, ordered = check_views(da.from_array(values, chunks=1 << 20, lock=True), monkeypatch)
-    assert float(middle) == np.median(values)
-    np.testing.assert_array_equal(ordered, np.sort(values))
-
-
 @pytest.mark.gpu
 def test_views_of_a_device_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """As ``da.from_array(cupy_array, asarray=False)`` makes them."""
@@ -361,17 +240,6 @@ def in_one(x: da.Array) -> Any:
     )
     assert joined.name == copy.name
     return joined, joined is not copy
-
-
-@pytest.mark.legacy
-def test_chunks_are_made_by_one_task_each() -> None:
-    readers = [Source((n, 10)).lazy((5, 4)) for n in (12, 7)]
-    joined, is_joined = in_one((da.concatenate(readers) * 2).map_blocks(np.negative))
-    assert is_joined
-    layer = joined.dask.layers[joined.name]
-    assert len(layer) == joined.npartitions
-    others = {key for task in layer.values() for key in task.dependencies}
-    assert {key.partition("-")[0] for key in others} == {"original"}
 
 
 @pytest.mark.legacy

@@ -13,9 +13,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 from dask_gpuselect import (
-    ChunksChangedError,
     explain,
-    median,
     nanquantile,
     percentile,
     quantile,
@@ -23,9 +21,9 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
 from tests.backends import NUMPY
-from tests.data import INTEGERS, normal, uniform
+from tests.data import normal, uniform
 from tests.engine.test_lane_passes import N, by_lane, limited, share, stack
-from tests.features.test_lanes import call, scaled
+from tests.features.test_lanes import call
 from tests.oracle import METHODS
 from tests.sources import Source
 
@@ -37,7 +35,6 @@ CHUNKS: Mapping[str, Any] = {
     "small and empty": EMPTY_AND_SMALL,
     "irregular": ((100, 0, 3, 100, 97, 200, 100), (4, 1), 6),
 }
-QUANTILES: Mapping[str, Any] = {"high": 0.93, "low": [0.0, 0.04, 0.07], "both": [0.02, 0.97, 1.0]}
 
 
 def plan_of(x: da.Array, q: Any, axis: Any = 0) -> Any:
@@ -47,26 +44,6 @@ def plan_of(x: da.Array, q: Any, axis: Any = 0) -> Any:
 
 
 # --- Answers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
-@pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("q", QUANTILES)
-@pytest.mark.parametrize("function", ["quantile", "nanpercentile"])
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-def test_adversarial_lanes(function: str, q: str, chunks: str, dtype: str) -> None:
-    """All NaN in one lane, none in the next; tied, sorted either way, infinite."""
-    a = stack(dtype)
-    asked = scaled(function, QUANTILES[q])
-    x = NUMPY.lazy(a, CHUNKS[chunks])
-    with limited(share(x, 0, "50%")):
-        plan_of(x, QUANTILES[q])
-        lazy = call(function, x, asked, "linear", axis=0)
-    found = np.asarray(lazy.compute(scheduler="sync"))
-    wanted = by_lane(function, a, asked, "linear")
-    assert (found.dtype, lazy.chunks[-2:]) == (wanted.dtype, x.chunks[1:])
-    np.testing.assert_array_equal(found, wanted)
-    assert not np.signbit(found[found == 0]).any()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -79,44 +56,6 @@ def test_every_method(method: str) -> None:
         lazy = [call(f, x, q, method, axis=0) for f in ("quantile", "nanquantile")]
     for function, found in zip(("quantile", "nanquantile"), dask.compute(*lazy), strict=True):
         np.testing.assert_array_equal(found, by_lane(function, a, q, method))
-
-
-@pytest.mark.parametrize("dtype", ["i4", "i8", "u8", "i1", "u2"])
-def test_integers(dtype: str) -> None:
-    a = np.stack([make(N, dtype) for make in INTEGERS.values()], axis=1)
-    x = NUMPY.lazy(a, (40, 3))
-    for method in ("higher", "linear"):
-        with limited(share(x, 0, "50%")):
-            plan_of(x, [0.02, 0.9])
-            found = quantile(x, [0.02, 0.9], axis=0, method=method).compute(scheduler="sync")
-        np.testing.assert_array_equal(found, by_lane("quantile", a, [0.02, 0.9], method))
-
-
-@pytest.mark.parametrize("dtype", ["?", "M8[s]", "m8[D]", ">f8"])
-def test_other_dtypes(dtype: str) -> None:
-    a = (normal(N * 4) * 50).astype("i8").reshape(N, 4).astype(dtype)
-    if dtype[0] in "Mm":
-        a[::7, 1] = "NaT"
-        a[:, 3] = "NaT"
-    x = NUMPY.lazy(a, (30, 4))
-    with limited(share(x, 0, "50%")):
-        plan_of(x, 0.9)
-        found = quantile(x, 0.9, axis=0, method="lower").compute(scheduler="sync")
-    np.testing.assert_array_equal(found, by_lane("quantile", a, 0.9, "lower"))
-
-
-@pytest.mark.parametrize("keepdims", [False, True])
-@pytest.mark.parametrize("axis", [1, -1, (0, 2), (1, 2)])
-def test_any_axes(axis: Any, keepdims: bool) -> None:
-    a = uniform(30 * 40 * 50).reshape(30, 40, 50)
-    x = NUMPY.lazy(a, (7, 9, 11))
-    axes = axis if isinstance(axis, tuple) else (axis % 3,)
-    sizes = (n if i in axes else max(x.chunks[i]) for i, n in enumerate(a.shape))
-    with limited(8 * int(np.prod(list(sizes))) * 6 // 10):
-        plan_of(x, [0.9, 0.95], axis)
-        found = quantile(x, [0.9, 0.95], axis=axis, keepdims=keepdims)
-    wanted = np.quantile(a, [0.9, 0.95], axis=axis, keepdims=keepdims)
-    np.testing.assert_array_equal(found.compute(), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
@@ -165,43 +104,6 @@ def test_groups() -> None:
             assert np.isnan(found[:, i]).all()
 
 
-@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
-def test_groups_along_any_axis_in_one_load(axis: Any) -> None:
-    source = Source((60, 70, 8))
-    a, x = source.whole(), source.lazy((7, 9, 8))
-    labels = np.arange(60 * 70).reshape(60, 70) % 13 % 3
-    labels = labels[0] if axis == 1 else labels[:, 0] if axis == 0 else labels
-    grouped = groupby(x, labels, axis=axis)
-    with limited({0: 60 * 9, 1: 7 * 70, (0, 1): 4200}[axis] * 8 * 8 * 7 // 10):
-        plan = grouped.explain(0.92)
-        found = grouped.quantile(0.92)
-    assert (plan.name, plan.loads) == ("tails", 1)
-    found = found.compute()
-    assert set(source.loads.values()) == {1}
-    for group in range(3):
-        index = (labels == group) if axis != 1 else (slice(None), labels == group)
-        some = a[index]
-        wanted = np.quantile(some, 0.92, axis=1 if axis == 1 else 0)
-        np.testing.assert_array_equal(found[:, group] if axis == 1 else found[group], wanted)
-
-
-def test_windows() -> None:
-    """Groups that overlap; and others of the same array, computed with them."""
-    source = Source((N, 12))
-    a, x = source.whole(), source.lazy((25, 12))
-    near = [
-        {k: np.flatnonzero(abs(np.arange(N) % 50 - 10 * k) < w) for k in range(5)} for w in (4, 5)
-    ]
-    with limited(share(x, 0, "60%")):
-        grouped = [groupby(x, windows, axis=0) for windows in near]
-        assert {each.explain(0.95).name for each in grouped} == {"tails"}
-        found = dask.compute(*(each.quantile(0.95) for each in grouped))
-    for windows, answer in zip(near, found, strict=True):
-        for k, places in windows.items():
-            np.testing.assert_array_equal(answer[k], np.quantile(a[places], 0.95, axis=0))
-    assert set(source.loads.values()) == {1}
-
-
 # --- Loads ----------------------------------------------------------------------------------------
 
 
@@ -227,54 +129,6 @@ def test_questions_share_the_load() -> None:
         some += [nanquantile(x, 0.1, axis=0)]
     dask.compute(*some)
     assert set(source.loads.values()) == {1}
-
-
-@pytest.mark.legacy
-def test_passes_share_their_first_load() -> None:
-    """Arrays that are expressions load once more."""
-    source = Source((N, 4))
-    x = source.lazy((20, 2))
-    with limited(4000):
-        some = [quantile(x, 0.9, axis=0), percentile(x, [4, 97], axis=0)]
-        middle = median(x, axis=0)
-    assert "passes" in middle.name
-    dask.compute(*some, middle)
-    assert set(source.loads.values()) == {2}  # passes take two alone
-
-
-def test_slabs_are_loads_of_their_own() -> None:
-    """Where the middle of lanes is asked too, which takes slabs here."""
-    source = Source((N, 4))
-    x = source.lazy((20, 2))
-    with limited(5000):
-        lazy = [quantile(x, q, axis=0) for q in ([0.1, 0.2], 0.9, 0.4, 0.5)]
-        assert [explain(x, q, axis=0).loads for q in (0.9, 0.4)] == [1, 2]
-    dask.compute(*lazy)
-    assert set(source.loads.values()) == {3}
-
-
-def test_a_later_load_is_of_the_same_chunks() -> None:
-    source = Source((N, 4))
-    x, a = source.lazy((20, 2)), source.whole()
-    with limited(4000):
-        found = x - quantile(x, 0.95, axis=0)
-        spread = median(abs(x - quantile(x, 0.95, axis=0)), axis=0)
-    np.testing.assert_array_equal(found.compute(), a - np.quantile(a, 0.95, axis=0))
-    assert set(source.loads.values()) == {2}
-    away = abs(a - np.quantile(a, 0.95, axis=0))
-    np.testing.assert_array_equal(spread.compute(), np.median(away, axis=0))
-
-
-def test_chunks_with_more_elements_than_told() -> None:
-    """No number is given that would be wrong."""
-    x = da.zeros((N, 4), chunks=(20, 4)).map_blocks(
-        lambda block: np.concatenate([block, block]), dtype="f8", meta=np.empty((0, 0))
-    )
-    with limited(9000):
-        lazy = quantile(x, 0.95, axis=0)
-    assert "tails" in lazy.name
-    with pytest.raises((ChunksChangedError, ValueError)):
-        lazy.compute(scheduler="sync")
 
 
 # --- Tasks ----------------------------------------------------------------------------------------
@@ -318,13 +172,6 @@ def test_on_a_cluster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(found.compute(), wanted)
 
 
-def test_names_are_deterministic() -> None:
-    x = Source((N, 4)).lazy((20, 2))
-    with limited(4000):
-        names = {quantile(x, q, axis=0).name for q in (0.9, 0.9, 0.91, 0.1)}
-    assert len(names) == 3
-
-
 # --- Plans ----------------------------------------------------------------------------------------
 
 
@@ -353,26 +200,6 @@ def test_where_it_is_not_taken() -> None:
         labels = da.from_array(DAYS, chunks=20)
         assert groupby(x, labels, axis=0, groups=range(10)).explain(0.9).name != "tails"
     assert explain(x, 0.9, axis=0).name == "column"
-
-
-def test_medians_of_lanes_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = da.zeros((3650, 100, 100), chunks=(365, 100, 100), dtype="f4").map_blocks(np.copy)
-    with limited(3650 * 10**4 * 4 // 3):
-        with_tails = explain(x, 0.5, axis=0)
-        monkeypatch.setattr(plans, "_plan_tails", lambda *_: None)
-        assert explain(x, 0.5, axis=0) == with_tails
-
-
-def test_every_chunk_fits_the_limit_or_is_a_part() -> None:
-    """A chunk that is larger than the limit is a part by itself."""
-    source = Source((N, 40))
-    x = source.lazy((100, 40))
-    with limited(10_000):
-        plan = plan_of(x, 0.99)
-        found = quantile(x, 0.99, axis=0)
-    assert plan.task_bytes == 100 * 40 * 8
-    np.testing.assert_array_equal(found.compute(), np.quantile(source.whole(), 0.99, axis=0))
-    assert set(source.loads.values()) == {1}
 
 
 def lanes_of(order: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:

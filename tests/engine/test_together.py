@@ -135,7 +135,7 @@ ALONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", ["1 GiB", 8 * 8 * SIZE])
 @pytest.mark.parametrize("name", ALONG)
 def test_no_more_than_a_column_is_held(name: str, limit: int | str) -> None:
@@ -178,21 +178,6 @@ def test_arrays_whose_chunks_do_not_match_take_loads_of_their_own() -> None:
     first, last = describe_boxplot([x, x[::-1]]).compute()
     assert first.med == last.med == np.median(source.whole())
     assert set(source.loads.values()) == {4}
-
-
-def test_arrays_are_aligned_by_what_they_share() -> None:
-    source, labels = sources()
-    x, k = source.lazy(SIZE), labels.lazy(SIZE)
-    rows = Source((8, 8)).lazy(2)
-    assert aligned([x, 2 * x, x[k == 0], x - k]) == [[0, 1, 2, 3]]
-    assert aligned([x, x[::-1], x - x.mean(), x[::-1] * 2]) == [[0, 2], [1, 3]]
-    assert aligned([x[k == 0], x - k[::-1]]) == [[0], [1]]
-    assert aligned([x, k]) == [[0, 1]]  # they share nothing: any order suits both
-    assert aligned([x[: x.size // 2], x]) == [[0, 1]]  # as far as there are chunks of both
-    if da.Array is engine.DaskArray:  # an expression reads the part from the source
-        assert aligned([x, x[x.size // 2 :]]) == [[0], [1]]
-    assert aligned([rows, rows.T, rows + 1]) == [[0, 2], [1]]
-    assert aligned([]) == []
 
 
 # --- Keys -----------------------------------------------------------------------------------------

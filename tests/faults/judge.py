@@ -24,7 +24,6 @@ from tests.faults.questions import QUESTIONS, Values, data_of, is_answer
 from tests.faults.store import Store
 
 RIGHT, CLEAR = "right answer", "clear error"
-SPENT = 10**6  # of a limit that spills all that is kept
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
 from tests.hostile.dice import Array, Dice, drawn_data, drawn_dtype
+from tests.matrix import definitions
 
 Arguments = dict[str, Any]
 
@@ -279,61 +280,18 @@ def draw_box(d: Dice, a: Array) -> Arguments:
     }  # fmt: skip
 
 
-def exact_moments(v: Array) -> tuple[float, float]:
-    """Mean and standard deviation, rounded once from exact numbers."""
-    numbers = [Fraction(x) for x in v.tolist()]
-    mean = sum(numbers, Fraction(0)) / len(numbers)
-    variance = sum(((x - mean) ** 2 for x in numbers), Fraction(0)) / len(numbers)
-    bits = variance.numerator.bit_length() - variance.denominator.bit_length()
-    half = 100 - bits // 2  # so that the root is an integer of a hundred bits
-    root = math.isqrt(int(variance * Fraction(2) ** (2 * half))) / Fraction(2) ** half
-    return float(mean), float(root) if root < 2**1024 else math.inf
-
-
-def verify_box(box: Any, a: Array, *, whis: Any, autorange: bool, nan_policy: str,
-               max_fliers: int, method: str, axis: Any = None) -> None:  # fmt: skip
-    v = a[~np.isnan(a)] if a.dtype.kind == "f" else a
-    holds((box.n, box.n_nan) == (v.size, a.size - v.size), f"n: {box.n}, {box.n_nan}")
-    if not v.size or (nan_policy == "propagate" and v.size < a.size):
-        numbers = [box.min, box.q1, box.med, box.q3, box.max, box.mean, box.std, box.whislo]
-        return holds(np.isnan(np.array(numbers, float)), f"not NaN: {box}")
-    wide = v if v.dtype.kind in "iu" else v.astype(np.float64)
-    quartiles = oracle.expected("quantile", wide, [0.25, 0.5, 0.75], method)
-    q1, med, q3 = (float(x) for x in quartiles.tolist())
-    for name, wanted in {"min": v.min(), "q1": q1, "med": med, "q3": q3, "max": v.max()}.items():
-        same(float(getattr(box, name)), float(wanted), name)
-    finite = bool(np.isfinite(v).all())
-    with np.errstate(all="ignore"):
-        iqr = float(np.float64(q3) - np.float64(q1))
-        given = (0, 100) if iqr == 0 and autorange else whis
-        if np.ndim(given):
-            fences = oracle.expected("quantile", wide, np.array(given) / 100, method)
-            low, high = np.asarray(fences, np.float64).tolist()
-        else:
-            low, high = (float(x) for x in (np.float64(q1) - given * np.float64(iqr),
-                         np.float64(q3) + given * np.float64(iqr)))  # fmt: skip
-    elements = v.astype(np.float64).tolist()
-    whislo = min((x for x in elements if x >= low), default=q1)
-    whishi = max((x for x in elements if x <= high), default=q3)
-    whislo, whishi = q1 if whislo > q1 else whislo, q3 if whishi < q3 else whishi
-    same(float(box.whislo), float(whislo), "whislo")
-    same(float(box.whishi), float(whishi), "whishi")
-    pairs = [*zip(elements, v.tolist(), strict=True)]
-    below = sorted(exact for x, exact in pairs if x < whislo)
-    above = sorted((exact for x, exact in pairs if x > whishi), reverse=True)
-    holds((box.n_low, box.n_high) == (len(below), len(above)),
-          f"fliers: {box.n_low}, {box.n_high}, not {len(below)}, {len(above)}")  # fmt: skip
-    wanted = np.array(below[:max_fliers] + above[:max_fliers], v.dtype)
-    same(np.asarray(box.fliers), wanted, "flier values")
-    if finite and v.size <= 4000:
-        mean, std = exact_moments(v)
-        same(box.mean, mean, "mean")
-        near(box.std, std, "std", 1e-11)
-    if finite and v.dtype.kind == "f" and v.dtype.itemsize < 8 and method == "linear":
-        (theirs,) = boxplot_stats(wide, whis=whis, autorange=autorange)
+def verify_box(box: Any, a: Array, *, axis: Any = None, **how: Any) -> None:
+    """Compare a box with its definition, and with matplotlib's where that is exact enough."""
+    slot = definitions.Slot(a.ravel(), None, 0)
+    for name, wanted in definitions.box("describe_boxplot", slot, a.dtype, **how).items():
+        value = np.asarray(getattr(box, name))
+        same(value.astype(np.asarray(wanted).dtype), wanted, name)
+    v = a[a == a]
+    is_shared = how["method"] == "linear" and a.dtype.kind == "f" and a.dtype.itemsize < 8
+    if is_shared and v.size and np.isfinite(v).all() and box.med == box.med:
+        (theirs,) = boxplot_stats(v.astype("f8"), whis=how["whis"], autorange=how["autorange"])
         for name in ("whislo", "whishi", "cilo", "cihi", "iqr"):
             near(getattr(box, name), theirs[name], f"matplotlib's {name}", 1e-12)
-    return None
 
 
 def verify_boxes(found: Any, a: Array, *, axis: Any = None, **how: Any) -> None:
@@ -404,15 +362,6 @@ def verify_xarray(found: Any, a: Array, *, axis: Any, what: str) -> None:
 # --- Spread and distribution ----------------------------------------------------------------------
 
 
-def deviation(lane: Array, *, skips: bool) -> Any:
-    if skips and lane.dtype.kind == "f":
-        lane = lane[~np.isnan(lane)]
-    if not lane.size:
-        return oracle.expected("median", lane)
-    with np.errstate(all="ignore"):
-        return oracle.expected("median", np.abs(lane - oracle.expected("median", lane)))
-
-
 def draw_spread(name: str) -> Callable[[Dice, Array], Arguments]:
     def draw(d: Dice, a: Array) -> Arguments:
         arguments = {"axis": drawn_axis(d, a), "keepdims": d.chance(0.3)}
@@ -426,28 +375,13 @@ def draw_spread(name: str) -> Callable[[Dice, Array], Arguments]:
 
 
 def verify_spread(name: str) -> Callable[..., None]:
-    skips = name.startswith("nan")
+    definition = definitions.mad if "mad" in name else definitions.iqr
 
-    def one(lane: Array, scale: Any, q: Any, method: str) -> Any:
-        if "mad" in name:
-            found = deviation(lane, skips=skips)
-            by = robust.spread.NORMAL_MAD if scale == "normal" else float(scale)
-            with np.errstate(all="ignore"):
-                return found / found.dtype.type(by)
-        wide = lane if lane.dtype.kind in "iu" else lane.astype(np.float64)
-        function = "nanquantile" if skips else "quantile"
-        low, high = oracle.expected(function, with_nan(wide), list(q), method).tolist()
-        by = robust.spread.NORMAL_IQR if scale == "normal" else float(scale)
-        dtype = lane.dtype if lane.dtype.kind == "f" else np.float64
-        with np.errstate(all="ignore"):
-            return np.asarray(np.float64(high - low) / by).astype(dtype)[()]
+    def verify(found: Any, a: Array, *, axis: Any, keepdims: bool, **how: Any) -> None:
+        def one(lane: Array) -> Any:
+            return definition(name, definitions.Slot(lane, None, 0), lane.dtype, **how)
 
-    def verify(
-        found: Any, a: Array, *, axis: Any, keepdims: bool, scale: Any, q: Any = None,
-        method: str = "",
-    ) -> None:  # fmt: skip
-        wanted = by_lane(a, axis, keepdims, partial(one, scale=scale, q=q, method=method))
-        same(found, wanted, "oracle")
+        same(found, by_lane(a, axis, keepdims, one), "by definition")
 
     return verify
 
@@ -810,10 +744,6 @@ def draw_isotonic(d: Dice, a: Array) -> Arguments:
 def as_sequence(d: Dice, a: Array) -> Array:
     a = a.ravel()[: d.pick([12, 12, 400])]
     return np.clip(np.nan_to_num(a.astype("f8"), nan=0.5, posinf=1.0, neginf=-1.0), -1e300, 1e300)
-
-
-def drawn_nothing(d: Dice, a: Array) -> Arguments:
-    return {}
 
 
 DOORS: Mapping[str, Door] = {

@@ -1,4 +1,4 @@
-"""A case: how it is drawn, asked and judged, and made smaller if it fails."""
+"""A case: how it is drawn, asked and judged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import select
-import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -457,70 +456,3 @@ def failure_of(case: Case) -> BaseException | None:
     except Exception as error:
         return error
     return None
-
-
-def kind_of(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    text = re.sub(r"-?\d[\d.e+-]*|nan|inf|\[.*", "#", str(error))[:50]
-    return type(error).__name__ + text
-
-
-def smaller(case: Case, seconds: float = 25.0) -> Case:
-    """A case with the same failure, as simple as it could be made."""
-    wanted = kind_of(failure_of(case))
-    end = time.monotonic() + seconds
-    progress = True
-    while progress and time.monotonic() < end:
-        progress = False
-        for attempt in simpler(case):
-            if time.monotonic() > end:
-                break
-            if kind_of(failure_of(attempt)) == wanted:
-                case, progress = attempt, True
-                break
-    return case
-
-
-def simpler(case: Case) -> Iterator[Case]:
-    for i in range(len(case.calls) if len(case.calls) > 1 else 0):
-        yield replace(case, calls=case.calls[:i] + case.calls[i + 1 :])
-    plain = Surroundings()
-    for name, value in vars(plain).items():
-        if getattr(case.surroundings, name) != value:
-            yield replace(case, surroundings=replace(case.surroundings, **{name: value}))
-    for name, simple in (("layout", "C"), ("source", "memory"), ("unknown", None)):
-        if getattr(case, name) != simple:
-            yield replace(case, **{name: simple})
-    if not isinstance(case.a, np.ndarray) or case.spoiled:
-        return
-    for i, sizes in enumerate(case.chunks):
-        if len(sizes) > 1:
-            whole = (*case.chunks[:i], (sum(sizes),), *case.chunks[i + 1 :])
-            yield replace(case, chunks=whole)
-            joined = (*case.chunks[:i], (sizes[0] + sizes[1], *sizes[2:]), *case.chunks[i + 1 :])
-            yield replace(case, chunks=joined)
-    beside = [v for _, k in case.calls for v in k.values() if isinstance(v, Beside)]
-    for axis, n in enumerate(case.a.shape):
-        for part in (slice(n // 2), slice(n // 2, n), slice(n - 1), slice(1, n)) if n > 1 else ():
-            if beside and (axis or any(len(b.a) != n for b in beside)):
-                continue
-            yield cut(case, axis, part)
-
-
-def cut(case: Case, axis: int, part: slice) -> Case:
-    index = (slice(None),) * axis + (part,)
-    a = case.a[index]
-
-    def fitted(chunks: Any) -> Any:
-        ends = np.clip(np.cumsum([0, *chunks[axis]]) - part.indices(case.a.shape[axis])[0], 0, len_)
-        return (*chunks[:axis], tuple(np.diff(ends).tolist()), *chunks[axis + 1 :])
-
-    len_ = a.shape[axis]
-
-    def less(value: Any) -> Any:
-        return replace(value, a=value.a[part]) if isinstance(value, Beside) else value
-
-    calls = tuple((name, {k: less(v) for k, v in given.items()}) for name, given in case.calls)
-    return replace(case, a=a, calls=calls, chunks=fitted(case.chunks),
-                   other_chunks=fitted(case.other_chunks))  # fmt: skip

@@ -130,22 +130,6 @@ def test_elements_in_groups(backend: Backend, dtype: str, sizes: str, n_groups: 
     assert_same_lanes(kernel.elements(some, n_groups, three), wanted)
 
 
-@pytest.mark.parametrize("dtype", ["i4", "i8"])
-@pytest.mark.parametrize("n", [0, 1, 40, 9001])
-@pytest.mark.parametrize("n_groups", NUMBERS)
-def test_places_in_groups(dtype: str, n: int, n_groups: int) -> None:
-    of_elements = codes(n, n_groups).astype(dtype)
-    wanted = reference.places_in_groups(of_elements, n_groups)
-    found = kernels.places_in_groups(of_elements, n_groups)
-    for each, other in zip(found, wanted, strict=True):
-        assert each.dtype == np.int64
-        np.testing.assert_array_equal(each, other)
-    places, sizes = wanted
-    assert sizes.sum() == len(places) == (of_elements >= 0).sum()
-    for i, each in enumerate(np.split(places, np.cumsum(sizes)[:-1])):
-        np.testing.assert_array_equal(each, np.flatnonzero(of_elements == i))
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_parts_that_are_strided(backend: Backend, dtype: str) -> None:
     kernel = kernel_module(MODULES[backend.name], "groups")

@@ -1,11 +1,7 @@
-"""Box plots of lanes that a device finishes: the text of the kernels on the host, and all of it on
-a device."""
+"""Box plots of lanes that a device finishes."""
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +12,9 @@ from dask_gpuselect import describe_boxplot
 from dask_gpuselect.boxplot.questions import LaneBoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from tests.backends import CUPY, kernel_module
-from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
 RULES = {
@@ -34,13 +27,6 @@ BOXES = (
     "const Stack* stack, const Wanted* wanted, const Drawn* drawn, const Columns* columns, "
     "const Fliers* fliers, LaneSums* sums, Told* told"
 )
-FINISH = (
-    "const LaneSums* sums, i64 n_lanes, u32 n, int omits_missing, const Columns* columns, "
-    "Told* told"
-)
-START = "run_block([=] {{ {}({}); }});"
-EACH_TILE = "for (blockIdx.x = 0; blockIdx.x * LANES < stack->n_lanes; ++blockIdx.x) "
-RECORDS = ("stack", "wanted", "drawn", "columns", "fliers")
 
 
 def rows_of(name: str, dtype: str, n_lanes: int, n: int) -> NDArray[Any]:
@@ -64,152 +50,6 @@ def assert_same(found: Boxes, wanted: Boxes) -> None:
         np.testing.assert_array_equal(mine, theirs, err_msg=name)
 
 
-class OnHost:
-    """The kernels for lanes of one length and layout."""
-
-    def __init__(self, folder: Path, dtype: str, n: int, *, side_by_side: bool) -> None:
-        kind = np.dtype(dtype)
-        how: dict[str, Any] = {"side_by_side": side_by_side, "most_runs": 1}
-        selecting = source.lane_kernel(kind, n, 227 << 10, **how)
-        assert selecting is not None
-        kernel = source.box_kernel(kind, selecting)
-        finish = kernel._replace(name="finish_of_lanes", threads=32)
-        self.lanes = kernel.lanes
-        self.runs = []
-        for file, declared, made, loop in (
-            ("lane_boxes.cu", BOXES, kernel, EACH_TILE),
-            ("lane_finish.cu", FINISH, finish, ""),
-        ):
-            names = [each.split()[-1].lstrip("*") for each in declared.split(",")]
-            passed = ", ".join(("*" if name in RECORDS else "") + name for name in names)
-            wrapper = (
-                f'extern "C" void run({declared}) {{ {loop}{START.format(made.name, passed)} }}'
-            )
-            (place := folder / made.name).mkdir()
-            more = dict(made.defined) | {"LISTED": 0}
-            how = {"header": "lanes_on_host.hpp", "replaced": ASM, "threads": made.threads}
-            self.runs.append(compiled(place, file, dtype, more, [wrapper], **how).run)
-        self.group = dict(kernel.defined)["GROUP"]
-
-    def boxes(self, rows: NDArray[Any], rule: Rule, *, omits_nan: bool) -> tuple[Boxes | None, int]:
-        """The boxes, and how many means and deviations are unsure: these are the expected ones.
-        None for integers beyond 2**53 that are to be mixed."""
-        n_lanes, n = rows.shape
-        question = LaneBoxQuestion.of(rule, rows.dtype, omits_nan=omits_nan)
-        stack = np.zeros((), source.STACK)
-        parts = np.array_split(rows, 2, axis=1) if n > 40 and self._is_behind(rows) else [rows]
-        stop = 0
-        for told, part in zip(stack["parts"], parts, strict=False):
-            stop += part.shape[1]
-            told["data"], told["stop"] = part.ctypes.data, stop
-            told["outer"], told["row"] = (stride // rows.itemsize for stride in part.strides)
-            told["inner"] = told["outer"]
-        behind = self._is_behind(rows)
-        stack["n_parts"], stack["n"], stack["n_lanes"], stack["one"] = len(parts), n, n_lanes, 1
-        stack["n_inner"] = 1 if behind else n_lanes
-        first_v = 0 if rows.dtype.kind == "f" else n
-        counts = np.arange(first_v, n + 1)
-        wanted_of = question.wanted_of_lanes(np.maximum(counts, 1))
-        shape = (question.n_answers, len(counts))
-        lower, upper, weight = (np.broadcast_to(each, shape).T for each in wanted_of)
-        ranks = np.ascontiguousarray(np.stack([lower, upper], axis=-1), np.int32)
-        weights = np.ascontiguousarray(weight)
-        wanted = np.zeros((), source.WANTED)
-        wanted["ranks"], wanted["weights"] = ranks.ctypes.data, weights.ctypes.data
-        wanted["first_v"], wanted["n_answers"] = first_v, question.n_answers
-        wanted["mixes"], wanted["skips_missing"] = question.mixes, True
-        drawn = np.zeros((), source.DRAWN)
-        drawn["by_quantiles"] = isinstance(rule.whis, tuple)
-        drawn["whis"] = 0.0 if isinstance(rule.whis, tuple) else rule.whis
-        drawn["autorange"], drawn["omits_missing"] = rule.autorange, omits_nan
-        drawn["most_fliers"] = rule.max_fliers
-        types = {"q": "f8", "mean": "f8", "deviation": "f8", "is_unsure": "u1"}
-        types |= dict.fromkeys(("n_valid", "n_low", "n_high"), "u4")
-        columns = {
-            name: np.zeros(
-                (question.n_answers, n_lanes) if name == "q" else n_lanes,
-                types.get(name, rows.dtype),
-            )
-            for name in source.BOX_COLUMNS
-        }
-        where, told = np.zeros((), source.BOX_TABLE), np.zeros((), source.TOLD)
-        for name, column in columns.items():
-            where[name] = column.ctypes.data
-        n_starts = n_lanes if self.group > 32 else -(-n_lanes // self.lanes)
-        starts, counts = np.zeros((2, n_starts), np.int64)
-        fliers, places = np.zeros(rows.size, rows.dtype), np.zeros((), source.FLIERS)
-        places["elements"], places["room"] = fliers.ctypes.data, len(fliers)
-        places["starts"], places["counts"] = starts.ctypes.data, counts.ctypes.data
-        sums = np.zeros(n_lanes * source.LANE_SUMS, np.uint8)
-        box, finish = self.runs
-        box(*map(pointer, (stack, wanted, drawn, where, places, sums, told)))
-        if told["too_wide"]:
-            return None, 0
-        if self.group > 1:
-            numbers = (ctypes.c_int64(n_lanes), ctypes.c_uint32(n), ctypes.c_int(omits_nan))
-            finish(pointer(sums), *numbers, pointer(where), pointer(told))
-        kept = sum(
-            np.minimum(columns[name].astype(np.int64), rule.max_fliers)
-            for name in ("n_low", "n_high")
-        )
-        assert kept.sum() == counts.sum() == told["n_fliers"]
-        fliers = fliers[: int(told["n_fliers"])]
-        unsure = columns.pop("is_unsure") > 0
-        assert unsure.sum() == told["n_unsure"]
-        other = expected(rows, rule, omits_nan=omits_nan)
-        columns["mean"][unsure] = other.mean[unsure]
-        columns["deviation"][unsure] = other.std[unsure]
-        places = {"fliers": fliers, "starts": starts, "counts": counts}
-        found = LaneBoxes(n=n, **columns, **places, most_fliers=rule.max_fliers)
-        return Boxes.finished(found, (n_lanes,), rows.dtype), int(unsure.sum())
-
-    @staticmethod
-    def _is_behind(rows: NDArray[Any]) -> bool:
-        return rows.strides[1] == rows.itemsize
-
-
-# By a thread, by parts of a warp, by two warps.
-CASES = [
-    ("f8", 24, True),
-    ("f4", 7, False),
-    ("f8", 365, True),
-    ("f4", 365, False),
-    ("i8", 24, False),
-    ("u8", 100, True),
-    ("i4", 100, False),
-    ("i2", 9, True),
-    ("u1", 300, False),
-    ("f4", 3650, True),
-    ("f8", 2000, False),
-]
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize(("dtype", "n", "side_by_side"), CASES)
-@pytest.mark.slow
-def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
-    kernels = OnHost(tmp_path, dtype, n, side_by_side=side_by_side)
-    names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
-    if n > 1000:  # of many threads, which take turns
-        names = [name for name in names if name in ("normal", "infinite", "some nan", "zipf")]
-    n_lanes = 301 if n < 50 else 33 if n < 400 else 3
-    for i, name in enumerate(names):
-        rows = rows_of(name, dtype, n_lanes, n)
-        if side_by_side:
-            rows = np.asfortranarray(rows)
-        for j, rule in enumerate(RULES.values()):
-            if n > 100 and j != i % len(RULES):
-                continue
-            for omits_nan in (True, False):
-                found, n_unsure = kernels.boxes(rows, rule, omits_nan=omits_nan)
-                if found is None:
-                    assert dtype in ("i8", "u8")
-                    continue
-                assert_same(found, expected(rows, rule, omits_nan=omits_nan))
-                if name in ("normal", "tied", "constant", "outliers", "few"):
-                    assert n_unsure == 0 or name == "outliers"
-
-
 MANY_FLIERS = {
     "both sides": Rule(0.0, False, 1 << 20, "linear"),
     "a seventh": Rule(1.5, False, 1 << 20, "linear"),
@@ -227,25 +67,6 @@ def rows_of_fliers(n_lanes: int, n: int) -> NDArray[np.float64]:
     rows += [np.where(i % 9 == 8, np.inf, -i), np.where(i % 9 == 8, -np.inf, i % 2)]
     rows += [np.where(i < n // 5, np.nan, skewed[0]), np.where(i == 0, 1.0, np.nan)]
     return np.array(rows)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize(
-    ("dtype", "n", "side_by_side"),
-    [("f4", 64, True), ("f4", 365, True), ("f8", 366, False), ("f4", 3650, False)],
-)
-@pytest.mark.slow
-def test_many_fliers_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
-    kernels = OnHost(tmp_path, dtype, n, side_by_side=side_by_side)
-    rows = rows_of_fliers(3, n).astype(dtype)
-    if side_by_side:
-        rows = np.asfortranarray(rows)
-    for rule in MANY_FLIERS.values():
-        found, _ = kernels.boxes(rows, rule, omits_nan=True)
-        assert found is not None
-        wanted = expected(rows, rule, omits_nan=True)
-        assert len(wanted.fliers) > len(rows) * min(rule.max_fliers // 2, n // 20)
-        assert_same(found, wanted)
 
 
 @pytest.mark.gpu

@@ -1,12 +1,9 @@
-"""Lanes that a device takes in parts: the text of the kernels on the host, and all of it on a
-device."""
+"""Lanes that a device takes in parts."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,18 +27,7 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
-from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
-
-DECLARED = (
-    "const Stack* stack, const Brackets* brackets, const Counts* counts, const i64* starts, "
-    "Word* found"
-)
-CALL = "run_block([=] { passes_of_lanes(*stack, *brackets, *counts, starts, found); });"
-COUNTS = ("n_valid", "n_missing", "below", "before", "inside", "upto")
-OF_LANES = ("n_valid", "n_missing")
-ROOM = 3  # less than some of the brackets have inside
-SOME = ("normal", "tied", "constant", "infinite", "denormal float32", "some nan", "all nan")
 
 
 def brackets_of(rows: NDArray[Any]) -> LaneBrackets:
@@ -81,106 +67,6 @@ def assert_tally(found: LaneTally, wanted: LaneTally) -> None:
             np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
     assert found.candidates.dtype == wanted.candidates.dtype
     np.testing.assert_array_equal(in_order(found), in_order(wanted))
-
-
-def assert_rows(found: dict[str, Any], wanted: LaneTally) -> None:
-    """The same counts, and in each row as many candidates as it has room for."""
-    for name, attribute in (("inside", "n_inside"), ("below", "below"), ("upto", "upto")):
-        np.testing.assert_array_equal(found[name], getattr(wanted, attribute), err_msg=name)
-    sizes, stops = wanted.n_inside.ravel(), np.cumsum(wanted.n_inside)
-    for row, size, stop in zip(found["found"].reshape(-1, ROOM), sizes, stops, strict=True):
-        its = wanted.candidates[stop - size : stop]
-        assert len(np.setdiff1d(row[:size], its)) == 0
-        if size <= ROOM:
-            np.testing.assert_array_equal(np.sort(row[:size]), np.sort(its))
-
-
-def on_host(
-    folder: Path, rows: NDArray[Any], brackets: LaneBrackets | None, m: int
-) -> list[dict[str, Any]]:
-    """What each pass finds, by the kernels' text, of lanes in a table."""
-    kind, (n_lanes, n) = rows.dtype, rows.shape
-    side_by_side = rows.strides[0] == rows.itemsize
-    kernel = source.lane_kernel(kind, n, 227 << 10, side_by_side=side_by_side)
-    assert kernel is not None
-    stack = np.zeros((), source.STACK)
-    part = stack["parts"][0]
-    part["data"], part["stop"] = rows.ctypes.data, n
-    part["outer"], part["row"] = (stride // rows.itemsize for stride in rows.strides)
-    part["inner"] = part["outer"]
-    stack["n_parts"], stack["n"], stack["n_lanes"], stack["one"] = 1, n, n_lanes, 1
-    stack["n_inner"] = n_lanes if side_by_side else 1
-    n_questions = 1 if brackets is None else 2
-    ends = [] if brackets is None else [brackets.low.copy(), brackets.high.copy()]
-    told = np.zeros((), source.PASS_BRACKETS)
-    for name, end in zip(("low", "high"), ends, strict=False):
-        told[name] = end.ctypes.data
-    told["n_questions"], told["n_ranks"] = n_questions, m
-    outcomes: list[dict[str, Any]] = []
-    for what in range(4):
-        if what and brackets is None:
-            break
-        counts = {
-            name: np.zeros(n_lanes if name in OF_LANES else (n_lanes, n_questions), np.int64)
-            for name in COUNTS
-        }
-        where = np.zeros((), source.PASS_COUNTS)
-        for name, count in counts.items():
-            where[name] = count.ctypes.data
-        inside = outcomes[1]["inside"].astype(np.int64).ravel() if what == 2 else np.zeros(1)
-        rows_of = n_lanes * n_questions
-        size = {0: rows_of * m, 1: 0, 2: int(inside.sum()), 3: rows_of * ROOM}[what]
-        if what == 3:
-            told["n_ranks"] = ROOM
-        found, starts = np.zeros(size, kind), (np.cumsum(inside) - inside).astype(np.int64)
-        run = _compiled(folder, str(kind.str[1:]), kernel, what)
-        run(*map(pointer, (stack, told, where, starts, found)))
-        outcomes.append(counts | {"found": found})
-    return outcomes
-
-
-KNOWN: dict[tuple[Any, ...], Any] = {}
-
-
-def _compiled(folder: Path, dtype: str, kernel: source.LaneKernel, what: int) -> Any:
-    key = (folder, dtype, kernel, what)
-    if key not in KNOWN:
-        (place := folder / str(len(KNOWN))).mkdir()
-        more = dict(kernel.defined) | {"LISTED": 0, "ANSWER": 0, "PASS": what}
-        how: dict[str, Any] = {"header": "lanes_on_host.hpp", "replaced": ASM}
-        how["threads"] = kernel.threads
-        wrapper = f'extern "C" void run({DECLARED}) {{ {CALL} }}'
-        KNOWN[key] = compiled(place, "lane_passes.cu", dtype, more, [wrapper], **how).run
-    return KNOWN[key]
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize(
-    ("dtype", "n", "side_by_side"),
-    [("f4", 24, True), ("f8", 24, False), ("f4", 200, True), ("u1", 100, False), ("i8", 70, True)],
-)
-@pytest.mark.slow
-def test_the_text_on_the_host(dtype: str, n: int, side_by_side: bool, tmp_path: Path) -> None:
-    n_lanes, m = 40, 5
-    for name in SOME if dtype[0] == "f" else INTEGERS:
-        rows = make(name, dtype, n_lanes * n).reshape(n_lanes, n)
-        rows = np.asfortranarray(rows) if side_by_side else rows
-        n_missing = np.isnan(rows).sum(axis=1) if dtype[0] == "f" else np.zeros(n_lanes, np.int64)
-        for brackets in (None, brackets_of(rows)):
-            with np.errstate(invalid="ignore"):
-                wanted = reference.cuts([rows], brackets, m)
-            first, *rest = on_host(tmp_path, rows, brackets, m)
-            pivots = first["found"].reshape(n_lanes, -1, m)
-            counts = [first[name].astype(np.int64) for name in ("inside", "before", "n_valid")]
-            assert_cuts(LaneCuts(pivots, pivots, *counts, n_missing), wanted)
-            if brackets is not None:
-                told = {name: rest[0][name].astype(np.int64) for name in COUNTS}
-                columns = (told[name] for name in ("below", "before", "inside", "upto"))
-                of_lanes = (told[name] for name in OF_LANES)
-                found = LaneTally(*columns, rest[1]["found"], *of_lanes)
-                tally = reference.tally([rows], brackets)
-                assert_tally(found, tally)
-                assert_rows(rest[2], tally)
 
 
 def test_parts_of_one_row_have_the_layout_of_the_others() -> None:

@@ -96,6 +96,7 @@ ALL_WANTED: dict[str, tuple[Sequence[float], Sequence[int]]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("rate", [0.6, None])
 @pytest.mark.parametrize(
     ("dtype", "wanted"),

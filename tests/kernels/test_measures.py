@@ -5,18 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import array_api_strict
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies.probes import (
@@ -36,7 +32,7 @@ from dask_gpuselect.strategies.probes import (
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
-from tests.data import FLOATS, INTEGERS, MISSING, make, normal, uniform
+from tests.data import FLOATS, INTEGERS, MISSING, make
 
 
 @dataclass(frozen=True)
@@ -241,86 +237,6 @@ def test_nothing_and_nothing_but_nan(kernel: Kernel) -> None:
         assert len(report(given, Draw(least - 1, largest + 1, 10, 0)).keys) == 0
 
 
-@pytest.mark.parametrize("name", ["normal", "some nan", "infinite", "all nan"])
-def test_reports_of_chunks_merge_to_that_of_the_whole(name: str) -> None:
-    values = make(name, "f8", 1000)
-    chunks = np.split(values, [0, 1, 300, 300, 999])
-    for probe in probes_of(values):
-        parts: list[Any] = [measures.report(chunk, probe) for chunk in chunks]
-        merged = type(parts[0]).merge(parts)
-        if isinstance(merged, Drawn):
-            together = np.concatenate([part.keys for part in parts])
-            np.testing.assert_array_equal(merged.keys, together)
-            continue
-        assert_same(merged, measures.report(values, probe), values, probe)
-        by_steps = type(parts[0]).merge([type(parts[0]).merge(parts[:2]), *parts[2:]])
-        assert_same(by_steps, merged, values, probe)
-        assert_same(type(parts[0]).merge(parts[2:3]), parts[2], chunks[2], probe)
-
-
-@settings(max_examples=50)
-@given(data=st.data(), n_bins=st.integers(2, 2000))
-def test_edges_of_bins_that_are_equally_wide(data: st.DataObject, n_bins: int) -> None:
-    """The bin of an element is that between whose edges its key lies, however that is rounded."""
-    dtype = np.dtype(data.draw(st.sampled_from(["f8", "f4", "i8", "u2"])))
-    if dtype.kind == "f":
-        numbers: st.SearchStrategy[Any] = st.floats(-(2.0**100), 2.0**100, width=32)
-    else:
-        numbers = st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    drawn = data.draw(st.lists(numbers, min_size=2, max_size=30, unique=True))
-    values = np.sort(np.array(drawn, dtype))
-    keys = to_keys(values).tolist()
-    if keys[0] == keys[-1]:
-        return
-    start, end = (VALUE.coordinate(key, dtype) for key in (keys[0], keys[-1]))
-    slope = n_bins / (end - start) if end > start else math.inf
-    if not 0 < slope < math.inf:
-        return
-    bins = LinearBins(keys[0], keys[-1], start, slope, n_bins, dtype)
-    counts: Any = measures.report(values, bins)
-    assert bins.edge(0) == keys[0]
-    assert bins.edge(n_bins) == keys[-1] + 1
-    for i in np.flatnonzero(counts.counts).tolist():
-        inside = sum(bins.edge(i) <= key < bins.edge(i + 1) for key in keys)
-        assert inside == counts.counts[i]
-
-
-def layouts() -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Chunks as they may come, and their elements as they are compared."""
-    values = normal(600)
-    read_only = values.copy()
-    read_only.flags.writeable = False
-    dates = (uniform(600) * 1e6).astype("M8[s]")
-    dates[::50] = "NaT"
-    is_missing = np.isnat(dates)
-    as_numbers = np.where(is_missing, np.nan, dates.view("i8"))
-    return {
-        "strided": (values[::3], values[::3]),
-        "transposed": (values.reshape(20, 30).T, values),
-        "reversed": (values[::-1], values),
-        "big-endian": (values.astype(">f8"), values),
-        "read-only": (read_only, values),
-        "float16": (values.astype("f2"), values.astype("f2").astype("f4")),
-        "bool": (values > 0, (values > 0).astype("u1")),
-        "dates": (dates, as_numbers),
-        "no dimensions": (np.asarray(values[3]), values[3:4]),
-    }
-
-
-@pytest.mark.parametrize("layout", layouts())
-def test_chunks_of_any_layout(layout: str) -> None:
-    chunk, values = layouts()[layout]
-    is_date = chunk.dtype.kind == "M"
-    valid = values[values == values].astype("i8") if is_date else values
-    for probe in probes_of(valid):
-        if isinstance(probe, Draw):
-            continue
-        ours = kernels.report(chunk, chunk.dtype, probe)
-        theirs = measures.report(valid, probe)
-        n_missing = int((values != values).sum())
-        assert_same(ours, replace(theirs, n_missing=n_missing), valid, probe)
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u1"])
 @pytest.mark.parametrize("n", [0, 1, 2, 1023, 1024, 1025, 5000])
 @each_kernel
@@ -334,11 +250,3 @@ def test_bitonic_sort(kernel: Kernel, n: int, dtype: str) -> None:
     assert found.dtype == values.dtype
     np.testing.assert_array_equal(found, np.sort(values))
     np.testing.assert_array_equal(values, before)
-
-
-def test_the_reference_needs_the_standard_only() -> None:
-    values = make("some nan", "f4", 300)
-    strict = array_api_strict.reshape(array_api_strict.asarray(values), (30, 10))
-    for probe in probes_of(values):
-        ours = kernels.report(strict, np.dtype("f4"), probe)
-        assert_same(ours, measures.report(values, probe), values, probe)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,17 +21,13 @@ from dask_gpuselect.maths import lane_moments
 from dask_gpuselect.maths.lane_moments import Digits, LaneMoments, sums_of_rows
 from dask_gpuselect.maths.moments import (
     DIGIT,
-    SQUARE_DIGITS,
     SQUARE_POINT,
-    TOTAL_DIGITS,
     TOTAL_POINT,
     Moments,
-    integers,
     rounded,
     rounded_root,
 )
 from tests.backends import Backend
-from tests.cuda_on_host import NAMES, compiled, pointer
 from tests.data import INTEGER_DTYPES, make, names_of, normal, uniform
 from tests.oracle import root_of
 
@@ -110,33 +103,6 @@ def test_sums_of_large_chunks(backend: Backend) -> None:
     strided = np.stack([normal(40_000), HOSTILE["few wide"](40_000)], axis=1)[::-1, 1:]
     found = kernels.moments(backend.asarray(strided), strided[:9, 0], strided.dtype)
     assert found == reference.moments(strided, strided)
-
-
-@settings(max_examples=200, deadline=None)
-@given(values=st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40))
-def test_sums_of_any_floats(values: list[float]) -> None:
-    a = np.array(values)
-    assert cpu_moments.moments(a) == reference.moments(a, a) == exact(a)
-    parts = [cpu_moments.moments(part) for part in np.array_split(a, 3)]
-    assert Moments.merge(parts) == Moments.merge(parts[::-1]) == exact(a)
-
-
-@pytest.mark.parametrize("n_pieces", [2, 3, 4])
-def test_sums_however_they_are_cut(n_pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any power of two, well chosen or not."""
-    add = cpu_moments._compiled(cpu_moments._add_float_rows, np.dtype("f8"))
-    for top in (-390, -20, 0, 3, 10, 390):
-        for name in ("squares overflow", "few wide", "three"):
-            a = np.sort(HOSTILE[name](700))
-            # The first row's largest element decides where it is cut.
-            row = np.append(a[np.abs(a) < math.ldexp(1.0, top - 1)], math.ldexp(0.75, top))
-            total = np.zeros((1, TOTAL_DIGITS), np.int64)
-            square = np.zeros((1, SQUARE_DIGITS), np.int64)
-            ends = np.zeros(1, np.int64), np.array([len(row)])
-            add(row[None, :], *ends, total, 0, square, 0, n_pieces)
-            found = Digits(0, total).number(0), Digits(0, square).number(0)
-            wanted = exact(row)
-            assert found == (wanted.total, wanted.square), (top, name)
 
 
 def test_digits_are_carried_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,28 +266,6 @@ def test_what_is_cut_away_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(np.stack(moments.mean_and_std(), axis=1), expected)
 
 
-@pytest.mark.parametrize("n_digits", [0, 1, 2, 68])
-def test_integers_from_digits(n_digits: int) -> None:
-    rng = np.random.default_rng(n_digits)
-    table = rng.integers(-(1 << 63), (1 << 63) - 1, (5, n_digits), np.int64, endpoint=True)
-    table[0], table[1] = -(1 << 63), (1 << 63) - 1
-    expected = [sum(int(digit) << DIGIT * i for i, digit in enumerate(row)) for row in table]
-    assert integers(table) == expected == integers(table[:, ::-1][:, ::-1])
-
-
-def test_parts_of_lanes() -> None:
-    """Merged and joined, of windows of digits that differ."""
-    tables = [HOSTILE[name](60).reshape(4, 15) for name in ("three", "few wide", "all magnitudes")]
-    tables.append(np.zeros((4, 3)))
-    parts = [reference.moments_of_rows(table) for table in tables]
-    whole = reference.moments_of_rows(np.concatenate(tables, axis=1))
-    merged = LaneMoments.merge(parts)
-    np.testing.assert_array_equal(merged.mean_and_std(), whole.mean_and_std())
-    joined = Digits.joined([part.square for part in parts])
-    numbers = [part.square.number(i) for part in parts for i in range(4)]
-    assert [joined.number(i) for i in range(16)] == numbers
-
-
 # --- CUDA -----------------------------------------------------------------------------------------
 
 
@@ -354,122 +298,8 @@ def test_digits_of_rows_on_a_device() -> None:
             assert digits.first + digits.columns.shape[1] <= first + n
 
 
-PIECES = {"f8": (3, 4), "f4": (2, 3)}
-"""Into how many pieces elements are cut, by dtype; others into one."""
-IN_PIECES = [(dtype, pieces) for dtype in NAMES for pieces in PIECES.get(dtype, (1,))]
-
-
-class OnHost:
-    """The text that is compiled for devices, by a block of two warps whose threads take turns."""
-
-    def __init__(self, folder: Path, dtype: str, pieces: int) -> None:
-        self.dtype = np.dtype(dtype)
-        lines = [
-            'extern "C" void run(const Word* chunk, i64 n, const Keep* keeps, int top, u64* out, '
-            "u64* counts) { run_block([=] { moments(chunk, n, nullptr, keeps, top, out, counts); "
-            "}); }",
-            'extern "C" void run_rows(const Word* rows, i64 n_rows, i64 n, u64* total, int first, '
-            "int n_total, u64* square, int second, int n_square) { run_block([=] { sum_rows(rows, "
-            "n_rows, n, total, first, n_total, square, second, n_square); }); }",
-        ]
-        self.library = compiled(folder, "moments.cu", dtype, {"PIECES": pieces}, lines)
-
-    def moments(self, a: NDArray[Any], top: int, keeps: NDArray[np.bool_] | None = None) -> Moments:
-        found = np.zeros(TOTAL_DIGITS + SQUARE_DIGITS, np.int64)
-        counts = np.zeros(3, np.int64)
-        mask, n = (None, a.size) if keeps is None else (pointer(keeps), int(keeps.sum()))
-        sums = pointer(found), pointer(counts)
-        self.library.run(pointer(a), ctypes.c_int64(a.size), mask, ctypes.c_int(top), *sums)
-        n_high, n_low, _ = counts.tolist()
-        digits = found[:TOTAL_DIGITS], found[TOTAL_DIGITS:]
-        return Moments.of_digits(n - int(counts.sum()), n_high, n_low, *digits)
-
-
 def times(n: int, one: Moments) -> Moments:
     """The moments of an array n times."""
     return Moments(
         *(n * number for number in (one.n, one.n_high, one.n_low, one.total, one.square))
     )
-
-
-@pytest.mark.few(1)
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("pieces", PIECES["f4"])
-def test_pieces_of_float32_have_room(pieces: int, tmp_path: Path) -> None:
-    """Of more elements than a thread adds up between two times, all with the largest pieces of
-    either sign, and with what does not fit into pieces."""
-    on_host = OnHost(tmp_path, "f4", pieces)
-    for top in (LEAST_TOP, 1, MOST_TOP):
-        unit = math.ldexp(1.0, top - 22)  # of the first piece
-        most = 2.0**22 - 1
-        hostile = [
-            most * unit,  # the first piece is the largest there is
-            (most + 0.25) * unit,
-            (most + 0.75) * unit,  # one too many
-            -(most + 1) * unit,  # the smallest
-            2.0**22 * unit,
-            -2.0 * (most + 1) * unit,
-            0.5 * unit,  # halves: the second piece is the largest there is, or the smallest
-            -1.5 * unit,
-            1.5 * unit,
-            unit * 2.0**-23,  # the last bit of two pieces
-            unit * 2.0**-24,
-            unit * (1 + 2.0**-23),
-            -unit * 0.5 * (1 + 2.0**-23),
-        ]
-        with np.errstate(over="ignore"):
-            each = np.array(hostile, "f4")
-        each = np.append(each, np.array([1e-45, -1e-45, 1.1e-38, 0, -0.0, 3.4e38], "f4"))
-        for row in [*each[:, None], each, np.append(each, np.float32([np.inf, np.nan, -np.inf]))]:
-            n = -(-40_000 // len(row))
-            for signs in (row, np.append(row, -row)):
-                a, wanted = np.tile(signs, n), times(n, exact(signs))
-                assert on_host.moments(a, top) == wanted, (top, row)
-
-
-@pytest.mark.few(1)
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("pieces", PIECES["f4"])
-def test_sums_of_float32_at_every_scale(pieces: int, tmp_path: Path) -> None:
-    """By pieces that suit them, and by those that suit others."""
-    on_host = OnHost(tmp_path, "f4", pieces)
-    a = normal(600)
-    for exponent in range(-150, 128, 23):
-        with np.errstate(all="ignore"):
-            scaled = np.ldexp(a, exponent).astype("f4")
-        wanted = exact(scaled)
-        for near in (scaled, np.ldexp(scaled.astype("f8"), 30), np.ldexp(scaled.astype("f8"), -30)):
-            top = cut_for(near, on_host.dtype)[1]
-            assert on_host.moments(scaled, top) == wanted, (exponent, top)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize(("dtype", "pieces"), IN_PIECES)
-@pytest.mark.slow
-def test_cuda_kernels_on_the_host(dtype: str, pieces: int, tmp_path: Path) -> None:
-    kind = np.dtype(dtype)
-    on_host = OnHost(tmp_path, dtype, pieces)
-    for n in (1, 700, 5000):
-        for name, a in all_data(n):
-            if a.dtype != kind:
-                continue
-            keeps = uniform(a.size) < 0.6
-            wanted, among = reference.moments(a, a), reference.moments(a[keeps], a)
-            top = cut_for(a[:30], kind)[1]
-            assert on_host.moments(a, top) == wanted, name
-            assert on_host.moments(a, top, keeps) == among, name
-            rows = a.reshape(-1, 5) if n % 5 == 0 else a[None, :]
-            finite = np.abs(a[np.isfinite(a) & (a != 0)]).astype(float)
-            extent = None
-            if kind.kind == "f" and len(finite):
-                extent = finite.min(), finite.max()
-            spans = digits_for(kind, extent)
-            tables = [np.zeros((len(rows), size), np.int64) for _, size in spans]
-            told = [ctypes.c_int64(size) for size in rows.shape]
-            for (first, n_digits), table in zip(spans, tables, strict=True):
-                told += [pointer(table), ctypes.c_int(first), ctypes.c_int(n_digits)]
-            on_host.library.run_rows(pointer(rows), *told)
-            for (first, _), table, other in zip(spans, tables, sums_of_rows(rows), strict=True):
-                mine = Digits(first, table)
-                for i in range(0, len(rows), 97):
-                    assert mine.number(i) == other.number(i), name

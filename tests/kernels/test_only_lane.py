@@ -1,33 +1,20 @@
-"""Quantiles of small arrays by one launch: its text on the host, and all of it on a device."""
+"""Quantiles of small arrays by one launch."""
 
 from __future__ import annotations
 
-import shutil
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dask_gpuselect import median, nanquantile, quantile
-from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
-from tests.cuda_on_host import ASM, compiled, pointer
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
-THREADS = 256  # of a block on the host
-DECLARED = (
-    "const Word* elements, const OnlyWanted* wanted, u64* totals, OnlyShared* shared, "
-    "OnlyTold* told, Answer* out"
-)
-CALL = "run_block([=] { only_lane(elements, *wanted, totals, shared, told, out); });"
 QUESTIONS = (((0.5,), "median"), ((0.25, 0.5, 0.75), "linear"), ((0.0, 0.9, 1.0), "lower"))
-
-
-SOME = ("normal", "two values", "outliers", "denormal float32", "infinite", "signed zeros")
 
 
 def question_of(q: tuple[float, ...], method: str, dtype: str) -> Quantiles:
@@ -36,59 +23,11 @@ def question_of(q: tuple[float, ...], method: str, dtype: str) -> Quantiles:
     return Quantiles(q, method, False, kind, answer)
 
 
-def wanted_record(question: Quantiles, n: int) -> tuple[Any, int]:
-    lower, upper, weight = (
-        np.broadcast_to(each, (question.n_answers, 1))[:, 0]
-        for each in question.wanted_of_lanes(np.array([n]))
-    )
-    ranks = np.unique(np.concatenate([lower, upper]))
-    record = np.zeros((), source.ONLY_WANTED)
-    record["n"], record["n_ranks"], record["n_answers"] = n, len(ranks), question.n_answers
-    record["ranks"][: len(ranks)], record["weights"][: question.n_answers] = ranks, weight
-    record["lower"][: question.n_answers] = np.searchsorted(ranks, lower)
-    record["upper"][: question.n_answers] = np.searchsorted(ranks, upper)
-    record["mixes"] = question.mixes
-    return record, len(ranks)
-
-
 def expected(question: Quantiles, values: Any) -> Any:
     """By a sort."""
     ordered, n = np.sort(values), np.array([values.size])
     lower, upper = (ordered[np.ravel(each)] for each in question.lane_ranks(n))
     return question.lane_answer(Lanes(lower[None], upper[None], n, n * 0))[:, 0]
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "u1", "i2"])
-@pytest.mark.slow
-def test_the_text_on_the_host(dtype: str, tmp_path: Path) -> None:
-    kind = np.dtype(dtype)
-    names = SOME if dtype[0] == "f" else [*INTEGERS]
-    for q, method in QUESTIONS:
-        question = question_of(q, method, dtype)
-        answer = 8 * question.dtype.itemsize if question.mixes else 0
-        more = {"ANSWER": answer, "LISTED": 0, "SELECT_THREADS": THREADS}
-        wrapper = f'extern "C" void run({DECLARED}) {{ {CALL} }}'
-        (folder := tmp_path / method).mkdir()
-        how: dict[str, Any] = {"header": "lanes_on_host.hpp", "threads": THREADS, "replaced": ASM}
-        run = compiled(folder, "only_lane.cu", dtype, more, [wrapper], **how).run
-        for name in names:
-            for n in (1, 2, 700) if method == "median" else (700,):
-                values = make(name, dtype, n)
-                record, n_ranks = wanted_record(question, n)
-                told = np.zeros((), source.ONLY_TOLD)
-                n_digits = len(source.digits(kind))
-                totals = np.zeros(n_digits * (n_ranks << source.DIGIT), np.uint64)
-                found = np.zeros(question.n_answers, question.dtype)
-                shared = np.zeros(source.ONLY_SHARED, np.uint8)
-                run(*map(pointer, (values, record, totals, shared, told, found)))
-                assert told["n_missing"] == 0
-                assert not totals.any()
-                assert not shared.any()
-                if not told["too_wide"]:
-                    with np.errstate(all="ignore"):
-                        wanted = expected(question, values)
-                    np.testing.assert_array_equal(found, wanted, err_msg=f"{name} {n}")
 
 
 @pytest.mark.gpu

@@ -7,7 +7,6 @@ import os
 import random
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,6 @@ from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import moments, plain_moments, spans
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import Brackets
-from dask_gpuselect.maths.value_counts import ValueCounts
 from tests.engine.test_processes import run
 
 pytestmark = pytest.mark.any_dask
@@ -174,84 +172,6 @@ def test_kernels_answer_about_large_arrays(monkeypatch: pytest.MonkeyPatch) -> N
 def test_numpy_answers_about_small_arrays_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with new_process(monkeypatch, np.inf, 0.0):
         assert told_ways() == ["NumPy", "kernels", "kernels", "kernels", "NumPy", "kernels"]
-
-
-def test_dtypes_of_other_libraries_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Dtype:
-        """As one of `array_api_strict`, which warns."""
-
-        def __hash__(self) -> int:
-            return hash(np.dtype("f8"))
-
-        def __eq__(self, other: object) -> bool:
-            raise AssertionError
-
-    class Chunk:
-        size, dtype = 10, Dtype()
-
-    @compiling.until_compiled(lambda _: "NumPy")
-    def function(_: Any) -> str:
-        return "kernels"
-
-    with new_process(monkeypatch, 1000, 1e9):
-        assert function(np.zeros(10)) == "NumPy"
-        assert function(Chunk()) == "NumPy"
-
-
-def test_what_is_imported_is_not_the_time_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call of a process imports the modules of all kernels."""
-
-    def busy() -> None:
-        stop = time.thread_time() + 0.02
-        while time.thread_time() < stop:
-            pass
-
-    @compiling.until_compiled(lambda _: told.append("NumPy"))
-    def step(_: Any) -> None:
-        told.append("kernels")
-
-    @compiling.one_way
-    def function(values: Any) -> None:
-        busy()
-        step(values)
-
-    told: list[str] = []
-    with new_process(monkeypatch, np.inf, 0.01):
-        function(np.zeros(10))
-        function(np.zeros(10))
-    assert told == ["NumPy", "NumPy"]
-
-
-def test_steps_within_steps_take_their_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count()
-    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
-
-    @compiling.until_compiled(lambda _: None)
-    def inner(_: Any) -> None:
-        raise AssertionError
-
-    @compiling.until_compiled(lambda values: [inner(values), inner(values)])
-    def outer(_: Any) -> None:
-        raise AssertionError
-
-    with new_process(monkeypatch, np.inf, np.inf):
-        outer(np.zeros(10))
-        assert list(compiling._ways._seconds.values()) == [5], "the clock of the outer one"
-
-
-def test_the_arrays_of_reports_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that kernels merge large ones."""
-
-    @compiling.until_compiled(lambda _: "NumPy")
-    def merge(_: Any) -> str:
-        return "kernels"
-
-    def report(n: int) -> ValueCounts:
-        return ValueCounts(np.arange(n), np.ones(n, np.int64), 0)
-
-    with new_process(monkeypatch, 1000, 1e9):
-        assert merge([report(200), report(299)]) == "NumPy"
-        assert merge([report(200), report(300)]) == "kernels"
 
 
 def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

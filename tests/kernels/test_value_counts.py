@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cpu import word_counts
 from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory, words_memory
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
-from dask_gpuselect.maths.value_counts import ValueCounts, is_countable
+from dask_gpuselect.maths.value_counts import ValueCounts
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
@@ -141,11 +141,6 @@ def test_elements_that_take_no_part_are_told() -> None:
 def test_chunks_of_a_narrower_dtype_than_promised() -> None:
     found = kernels.value_counts(np.array([200, 3], np.uint8), np.dtype(np.int16))
     assert (found.values.tolist(), found.values.dtype) == ([3, 200], np.int16)
-
-
-def test_only_the_smallest_dtypes_are_countable() -> None:
-    assert all(is_countable(np.dtype(dtype)) for dtype in COUNTABLE)
-    assert not any(is_countable(np.dtype(dtype)) for dtype in ("i4", "f4", "u8", "M8[s]", "S1"))
 
 
 @pytest.mark.parametrize("shared", [48 << 10, 64 << 10, 99 << 10, 227 << 10])

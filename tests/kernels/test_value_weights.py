@@ -76,30 +76,6 @@ def assert_lane(found: ValueWeights, lane: int, values: Any, weights: Any) -> No
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("kind", WEIGHTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sums_are_exact(dtype: str, kind: str) -> None:
-    """Of all elements, and of several parts together."""
-    values, weights = elements(dtype), WEIGHTS[kind]
-    parts = [slice(0, 1), slice(1, 1000), slice(1000, N)]
-    for squares in (False, True):
-        how: dict[str, Any] = {"with_squares": squares}
-        whole = Accompanied(values.reshape(60, -1), None, weights.reshape(60, -1))
-        found = kernels.lane_value_weights([whole], values.dtype, (0, 1), **how)
-        chunks = [Accompanied(values[part], None, weights[part]) for part in parts]
-        merged = ValueWeights.merge(
-            [kernels.lane_value_weights([chunk], values.dtype, (0,), **how) for chunk in chunks]
-        )
-        together = kernels.lane_value_weights(chunks, values.dtype, (0,), **how)
-        for each in (found, merged, together):
-            assert_lane(each, 0, values, weights)
-            (square,) = each.squares.integers(-136)
-            of_all = sum(exact(weight) ** 2 for weight in weights[values == values])
-            of_all = of_all if squares else 0
-            assert square == of_all * (1 << 2176)
-
-
-@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_groups(dtype: str) -> None:
     values, codes = elements(dtype), np.floor(uniform(N + 9)[9:] * 5).astype("i4") - 1

@@ -188,23 +188,6 @@ def check_products(
 
 
 @each_kernel
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_what_takes_part(kernel: Kernel, name: str) -> None:
-    values, weights = make("some nan", "f8", 700).reshape(7, 100), WEIGHTS[name](700)
-    weights = weights.reshape(7, 100).copy()
-    weights[:, ::9] = 0
-    for keeps in (None, (uniform(700) < 0.8).reshape(7, 100)):
-        takes, n_missing = taking_part(values, weights, keeps)
-        elements, weighs, found = kernel.weighed(values, weights, keeps)
-        elements, weighs = to_host(elements), to_host(weighs)
-        assert found == n_missing
-        assert weighs.dtype == (np.int64 if name == "beyond 2**53" else np.float64)
-        pairs = zip(elements.tolist(), exactly(weighs), strict=True)
-        expected = zip(values[takes].tolist(), exactly(weights[takes]), strict=True)
-        assert sorted(pairs) == sorted(expected)
-
-
-@each_kernel
 @pytest.mark.parametrize("dtype", ["f2", "f4", "?", *INTEGER_DTYPES])
 def test_elements_are_of_the_dtype_they_are_compared_in(kernel: Kernel, dtype: str) -> None:
     values = np.array([1, 0, 1, 1], dtype)
@@ -288,6 +271,7 @@ def check_moments(kernel: Kernel, values: NDArray[Any], weights: Weights) -> Non
     assert found.n_low == sum(x == -np.inf for x, _ in pairs)
 
 
+@pytest.mark.few(4)
 @each_kernel
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_moments_of_any_weights(kernel: Kernel, name: str) -> None:

@@ -24,7 +24,6 @@ from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedCuts, Weighte
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed, make, normal, uniform
 
 POINT = 1088  # a unit of exact sums is 2**-1088
-SIZES = (0, 1, 2, 511, SORT_AT_MOST, SORT_AT_MOST + 1)
 
 WEIGHTS: dict[str, Callable[[int], NDArray[np.float64]]] = {
     "uniform": lambda n: 1 - hashed(np.arange(n) + 77),
@@ -158,21 +157,6 @@ def assert_both_loads(values: NDArray[Any], weights: NDArray[np.float64]) -> Non
             assert weighing.tally(values, weights, brackets, len(wanted) - 1) is None
 
 
-@pytest.mark.few(5)
-@pytest.mark.parametrize("name", list(WEIGHTS))
-def test_both_loads_are_exact(name: str) -> None:
-    """Of weights of any size."""
-    for n in SIZES:
-        assert_both_loads(normal(n), WEIGHTS[name](n))
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["nearly all denormal", "one heavy", "drifting"])
-def test_both_loads_of_large_chunks(name: str) -> None:
-    """Of many blocks, and with as many pivots as matter."""
-    assert_both_loads(normal(100_000), WEIGHTS[name](100_000))
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_both_loads_of_any_data(name: str, dtype: str) -> None:
@@ -238,42 +222,6 @@ def oracle(
     return sorted(pairs), int((takes_part & is_missing).sum())
 
 
-@pytest.mark.few(15)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f8", "?", *INTEGER_DTYPES, "M8[s]", "m8[D]"])
-@pytest.mark.parametrize("left_out", ["nothing", "keeps", "zero", "missing", "all"])
-def test_weighed(dtype: str, left_out: str) -> None:
-    """In any memory order, whatever is left out."""
-    shape = (30, 41, 5)
-    n = math.prod(shape)
-    values = (uniform(n) * 100).astype("i8" if dtype[0] in "mM" else "f8").astype(dtype)
-    weights = WEIGHTS["uniform"](n)
-    keeps = None
-    if left_out in ("keeps", "all"):
-        keeps = hashed(np.arange(n) + 3) < 0.6
-    if left_out in ("zero", "all"):
-        weights[hashed(np.arange(n) + 5) < 0.2] = 0
-    if left_out in ("missing", "all") and np.dtype(dtype).kind in "fmM":
-        values[hashed(np.arange(n) + 6) < 0.2] = "NaT" if dtype[0] in "mM" else np.nan
-    shaped = [None if a is None else a.reshape(shape) for a in (values, weights, keeps)]
-    for axes in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
-        some = [None if a is None else a.transpose(axes) for a in shaped]
-        contiguous = [some[0], some[1].copy(), some[2]]
-        strided = [None if a is None else a[::-2, 1:, ::3] for a in some]
-        for given in (some, contiguous, strided):
-            pairs, n_missing = weighed_of(*given)
-            assert (sorted(pairs), n_missing) == oracle(*given)
-    pairs, n_missing = weighed_of(*(None if a is None else a[7, 8, 1] for a in shaped))
-    assert (pairs, n_missing) == oracle(*(None if a is None else a[7, 8, 1:2] for a in shaped))
-
-
-def test_weighed_copies_nothing_that_takes_part() -> None:
-    x, weights = normal(600).reshape(20, 30), WEIGHTS["uniform"](600).reshape(20, 30)
-    for chunk in (Accompanied(x, None, weights), Accompanied(x.T, None, weights.T)):
-        values, found, _ = weighing.weighed(chunk, x.dtype)
-        assert np.shares_memory(values, x)
-        assert np.shares_memory(found, weights)
-
-
 def test_weights_that_are_broadcast() -> None:
     x = normal(600).reshape(20, 30)
     x[3, 4] = np.nan
@@ -284,8 +232,3 @@ def test_weights_that_are_broadcast() -> None:
         for given in ((x, weights, None), (x.T, weights.T, None), (x, weights, keeps)):
             pairs, n_missing = weighed_of(*given)
             assert (sorted(pairs), n_missing) == oracle(*given)
-
-
-def test_weights_of_zero_are_of_either_sign() -> None:
-    x, weights = np.array([1.0, np.nan, 3.0]), np.array([-0.0, 0.0, 2.0])
-    assert weighed_of(x, weights, None) == ([(3.0, 2.0)], 0)

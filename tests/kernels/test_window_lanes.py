@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect import nanquantile, quantile
@@ -20,39 +18,6 @@ from tests.data import normal, uniform
 
 def question(q: tuple[float, ...], dtype: str) -> Quantiles:
     return Quantiles(q, "linear", True, np.dtype(dtype), np.dtype(np.float64))
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_any_windows(draw: st.DataObject) -> None:
-    n, n_lanes = draw.draw(st.integers(1, 25)), draw.draw(st.integers(1, 4))
-    values = st.integers(-3, 3).map(float) | st.sampled_from([np.nan, np.inf, -np.inf, -0.0])
-    rows = draw.draw(st.lists(values, min_size=n * n_lanes, max_size=n * n_lanes))
-    a = np.array(rows).reshape(n_lanes, n)
-    windows = draw.draw(
-        st.lists(st.sets(st.integers(0, n - 1), min_size=1), min_size=2, max_size=6)
-    )
-    given_windows = [np.array(sorted(each)) for each in windows]
-    atoms = Atoms.of(given_windows, n)
-    assert atoms is not None
-    if not window_lanes.is_faster(atoms, a.dtype):
-        return
-    q = tuple(draw.draw(st.lists(st.floats(0, 1), min_size=1, max_size=3)))
-    asked = question(q, "f8")
-    cut = draw.draw(st.integers(0, n))
-    found = window_lanes.window_lanes([a[:, :cut], a[:, cut:]], atoms, asked.lane_ranks)
-    assert found is not None
-    place = 0
-    for window in given_windows:
-        for lane in a:
-            some = np.sort(lane[window])
-            n_valid = int((some == some).sum())
-            assert (found.n_valid[place], found.n_missing[place]) == (n_valid, len(some) - n_valid)
-            if n_valid:
-                lower, upper = (each[:, 0] for each in asked.lane_ranks(np.array([n_valid])))
-                np.testing.assert_array_equal(found.lower[place], some[lower])
-                np.testing.assert_array_equal(found.upper[place], some[upper])
-            place += 1
 
 
 @pytest.mark.few(1)

@@ -3,96 +3,46 @@ they leave open."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.coarse import coarsened, cuts_of_tally
+from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts
-from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.weight_boxes import bracket_from_weights, narrower_weighted_box
-from dask_gpuselect.maths.weight_brackets import WeightEnvelope, common_unit
 from dask_gpuselect.maths.weight_finish import InOrder
-from dask_gpuselect.maths.weights import CoarseWeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import WeightedTally
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
-from tests.data import make, normal
-from tests.kernels.test_weighing import WEIGHTS, exactly
-from tests.maths.test_coarse import in_levels
+from tests.data import normal
+from tests.kernels.test_weighing import WEIGHTS
 from tests.maths.test_weights import (
     METHODS,
-    QUANTILES,
     Chunk,
     chunks_,
-    cut_up,
     cuts_of,
     tally_of,
 )
 from tests.oracle import weighted
 
 FLOAT = np.dtype(np.float64)
+
+
+def in_levels(parts: list[Cuts], every: int, most: int) -> Cuts:
+    """The root of a tree of merges."""
+    some: list[Cuts] = [
+        merged_coarsely(parts[i : i + every], most) for i in range(0, len(parts), every)
+    ]
+    return some[0] if len(some) == 1 else in_levels(some, every, most)
+
+
 levels = {"n_pivots": st.integers(1, 9), "every": st.integers(2, 4), "most": st.integers(2, 12)}
-
-
-@given(chunks=chunks_, **levels)
-def test_bounds_hold(chunks: list[Chunk], n_pivots: int, every: int, most: int) -> None:
-    """Of what the elements up to every pivot that is left weigh, and of what all do."""
-    found = in_levels([cuts_of([chunk], n_pivots) for chunk in chunks], every, most)
-    assert isinstance(found, CoarseWeightedCuts)
-    envelope, unit = WeightEnvelope.of(found), Fraction(2) ** common_unit(found)
-    values, weights = (np.concatenate(each) for each in zip(*chunks, strict=True))
-    exact = np.array(exactly(weights), object)
-    assert envelope.least * unit <= exact.sum() <= envelope.most * unit
-    low, high = (square * unit**2 for square in envelope.squares)
-    assert low <= (exact * exact).sum() <= high
-    bounds = zip(
-        envelope.lower.tolist(), envelope.upper.tolist(), envelope.ties.tolist(), strict=True
-    )
-    for value, (lower, upper, ties) in zip(envelope.counts.values, bounds, strict=True):
-        assert lower * unit <= exact[values <= value].sum() <= upper * unit
-        assert exact[values < value].sum() <= (upper - ties) * unit
-
-
-@settings(max_examples=40)
-@given(
-    chunks=chunks_,
-    q=st.lists(st.floats(0, 1) | st.sampled_from(QUANTILES), min_size=1, max_size=4),
-    method=st.sampled_from(METHODS),
-    rounds=st.integers(0, 3),
-    **levels,
-)
-def test_the_answer_is_exact(
-    chunks: list[Chunk],
-    q: list[float],
-    method: str,
-    rounds: int,
-    n_pivots: int,
-    every: int,
-    most: int,
-) -> None:
-    """By brackets of few pivots, and candidates that are narrowed where they are."""
-    question = WeightedQuantiles(tuple(q), method, False, FLOAT, FLOAT)
-    cuts: list[Cuts] = [cuts_of([chunk], n_pivots) for chunk in chunks]
-    values, weights = (np.concatenate(each) for each in zip(*chunks, strict=True))
-    with np.errstate(all="ignore"):
-        brackets = question.bracket(in_levels(cuts, every, most))
-        expected = Expected.merge([Expected.of(each, brackets, len(cuts)) for each in cuts])
-        tallies = [tally_of([chunk], brackets) for chunk in chunks]
-        for i, tally in enumerate(tallies):
-            expected.check(i, tally, brackets, str(i))
-        brackets, whole = narrowed(
-            question, brackets, tallies, every=every, most=most, rounds=rounds
-        )
-        found = question.look(brackets, whole)
-        right = np.array([weighted(values, weights, each, method, FLOAT) for each in q], FLOAT)
-    np.testing.assert_array_equal(found, right)
 
 
 def narrowed(
@@ -196,24 +146,3 @@ def merged(cuts: list[Cuts]) -> Cuts:
 def merged_chunks(chunks: list[Chunk]) -> list[Chunk]:
     values, weights = (np.concatenate(each) for each in zip(*chunks, strict=True))
     return [(values, weights)]
-
-
-def test_few_pivots_are_left() -> None:
-    values, weights = make("normal", "f8", 10_000), np.exp(3 * normal(10_000))
-    cuts = cuts_of([(values, weights)], 5_000)
-    found = coarsened(cuts, 100)
-    assert 50 <= len(found.pivots) <= 100 + 2 * (14 + 62) + 2
-    assert len(coarsened(cuts, 10**6).pivots) == len(cuts.pivots)
-
-
-def test_chunks_without_elements() -> None:
-    (none, some) = (
-        cut_up(np.arange(5.0), np.ones(5), "irregular")[:1],
-        [(np.arange(5.0), np.ones(5))],
-    )
-    assert not len(none[0][0])
-    cuts: list[Cuts] = [cuts_of(none, 3), cuts_of(none, 3), cuts_of(some, 3)]
-    found = in_levels(cuts, 2, 4)
-    assert found.n_valid.sum() == 5
-    empty: NDArray[Any] = in_levels(cuts[:2], 2, 4).pivots
-    assert not len(empty)

@@ -29,7 +29,7 @@ from dask_gpuselect.maths.group_cuts import (
     found_in_groups,
     runs_as_chunks,
 )
-from tests.data import normal, uniform
+from tests.data import normal
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
 N_GROUPS = 4
@@ -118,22 +118,6 @@ def test_the_answer_is_exact(
         found, held = asked(parts, N_GROUPS, every, most, rounds)
     check(parts, N_GROUPS, found)
     assert held == sorted(held, reverse=True)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
-def test_brackets_are_narrow(dtype: str) -> None:
-    """By one in as many pivots as a group has, for each merge; whatever the sizes of groups."""
-    n, n_parts, every, most = 160_000, 64, 4, 2000
-    values = (normal(n) * 1e6).astype(dtype)
-    codes = np.minimum((uniform(n)[::-1] ** 3 * 6).astype(np.int32), 5)
-    parts = [(values[i::n_parts], codes[i::n_parts]) for i in range(n_parts)]
-    found, held = asked(parts, 6, every, most, 2)
-    check([(part[0].astype("f8"), part[1]) for part in parts], 6, found)
-    sizes = np.bincount(codes)
-    shares = most * np.sqrt(sizes) / np.sqrt(sizes).sum()
-    pivots = np.sqrt(sizes / n_parts)
-    assert held[0] <= len(Q) * (sizes * (2.2 / pivots + 2 * 3 / shares)).sum()
-    assert held[2] < held[0] / 50
 
 
 def test_what_is_in_one_place_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

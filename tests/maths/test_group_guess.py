@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import GroupTally, lanes_at, located
+from dask_gpuselect.maths.group_cuts import GroupTally, located
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from tests.data import normal, uniform
@@ -20,35 +18,6 @@ def ranks_of(q: list[float]) -> RanksOfLanes:
         return lower, np.minimum(lower + 1, n - 1)
 
     return ranks
-
-
-@settings(max_examples=150)
-@given(st.data())
-def test_a_sample_of_all_is_right(draw: st.DataObject) -> None:
-    """Its brackets hold what is wanted, whatever the ties and the groups without elements."""
-    n = draw.draw(st.integers(0, 200))
-    values = np.array(draw.draw(st.lists(st.integers(0, 40), min_size=n, max_size=n)), "f8")
-    n_groups = draw.draw(st.integers(1, 6))
-    codes = np.array(
-        draw.draw(st.lists(st.integers(-1, n_groups - 1), min_size=n, max_size=n)), np.int32
-    )
-    ranks = ranks_of(draw.draw(st.lists(st.floats(0, 1), min_size=1, max_size=3)))
-    parts = [(values, codes)]
-    ordered, n_valid, _ = reference.in_groups(parts, n_groups)
-    brackets = guess_group_brackets(n_valid, ranks, lambda places: ordered[places])
-    assert len(brackets.wanted) == len(brackets.ends) + n_groups
-    tally = reference.tally(parts, brackets)
-    counts = np.zeros((len(brackets.wanted), 2), np.int64)
-    counts[tally.cells] = np.stack([tally.inside, tally.equal], axis=1)
-    found = located(counts[:, 0], counts[:, 1], brackets)
-    assert found is not None
-    candidates = reference.sorted_in_groups(tally.candidates, tally.of_cells, len(counts))
-    both = np.concatenate([candidates, brackets.ends])
-    lanes = lanes_at(found, lambda places: both[places], brackets)
-    wanted = reference.elements(parts, n_groups, ranks)
-    has = n_valid > 0
-    np.testing.assert_array_equal(lanes.lower[has], wanted.lower[has])
-    np.testing.assert_array_equal(lanes.upper[has], wanted.upper[has])
 
 
 def test_a_sample_is_enough() -> None:

@@ -13,9 +13,7 @@ from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, totals
 from dask_gpuselect.maths.group_kept import (
-    BracketsOfGroup,
     brackets_of_groups,
-    cuts_of_groups,
     group_tally_by,
 )
 
@@ -62,24 +60,3 @@ def test_what_covers_tells(data: st.DataObject) -> None:
         assert known(found, wanted) == known(reference.tally([some], wanted), wanted)
     has_ends = all(kept.n_ends[np.unique(some[1][(some[1] >= 0) & ~np.isnan(some[0])])])
     assert not has_ends or group_tally_by(kept, tally, kept, among) is not None
-
-
-@given(data=st.data())
-def test_cuts_of_a_group_are_those_of_its_elements(data: st.DataObject) -> None:
-    values, codes = part(data)
-    found = dict(cuts_of_groups(reference.cuts([(values, codes)], N_GROUPS, 1)))
-    is_valid = (codes >= 0) & ~np.isnan(values)
-    assert set(found) == set(codes[is_valid].tolist())
-    for group, cuts in found.items():
-        own = np.sort(values[is_valid & (codes == group)])
-        assert cuts.n_valid.tolist() == [len(own)]
-        np.testing.assert_array_equal(cuts.below, np.searchsorted(own, cuts.pivots))
-        np.testing.assert_array_equal(cuts.upto, np.searchsorted(own, cuts.pivots, "right"))
-
-
-def test_brackets_of_a_group_hold_its_ranks() -> None:
-    values = np.arange(1000.0)
-    ((_, cuts),) = cuts_of_groups(reference.cuts([(values, np.zeros(1000, np.int32))], 1, 1))
-    found = BracketsOfGroup(lambda n: (n[None] // 2, n[None] // 2))(cuts)
-    low, high = found.ends[[0, -1]]
-    assert low < 500 <= high < low + 100

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.reference import selection, weighing
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedTally
@@ -37,15 +36,6 @@ def between(kept: Brackets, values: NDArray[Any]) -> Brackets:
     return Brackets(ends, np.zeros(len(ends) + 1, np.bool_))
 
 
-def tally_of(values: NDArray[Any], weights: NDArray[Any] | None, at: Brackets) -> Tally:
-    if weights is None:
-        found: Tally | None = selection.tally(values, at, len(values))
-    else:
-        found = weighing.tally(values, weights, at, len(values))
-    assert found is not None
-    return found
-
-
 def known(tally: Tally) -> list[Any]:
     """All that a tally says, candidates in an order of their own."""
     columns = [column.tolist() for column in tally.columns()]
@@ -56,22 +46,6 @@ def known(tally: Tally) -> list[Any]:
         counts,
         [np.asarray(each).tolist() for each in sums],
     ]
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("weighs", [False, True])
-@pytest.mark.parametrize("dtype", ["f8", "i4"])
-@given(data=st.data())
-def test_what_covers_tells(data: st.DataObject, dtype: str, weighs: bool) -> None:
-    values = np.array(data.draw(st.lists(VALUES, min_size=1, max_size=30)), dtype)
-    weights = np.array([2.0**-i + 1e30 * (i % 2) for i in range(len(values))]) if weighs else None
-    kept, wanted = data.draw(brackets(dtype)), data.draw(brackets(dtype))
-    for each in (wanted, between(kept, values), kept):
-        if covers(kept, each, weighs=weighs):
-            told = tally_by(kept, tally_of(values, weights, kept), each)
-            assert known(told) == known(tally_of(values, weights, each))
-        else:
-            assert each is not kept or not len(kept.ends)
 
 
 @st.composite
@@ -107,36 +81,9 @@ def test_what_covers_tells_sums_of_products(data: st.DataObject, dtype: str) -> 
     assert not covers(without, wanted, weighs=True)
 
 
-def test_what_is_between_is_summed_with_what_was_counted() -> None:
-    kept = WeightedBrackets(np.array([0, 3, 9]), np.array([0, 1, 1, 0], np.bool_), np.zeros(4, "?"))
-    wanted = WeightedBrackets(np.array([1, 8]), np.zeros(3, "?"), np.array([0, 1, 0], np.bool_))
-    assert covers(kept, wanted, weighs=True)
-    wanted = WeightedBrackets(np.array([1, 10]), np.zeros(3, "?"), np.array([0, 1, 0], np.bool_))
-    assert not covers(kept, wanted, weighs=True)
-
-
-def test_what_is_inside_is_covered() -> None:
-    kept = Brackets(np.array([0.0, 10.0]), np.array([False, True, False]))
-    inside = [(0.0, 10.0), (2.0, 10.0), (0.0, 3.0), (2.0, 3.0)]
-    outside = [(-1.0, 3.0), (2.0, 11.0), (-2.0, -1.0), (11.0, 12.0)]
-    for ends in inside + outside:
-        wanted = Brackets(np.array(ends), np.array([False, True, False]))
-        assert covers(kept, wanted) == (ends in inside), ends
-        assert covers(kept, wanted, weighs=True) == (ends in inside), ends
-
-
 def test_weights_of_ties_are_not_known_one_by_one() -> None:
     """An end is counted, and what equals it is no candidate: of weights only the sum is known."""
     kept = Brackets(np.array([0.0, 5.0, 10.0]), np.array([False, True, True, False]))
     wanted = Brackets(np.array([0.0, 10.0]), np.array([False, True, False]))
     assert covers(kept, wanted)
     assert not covers(kept, wanted, weighs=True)
-
-
-def test_nothing_is_beyond_infinity() -> None:
-    kept = Brackets(np.array([-np.inf, 1.0]), np.array([False, True, False]))
-    wanted = Brackets(np.array([0.0]), np.array([True, False]))
-    assert covers(kept, wanted)
-    values = np.array([-np.inf, -np.inf, -3.0, 0.0, 2.0])
-    told = tally_by(kept, tally_of(values, None, kept), wanted)
-    assert known(told) == known(tally_of(values, None, wanted))

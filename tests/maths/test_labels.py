@@ -27,34 +27,6 @@ def valid(labels: NDArray[Any]) -> list[Any]:
     return [each for each in labels.tolist() if each == each and each is not None]
 
 
-@given(arrays)
-def test_distinct(labels: NDArray[Any]) -> None:
-    kept = labels[~is_missing(labels)]
-    found = distinct(labels)
-    assert found.dtype == labels.dtype
-    np.testing.assert_array_equal(found, np.unique(kept))
-    halves = [distinct(labels[::2]), distinct(labels[1::2])]
-    np.testing.assert_array_equal(union(halves), found)
-
-
-@given(arrays, st.randoms(use_true_random=False))
-def test_codes(labels: NDArray[Any], random: Any) -> None:
-    """Of names in any order, some of which are left out."""
-    names = distinct(labels)
-    order = list(range(len(names)))
-    random.shuffle(order)
-    names = names[order][: (len(names) + 1) // 2 + 1]
-    codes = codes_among(labels, names)
-    assert codes.dtype == np.int32
-    place = {name: i for i, name in enumerate(names.tolist())}
-    missing = is_missing(labels)
-    wanted = [
-        -1 if gone else place.get(each, -1)
-        for each, gone in zip(labels.tolist(), missing, strict=True)
-    ]
-    assert codes.tolist() == wanted
-
-
 @pytest.mark.parametrize(
     ("labels", "names"),
     [

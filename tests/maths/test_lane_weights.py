@@ -24,7 +24,7 @@ from dask_gpuselect.maths.lane_weight_cuts import (
     narrowed,
     tally_of_sorted,
 )
-from dask_gpuselect.maths.lane_weights import Items, SortedLanes, Wanted, WeighedLanes, pick
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes, pick
 from dask_gpuselect.maths.ranks import METHODS as METHODS_OF_NUMPY
 from tests.kernels.test_weighing import WEIGHTS
 from tests.oracle import rounded, weighted, weighted_lanes
@@ -45,7 +45,6 @@ VALUES: dict[str, Any] = {
 
 
 METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
-USUAL = ("equal", "tenths", "uniform", "counts", "lognormal", "one heavy")  # weights
 
 
 def drawn(values: str, weights: str, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -110,23 +109,6 @@ def fraction(sums: Sums, i: int) -> Fraction:
 # --- Lanes that are known as a whole --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_whole_lanes(weights: str, values: str, method: str) -> None:
-    for n in (1, 2, 23):
-        x, w = drawn(values, weights, n)
-        found = pick(SortedLanes.of(x, w), Wanted(Q, method, FLOAT))
-        check(found, x, w, method)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_infinite_elements(method: str) -> None:
-    x, w = drawn("tied", "uniform", 15)
-    x[0, 2:4], x[1, 4], x[2, :8], x[3, 8:] = np.inf, -np.inf, np.inf, -np.inf
-    check(pick(SortedLanes.of(x, w), Wanted(Q, method, FLOAT)), x, w, method)
-
-
 MAGNITUDES = {
     "all": lambda shape: 2.0 ** rng.uniform(-1000, 1000, shape),
     "many": lambda shape: 2.0 ** rng.uniform(-60, 60, shape),
@@ -145,42 +127,6 @@ def test_windows_of_many_elements(magnitudes: str, values: str) -> None:
         x[:3, :60], x[3:6, 90:], x[6:9, 70], x[9, ::2] = -np.inf, np.inf, np.inf, -np.inf
     w = MAGNITUDES[magnitudes](x.shape)
     check(pick(SortedLanes.of(x, w), Wanted(Q, "linear", FLOAT)), x, w, "linear")
-
-
-def test_elements_inside_windows_are_not_looked_at_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In Python's integers each took 10 us: box plots of lanes, 120 times as long as others."""
-    looked = []
-    averages = Items._some_averages
-
-    def noting(self: Items, q: float, rows: Any, place: Any, *args: Any) -> Any:
-        looked.append(place.size / len(rows))
-        return averages(self, q, rows, place, *args)
-
-    monkeypatch.setattr(Items, "_some_averages", noting)
-    x = VALUES["normal"]((LANES, 150))
-    for magnitudes in ("all", "one heavy", "one of all"):
-        w = MAGNITUDES[magnitudes](x.shape)
-        pick(SortedLanes.of(x, w), Wanted(Q, "linear", FLOAT))
-    assert looked
-    assert max(looked) <= 3
-
-
-def test_lanes_are_sorted_once_and_without_nan(monkeypatch: pytest.MonkeyPatch) -> None:
-    sorted_: list[Any] = []
-    argsort = np.argsort
-
-    def noting(table: Any, *args: Any, **how: Any) -> Any:
-        sorted_.append(table)
-        return argsort(table, *args, **how)
-
-    x, w = drawn("normal", "counts", 60)
-    x[:, ::7] = np.nan
-    monkeypatch.setattr(np, "argsort", noting)
-    SortedLanes.of(x, w)
-    assert len(sorted_) == 1
-    assert not np.isnan(sorted_[0]).any()
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
@@ -206,30 +152,6 @@ def test_integer_weights_repeat_elements(n: int) -> None:
         method: Any = "averaged_inverted_cdf"
         mean = np.quantile([lower, upper], 0.5, axis=0, method=method)
         np.testing.assert_array_equal(mean, np.quantile(repeated, q, method=method))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
-    x, w = drawn("normal", "counts", 60)
-    keeps = rng.random(x.shape) < 0.6
-    keeps[:, 0] = True
-    x[w == 0] = np.nan
-    x[~keeps] = np.nan
-    w[~keeps] = np.nan
-    x[4, 0], x[5, :] = np.nan, np.nan
-    lanes = SortedLanes.of(x, w, keeps)
-    found = pick(lanes, Wanted(Q, method, FLOAT))
-    some = np.where(keeps & ~np.isnan(x), w, 0)
-    has_some = np.arange(LANES) != 5
-    left = WeighedLanes(found.lower[has_some], found.upper[has_some], found.numbers)
-    check(left, np.nan_to_num(x)[has_some], some[has_some], method)
-    numbers = lanes.numbers
-    assert numbers.missing[4] == 1
-    assert numbers.valid[5] == 0
-    np.testing.assert_array_equal(numbers.left_out, (~keeps).sum(axis=1))
-    np.testing.assert_array_equal(numbers.idle, (keeps & (w == 0)).sum(axis=1))
-    every = numbers.valid + numbers.missing + numbers.idle + numbers.left_out
-    assert (every == x.shape[1]).all()
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u2", "M8[s]", "?"])
@@ -286,36 +208,6 @@ def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) 
     return lane_weight_cuts.answers(tally, brackets), tally
 
 
-@pytest.mark.few(6)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_parts(weights: str, values: str, method: str) -> None:
-    wanted = Wanted(Q, method, FLOAT)
-    for n, widths in ((5, (2,)), (200, (8,)), (200, (8, 6))):
-        x, w = drawn(values, weights, n)
-        whole = pick(SortedLanes.of(x, w), wanted)
-        found, tally = in_parts(parts_of(x, w, n // 5, n // 2), wanted, widths)
-        np.testing.assert_array_equal(found.lower, whole.lower)
-        np.testing.assert_array_equal(found.upper, whole.upper)
-        if weights in USUAL and n == 200:
-            assert tally.n_inside.mean() < 0.12 * n * (2 if method == "linear" else 1)
-
-
-def test_a_part_without_valid_elements() -> None:
-    x, w = drawn("normal", "uniform", 60)
-    x[:, :20] = np.nan
-    x[3] = np.nan
-    wanted = Wanted(Q, "averaged_inverted_cdf", FLOAT)
-    whole = pick(SortedLanes.of(x, w), wanted)
-    for widths in ((4,), (4, 4)):
-        found, _ = in_parts(parts_of(x, w, 20, 40), wanted, widths)
-        has_some = found.numbers.valid > 0
-        np.testing.assert_array_equal(found.lower[has_some], whole.lower[has_some])
-        np.testing.assert_array_equal(found.upper[has_some], whole.upper[has_some])
-        np.testing.assert_array_equal(found.numbers.missing, np.isnan(x).sum(axis=1))
-
-
 def test_heavy_elements_are_pivots() -> None:
     x, w = drawn("normal", "uniform", 300)
     w[:, 50] = 200.0  # more than half of all
@@ -324,18 +216,6 @@ def test_heavy_elements_are_pivots() -> None:
         merge([cuts_of_sorted(part, m=6) for part in parts_of(x, w, 100)], 6),
     ):
         assert (cuts.pivots[:, 0] == x[:, 50, None]).any(axis=1).all()
-
-
-def test_cells_are_small() -> None:
-    """Between two pivots there is neither more than a step by count nor by weight."""
-    x, w = drawn("normal", "lognormal", 400)
-    m = 9
-    cuts = cuts_of_sorted(SortedLanes.of(x, w), m=m)
-    weight = w.sum(axis=1)[:, None]
-    units = np.ldexp(1.0, cuts.unit)[:, None]
-    open_weight = (cuts.below[:, 0, 1:] - cuts.upto[:, 0, :-1]) * units
-    assert (open_weight <= weight / (m - 1) * (1 + 1e-9)).all()
-    assert (cuts.n_below[:, 0, 1:] - cuts.n_upto[:, 0, :-1] <= 400 / (m - 1)).all()
 
 
 def test_windows_are_not_gathered() -> None:

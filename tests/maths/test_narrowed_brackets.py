@@ -15,19 +15,15 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.boxes import Rule, bracket_from_cuts, ranges_of_box
 from dask_gpuselect.maths.cuts import Brackets, Cuts
-from dask_gpuselect.maths.envelope import Ranges, find_brackets, thinned
+from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.sizes import (
-    COARSE_EVERY,
     MOST_GROUPS,
-    PIVOT_BYTES,
     PIVOT_WORK,
-    WAITING_SHARE,
     pivot_count,
     pivot_share,
     plan_narrowing,
 )
-from tests.data import FLOATS
 
 FIELDS = ("n_valid", "n_missing", "most_candidates", "checked", "least", "most", "is_pivot")
 
@@ -69,32 +65,6 @@ some_chunks = st.one_of(
     n_pivots=st.integers(1, 20),
     size=st.integers(1, 7),
     steps=st.lists(st.integers(1, 9), min_size=1, max_size=3),
-    q=st.lists(st.floats(0, 1), max_size=4),
-    use_distances=st.booleans(),
-)
-def test_brackets_of_ranks(
-    chunks: list[NDArray[Any]],
-    n_pivots: int,
-    size: int,
-    steps: list[int],
-    q: list[float],
-    use_distances: bool,
-) -> None:
-    cuts = [reference.cuts(chunk, n_pivots) for chunk in chunks]
-    every = Cuts.merge(cuts)
-    n = int(every.n_valid.sum())
-    first = np.unique((np.array(q) * max(n - 1, 0)).astype(np.int64))[: len(q) if n else 0]
-    last = np.minimum(first + 1, n - 1)
-    few = in_groups(cuts, size, steps, lambda some: Ranges.of_ranks(some, first, last))
-    how = {"use_distances": use_distances}
-    assert_same(few, every, lambda found: find_brackets(found, first, last, **how))
-
-
-@given(
-    chunks=some_chunks,
-    n_pivots=st.integers(1, 20),
-    size=st.integers(1, 7),
-    steps=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     whis=st.floats(0, 3) | st.tuples(st.floats(0, 1), st.floats(0, 1)),
     max_fliers=st.integers(0, 30),
     room=st.sampled_from([0, 5, 20, 1 << 14]),
@@ -122,51 +92,9 @@ def test_brackets_of_boxes(
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("name", FLOATS)
-def test_what_is_kept_is_little(name: str) -> None:
-    """About as many as the plan says, where chunks are alike."""
-    values = FLOATS[name](40_000)
-    cuts = [reference.cuts(values[i::10], 400) for i in range(10)]
-    every = Cuts.merge(cuts)
-    first = np.array([10_000, 20_000])
-    few = in_groups(cuts, 3, [20], lambda some: Ranges.of_ranks(some, first, first))
-    assert_same(few, every, lambda found: find_brackets(found, first, first))
-    if name in ("normal", "uniform"):
-        assert len(few.pivots) <= 10 * 2 * (1.09 * 20 + 3)
-
-
 # --- The plan -------------------------------------------------------------------------------------
 
 GIB = 1 << 30
-
-
-def test_few_pivots_are_not_narrowed() -> None:
-    assert plan_narrowing(1000, 10**6, 3, 1, 8, GIB) is None
-    assert plan_narrowing(0, 0, 3, 1, 8, GIB) is None
-    assert plan_narrowing(10**4, 10**8, 0, 1, 8, GIB) is None  # any pivot may matter
-
-
-def test_where_most_pivots_matter_they_are_merged() -> None:
-    plan = plan_narrowing(10**6, 1000, 8, 1, 8, GIB)
-    assert plan is not None
-    assert plan.looks == 0
-    assert PIVOT_WORK * COARSE_EVERY * plan.coarse <= GIB
-
-
-@pytest.mark.parametrize("n_ranges", [1, 3, 8])
-def test_what_comes_to_one_place_fits(n_ranges: int) -> None:
-    """Of 1e12 elements in 1e4 chunks."""
-    n_chunks, size = 10**4, 10**8
-    plan = plan_narrowing(n_chunks, size, n_ranges, 1, 8, GIB)
-    assert plan is not None
-    pivots = pivot_count(size, plan.share)
-    left = pivots
-    for _ in range(plan.looks):
-        assert left > plan.room / n_chunks
-        left = int(n_ranges * (1.09 * left * n_chunks / plan.room + 2)) + 1
-    assert PIVOT_WORK * max(left * n_chunks, plan.room) <= GIB
-    assert PIVOT_BYTES * pivots <= size * 8 / WAITING_SHARE
-    assert plan.gathered <= GIB
 
 
 def test_few_quantiles_share_their_pivots() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from fractions import Fraction
 from math import ceil, floor
@@ -18,7 +17,6 @@ from dask_gpuselect.maths.ranks import (
     MAX_COUNT,
     MEDIAN,
     METHODS,
-    Method,
     Ranks,
     check_method,
     ranks,
@@ -80,16 +78,6 @@ def test_table() -> None:
     assert [m for m in [*METHODS.values(), MEDIAN] if m.averages] == [MEDIAN]
 
 
-@pytest.mark.parametrize("method", [*METHODS.values(), MEDIAN], ids=lambda m: m.name)
-def test_methods_travel_between_processes(method: Method) -> None:
-    assert pickle.loads(pickle.dumps(method)) == method
-
-
-@ALL_METHODS
-def test_check_method(method: str) -> None:
-    assert check_method(method) is METHODS[method]
-
-
 @pytest.mark.parametrize("name", ["", "Linear", "median", "higher "])
 def test_check_method_lists_those_there_are(name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid method") as error:
@@ -132,27 +120,6 @@ def test_numpy_many_elements(method: str, n: int) -> None:
     check_form(r, n, method)
     ours = interpolate(x[r.lower], x[r.upper], r.weight, METHODS[method], FLOAT64)
     assert ours.tobytes() == quantile(x, q, method=method).tobytes()
-
-
-@ALL_METHODS
-@given(n=st.integers(1, 400), q=shares)
-@quick
-def test_numpy_weights(method: str, n: int, q: float) -> None:
-    """Between 0 and 1 NumPy's answer is the weight itself, with nothing rounded off."""
-    lower, upper, weight = ranks(n, q, method)
-    k = np.arange(n)
-    assert quantile(np.where(k <= lower, 0.0, 1.0), q, method=method) == weight
-    # And these are the elements: all below them and above them are something else.
-    other = np.where(k < lower, -1.0, np.where(k > upper, 1.0, 0.0))
-    assert quantile(other, q, method=method) == 0
-
-
-@given(n=st.integers(1, 60))
-@quick
-def test_median_ranks(n: int) -> None:
-    lower, upper, weight = ranks(n, 0.5, MEDIAN)
-    assert [lower, upper] == [(n - 1) // 2, n // 2]
-    assert weight == (0.5 if n % 2 == 0 else 0)
 
 
 @pytest.mark.parametrize("n", [2**24 + 1, 2**31, 2**40 + 3, 2**52 - 1, 2**52, 2**53 - 1, 2**53])
@@ -242,81 +209,7 @@ def test_exact_where_nothing_rounds(method: str, n: int, numerator: int) -> None
 # --- Laws ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(8)
-@ALL_METHODS
-@given(n=counts, q=st.lists(shares, min_size=2, max_size=20))
-@quick
-def test_monotone(method: str, n: int, q: list[float]) -> None:
-    r = ranks(n, np.sort(q), method)
-    answers = list(zip(r.lower.tolist(), r.weight.tolist(), strict=True))
-    assert answers == sorted(answers)
-
-
-@ALL_METHODS
-@given(n=st.integers(1, 10**6), q=shares)
-@quick
-def test_identification(method: str, n: int, q: float) -> None:
-    """As many elements lie up to the answer as q says, but for the rounding of a count."""
-    r = ranks(n, q, method)
-    up_to = int(r.lower) + 1
-    slack = {"higher": Fraction(2), "nearest": Fraction(3, 2)}.get(method, Fraction(1))
-    assert abs(up_to - n * Fraction(q)) <= slack + Fraction(1, 10**6)
-    if method == "inverted_cdf" and n * q == int(n * q) > 0:
-        assert up_to == n * q
-
-
-MIRROR = {name: name for name in METHODS} | {"lower": "higher", "higher": "lower"}
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        name
-        for name in METHODS
-        if name
-        not in ("inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "nearest")
-    ],
-)
-@given(n=st.integers(1, 10**6), numerator=st.integers(0, 1024))
-@quick
-def test_negated_data(method: str, n: int, numerator: int) -> None:
-    """The quantiles of -x are those of x from the other end."""
-    q = numerator / 1024
-    r, mirrored = ranks(n, q, method), ranks(n, 1 - q, MIRROR[method])
-    here = r.lower + r.weight
-    there = n - 1 - (mirrored.lower + mirrored.weight)
-    # Thirds round; otherwise nothing does.
-    assert abs(here - there) <= (1e-9 if method == "median_unbiased" else 0)
-
-
-@pytest.mark.parametrize("method", ["inverted_cdf", "closest_observation", "nearest"])
-def test_negated_data_differs(method: str) -> None:
-    """These three are one-sided at ties: the law above is able to fail."""
-    n, q = 10, np.arange(1025) / 1024
-    q = np.concatenate([q, [0.25, 0.5, 0.75]])
-    assert np.any(ranks(n, q, method).lower != n - 1 - ranks(n, 1 - q, method).lower)
-
-
 # --- Arguments ----------------------------------------------------------------------------------
-
-
-@ALL_METHODS
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (2, 3), (0, 4)])
-def test_shapes(method: str, shape: tuple[int, ...]) -> None:
-    r = ranks(7, np.full(shape, 0.3), method)
-    for part in r:
-        assert isinstance(part, np.ndarray)
-        assert part.shape == shape
-    check_form(r, 7, method)
-
-
-@ALL_METHODS
-def test_a_count_for_every_lane(method: str) -> None:
-    n, q = np.array([1, 2, 3, 10, 2**40, 2**53]), np.array([0.0, 0.1, 0.5, 1.0])
-    together = ranks(n[:, None], q, method)
-    apart = [ranks(int(count), q, method) for count in n]
-    for part, parts in zip(together, zip(*apart, strict=True), strict=True):
-        assert np.array_equal(part, np.stack(parts))
 
 
 def test_ranks_are_float64_for_float32_q() -> None:

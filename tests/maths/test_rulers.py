@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.rulers import BARS_OF_COARSE, COARSE, Ruler, ruled_cuts, ruler_of
+from dask_gpuselect.maths.rulers import Ruler, ruler_of
 
 N = 20_001
 rng = np.random.default_rng(5)
@@ -75,52 +73,9 @@ def test_no_cell_holds_more_than_asked(data: NDArray[Any]) -> None:
     assert ruler.bars.dtype == data.dtype
 
 
-@pytest.mark.parametrize(
-    "name", ["normal", "far from zero", "lognormal", "rounded", "missing", "all", "unsigned"]
-)
-def test_there_is_one_for_common_data(name: str) -> None:
-    assert ruler_for(DATA[name]) is not None
-
-
-@pytest.mark.parametrize("name", ["around zero", "few"])
-def test_there_is_none_that_is_fine_enough(name: str) -> None:
-    """Steps that are even in value are too coarse for tails that heavy, and those in keys at zero;
-    and of 300 different values each is more than a thousandth."""
-    assert ruler_for(DATA[name], 0.001) is None
-
-
 def test_one_value_has_none() -> None:
     assert ruler_of(np.array([3.0]), np.array([1.0]), 0.1) is None
     assert ruler_of(np.array([3, 4]), np.array([0.5, 1.0]), 0.1) is None
-
-
-def cuts_by_ruler(values: NDArray[Any], ruler: Ruler, brackets: Brackets) -> Cuts | None:
-    tally, below, upto = measured(values, ruler, brackets)
-    inside = selection.cuts(tally.candidates.on_host(), 50)
-    return ruled_cuts(ruler, below, upto, brackets, tally, inside, 200)
-
-
-def brackets_about(values: NDArray[Any], shares: list[float]) -> Brackets:
-    """Every second cell is wanted, between elements of some shares."""
-    valid = np.sort(values[values == values])
-    ends = np.unique(valid[(np.array(shares) * (len(valid) - 1)).astype(int)])
-    return Brackets(ends, np.arange(len(ends) + 1) % 2 == 1)
-
-
-@pytest.mark.parametrize("shares", [[0.24, 0.26], [0.1, 0.12, 0.5, 0.52, 0.9], [0.0, 0.02, 0.98]])
-def test_cuts_are_exact(data: NDArray[Any], shares: list[float]) -> None:
-    ruler = ruler_for(data)
-    if ruler is None:
-        return
-    brackets = brackets_about(data, shares)
-    cuts = cuts_by_ruler(data, ruler, brackets)
-    if cuts is None:
-        return
-    check(cuts, data)
-    assert np.isin(brackets.ends, cuts.pivots).all()
-    inside = np.append(cuts.below, cuts.n_valid) - np.append(0, cuts.upto)
-    assert inside.max() <= COARSE * len(data) // 200
-    assert len(cuts.pivots) <= 50 + len(brackets.ends) + 200 * BARS_OF_COARSE // COARSE + 2
 
 
 def check(cuts: Cuts, values: NDArray[Any]) -> None:
@@ -138,29 +93,3 @@ def check(cuts: Cuts, values: NDArray[Any]) -> None:
             with np.errstate(over="ignore"):
                 exact = float((np.float64(cuts.pivots[i]) - cell.astype(np.float64)).sum())
         assert abs(cuts.distance[i] - exact) <= 2 * cuts.slack[i] + 1e-12 * abs(exact)
-
-
-def test_a_chunk_of_another_kind_is_refused() -> None:
-    """Its elements are all in one cell of a ruler for others."""
-    ruler = ruler_for(Z)
-    assert ruler is not None
-    brackets = brackets_about(Z, [0.4, 0.5])
-    assert cuts_by_ruler(Z, ruler, brackets) is not None
-    assert cuts_by_ruler(Z + 9, ruler, brackets) is None
-    assert cuts_by_ruler(Z - 9, ruler, brackets) is None
-    assert cuts_by_ruler(np.round(Z), ruler, brackets) is None  # ties beside the bars
-
-
-@pytest.mark.slow
-@given(
-    st.lists(st.floats(allow_nan=False, width=32), min_size=60, max_size=300, unique=True),
-    st.floats(0.05, 0.5),
-)
-def test_any_finite_values(values: list[float], most: float) -> None:
-    data = np.array(values, np.float32)
-    ruler = ruler_for(np.repeat(data, 3), most)
-    if ruler is not None:
-        brackets = brackets_about(data, [0.3, 0.6])
-        cuts = cuts_by_ruler(data, ruler, brackets)
-        if cuts is not None:
-            check(cuts, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,26 +19,16 @@ from dask_gpuselect.maths.keys import (
     extreme_keys,
     from_keys,
     key_at,
-    selection_dtype,
     to_keys,
     unused_key,
 )
 from dask_gpuselect.strategies import (
-    STRATEGIES,
-    Bisection,
-    BrentMinimize,
-    BrentRoot,
     Bucket,
-    GoldenSection,
     Kelley,
-    Quickselect,
     Radix,
-    Randomized,
-    strategy_of,
 )
-from dask_gpuselect.strategies.known import ContradictionError, Known, Reply
+from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (
-    Copy,
     Extent,
     ExtentReport,
     KeyBins,
@@ -79,22 +69,6 @@ def test_every_strategy_is_exact(label: str, name: str) -> None:
                 assert found.rounds <= strategy.rounds
 
 
-@every_strategy
-def test_the_last_report_alone_proves_what_is_found(label: str) -> None:
-    """Or what was found is marked as not proven."""
-    strategy = VARIANTS[label]
-    for name in ("normal", "tied", "two values", "organ pipe"):
-        values = FLOATS[name](300)
-        for first, last in extreme_ranks(300):
-            found = find(values, first, last, strategy, copies=False)
-            end, probe = found.known[-1], found.probes[-1] if found.probes else None
-            if end.is_proven and probe is not None:
-                alone = Known.at_first(first, last, 300, values.dtype)
-                alone = alone.told(probe, measures.report(values, probe))
-                assert (alone.lower, alone.upper) == (end.lower, end.upper)
-                assert alone.is_proven
-
-
 BY_KEY = ("bisection", "BrentRoot key", "BrentMinimize key", "GoldenSection key", "radix", "bucket")
 
 
@@ -105,27 +79,6 @@ def test_rounds_do_not_depend_on_the_data(label: str) -> None:
     for name in FLOATS:
         for first, last in extreme_ranks(1000):
             assert find(FLOATS[name](1000), first, last, VARIANTS[label]).rounds <= most, name
-
-
-@every_strategy
-def test_the_least_and_the_largest_take_one_round(label: str) -> None:
-    strategy = VARIANTS[label]
-    if strategy.opening is None:
-        return
-    for k in (0, 999):
-        found = find(normal(1000), k, k, strategy)
-        assert (found.rounds, found.n_sorted) == (1, 0)
-
-
-@every_strategy
-def test_all_equal_take_the_opening_alone(label: str) -> None:
-    """Or, without one, the first round."""
-    strategy = VARIANTS[label]
-    for value in (0.0, -0.0, 1.0, np.inf):
-        found = find(np.full(100, value), 49, 50, strategy)
-        assert found.values == (value, value)
-        most = {Radix: 64 // getattr(strategy, "bits", 8) + 1, Randomized: 2, Quickselect: 2}
-        assert found.rounds <= most.get(type(strategy), 1)
 
 
 @every_strategy
@@ -181,24 +134,6 @@ def test_sums_that_are_garbage_cost_rounds_only(label: str, garbage: str) -> Non
             assert found.rounds <= strategy.rounds
 
 
-@FEW
-@given(seed=st.integers(0, 2**32 - 1))
-def test_sums_that_are_random_cost_rounds_only(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values = normal(100)
-    for label in ("kelley", "Kelley key", "Kelley log", "golden_section", "brent_minimize"):
-        found = find(
-            values,
-            49,
-            50,
-            VARIANTS[label],
-            doctor=lambda report: with_sums(
-                report, lambda sums: sums * rng.normal(size=sums.shape) * 1e3
-            ),
-        )
-        assert_exact(values, 49, 50, found)
-
-
 # --------------------------------------------------------------------------------------------------
 # What is known
 # --------------------------------------------------------------------------------------------------
@@ -245,36 +180,6 @@ def probes(draw: st.DrawFn, values: NDArray[Any]) -> Any:
         return Points(tuple(sorted(draw(st.sets(key, min_size=1, max_size=3)))), space)
     shift = draw(st.integers(0, 8 * dtype.itemsize))
     return KeyBins(draw(key), shift, draw(st.integers(1, 32)))
-
-
-@FEW
-@given(data=st.data(), values=arrays())
-def test_what_is_known_never_loses_the_wanted_elements(
-    data: st.DataObject, values: NDArray[Any]
-) -> None:
-    """Whatever is measured, in whatever order. Brackets shrink, and their counts are right."""
-    first, last = data.draw(pairs(len(values)))
-    keys = np.sort(to_keys(values)).tolist()
-    known = Known.at_first(first, last, len(values), values.dtype)
-    for _ in range(6):
-        probe = data.draw(probes(values))
-        if isinstance(probe, KeyBins) and not holds(probe, keys[first], keys[last]):
-            continue
-        before, known = known, known.told(probe, measures.report(values, probe))
-        assert before.lo <= known.lo < keys[first] <= keys[last] < known.hi <= before.hi
-        assert known.before == sum(key <= known.lo for key in keys)
-        assert known.inside == sum(known.lo < key < known.hi for key in keys)
-        assert known.least <= keys[first]
-        assert keys[last] <= known.largest
-        assert not before.is_settled or known.is_settled
-        if known.is_settled:
-            assert (known.lower, known.upper) == (keys[first], keys[last])
-            return
-        assert unused_key(values.dtype) not in (known.lo, known.hi)
-
-
-def holds(bins: KeyBins, *keys: int) -> bool:
-    return all(bins.edge(0) <= key < bins.edge(bins.n_bins) for key in keys)
 
 
 @FEW
@@ -369,12 +274,6 @@ def test_strategies_are_values(label: str) -> None:
         setattr(strategy, fields(strategy)[0].name, 3)
 
 
-def test_names() -> None:
-    for name, strategy in STRATEGIES.items():
-        assert strategy_of(name) == strategy()
-        assert strategy_of(strategy()) == strategy()
-
-
 # --------------------------------------------------------------------------------------------------
 # Keys
 # --------------------------------------------------------------------------------------------------
@@ -392,49 +291,6 @@ def test_keys_have_the_elements_order_and_give_them_back(values: NDArray[Any]) -
     assert least <= keys.min()
     assert keys.max() <= largest
     assert unused_key(values.dtype) not in keys.tolist()
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_the_key_that_no_element_has(dtype: str) -> None:
-    around = np.array([-np.finfo(dtype).smallest_subnormal, -0.0, 0.0], dtype)
-    below, negative, positive = to_keys(around).tolist()
-    unused = unused_key(np.dtype(dtype))
-    assert unused is not None
-    assert (below, negative, positive) == (unused - 1, unused + 1, unused + 1)
-    assert key_at(unused, np.dtype(dtype)) == positive
-    assert key_at(below, np.dtype(dtype)) == below
-
-
-@pytest.mark.parametrize(
-    ("dtype", "compared"),
-    [("?", "u1"), ("f2", "f4"), (">f8", "f8"), (">u2", "u2"), ("M8[s]", "i8"), ("m8[ns]", "i8")],
-)
-def test_the_dtype_in_which_elements_are_compared(dtype: str, compared: str) -> None:
-    assert selection_dtype(np.dtype(dtype)) == np.dtype(compared)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@FEW
-@given(values=arrays(), share=st.floats(0, 1))
-def test_the_element_nearest_to_a_coordinate(name: Any, values: NDArray[Any], share: float) -> None:
-    """Strictly between two keys, of an element, and no other lies between it and the coordinate, up
-    to the rounding of a logarithm."""
-    dtype = values.dtype
-    ordered = sorted({*to_keys(values).tolist(), *extreme_keys(dtype)})
-    lo, hi = ordered[0] - 1, ordered[-1] + 1
-    space = Space(name, 0.0 if name != "key" else ordered[0])
-    with np.errstate(all="ignore"):
-        ends = [space.coordinate(ordered[i], dtype) for i in (0, -1)]
-        wanted = ends[0] * (1 - share) + ends[1] * share
-    found = space.nearest(wanted, dtype, lo, hi)
-    assert lo < found < hi
-    assert found != unused_key(dtype)
-    if math.isfinite(wanted) and ends[0] <= wanted <= ends[1] and ends[0] < ends[1]:
-        slack = 1e-12 * max(1, abs(wanted)) if name == "log" else 0
-        previous, following = found - 1, key_at(found + 1, dtype)
-        previous -= previous == unused_key(dtype)
-        assert previous <= lo or space.coordinate(previous, dtype) <= wanted + slack
-        assert following >= hi or space.coordinate(following, dtype) >= wanted - slack
 
 
 @pytest.mark.parametrize("coordinate", [np.nan, np.inf, -np.inf])
@@ -457,17 +313,6 @@ def objective(values: NDArray[np.float64], k: float, *, is_the_papers: bool) -> 
     return np.where(t >= 0, above * t, -below * t).sum(axis=1)
 
 
-def test_the_papers_objective_is_that_of_the_opposite_rank() -> None:
-    values = normal(51)
-    ordered = np.sort(values)
-    for k in range(1, 52):
-        ours, theirs = (
-            values[objective(values, k, is_the_papers=paper).argmin()] for paper in (False, True)
-        )
-        assert ours == ordered[k - 1]
-        assert theirs == ordered[51 - k]
-
-
 def outlying(n: int, value: float, share: float = 0.01) -> NDArray[np.float64]:
     return np.where(hashed(np.arange(n) + 5) < share, value, normal(n))
 
@@ -481,36 +326,12 @@ def test_the_second_smallest_beside_elements_of_1e20(space: Any) -> None:
             assert_exact(values, k, k, find(values, k, k, Kelley(space=space)))
 
 
-def test_elements_of_1e20_cost_rounds_by_value_and_not_by_key() -> None:
-    """By value the sums forget all other elements, so that nearly all are left to be sorted."""
-    values = outlying(1000, 1e20)
-    by_value, by_key = (find(values, 500, 500, Kelley(space=s)) for s in ("value", "key"))
-    assert by_key.n_sorted < by_value.n_sorted / 2
-
-
 def spread(n: int) -> NDArray[np.float64]:
     """Normal elements, and outliers up to 1e9, each twice as far as the one before, on either
     side: each round by value takes away one of them."""
     values = normal(n)
     values[:60] = np.repeat(2.0 ** np.arange(30), 2) * np.tile([1, -1.003], 30)
     return values
-
-
-@pytest.mark.parametrize("kind", [Bisection, BrentRoot, GoldenSection, BrentMinimize])
-def test_outliers_of_1e9_cost_rounds_by_value_and_not_by_key(kind: Any) -> None:
-    values = spread(1000)
-    by_value, by_key = (find(values, 500, 500, kind(space=space)) for space in ("value", "key"))
-    assert by_value.rounds > 25
-    assert by_key.rounds <= 20
-
-
-@pytest.mark.parametrize("kind", [Bisection, BrentRoot, GoldenSection, BrentMinimize])
-def test_one_outlier_of_1e9_costs_one_round(kind: Any) -> None:
-    """The paper's methods bisect down from it; here the pivot's neighbours are told, too."""
-    values = normal(1000)
-    without = find(values, 500, 500, kind(space="value")).rounds
-    values[3] = 1e9
-    assert find(values, 500, 500, kind(space="value")).rounds <= max(without, 8) + 3
 
 
 def bucket_killer(n: int) -> NDArray[np.float64]:
@@ -540,14 +361,6 @@ def test_elements_near_machine_zero_are_cut_by_keys(scale: float) -> None:
     assert LinearBins not in map(type, found.probes)
 
 
-@pytest.mark.parametrize("name", ["huge", "infinite", "all inf"])
-def test_buckets_between_ends_that_have_no_distance(name: str) -> None:
-    """The range overflows, or is infinite: keys are cut until it is not."""
-    found = find(FLOATS[name](1000), 400, 401, Bucket())
-    assert_exact(FLOATS[name](1000), 400, 401, found)
-    assert [type(probe) for probe in found.probes[:2]] in ([Extent, KeyBins], [Extent])
-
-
 ADVERSE: dict[str, NDArray[np.float64]] = {
     "ones and twos": np.where(uniform(2000) < 0.95, 1.0, 2.0),
     "all ones": np.ones(2000),
@@ -567,64 +380,9 @@ def test_adverse_vectors_of_the_papers(label: str, name: str) -> None:
         assert found.rounds <= MOST_ROUNDS.get(label, VARIANTS[label].rounds)
 
 
-def test_a_sample_that_misses_is_drawn_again() -> None:
-    """Brackets of no width miss nearly always; what is left is narrower, and exact."""
-    values = normal(20_000)
-    missed = find(values, 7000, 7000, Randomized(size=4000, sigma=0.0))
-    assert_exact(values, 7000, 7000, missed)
-    assert 2 < missed.rounds <= 8
-    hit = find(values, 7000, 7000, Randomized(size=1000, sigma=6.0))
-    assert_exact(values, 7000, 7000, hit)
-    assert hit.rounds == 2
-    assert hit.n_sorted < 10_000
-
-
-def test_pivots_of_drawings_that_come_in_order_are_shuffled() -> None:
-    """As chunk after chunk of sorted data gives them."""
-    values = np.arange(5000.0)
-    strategy = Quickselect()
-
-    def in_order(report: Report) -> Report:
-        return replace(report, keys=np.sort(report.keys)) if hasattr(report, "keys") else report
-
-    rounds = [find(values, k, k, strategy, doctor=in_order).rounds for k in (1000, 2500, 4000)]
-    assert max(rounds) < 35
-
-
 def test_digits_and_buckets() -> None:
     for bits in (0, 12):
         with pytest.raises(ValueError, match=f"a digit has 1 to 11 bits, not {bits}"):
             Radix(bits)
     with pytest.raises(ValueError, match="at least 2 buckets are needed, not 1"):
         Bucket(1)
-
-
-@pytest.mark.parametrize("n_buckets", [2, 3, 1024])
-def test_buckets_that_halve_every_time_are_cut_by_keys_in_the_end(n_buckets: int) -> None:
-    """Elements each of which is much nearer to zero than the one before."""
-    values = np.append(2.0 ** -np.arange(1000.0), np.zeros(100))
-    for k in (99, 100, 500):
-        found = find(values, k, k + 1, Bucket(n_buckets))
-        assert_exact(values, k, k + 1, found)
-        assert found.rounds <= Bucket(n_buckets).rounds
-        assert found.n_sorted <= 1
-
-
-def test_radix_copies_large_arrays_alone() -> None:
-    """The paper's rule, unless one is named."""
-
-    def copies(strategy: Radix, n: int) -> bool:
-        known = Known.at_first(0, 0, n, np.dtype("u2"))
-        search: Iterator[Any] = strategy.search(Reply(known, None))
-        bins = next(search)
-        report = measures.report(np.arange(n, dtype="u2"), bins) if n < 1 << 16 else None
-        if report is None:
-            counts = np.append(n, np.zeros(255, np.int64))
-            report = replace(measures.report(np.zeros(1, "u2"), bins), n_valid=n, counts=counts)
-        probe = search.send(Reply(known.told(bins, report), report))  # type: ignore[attr-defined]
-        return isinstance(probe, Copy)
-
-    assert not copies(Radix(), 1000)
-    assert copies(Radix(), 1 << 22)
-    assert copies(Radix(copies=True), 1000)
-    assert not copies(Radix(copies=False), 1 << 22)

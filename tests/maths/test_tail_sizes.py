@@ -12,7 +12,6 @@ from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.lane_cuts import pick
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
-from dask_gpuselect.maths.sizes import plan_merging, waiting_reports
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails, tails_of_sorted
 
 EVERY_METHOD = [*METHODS.values(), MEDIAN]
@@ -52,46 +51,6 @@ def test_of_long_lanes(n: int) -> None:
                 assert ((rank < sizes.low) | (rank >= m - sizes.high)).all(), (method.name, q)
 
 
-def test_sizes() -> None:
-    assert TailSizes.of_quantiles(101, (0.9,)) == TailSizes(101, 0, 13)
-    assert TailSizes.of_quantiles(101, (0.05, 0.1, 0.98)) == TailSizes(101, 12, 5)
-    assert TailSizes.of_quantiles(101, (0.5,)) == TailSizes(101, 53, 0)
-    assert TailSizes.of_quantiles(101, (0.5, 0.51)) == TailSizes(101, 101, 0)
-    assert TailSizes.of_quantiles(1 << 50, (0.5,)) == TailSizes(1 << 50, 1 << 50, 0)
-    assert TailSizes.of_quantiles(0, (0.5,)) == TailSizes(0, 0, 0)
-
-
-@pytest.mark.parametrize("n_parts", [2, 3, 5, 40, 1000])
-def test_merging(n_parts: int) -> None:
-    """No more reports wait than there is room for: those that are taken in turn are counted."""
-    for most in (1, 2, 3, 7, 20, 1000):
-        every = plan_merging(n_parts, most)
-        if every is None:
-            assert waiting_reports(n_parts, 2) > most
-            continue
-        assert counted_waiting(n_parts, every) <= waiting_reports(n_parts, every) <= most
-
-
-def counted_waiting(n_parts: int, every: int) -> int:
-    """As each report comes, whatever can be merged is."""
-    sizes, most = [n_parts], 0
-    while sizes[-1] > every:
-        sizes.append(-(-sizes[-1] // every))
-    waiting, come = [0] * len(sizes), [0] * len(sizes)
-    for _ in range(n_parts):
-        level = 0
-        while True:
-            waiting[level] += 1
-            come[level] += 1
-            most = max(most, sum(waiting))
-            is_whole = waiting[level] == every or come[level] == sizes[level]
-            if level == len(sizes) - 1 or not is_whole:
-                break
-            waiting[level] = 0
-            level += 1
-    return most
-
-
 def _ranks(n: IntArray, q: tuple[float, ...]) -> tuple[IntArray, IntArray]:
     wanted = ranks(n, np.array(q)[:, None], "linear")
     return wanted.lower, wanted.upper
@@ -129,17 +88,6 @@ def test_parts_together(cuts: tuple[int, ...], q: tuple[float, ...], kind: str) 
         some = wanted.n_valid > 0
         np.testing.assert_array_equal(found.lower[some], wanted.lower[some])
         np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
-
-
-def test_no_part_is_changed() -> None:
-    """A task may run again."""
-    sizes = TailSizes.of_quantiles(80, (0.9,))
-    parts = [tails_of_sorted(np.sort(rows("nan", 40), axis=1), sizes) for _ in range(2)]
-    before = [(part.kept.copy(), part.n_valid.copy()) for part in parts]
-    kernels.merge_lane_tails(parts, sizes)
-    for part, (kept, n_valid) in zip(parts, before, strict=True):
-        np.testing.assert_array_equal(part.kept, kept)
-        np.testing.assert_array_equal(part.n_valid, n_valid)
 
 
 def test_lanes_that_are_longer_than_was_said() -> None:

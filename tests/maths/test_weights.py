@@ -22,8 +22,6 @@ from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import (
-    WeightEnvelope,
-    common_unit,
     find_share_brackets,
     find_window_brackets,
 )
@@ -34,7 +32,6 @@ from dask_gpuselect.maths.weight_finish import (
     shares,
     window_means,
 )
-from dask_gpuselect.maths.weight_guess import WeightedSample, guess_share_brackets
 from dask_gpuselect.maths.weights import (
     POINT,
     RunningSums,
@@ -46,7 +43,7 @@ from dask_gpuselect.maths.weights import (
     exact_sums_of_runs,
     rounded_sums,
 )
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, make, normal, uniform
+from tests.data import make, normal, uniform
 from tests.kernels.test_weighing import UNIT, WEIGHTS, exactly
 from tests.oracle import halfway, nearest, rounded, weighted
 
@@ -143,25 +140,6 @@ def test_any_weights(name: str, how: str, method: str) -> None:
     check(cut_up(values[keep], weights, how), QUANTILES, method, 9)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", FLOATS)
-def test_any_floats(name: str, method: str) -> None:
-    values, weights = make(name, "f8", 150), WEIGHTS["lognormal"](150)
-    for how in ("as it comes", "by weight"):
-        with np.errstate(all="ignore"):
-            check(cut_up(values, weights, how), QUANTILES, method, 7)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
-@pytest.mark.parametrize("name", INTEGERS)
-def test_any_integers(name: str, dtype: str, method: str) -> None:
-    values = INTEGERS[name](150, dtype)
-    if method == "averaged_inverted_cdf":
-        values = values // 2**12 if np.dtype(dtype).itemsize == 8 else values
-    check([(values[:50], uniform(50) + 1), (values[50:], uniform(100) + 1)], QUANTILES, method, 7)
-
-
 @pytest.mark.parametrize("dtype", ["f2", "f4"])
 def test_windows_are_rounded_once(dtype: str) -> None:
     values = normal(400).astype(dtype).astype("f4")
@@ -185,93 +163,7 @@ chunks_ = st.lists(
 ).filter(lambda chunks: sum(len(values) for values, _ in chunks) > 0)
 
 
-@given(
-    chunks=chunks_,
-    n_pivots=st.integers(1, 9),
-    q=st.lists(st.floats(0, 1) | st.sampled_from(QUANTILES), min_size=1, max_size=4),
-    method=st.sampled_from(METHODS),
-)
-def test_answers_for_any_elements_and_weights(
-    chunks: list[Chunk], n_pivots: int, q: list[float], method: str
-) -> None:
-    check(chunks, q, method, n_pivots)
-
-
-@given(chunks=chunks_, n_pivots=st.integers(1, 9))
-def test_bounds_hold_at_every_pivot(chunks: list[Chunk], n_pivots: int) -> None:
-    cuts = cuts_of(chunks, n_pivots)
-    envelope = WeightEnvelope.of(cuts)
-    values, weights = (np.concatenate(each) for each in zip(*chunks, strict=True))
-    exact = np.array(exactly(weights), object)
-    total = exact.sum()
-    assert 0 < envelope.most < 2**62 + len(chunks)
-    unit = Fraction(2) ** common_unit(cuts)
-    assert envelope.least * unit <= total <= envelope.most * unit
-    low, high = (square * unit**2 for square in envelope.squares)
-    assert low <= (exact * exact).sum() <= high
-    for value, lower, upper in zip(
-        envelope.counts.values, envelope.lower, envelope.upper, strict=True
-    ):
-        upto = exact[values <= value].sum()
-        assert int(lower) * unit <= upto <= int(upper) * unit
-
-
 # --- Few candidates -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["equal", "uniform", "lognormal", "one heavy"])
-@pytest.mark.parametrize("method", METHODS)
-def test_candidates_are_few(name: str, method: str) -> None:
-    n, n_chunks, n_pivots = 20_000, 8, 50
-    values, weights = normal(n), WEIGHTS[name](n)
-    chunks = [(values[i::n_chunks], weights[i::n_chunks]) for i in range(n_chunks)]
-    cuts = cuts_of(chunks, n_pivots)
-    brackets = (
-        find_window_brackets(cuts, (0.3,))
-        if method == "linear"
-        else find_share_brackets(cuts, (0.3,), with_next=method != "inverted_cdf")
-    )
-    n_brackets = 1 + (method == "linear")
-    assert len(tally_of(chunks, brackets).candidates) <= 2.2 * n_brackets * n / n_pivots
-
-
-def test_one_weight_above_all_others_leaves_few_candidates() -> None:
-    """The window is the difference of two sums that agree in their first 12 digits."""
-    values, weights = normal(20_000), np.ones(20_000)
-    weights[4000] = 1e12
-    chunks = [(values[i::8], weights[i::8]) for i in range(8)]
-    windows = find_window_brackets(cuts_of(chunks, 50), (0.25, 0.75))
-    assert len(tally_of(chunks, windows).candidates) <= 4 * 2.2 * 20_000 / 50
-    check(chunks, (0.25, 0.75), "linear", 50)
-
-
-def test_ties_that_weigh_next_to_nothing_are_counted() -> None:
-    light = np.repeat(np.arange(5.0), 2000) / 10
-    heavy = np.linspace(-1, 1, 10_000)
-    chunks = [(light, np.full(10_000, 1e-20)), (heavy, np.ones(10_000))]
-    cuts = cuts_of(chunks, 20)
-    brackets = find_share_brackets(cuts, (0.5, 0.6), with_next=False)
-    assert len(tally_of(chunks, brackets).candidates) < 2500
-    check(chunks, (0.5, 0.6), "inverted_cdf", 20)
-
-
-def test_a_window_sums_what_is_between_its_ends() -> None:
-    values, weights = normal(6000), np.ones(6000)
-    weights[17] = 4000  # so the window has more than a third of all weight
-    chunks = [(values[i::3], weights[i::3]) for i in range(3)]
-    cuts = cuts_of(chunks, 60)
-    brackets = find_window_brackets(cuts, (0.1, 0.2, 0.8))
-    assert brackets.summed.any()
-    assert not (brackets.summed & brackets.wanted).any()
-    assert len(tally_of(chunks, brackets).candidates) < 2500
-    check(chunks, (0.1, 0.2, 0.8), "linear", 60)
-
-
-def test_very_many_quantiles() -> None:
-    values, weights = normal(400), WEIGHTS["lognormal"](400)
-    q = tuple(np.linspace(0, 1, 101))
-    for method in METHODS:
-        check([(values[i::4], weights[i::4]) for i in range(4)], q, method, 30)
 
 
 # --- What is proven -------------------------------------------------------------------------------
@@ -304,22 +196,6 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
 
 
 # --- Parts ----------------------------------------------------------------------------------------
-
-
-def test_parts_of_a_tally_are_added_up() -> None:
-    values, weights = normal(900), WEIGHTS["lognormal"](900)
-    brackets = Brackets(np.array([-0.5, 0.5]), np.array([False, True, False]))
-    parts = [tally_of([(values[i::3], weights[i::3])], brackets) for i in range(3)]
-    merged = WeightedTally.merge([WeightedTally.merge(parts[:2]), parts[2]])
-    exact = np.array(exactly(weights), object) * UNIT
-    assert merged.weight == exact.sum()
-    assert merged.weight_below.tolist() == [exact[values < end].sum() for end in brackets.ends]
-    assert merged.n_valid == 900
-    inside = (values > -0.5) & (values < 0.5)
-    pairs = zip(merged.candidates.on_host().tolist(), merged.weights.tolist(), strict=True)
-    assert sorted(pairs) == sorted(
-        zip(values[inside].tolist(), weights[inside].tolist(), strict=True)
-    )
 
 
 def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
@@ -362,31 +238,6 @@ def test_sums_of_runs_and_within_them_are_exact(name: str, n: int) -> None:
     assert exact_sums_of_runs(weights, 512).tolist() == sums
     assert exact_sums(weights, np.arange(n) // 512, len(sums)).tolist() == sums
     assert list(RunningSums.of(weights, 7)) == [*accumulate(whole, initial=7)]
-
-
-def test_a_bracket_of_few_stretches_has_two_ends() -> None:
-    """Neighbouring stretches are tied by their values, not by being looked at twice."""
-    last, share = np.arange(14.0), np.ones(14)
-    brackets = guess_share_brackets(WeightedSample(last, share, share / 100), [0.5], [0.5])
-    assert len(brackets.ends) == 2
-    assert brackets.wanted.tolist() == [False, True, False]
-    last[4:8] = 5
-    brackets = guess_share_brackets(WeightedSample(last, share, share / 100), [0.5], [0.5])
-    assert 5 in brackets.ends
-
-
-def test_every_element_is_found_by_what_weighs_before_it() -> None:
-    values, weights = np.sort(normal(1500)), WEIGHTS["every magnitude"](1500)
-    everything = Brackets(np.empty(0), np.ones(1, np.bool_))
-    order = InOrder.of(everything, tally_of([(values, weights)], everything))
-    upto = [int(each) for each in accumulate(w * UNIT for w in exactly(weights))]
-    some = [0, 1, 511, 512, 513, 1023, 1024, 1499]
-    found = order.reaching([upto[i] for i in some])
-    assert [each.value for each in found] == values[some].tolist()
-    assert [each.upto for each in found] == [upto[i] for i in some]
-    assert [each.before for each in found] == [0, *upto][:1] + [upto[i - 1] for i in some[1:]]
-    behind = order.reaching([upto[i] + 1 for i in some[:-1]])
-    assert [each.value for each in behind] == values[[i + 1 for i in some[:-1]]].tolist()
 
 
 @given(st.floats(0, 1), st.integers(1, 2**70), st.integers(0, 60))
