@@ -118,8 +118,8 @@ class Shells:
     def cells(self) -> list[tuple[int, int]]:
         """Between which values elements are to be gathered.
 
-        Large integers have the same distance as others next to them, as it is rounded: where that
-        is the middle distance, the outer positions may be the wrong way round, with nothing between.
+        Large integers have the same rounded distance as others next to them. Where that is the
+        middle distance, the outer positions may be the wrong way round, with nothing between.
         """
         begin, end = self.outer
         cells = [(begin, end)]

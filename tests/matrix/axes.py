@@ -37,7 +37,8 @@ LARGE = "large integers"
 def elements(name: str, dtype: str, n: int, random: Random) -> Array:
     """Elements of a distribution, in an order of their own for every case."""
     if name == LARGE:
-        return np.iinfo(dtype).max - random.integers(0, 3000, n).astype(dtype)
+        width = [3000, 1 << 40][int(random.integers(2))]
+        return np.iinfo(dtype).max - random.integers(0, width, n).astype(dtype)
     if name == FEW:
         found = random.integers(0, 6, n).astype(dtype)
         if dtype[0] in "fmM":
@@ -62,6 +63,7 @@ SHAPES: Mapping[str, Callable[[Random], tuple[int, ...]]] = {
     "tens": lambda r: (int(r.integers(1, 30)) * 10,),  # of which tenths are whole numbers
     "short": lambda r: (int(r.integers(1, 30)),),
     "tall map": lambda r: (int(r.integers(30, 70)) * 10, int(r.integers(1, 4))),
+    "taller map": lambda r: (int(r.integers(70, 150)) * 10, int(r.integers(1, 3))),
     "map": lambda r: (int(r.integers(2, 40)), int(r.integers(2, 12))),
     "wide map": lambda r: (int(r.integers(2, 6)), int(r.integers(30, 90))),
     "stack": lambda r: (int(r.integers(3, 30)), int(r.integers(1, 6)), int(r.integers(1, 6))),
@@ -71,7 +73,7 @@ SHAPES: Mapping[str, Callable[[Random], tuple[int, ...]]] = {
 }
 DIMENSIONS = {
     **dict.fromkeys(("long", "tens", "short"), 1),
-    **dict.fromkeys(("tall map", "map", "wide map"), 2),
+    **dict.fromkeys(("tall map", "taller map", "map", "wide map"), 2),
     "stack": 3,
 }
 """How many dimensions shapes have at least, but for those that have none or one."""
@@ -189,7 +191,7 @@ their tasks with the array beside them, chunks in memory, of unknown sizes, and 
 
 SCHEDULERS = ("sync", "threads")
 
-PARTS: Mapping[str, int] = {"64 MiB": 1 << 26, "1 kB": 1000}
+PARTS: Mapping[str, int] = {"64 MiB": 1 << 26, "1 kB": 1000, "500 B": 500}
 """How large the parts of data are that a task takes where it groups all elements."""
 
 KERNELS = ("NumPy", "compiled")

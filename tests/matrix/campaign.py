@@ -47,7 +47,7 @@ def campaign(
         Counts how often each law was checked.
     """
     seen = Counter() if seen is None else seen
-    others = [law for law in LAWS if law != "right"]
+    others = [law for law in LAWS if law != "right"] + ["changes named"] * 2
     turn = 0
     for n, case in enumerate(itertools.islice(drawn(seed, part, of), most)):
         if time.monotonic() > end:

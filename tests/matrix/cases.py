@@ -306,8 +306,12 @@ class Counted:
 
     @property
     def most(self) -> int:
-        """How often the chunk was read that was read most often."""
-        return max(self.counts.values(), default=0)
+        """How often the chunk was read that was read most often, but for those of no elements, which
+        can be at one place."""
+        return max((n for place, n in self.counts.items() if self._has_elements(place)), default=0)
+
+    def _has_elements(self, place: Any) -> bool:
+        return all(end[0] < end[1] for end in place if isinstance(end, tuple))
 
 
 def _identity(block: Array) -> Array:
