@@ -306,8 +306,8 @@ class Counted:
 
     @property
     def most(self) -> int:
-        """How often the chunk was read that was read most often, but for those of no elements, which
-        can be at one place."""
+        """How often the chunk was read that was read most often. Chunks without elements are left
+        out: several can be at one place."""
         return max((n for place, n in self.counts.items() if self._has_elements(place)), default=0)
 
     def _has_elements(self, place: Any) -> bool:
