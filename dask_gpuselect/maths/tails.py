@@ -114,12 +114,11 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
     n_valid, n_missing = tails.n_valid, tails.n_missing
     if (n_valid + n_missing > sizes.n).any():
         raise ChunksChangedError(f"a lane has more than its {sizes.n} elements. {ADVICE}")
-    width = tails.kept.shape[1]
-    if not width:
+    if not tails.kept.size:  # no elements, or no lanes
         n_questions = len(ranks(np.ones(1, np.int64))[0])
         none = np.zeros((len(n_valid), n_questions), tails.kept.dtype)
         return Lanes(none, none, n_valid, n_missing)
-    beyond = np.maximum(n_valid - width, 0)
+    beyond = np.maximum(n_valid - tails.kept.shape[1], 0)
     lanes = slice(None) if (n_valid == n_valid[:1]).all() else None
     if lanes is not None:  # the same columns for all
         n_valid = n_valid[:1]

@@ -33,7 +33,7 @@ EMPTY_AND_SMALL = ((1,) * 40 + (0,) + (5,) * 112, 2, 6)
 CHUNKS: Mapping[str, Any] = {
     "regular": (25, 5, 3),
     "small and empty": EMPTY_AND_SMALL,
-    "irregular": ((100, 0, 3, 100, 97, 200, 100), (4, 1), 6),
+    "irregular": ((100, 0, 3, 100, 97, 200, 100), (4, 0, 1), 6),
 }
 
 

@@ -30,6 +30,9 @@ FEW = "few values"
 """Ties everywhere: the data of one in two cases, because most mistakes are made at ties."""
 
 
+ONE_MISSING = "one missing"
+"""The same with a single NaN or NaT."""
+
 LARGE = "large integers"
 """Integers that are no floats: those of 8 bytes beyond 2**53."""
 
@@ -39,11 +42,14 @@ def elements(name: str, dtype: str, n: int, random: Random) -> Array:
     if name == LARGE:
         width = [3000, 1 << 40][int(random.integers(2))]
         return np.iinfo(dtype).max - random.integers(0, width, n).astype(dtype)
-    if name == FEW:
+    if name in (FEW, ONE_MISSING):
         found = random.integers(0, 6, n).astype(dtype)
         if dtype[0] in "fmM":
             missing = np.array("NaT" if dtype[0] in "mM" else "nan", dtype)
-            found = np.where(random.random(n) < 0.1, missing, found)
+            is_missing = random.random(n) < 0.1
+            if name == ONE_MISSING:
+                is_missing = np.arange(n) == random.integers(max(1, n))
+            found = np.where(is_missing, missing, found)
         return found
     found = shared.make(name, dtype, n)
     return found if name in ("sorted", "reversed", "trended") else random.permutation(found)
@@ -53,6 +59,8 @@ def distributions(dtype: str) -> tuple[str, ...]:
     """The names of the distributions that there are in a dtype."""
     if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 8:
         return (FEW, LARGE, LARGE, LARGE, *shared.names_of(dtype))
+    if dtype[0] in "fmM":
+        return (FEW, ONE_MISSING, ONE_MISSING, *shared.names_of(dtype))
     return (FEW, *(("bools",) if dtype == "?" else shared.names_of(dtype)))
 
 
@@ -207,6 +215,34 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "small columns": {"column-limit": 6000},
     "small columns, nothing kept": {"column-limit": 6000, "keep-limit": 0},
 }
+
+
+# --- Where rows meet ------------------------------------------------------------------------------
+
+PLAIN = {"missing": "nothing", "measure": "count"}
+ELEMENTS = {"slots": "all", "shape": "long"} | PLAIN
+FOCI: Mapping[str, Mapping[str, str]] = {
+    "brackets": ELEMENTS | {"limits": "nothing kept", "home": "tasks"},
+    "ties that are kept": ELEMENTS | {"limits": "little kept", "data": FEW, "kernels": "NumPy"},
+    "one missing": ELEMENTS | {"dtype": "f8", "data": ONE_MISSING},
+    "passes": PLAIN
+    | {"slots": "first axis", "shape": "taller map", "limits": "small columns", "home": "tasks"},
+    "passes that keep nothing": PLAIN
+    | {"slots": "first axis", "shape": "taller map", "home": "tasks", "dtype": "f8"}
+    | {"limits": "small columns, nothing kept"},
+    "rounding in lanes": PLAIN
+    | {"slots": "first axis", "shape": "map", "dtype": "f8", "data": "normal"},
+    "lazy groups in parts": {"slots": "groups, lazy labels", "parts": "500 B", "home": "tasks"}
+    | PLAIN,
+    "many windows": {"slots": "windows along the last axis", "shape": "map"} | PLAIN,
+    "shares that sums meet": {"slots": "all", "shape": "tens", "measure": "alike"}
+    | {"missing": "nothing"},
+    "missing that weighs nothing": {"slots": "all", "measure": "0 of what is missing"}
+    | {"dtype": "f8", "data": FEW, "missing": "nothing"},
+}
+"""Rows that decide something only together, which chance seldom brings. Half of all cases have one
+of these, as far as the question goes with it."""
+FOCUS = ("",) * len(FOCI) + tuple(FOCI)
 
 
 def decks(

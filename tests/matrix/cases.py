@@ -152,6 +152,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "limits": tuple(axes.LIMITS),
         "parts": tuple(axes.PARTS),
         "kernels": axes.KERNELS,
+        "focus": axes.FOCUS,
     }
 
 
@@ -165,8 +166,10 @@ def drawn(seed: int, start: int = 0, step: int = 1) -> Iterator[Case]:
 
 
 def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
-    """Replace the rows that do not go with each other."""
-    row = dict(row)
+    """Replace the rows that do not go with each other, and those that a focus names."""
+    tables = tables_of(row["question"])
+    focus = axes.FOCI.get(row["focus"], {})
+    row = dict(row) | {k: v for k, v in focus.items() if v in tables.get(k, ())}
 
     def keep(table: str, options: Any) -> None:
         if row[table] not in options:
@@ -208,6 +211,9 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     row["data"] = pick(random, axes.distributions(row["dtype"]))
     if random.random() < 0.5:
         row["data"] = axes.FEW
+    wanted = axes.FOCI.get(row["focus"], {}).get("data")
+    if wanted in axes.distributions(row["dtype"]):
+        row["data"] = wanted
     with np.errstate(all="ignore"):
         values = axes.elements(row["data"], row["dtype"], n, random).reshape(shape)
     weighs = row["measure"] != "count"

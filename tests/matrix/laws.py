@@ -124,6 +124,7 @@ def loads(case: Case, lazy: Lazy) -> None:
 
 def _stated_loads(case: Case, lazy: Lazy) -> int:
     how = {name: lazy.beside[name] for name in ("weights", "where") if name in lazy.beside}
+    how |= {} if case.nodata is None else {"nodata": case.nodata}
     q = np.full(np.shape(case.asked.get("q", 0.5)), 0.5)
     with surroundings(case):
         if case.slots.groups:
