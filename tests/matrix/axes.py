@@ -234,7 +234,10 @@ FOCI: Mapping[str, Mapping[str, str]] = {
     | {"slots": "first axis", "shape": "map", "dtype": "f8", "data": "normal"},
     "lazy groups in parts": {"slots": "groups, lazy labels", "parts": "500 B", "home": "tasks"}
     | PLAIN,
-    "many windows": {"slots": "windows along the last axis", "shape": "map"} | PLAIN,
+    "many windows": {"slots": "windows along the last axis", "shape": "map", "dtype": "f8"} | PLAIN,
+    "durations in lanes": {"slots": "groups along the first axis", "dtype": "m8[ns]"}
+    | {"data": ONE_MISSING, "shape": "map"}
+    | PLAIN,
     "shares that sums meet": {"slots": "all", "shape": "tens", "measure": "alike"}
     | {"missing": "nothing"},
     "missing that weighs nothing": {"slots": "all", "measure": "0 of what is missing"}
