@@ -121,12 +121,6 @@ MISTAKES = (
         "else begun_fingerprint(c, ordered=False) for c",
     ),
     Mistake(
-        "a second load with one NaN more or less is taken",
-        "maths/expected.py",
-        "            if first != second:\n",
-        "            if abs(first - second) > 1:\n",
-    ),
-    Mistake(
         "a second load with more elements below an end is taken",
         "maths/expected.py",
         "differs = (found < at_least) | (found > at_most)",
