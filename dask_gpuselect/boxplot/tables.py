@@ -80,7 +80,7 @@ class Box:
 
 
 Numbers = IntArray | FloatArray
-WIDE = 2**53  # integers up to here are float64 numbers
+EXACT_UP_TO = 2**53  # integers of at most this size are numbers of float64
 
 
 def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[Any]:
@@ -91,7 +91,7 @@ def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[An
     else:
         some = column[~is_missing]
         is_exact = column.dtype.itemsize < 8 or not some.size
-        is_exact = is_exact or bool((some <= WIDE).all() and (some >= -WIDE).all())
+        is_exact = is_exact or bool((some <= EXACT_UP_TO).all() and (some >= -EXACT_UP_TO).all())
         found = column.astype(np.float64 if is_exact else object)
     found[is_missing] = np.nan
     return found

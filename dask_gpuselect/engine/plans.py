@@ -449,8 +449,8 @@ def _plan_within(
     each: int,
     is_one_lane: bool,
 ) -> LanePlan | None:
-    """The plan for columns of several chunks, of which a task may hold so many bytes, if there is
-    one."""
+    """Plan columns of several chunks, for tasks that hold at most `limit` bytes; None if no plan
+    fits."""
     column_bytes = sum(chunks) * n_lanes * each
     is_known_larger = column_bytes > limit
     if not is_known_larger or _is_taken_in_place(x, axes, question, sum(chunks)):

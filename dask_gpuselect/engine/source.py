@@ -534,10 +534,10 @@ def with_tasks_apart(
 
 
 def computed_once(x: DaskArray) -> DaskArray:
-    """The same array, whose chunks all loads share, whatever their size.
+    """Let all loads share the chunks of an array, whatever their size.
 
-    It is for small results that other questions need. Results of unknown size, and those that are
-    larger than a chunk, would otherwise be computed again by every load.
+    Loads share results of reductions that are no larger than a chunk. Others, and those of unknown
+    size, they would compute again. This is for results that other questions need.
     """
     layer = x.dask.layers[x.name]
     once = DoneOnce(dict(layer), layer.annotations)

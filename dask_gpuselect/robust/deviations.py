@@ -116,7 +116,7 @@ class Shells:
 
     @property
     def cells(self) -> list[tuple[int, int]]:
-        """Between which values elements are to be gathered.
+        """Give the pairs of positions between which elements are to be gathered.
 
         Large integers have the same rounded distance as others next to them. Where that is the
         middle distance, the outer positions may be the wrong way round, with nothing between.

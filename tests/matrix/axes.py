@@ -1,7 +1,7 @@
 """The axes of the matrix: a table for each, so that a new feature is a new row.
 
-A case takes one row of every table. `cases.drawn` deals rows so that all come equally often, and
-leaves out the combinations that a question does not answer.
+A case takes one row of every table. `cases.drawn` deals each question its rows so that all come
+equally often. A focus then replaces some of them, and so do rows that do not go with each other.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ DTYPES = (
 FEW = "few values"
 """Ties everywhere: the data of one in two cases, because most mistakes are made at ties."""
 
-
 ONE_MISSING = "one missing"
-"""The same with a single NaN or NaT."""
+"""Few values, and a single NaN or NaT."""
 
 LARGE = "large integers"
 """Integers that are no floats: those of 8 bytes beyond 2**53."""
@@ -149,7 +148,6 @@ class Slots:
 
 SLOTS: Mapping[str, Slots] = {
     "all": Slots(lambda n: None),
-    "all, again": Slots(lambda n: None),  # most is about all elements
     "first axis": Slots(lambda n: 0),
     "last axis": Slots(lambda n: -1),
     "outer axes": Slots(lambda n: (0, n - 1)),

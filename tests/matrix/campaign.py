@@ -32,8 +32,8 @@ def campaign(
     of: int = 1,
     seen: Counter[str] | None = None,
 ) -> Iterator[Failure]:
-    """Check one part of the cases of a seed: of each what is `right`, and another law of every
-    second one. That compares with definitions; few mistakes break other laws alone.
+    """Check one part of the cases of a seed: the law `right` of each, and another law of every
+    second one. `right` compares with definitions, and few mistakes break other laws alone.
 
     Parameters
     ----------

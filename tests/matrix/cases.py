@@ -27,7 +27,6 @@ from tests.matrix.questions import QUESTIONS, Question, pick
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
-COMPANIONS = ("weights", "where", "labels")
 
 
 @dataclass(frozen=True, eq=False)

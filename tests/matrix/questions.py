@@ -17,8 +17,7 @@ from tests.matrix.axes import MEASURES, MISSING, SLOTS, Random
 
 WEIGHTED_METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
-ALL = tuple(SLOTS)
-NO_GROUPS = tuple(name for name, slots in SLOTS.items() if not slots.groups)
+ALL = ("all", *SLOTS)  # most code is about all elements
 GROUPS = tuple(name for name, slots in SLOTS.items() if slots.groups)
 
 
