@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -471,8 +472,12 @@ def test_elements_that_are_counted(backend: Backend, dtype: str) -> None:
 
 def open_files() -> list[str]:
     """The files without a name that this process holds open (Linux)."""
-    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
-    return [os.readlink(link) for link in links if os.path.islink(link)]
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        # Another thread may close a file between the two calls.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux tells of open files")
